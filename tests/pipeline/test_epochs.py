@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from airflow.providers.standard.operators.trigger_dagrun import DagIsPaused, TriggerDagRunOperator
 from airflow.sdk.exceptions import (
+    AirflowException,
     AirflowFailException,
     AirflowRuntimeError,
     DagRunTriggerException,
@@ -23,7 +24,7 @@ from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.pipeline import airflow_connections, epochs, tasks
 from skillopt_airflow.pipeline.night_dag import regate_dag
-from skillopt_airflow.pipeline.training import train_dag
+from skillopt_airflow.pipeline.training import epoch_dag, train_dag
 from skillopt_airflow.training import candidate, epoch_end, steps
 from skillopt_airflow.training.rollout_plan import Chunk, store_plan
 from skillopt_airflow.training.run import RunRef, TrainingRun
@@ -162,6 +163,28 @@ def test_what_a_dag_run_does_not_go_through_is_skipped_at_once(
     assert set(LATER) - set(skipped.value.tasks) == {name for name in LATER if name.partition(".")[0] in kept}
 
 
+@pytest.mark.parametrize(
+    ("ref", "steps"),
+    [({}, 2), ({"offset": 1}, 1), ({"part": 1}, 1), ({"offset": 2}, 0), ({"offset": 0, "part": 2}, 2)],
+)
+def test_the_steps_that_a_part_has_not_are_skipped_before_the_others_begin(
+    monkeypatch: pytest.MonkeyPatch, ref: JsonObject, steps: int
+) -> None:
+    training = Training.of()
+    training.prepare()
+    run = TrainingRun(RunRef.model_validate(training.run.ref.model_dump() | {"epoch": 2} | ref), training.models)
+    dag = epoch_dag("searchqa", TrainConfig.from_layers({"train": {"steps_per_epoch": 3}}))
+    monkeypatch.setattr(tasks, "open_run", lambda _: run)
+    monkeypatch.setattr(tasks, "get_current_context", lambda: {"dag": dag})
+    with pytest.raises(DownstreamTasksSkipped) as skipped:
+        tasks.leave_out.function({}, 3)
+    groups = {f"step_{position:02d}" for position in range(steps + 1, 4)}
+    assert {name.partition(".")[0] for name in skipped.value.tasks} == groups
+    assert set(skipped.value.tasks) == {name for name in dag.task_ids if name.partition(".")[0] in groups}
+    # With room for no more than it has, there is nothing to leave out.
+    tasks.leave_out.function({}, steps)
+
+
 @pytest.mark.parametrize("chunks", [0, 3])
 def test_a_gate_that_is_done_again_and_stops_the_run_skips_what_was_mapped_behind_it(
     monkeypatch: pytest.MonkeyPatch, chunks: int
@@ -249,6 +272,18 @@ def test_the_id_of_a_child_tells_its_training_and_task() -> None:
         assert (training, f"epoch_{child}") == ("{{ run_id }}", task.task_id)
 
 
+@pytest.mark.parametrize(
+    ("run_id", "task"),
+    [
+        (TRAINING, "this task"),
+        (f"{TRAINING}__epoch_03", f"task epoch_03 of the training's run {TRAINING}"),
+        (f"{TRAINING}__epoch_03_part_2", f"task epoch_03 of the training's run {TRAINING}"),
+    ],
+)
+def test_what_failed_in_an_epoch_is_done_again_by_the_trainings_task(run_id: str, task: str) -> None:
+    assert epochs.task_to_clear(run_id) == task
+
+
 class Parts:
     """The parts that an epoch of a training triggers, each of which ends well."""
 
@@ -279,6 +314,8 @@ class Parts:
         while going is not None:
             found.append((going.dag_run_id, going.conf["offset"]))
             self.conf = going.conf
+            ended = going.conf["offset"] + going.conf["part"] + going.conf["ends"]
+            self.committed = max(self.committed, ended)
             event = ("trigger", {"run_ids": [going.dag_run_id], going.dag_run_id: "success"})
             going = self._triggered(partial(epochs.EpochRun.execute_complete, event=event))
         return found
@@ -326,6 +363,7 @@ def test_an_epoch_covers_the_training_split_in_as_many_dag_runs_as_that_takes(mo
 def test_a_part_that_ended_under_other_sizes_of_parts_leaves_out_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = Parts(monkeypatch, 3, train__steps_per_epoch=None)
     ended = {"offset": 3, "part": 3, "ends": False}
+    parts.committed = 6
     parts.xcoms[f"{epochs.RUN_OF}2"] = ended
     event = ("trigger", {"run_ids": [(child := f"{parts.run_id}_part_2")], child: "success"})
     parts.run_id = child
@@ -333,6 +371,32 @@ def test_a_part_that_ended_under_other_sizes_of_parts_leaves_out_no_step(monkeyp
     going = parts._triggered(partial(epochs.EpochRun.execute_complete, event=event))
     # Steps 5 and 6 are gone through again, and do nothing twice.
     assert (going.conf["offset"], going.conf["part"]) == (4, 4)
+
+
+def test_a_part_that_lost_steps_of_its_graph_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts(monkeypatch, 2, train__steps_per_epoch=None)
+    monkeypatch.setattr(TrainingRun, "stopped", lambda run: "")
+    parts.xcoms[f"{epochs.RUN_OF}1"] = {"offset": 0, "part": 10, "ends": False}
+    parts.committed = 2
+    event = ("trigger", {"run_ids": [parts.run_id], parts.run_id: "success"})
+    ended = partial(epochs.EpochRun.execute_complete, event=event)
+    with pytest.raises(AirflowException, match=r"ended without steps/step_0010: the graph has fewer steps than when"):
+        parts._triggered(ended)
+    # The retry goes on behind what was done.
+    going = parts._triggered(lambda task, context: task.execute(context))
+    assert (going.conf["offset"], going.conf["part"]) == (2, 2)
+    # A run that was stopped ends with the part in which it was.
+    monkeypatch.setattr(TrainingRun, "stopped", lambda run: "the budget is spent")
+    monkeypatch.setattr(TrainingRun, "stopped_before", lambda run, moment: True)
+    assert parts._triggered(ended) is None
+
+
+def test_an_epoch_behind_one_that_is_not_whole_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts(monkeypatch, 2)
+    monkeypatch.setattr(TrainingRun, "stopped", lambda run: "")
+    monkeypatch.setattr(TrainingRun, "stopped_before", lambda run, moment: True)
+    with pytest.raises(AirflowFailException, match=r"epoch 1 cannot begin, since what comes before it is missing"):
+        parts._triggered(lambda task, context: task.execute(context))
 
 
 def test_the_tasks_of_a_part_have_what_it_was_triggered_with_last(monkeypatch: pytest.MonkeyPatch) -> None:

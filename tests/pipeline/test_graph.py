@@ -86,7 +86,11 @@ def test_an_epochs_end_compares_then_reflects() -> None:
     assert stages(dag, "meta_reflect") == ["meta_reflect", "evaluate", "gate"]
     for group in ("slow_update", "meta_reflect"):
         assert f"{group}.speculate" in dag.task_dict[f"{group}.gate"].upstream_task_ids
-    assert "step_01.gate" in dag.task_dict["slow_update.longitudinal"].upstream_task_ids
+    several = epoch_dag("searchqa", TrainConfig.from_layers(SMALL.model_dump(), {"train": {"steps_per_epoch": 3}}))
+    gates = {f"step_0{position}.gate" for position in (1, 2, 3)}
+    # Behind every step, whichever of them the part has.
+    assert several.task_dict["slow_update.longitudinal"].upstream_task_ids == gates
+    assert several.task_dict["slow_update.speculate"].upstream_task_ids == gates
     assert "slow_update.gate" in dag.task_dict["meta_reflect.meta_reflect"].upstream_task_ids
 
 

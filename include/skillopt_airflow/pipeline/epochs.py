@@ -165,6 +165,12 @@ def run_of_part(benchmark: str, run_id: str, conf: Any) -> Any:
     return conf if found is None else found
 
 
+def task_to_clear(run_id: str) -> str:
+    """Return the task by which what failed in a DAG run is done again: its own, or the training's that waits for it."""
+    training, name, _ = _parted(run_id)
+    return f"task epoch_{name} of the training's run {training}" if training else "this task"
+
+
 def _parted(run_id: str) -> tuple[str, str, int]:
     """Return what the id of a part's DAG run says: the training's, the rest of its task's, and the part's number.
 
@@ -215,14 +221,21 @@ class EpochRun(TriggerDagRunOperator):
         # If all are done, the epoch is gone through again.
         index = next((index for index, part in enumerate(parts) if not run.committed(_moments(run, part)[-1])), 0)
         if run.stopped_before(_moments(run, parts[index])[0]):
-            raise AirflowSkipException(f"the run was stopped: {run.stopped()}")
+            reason = run.stopped()
+            if not reason:
+                raise AirflowFailException(
+                    f"epoch {self.epoch} cannot begin, since what comes before it is missing: clear the task of the "
+                    "first epoch that is not whole, with all that comes after it"
+                )
+            raise AirflowSkipException(f"the run was stopped: {reason}")
         self._trigger(context, run, parts, index)
 
     def execute_complete(self, context: Any, event: tuple[str, dict[str, Any]]) -> None:
         """Trigger the next part, or end with the last one.
 
         Raises:
-            AirflowException: the part failed; the text has its failed tasks and their errors.
+            AirflowException: the part failed; the text has its failed tasks and their errors. Or it ended without its
+                last step, as when the graph got fewer steps meanwhile; a retry goes on behind what was done.
             AirflowFailException: so it did, and would again.
         """
         self._end_with_part(context, event)
@@ -231,6 +244,12 @@ class EpochRun(TriggerDagRunOperator):
         parts = self._parts(run)
         # By what it was triggered with: parts may have other sizes now, under code that came while it ran.
         ended = context["ti"].xcom_pull(task_ids=self.task_id, key=f"{RUN_OF}{number}")
+        last = _moments(run, Part(ended["offset"], ended["part"], ended["ends"]))[-1]
+        if not run.committed(last) and not run.stopped():
+            raise AirflowException(
+                f"run {self.trigger_run_id} of {self.trigger_dag_id} ended without {last.name}: the graph has fewer "
+                "steps than when it began; what is missing is made up for"
+            )
         index = part_behind(parts, ended["offset"] + ended["part"], ends=ended["ends"])
         if index < len(parts) and not run.stopped_before(_moments(run, parts[index])[0]):
             self.trigger_run_id = f"{training}{CHILD}{name}"

@@ -8,6 +8,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.airflow_connections import open_run
+from skillopt_airflow.pipeline.epochs import task_to_clear
 from skillopt_airflow.pipeline.failures import tell_rollouts
 from skillopt_airflow.sandbox.operator import RolloutOperator
 
@@ -40,7 +41,8 @@ class ChunkTask(BaseOperator):
 
         ti = context["ti"]
         self._may_retry = ti.try_number <= ti.max_tries
-        self._work = ChunkWorkload(open_run(self.run), self.chunk, str(context["run_id"]), self.calls)
+        self._dag_run_id = str(context["run_id"])
+        self._work = ChunkWorkload(open_run(self.run), self.chunk, self._dag_run_id, self.calls)
         self._work.judge_again()
         return self._work
 
@@ -57,7 +59,7 @@ class ChunkTask(BaseOperator):
         if work.hopeless is not None:
             raise AirflowFailException(
                 f"{work.hopeless}; no retry mends this, so the chunk's other items were not tried: see to connection "
-                f"{work.run.config.model.target_conn_id}, then clear this task"
+                f"{work.run.config.model.target_conn_id}, then clear {task_to_clear(self._dag_run_id)}"
             )
         tally, wanted = work.tally(), work.wanted_coverage
         tell_rollouts(tally, wanted, may_retry=self._may_retry and (tally.coverage >= wanted or not work.settled()))

@@ -58,6 +58,20 @@ def plan(run: JsonObject) -> list[JsonObject]:
     return _batch_or_end(open_run(run), 1)
 
 
+@task
+def leave_out(run: JsonObject, room: int) -> None:
+    """Skip the steps that the graph has room for and the part has not, before the others begin.
+
+    Waiting, each of their tasks would cost the scheduler some milliseconds in each of its loops.
+    """
+    opened, context = open_run(run), get_current_context()
+    beyond = [position for position in range(1, room + 1) if opened.step(position) is None]
+    groups = tuple(f"step_{position:02d}." for position in beyond)
+    names = sorted(name for name in context["dag"].task_ids if name.startswith(groups))
+    if names:
+        raise DownstreamTasksSkipped(tasks=names)  # type: ignore[no-untyped-call]
+
+
 @task(execution_timeout=timedelta(hours=1), trigger_rule="none_failed")
 def update(run: JsonObject, at: int, screened: bool, calls: int | None = None) -> list[JsonObject]:
     """Reflect, merge the patches, keep the edits within the learning rate and apply them; each stage keeps its result.

@@ -308,7 +308,8 @@ class TrainingRun:
         if reached != self.timeline[-2] and not self.state(reached).stopped:
             raise StoreError(
                 f"{self.store.address(self.keys.folder)}: the run has no state behind {reached.name}; clear the task "
-                "that should have written it"
+                "that should have written it. If the graph has none, train.num_epochs was lowered in benchmark.yaml "
+                f"meanwhile: this run needs {self.config.train.num_epochs}"
             )
         return reached
 
