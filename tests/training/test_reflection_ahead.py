@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from skillopt_airflow.core.buffer import BufferEntry, ReflectionAhead, StepBuffer
+from skillopt_airflow.core.buffer import BufferEntry, ReflectedItems, ReflectionAhead, StepBuffer
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, ModelUnavailable
 from skillopt_airflow.core.run_history import AskedAhead
+from skillopt_airflow.core.types import Status
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.reflection_ahead import reflect_ahead
 from skillopt_airflow.training.timing import load
@@ -88,6 +89,28 @@ def test_an_optimizer_that_does_not_answer_ahead_is_asked_again() -> None:
     assert failed
     assert ahead.actions() == ["reject"] * 3
     assert ("reflect", failed[0]) in ahead.models.prompts[ahead.models.prompts.index(("reflect", failed[0])) + 1 :]
+
+
+def test_a_batch_of_which_more_has_a_score_at_its_turn_is_asked_about_anew() -> None:
+    missed: list[str] = []
+
+    def fail(stage: str, item_id: str) -> Status | None:
+        if stage == "speculate" and not missed:
+            missed.append(item_id)
+            return Status.TIMEOUT
+        return None
+
+    ahead = Training.of(train__speculative_rollout=True, **ONE_EPOCH, **NEVER, gradient__reflect_ahead=True)
+    ahead.fail = fail
+    ahead()
+    run = ahead.run
+    first, second = run.timeline[1:3]
+    stored = run.store.get_model(run.keys.moment(first).reflection_ahead, ReflectionAhead)
+    seen = run.store.get_model(run.keys.moment(second).reflected_items, ReflectedItems)
+    assert set(seen.item_ids) - set(stored.reflected.item_ids) == set(missed)
+    # The step then sees the scores, and what was asked ahead of it was in vain.
+    assert "score_after" in [buffer for buffer in buffers(ahead) if len(buffer) == 1][-1][0]
+    assert history_of(run).asked_ahead.wasted == stored.calls > 0
 
 
 def test_done_again_it_asks_nothing_and_counts_what_was_asked_before() -> None:

@@ -66,6 +66,8 @@ class ReflectionAhead(Document):
 
     buffer: StepBuffer
     """What the optimizer was shown: the step under way is in it as rejected, without scores."""
+    reflected: ReflectedItems
+    """What it was asked about."""
     calls: int = 0
     """Model calls that were made for it."""
 

@@ -248,7 +248,8 @@ class EpochRun(TriggerDagRunOperator):
         if not run.committed(last) and not run.stopped():
             raise AirflowException(
                 f"run {self.trigger_run_id} of {self.trigger_dag_id} ended without {last.name}: the graph has fewer "
-                "steps than when it began; what is missing is made up for"
+                "steps than when it began, tasks were marked, or a gate that was done again took it back; another try, "
+                "or clearing this task, goes on behind what is there"
             )
         index = part_behind(parts, ended["offset"] + ended["part"], ends=ended["ends"])
         if index < len(parts) and not run.stopped_before(_moments(run, parts[index])[0]):

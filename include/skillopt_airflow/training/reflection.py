@@ -4,9 +4,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
 
-from skillopt_airflow.core.buffer import ReflectedItems, ReflectionAhead, StepBuffer
+from skillopt_airflow.core.buffer import ReflectedItems, ReflectionAhead
 from skillopt_airflow.core.errors import Conflict, ObjectMissing
 from skillopt_airflow.core.pictures import Pictures, PictureSizes, sizes
 from skillopt_airflow.core.schedule import edit_budget
@@ -30,8 +32,14 @@ from skillopt_airflow.training.stage_models import Assistants
 
 log = logging.getLogger(__name__)
 
-Batch = Sequence[Sequence[Rollout]]
-"""The scored rollouts of a step, by slice, an item's tries in a row."""
+
+class StepBatch(NamedTuple):
+    """The rollouts of a step that have a score."""
+
+    slices: Sequence[Sequence[Rollout]]
+    """An item's tries are in a row."""
+    seen: ReflectedItems
+    """The items and their tries."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +50,15 @@ class StepReflection:
     moment: Moment
     state: RunState
     """The state that the step starts from, with the buffer that the optimizer is shown."""
-    batch: Batch
+    ahead: bool = False
+    """True if it is not the step's turn; else what it is about is the same for every task that asks."""
 
-    @property
+    @cached_property
+    def batch(self) -> StepBatch:
+        """Return what the step is about."""
+        return _scored_batch(self.run, self.moment, self.skill, fixed=not self.ahead)
+
+    @cached_property
     def skill(self) -> SkillDocument:
         """Return the skill that the step starts from."""
         return self.run.skill(self.state.current.version)
@@ -52,7 +66,7 @@ class StepReflection:
     @property
     def scores(self) -> list[Score]:
         """Return the scores of the rollouts."""
-        return [rollout.score for part in self.batch for rollout in part if rollout.score is not None]
+        return [rollout.score for part in self.batch.slices for rollout in part if rollout.score is not None]
 
     @property
     def budget(self) -> int | None:
@@ -63,7 +77,7 @@ class StepReflection:
         """Return the minibatches of the rollouts, grouped for a proposal; the same for every task that asks."""
         gradient = self.run.config.gradient
         seed = minibatch_seed(self.run.config.train, self.moment.step, proposal)
-        return minibatches(self.batch, gradient.minibatch_size, seed, gradient.failure_only)
+        return minibatches(self.batch.slices, gradient.minibatch_size, seed, gradient.failure_only)
 
     def reflected(self, models: Assistants, proposal: int, workers: int) -> list[tuple[Minibatch, Patch]]:
         """Return what the optimizer proposes after each minibatch, so many calls at the same time."""
@@ -112,31 +126,33 @@ class StepReflection:
     def _probed(self) -> frozenset[str]:
         """Return the items of the step that the target is asked about."""
         gradient = self.run.config.gradient
-        rollouts = [rollout for part in self.batch for rollout in part]
+        rollouts = [rollout for part in self.batch.slices for rollout in part]
         seed = f"{self.run.config.train.seed}-probes-{self.moment.step}"
         successes = 0 if gradient.failure_only else gradient.deep_reflect_successes
         return frozenset(probes(rollouts, gradient.deep_reflect_failures, successes, seed))
 
 
-def shown_buffer(run: TrainingRun, moment: Moment) -> StepBuffer:
-    """Return what the optimizer is shown of the epoch's steps.
-
-    If the step was reflected on ahead, and the one before ended as that supposed, it is what was shown then.
-    """
-    state = run.state_before(moment)
-    previous = run.timeline[run.timeline.index(moment) - 1]
-    try:
-        ahead = run.store.get_model(run.keys.moment(previous).reflection_ahead, ReflectionAhead)
-    except ObjectMissing:
-        return state.buffer
-    return ahead.buffer if ahead.buffer == state.buffer.without_last_scores() else state.buffer
-
-
 def step_reflection(run: TrainingRun, moment: Moment) -> StepReflection:
-    """Return the questions of a step whose turn it is, the same for every task that asks."""
+    """Return the questions of a step whose turn it is, those that were asked ahead if it begins as they supposed."""
     state = run.state_before(moment)
-    batch = scored_batch(run, moment, run.skill(state.current.version), fixed=True)
-    return StepReflection(run, moment, state.model_copy(update={"buffer": shown_buffer(run, moment)}), batch)
+    reflection = StepReflection(run, moment, state)
+    ahead = stored_ahead(run, run.timeline[run.timeline.index(moment) - 1])
+    if ahead is None or not fits(ahead, state, reflection.batch.seen):
+        return reflection
+    return replace(reflection, state=state.model_copy(update={"buffer": ahead.buffer}))
+
+
+def stored_ahead(run: TrainingRun, moment: Moment) -> ReflectionAhead | None:
+    """Return what was asked ahead for the step behind a moment; None if nothing was."""
+    try:
+        return run.store.get_model(run.keys.moment(moment).reflection_ahead, ReflectionAhead)
+    except ObjectMissing:
+        return None
+
+
+def fits(ahead: ReflectionAhead, state: RunState, seen: ReflectedItems) -> bool:
+    """Return whether a step that begins so is as what was asked ahead supposed, but for the last scores."""
+    return ahead.reflected == seen and ahead.buffer == state.buffer.without_last_scores()
 
 
 def chooses_rate(rules: OptimizerGroup) -> bool:
@@ -144,11 +160,8 @@ def chooses_rate(rules: OptimizerGroup) -> bool:
     return rules.lr_control_mode == "autonomous" and rules.skill_update_mode != "full_rewrite_minibatch"
 
 
-def scored_batch(run: TrainingRun, moment: Moment, skill: SkillDocument, *, fixed: bool) -> Batch:
-    """Return the rollouts of a step's batch under a skill that have a score.
-
-    If `fixed`, they are those that the first task of the step saw, for every task that asks.
-    """
+def _scored_batch(run: TrainingRun, moment: Moment, skill: SkillDocument, *, fixed: bool) -> StepBatch:
+    """Return the batch under a skill; if `fixed`, as the first task of the step saw it."""
     slices = run.slices(moment)
     items = [item for part in slices for item in part]
     stored = [run.stored(Split.TRAIN, skill, draw, items) for draw in run.config.train.batch_draws]
@@ -159,7 +172,9 @@ def scored_batch(run: TrainingRun, moment: Moment, skill: SkillDocument, *, fixe
     seen = _seen(scored)
     if fixed:
         seen = _fixed(run, moment, seen)
-    return [[scored[item.id][draw] for item in part for draw in seen.draws_of(item.id)] for part in slices]
+    return StepBatch(
+        [[scored[item.id][draw] for item in part for draw in seen.draws_of(item.id)] for part in slices], seen
+    )
 
 
 def _seen(scored: Mapping[str, Mapping[int, Rollout]]) -> ReflectedItems:

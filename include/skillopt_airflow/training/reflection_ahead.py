@@ -8,16 +8,16 @@ import logging
 from collections.abc import Collection, Sequence
 
 from skillopt_airflow.core.buffer import BufferEntry, ReflectedItems, ReflectionAhead, StepBuffer, entry_of
-from skillopt_airflow.core.errors import ModelError, ObjectMissing
+from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.run_history import AskedAhead
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Patch
 from skillopt_airflow.core.verdict import Action
 from skillopt_airflow.training.candidate import tried_edits
-from skillopt_airflow.training.reflection import StepReflection, chooses_rate, scored_batch, shown_buffer
+from skillopt_airflow.training.reflection import StepReflection, chooses_rate, fits, stored_ahead
 from skillopt_airflow.training.rollout_plan import BATCH_AHEAD, stored_chunks
 from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.stage_models import optimizing
+from skillopt_airflow.training.stage_models import Assistants, optimizing
 
 log = logging.getLogger(__name__)
 
@@ -35,23 +35,20 @@ def reflect_ahead(run: TrainingRun, moment: Moment, calls: int | None = None) ->
     state, key = run.state_before(moment), run.keys.moment(moment).reflection_ahead
     same_epoch = following.epoch == moment.epoch
     buffer = state.buffer.with_entry(_rejected(run, moment)) if same_epoch else StepBuffer()
-    before = _stored(run, moment)
-    earlier = 0 if before is None else before.calls
+    asked = StepReflection(run, following, state.model_copy(update={"buffer": buffer}), ahead=True)
+    before = stored_ahead(run, moment)
+    found = ReflectionAhead(buffer=buffer, reflected=asked.batch.seen, calls=0 if before is None else before.calls)
     # It is stored before anything is asked: what the step that follows is shown depends on it alone.
-    run.store.put_model(key, ReflectionAhead(buffer=buffer, calls=earlier))
-    batch = scored_batch(run, following, run.skill(state.current.version), fixed=False)
-    asked = StepReflection(run, following, state.model_copy(update={"buffer": buffer}), batch)
+    run.store.put_model(key, found)
     workers = run.config.gradient.analyst_workers
     workers = workers if calls is None else min(workers, calls)
     with optimizing(run, moment, "reflect_ahead", workers=workers, asked_by=following) as models:
         try:
-            patches = [patch for _, patch in asked.reflected(models, 1, workers)]
-            merged = asked.merged(models, patches, workers)
-            if not chooses_rate(run.config.optimizer):
-                asked.selected(models, merged, asked.budget)
+            _ask(asked, models, workers)
         except ModelError as error:
             log.warning("%s is not reflected on ahead: %s", following.name, error)
-        run.store.put_model(key, ReflectionAhead(buffer=buffer, calls=earlier + len(models.calls)))
+        finally:
+            run.store.put_model(key, found.model_copy(update={"calls": found.calls + len(models.calls)}))
 
 
 def asked_ahead(run: TrainingRun, moments: Sequence[Moment], accepted: Collection[str]) -> AskedAhead:
@@ -65,21 +62,27 @@ def asked_ahead(run: TrainingRun, moments: Sequence[Moment], accepted: Collectio
     calls = wasted = 0
     reached = set(moments)
     for moment in moments:
-        ahead = _stored(run, moment) if moment.kind == "step" else None
+        ahead = stored_ahead(run, moment) if moment.kind == "step" else None
         if ahead is None:
             continue
         following = run.timeline[run.timeline.index(moment) + 1]
-        used = following in reached and moment.name not in accepted and shown_buffer(run, following) == ahead.buffer
+        used = following in reached and moment.name not in accepted and _fitted(run, following, ahead)
         calls += ahead.calls
         wasted += 0 if used else ahead.calls
     return AskedAhead(calls=calls, wasted=wasted)
 
 
-def _stored(run: TrainingRun, moment: Moment) -> ReflectionAhead | None:
-    try:
-        return run.store.get_model(run.keys.moment(moment).reflection_ahead, ReflectionAhead)
-    except ObjectMissing:
-        return None
+def _ask(asked: StepReflection, models: Assistants, workers: int) -> None:
+    """Ask all that the step will, but for what needs the scores of the step before."""
+    patches = [patch for _, patch in asked.reflected(models, 1, workers)]
+    merged = asked.merged(models, patches, workers)
+    if not chooses_rate(asked.run.config.optimizer):
+        asked.selected(models, merged, asked.budget)
+
+
+def _fitted(run: TrainingRun, following: Moment, ahead: ReflectionAhead) -> bool:
+    seen = run.store.get_model(run.keys.moment(following).reflected_items, ReflectedItems)
+    return fits(ahead, run.state_before(following), seen)
 
 
 def _rejected(run: TrainingRun, moment: Moment) -> BufferEntry:
