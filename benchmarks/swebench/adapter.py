@@ -112,7 +112,7 @@ class SWEBench:
         test_patch, run = str(item.reference["test_patch"]), _run(item.reference)
         touched = tuple(dict.fromkeys(path for file in file_patches(test_patch) for path in (file.path, file.was)))
         candidate = self._candidate(item, patch, touched)
-        verdict = unjudged(candidate, MAX_PATCH_BYTES)
+        verdict = unjudged(candidate)
         if verdict is None and len(patch.encode(errors="surrogateescape")) > MAX_PATCH_BYTES:
             verdict = Verdict(outcome=Outcome.TOO_LARGE, detail=f"at most {MAX_PATCH_BYTES} bytes")
         if verdict is not None:

@@ -90,14 +90,11 @@ def test_soft_is_the_share_that_is_fixed_if_nothing_is_lost():
 
 def test_without_a_patch_that_counts_nothing_runs():
     edited = "--- a/f.py\n+++ b/f.py\n@@ -1 +1 @@\n-a\n+b\n"
-    assert unjudged(candidate_patch(""), 100) == Verdict(outcome=Outcome.EMPTY)
-    only_tests = unjudged(candidate_patch(edited.replace("f.py", "conftest.py")), 100)
+    assert unjudged(candidate_patch("")) == Verdict(outcome=Outcome.EMPTY)
+    only_tests = unjudged(candidate_patch(edited.replace("f.py", "conftest.py")))
     assert only_tests
     assert (only_tests.outcome, only_tests.detail) == (Outcome.EDITS_TESTS, "conftest.py")
-    large = unjudged(candidate_patch(edited), 10)
-    assert large
-    assert large.outcome is Outcome.TOO_LARGE
-    assert unjudged(candidate_patch(edited), len(edited)) is None
+    assert unjudged(candidate_patch(edited)) is None
 
 
 @pytest.mark.parametrize("log_format", LAST)

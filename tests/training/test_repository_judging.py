@@ -5,6 +5,7 @@ import random
 import pytest
 
 from skillopt_airflow import benchmarks
+from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.protocols import JudgesRepository
 from skillopt_airflow.core.repository_tests import Canaries, RepositoryTests, RunEnd, TestedRepository
 from skillopt_airflow.core.types import Item, Status, Trajectory
@@ -89,3 +90,21 @@ def test_a_file_of_another_encoding_is_judged_by_its_bytes_and_stored_as_unicode
     found = judged_repository(BENCHMARK, item, left, {"patch.diff": change}, run)
     assert [order.patch.encode(errors="surrogateescape") for order in run.orders] == [change]
     assert "na\N{REPLACEMENT CHARACTER}ve" in found.model_dump_json()
+    # What a judge could not say of it is not asked again of what is stored, which is another change.
+    for patch, status in ((change, Status.SANDBOX_ERROR), (OTHER.encode(), Status.JUDGE_ERROR)):
+        failed = judged_repository(BENCHMARK, item, left, {"patch.diff": patch}, away)
+        assert (failed.trajectory.status, failed.score) == (status, None)
+
+
+def test_a_change_that_is_too_large_is_not_judged() -> None:
+    assert isinstance(BENCHMARK, JudgesRepository)
+    item = BENCHMARK.item(RECORD)
+    change = OTHER + "--- /dev/null\n+++ b/more.py\n@@ -0,0 +1,20000 @@\n" + "+MORE = 1\n" * 20_000
+    left = Trajectory(item_id=item.id, status=Status.OK)
+    found = judged_repository(BENCHMARK, item, left, {"patch.diff": change.encode()}, away)
+    assert found.score is not None
+    assert found.score.feedback.startswith("too_large: ")
+
+
+def away(item: Item, wanted: RepositoryTests) -> TestedRepository:
+    raise SandboxError("the engine went away")

@@ -112,13 +112,12 @@ _WHY = {
 }
 
 
-def unjudged(patch: CandidatePatch, max_bytes: int) -> Verdict | None:
+def unjudged(patch: CandidatePatch) -> Verdict | None:
     """Return the verdict on a patch for which no tests need to run; None if they do."""
-    if not patch.text:
-        left_out = ", ".join(sorted(patch.left_out)[:MAX_NAMED])
-        return Verdict(outcome=Outcome.EDITS_TESTS, detail=left_out) if left_out else Verdict(outcome=Outcome.EMPTY)
-    size = len(patch.text.encode(errors="surrogateescape"))
-    return Verdict(outcome=Outcome.TOO_LARGE, detail=f"{size} of {max_bytes} bytes") if size > max_bytes else None
+    if patch.text:
+        return None
+    left_out = ", ".join(sorted(patch.left_out)[:MAX_NAMED])
+    return Verdict(outcome=Outcome.EDITS_TESTS, detail=left_out) if left_out else Verdict(outcome=Outcome.EMPTY)
 
 
 def resolve(

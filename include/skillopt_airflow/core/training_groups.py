@@ -126,6 +126,11 @@ class OptimizerGroup(Group):
             )
         return self
 
+    @property
+    def chooses_rate(self) -> bool:
+        """Whether the optimizer sets the learning rate; of whole rewrites there can be only one anyway."""
+        return self.lr_control_mode == "autonomous" and self.skill_update_mode != "full_rewrite_minibatch"
+
 
 class EvaluationGroup(Group):
     """The validation gate (paper section 3.5) and the test at the end."""

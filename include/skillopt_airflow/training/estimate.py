@@ -238,19 +238,14 @@ def _target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Seque
     """Count rollouts, of as many calls each as they may have turns, and follow-up questions, by stage."""
     rules, optimizer = config.evaluation, config.optimizer
     val, test = (len(range(sizes[split])[: rules.limit(split)]) for split in (Split.VAL, Split.TEST))
-    moments, batches = timeline(config, len(slices)), [sum(each) for each in slices]
-    tries = config.train.rollouts_per_item
-    kinds = Counter(moment.kind for moment in moments)
+    batches, tries = [sum(each) for each in slices], config.train.rollouts_per_item
+    kinds = Counter(moment.kind for moment in timeline(config, len(slices)))
     slow_updates = kinds["slow_update"] if optimizer.use_slow_update else 0
     gated = kinds["step"] + slow_updates + kinds["meta_reflect"]
     candidates = gated + kinds["step"] * (config.train.proposals - 1)
     forced = not rules.use_gate or (slow_updates > 0 and not optimizer.slow_update_gate)
-    # Batches that follow on an evaluation at once, all of them in vain.
-    ahead = [
-        batches[(following.step - 1) % len(batches)]
-        for moment, following in pairwise(moments)
-        if following.kind == "step" and _may_speculate(moment, config)
-    ]
+    # All of them are in vain.
+    ahead = [batches[place] for _, place in _batches_ahead(config, len(batches))]
     rollouts = {
         "seed": val * rules.draws,
         "rollout": config.train.num_epochs * sum(batches) * tries,
@@ -267,17 +262,41 @@ def _target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Seque
         "publish": _published_rollouts(config, sizes, test),
     }
     each = turns(config)
-    follow_ups = config.train.num_epochs * sum(min(_probes(config), batch) for batch in batches)
-    asked = {"follow_up": follow_ups * config.train.proposals}
+    asked = {"follow_up": sum(min(_probes(config), batches[place]) for place in _reflections(config, len(batches)))}
     return {stage: each * calls for stage, calls in rollouts.items()} | asked
 
 
+def _batches_ahead(config: TrainConfig, steps: int) -> list[tuple[Moment, int]]:
+    """Return the moments behind which a step follows whose batch may be rolled out before, and its place in the epoch.
+
+    Args:
+        config: of the run.
+        steps: of an epoch.
+    """
+    return [
+        (moment, (following.step - 1) % steps)
+        for moment, following in pairwise(timeline(config, steps))
+        if following.kind == "step" and _may_speculate(moment, config)
+    ]
+
+
 def _may_speculate(moment: Moment, config: TrainConfig) -> bool:
-    """Return whether the batch behind a moment may be rolled out before its candidate is judged."""
     if not may_precede(moment, config.optimizer):
         return False
     # Behind an epoch's last step one more has been judged.
     return moment.step + (moment.kind != "step") >= first_speculation(config.train)
+
+
+def _reflections(config: TrainConfig, steps: int) -> list[int]:
+    """Return the steps that are reflected on, by their place in the epoch: once a proposal, and ahead, all in vain."""
+    own = list(range(steps)) * (config.train.num_epochs * config.train.proposals)
+    return own + _reflections_ahead(config, steps)
+
+
+def _reflections_ahead(config: TrainConfig, steps: int) -> list[int]:
+    if not config.gradient.reflect_ahead:
+        return []
+    return [place for moment, place in _batches_ahead(config, steps) if moment.kind == "step"]
 
 
 def turns(config: TrainConfig) -> int:
@@ -302,29 +321,30 @@ def _published_rollouts(config: TrainConfig, sizes: Mapping[Split, int], test: i
 
 def _optimizer_calls(config: TrainConfig, slices: Sequence[Sequence[int]]) -> dict[str, int]:
     """Count questions by stage."""
-    rules, gradient, epochs = config.optimizer, config.gradient, config.train.num_epochs
+    rules, gradient = config.optimizer, config.gradient
     kinds = Counter(moment.kind for moment in timeline(config, len(slices)))
     minibatches = [_most_minibatches(config, sizes) for sizes in slices]
     rewrites = rules.skill_update_mode == "full_rewrite_minibatch"
     merges = [most_merges(count, gradient.merge_batch_size, gradient.failure_only) for count in minibatches]
     consolidates = rules.use_skill_aware_reflection and rules.skill_aware_consolidate_threshold > 0
     # Each proposal of a step has analysts, merges and a selection of its own.
-    made, passes = config.train.proposals * kinds["step"], config.train.proposals * epochs
+    made, places = config.train.proposals * kinds["step"], _reflections(config, len(slices))
+    ranked = made + (0 if rules.chooses_rate else len(_reflections_ahead(config, len(slices))))
     return {
         # The target's part of it is one of the first step's rollouts.
         "preflight": int(config.train.preflight),
-        "deep_reflect": passes * sum(min(_probes(config), count) for count in minibatches),
-        "reflect": passes * sum(minibatches) * gradient.analyst_rounds,
-        "merge": 0 if rewrites else passes * sum(merges),
-        "merge_rewrites": passes * sum(merges) if rewrites and rules.merge_rewrites else 0,
+        "deep_reflect": sum(min(_probes(config), minibatches[place]) for place in places),
+        "reflect": sum(minibatches[place] for place in places) * gradient.analyst_rounds,
+        "merge": 0 if rewrites else sum(merges[place] for place in places),
+        "merge_rewrites": sum(merges[place] for place in places) if rewrites and rules.merge_rewrites else 0,
         "learning_rate": made if rules.lr_control_mode == "autonomous" else 0,
         # Of rewrites of the whole body one stays, also where edits have no limit.
-        "rank": made if rewrites or rules.lr_control_mode != "none" else 0,
+        "rank": ranked if rewrites or rules.lr_control_mode != "none" else 0,
         "rewrite": made if rules.skill_update_mode == "rewrite_from_suggestions" else 0,
         "consolidate": made if consolidates else 0,
         "slow_update": kinds["slow_update"] if rules.use_slow_update else 0,
         # From the second epoch on, and no longer after the last.
-        "meta_skill": max(0, epochs - 2) if rules.use_meta_skill else 0,
+        "meta_skill": max(0, config.train.num_epochs - 2) if rules.use_meta_skill else 0,
         "meta_reflect": kinds["meta_reflect"],
     }
 

@@ -15,7 +15,6 @@ from skillopt_airflow.core.schedule import edit_budget
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.training_groups import OptimizerGroup
 from skillopt_airflow.core.types import Patch, Rollout, Score, Split
 from skillopt_airflow.optimizer.aggregate import aggregate as merge_patches
 from skillopt_airflow.optimizer.answers import joined
@@ -153,11 +152,6 @@ def stored_ahead(run: TrainingRun, moment: Moment) -> ReflectionAhead | None:
 def fits(ahead: ReflectionAhead, state: RunState, seen: ReflectedItems) -> bool:
     """Return whether a step that begins so is as what was asked ahead supposed, but for the last scores."""
     return ahead.reflected == seen and ahead.buffer == state.buffer.without_last_scores()
-
-
-def chooses_rate(rules: OptimizerGroup) -> bool:
-    """Return whether the optimizer sets the learning rate; of whole rewrites there can be only one anyway."""
-    return rules.lr_control_mode == "autonomous" and rules.skill_update_mode != "full_rewrite_minibatch"
 
 
 def _scored_batch(run: TrainingRun, moment: Moment, skill: SkillDocument, *, fixed: bool) -> StepBatch:

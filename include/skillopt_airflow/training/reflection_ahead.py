@@ -14,7 +14,7 @@ from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Patch
 from skillopt_airflow.core.verdict import Action
 from skillopt_airflow.training.candidate import tried_edits
-from skillopt_airflow.training.reflection import StepReflection, chooses_rate, fits, stored_ahead
+from skillopt_airflow.training.reflection import StepReflection, fits, stored_ahead
 from skillopt_airflow.training.rollout_plan import BATCH_AHEAD, stored_chunks
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.stage_models import Assistants, optimizing
@@ -76,7 +76,7 @@ def _ask(asked: StepReflection, models: Assistants, workers: int) -> None:
     """Ask all that the step will, but for what needs the scores of the step before."""
     patches = [patch for _, patch in asked.reflected(models, 1, workers)]
     merged = asked.merged(models, patches, workers)
-    if not chooses_rate(asked.run.config.optimizer):
+    if not asked.run.config.optimizer.chooses_rate:
         asked.selected(models, merged, asked.budget)
 
 

@@ -18,6 +18,8 @@ def judged_repository(
 ) -> Rollout:
     """Return the rollout with the change as its answer; a `judge_error` where the tests could not be run.
 
+    It is a `sandbox_error` where the answer cannot hold the change, which is to be made again then.
+
     Args:
         benchmark: says which tests judge.
         item: the exercise.
@@ -25,19 +27,20 @@ def judged_repository(
         produced: what the target left; without it the change is the trajectory's answer, as stored before.
         run_tests: runs them.
     """
-    left = produced.get(PATCH_FILE)
-    patch = trajectory.answer if left is None else left.decode(errors="replace")
+    # What is stored is Unicode, but a file of another encoding is only changed by its own bytes.
+    left = produced.get(PATCH_FILE, trajectory.answer.encode(errors="surrogatepass"))
+    patch, exact = (left.decode(errors=errors) for errors in ("replace", "surrogateescape"))
     answered = trajectory.model_copy(update={"answer": patch})
-    wanted = benchmark.tests(item, patch)
-    if left is not None and isinstance(wanted, RepositoryTests):
-        # What is stored is Unicode, but a file of another encoding is only changed by its own bytes.
-        wanted = benchmark.tests(item, left.decode(errors="surrogateescape"))
+    wanted = benchmark.tests(item, exact)
     if isinstance(wanted, Score):
-        return Rollout(trajectory=answered, score=wanted)
+        said = wanted.feedback.encode(errors="surrogateescape").decode(errors="replace")
+        return Rollout(trajectory=answered, score=wanted.model_copy(update={"feedback": said}))
     try:
         score = _judged(benchmark, item, patch, wanted, run_tests)
     except SandboxError as error:
-        failed = answered.model_copy(update={"status": Status.JUDGE_ERROR, "error": str(error)[:500]})
+        # From what is stored, a judge would judge another change.
+        again = Status.JUDGE_ERROR if patch == exact else Status.SANDBOX_ERROR
+        failed = answered.model_copy(update={"status": again, "error": str(error)[:500]})
         return Rollout(trajectory=failed, score=None)
     return Rollout(trajectory=answered, score=score)
 

@@ -17,7 +17,7 @@ from skillopt_airflow.training.candidate import store_candidate
 from skillopt_airflow.training.choice import Proposal, proposals, to_measure
 from skillopt_airflow.training.evaluation import evaluation_chunks
 from skillopt_airflow.training.lapse_notes import notes_enter, store_notes
-from skillopt_airflow.training.reflection import chooses_rate, step_reflection
+from skillopt_airflow.training.reflection import step_reflection
 from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.stage_models import Assistants, optimizing
@@ -97,7 +97,7 @@ def _select(run: TrainingRun, moment: Moment, proposal: Proposal) -> None:
     with optimizing(run, moment, "select", proposal.number - 1) as models:
         reflection = step_reflection(run, moment)
         budget, merged = reflection.budget, run.store.get_model(keys.merged_patch, Patch)
-        if chooses_rate(run.config.optimizer) and budget is not None:
+        if run.config.optimizer.chooses_rate and budget is not None:
             # The scores of the step before count here, which a reflection ahead could not be shown.
             state, skill, scores = run.state_before(moment), reflection.skill.text, reflection.scores
             chosen = learning_rate(models.optimizer, skill, merged, budget, scores, state.buffer, state.meta_skill)
