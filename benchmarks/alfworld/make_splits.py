@@ -33,7 +33,10 @@ def main(folder: Path) -> None:
 def games(folder: Path) -> Iterator[Path]:
     """Yield the games below a folder that can be played, in the order of their paths."""
     for game in sorted(folder.glob(f"*/*/{GAME}")):
-        if not any(word in str(game) for word in LEFT_OUT) and json.loads(game.read_bytes()).get("solvable") is True:
+        if (
+            not any(word in str(game.relative_to(folder)) for word in LEFT_OUT)
+            and json.loads(game.read_bytes()).get("solvable") is True
+        ):
             yield game
 
 

@@ -104,8 +104,11 @@ def test_the_sample_has_all_types_of_task_and_is_what_its_program_writes(tmp_pat
 
 
 def test_splits_are_made_of_a_folder_of_games(tmp_path: Path):
+    # A word in the path above the games is none of theirs.
+    games = tmp_path / "removable"
+
     def put(split: str, task: str, solvable: object) -> None:
-        game = tmp_path / "json_2.1.1" / split / task / "trial_1" / GAME
+        game = games / "json_2.1.1" / split / task / "trial_1" / GAME
         game.parent.mkdir(parents=True)
         game.write_text(json.dumps({"solvable": solvable}))
 
@@ -116,20 +119,20 @@ def test_splits_are_made_of_a_folder_of_games(tmp_path: Path):
     put("valid_seen", "pick_two_obj_and_place-CD-None-Safe-323", True)
     put("valid_unseen", "pick_clean_then_place_in_recep-Cloth-None-Cart-401", True)
     done = subprocess.run(
-        [sys.executable, FOLDER / "make_splits.py", tmp_path], capture_output=True, text=True, check=True
+        [sys.executable, FOLDER / "make_splits.py", games], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines() == ["train: 1 games", "val: 1 games", "test: 1 games"]
-    (record,) = json.loads((tmp_path / "train" / "items.json").read_text())
+    (record,) = json.loads((games / "train" / "items.json").read_text())
     assert record == {
         "id": "train:0000",
         "gamefile": f"json_2.1.1/train/look_at_obj_in_light-Book-None-DeskLamp-302/trial_1/{GAME}",
         "task_type": "look_at_obj_in_light",
     }
-    (record,) = json.loads((tmp_path / "test" / "items.json").read_text())
+    (record,) = json.loads((games / "test" / "items.json").read_text())
     assert record["task_type"] == "pick_clean_then_place_in_recep"
 
     failed = subprocess.run(
-        [sys.executable, FOLDER / "make_splits.py", tmp_path / "train"], capture_output=True, text=True, check=False
+        [sys.executable, FOLDER / "make_splits.py", games / "train"], capture_output=True, text=True, check=False
     )
     assert failed.returncode == 1
     assert "json_2.1.1" in failed.stderr

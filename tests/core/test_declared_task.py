@@ -179,7 +179,11 @@ def test_any_record_is_an_item_or_an_error_that_says_why(record: JsonObject) -> 
 @pytest.mark.parametrize(
     ("source", "record", "message"),
     [
-        (NUMBER, {"answer": "18"}, r"^task\.prompt: 'question' is undefined; the columns of the record are: answer$"),
+        (
+            NUMBER,
+            {"answer": "18", "n": 1},
+            r"^task\.prompt: 'question' is undefined; the columns of the record are: n$",
+        ),
         (NUMBER, {"question": "?"}, r"^task\.reference: the record has no 'answer'; its columns are: question$"),
         (NUMBER, SUM | {"answer": "many"}, r"^answer: expected one number, got 'many'"),
         (CHOICE, CAPITAL | {"number": 1.5}, r"^number: expected a non-empty text or a whole number, got 1\.5"),
@@ -209,6 +213,26 @@ def test_what_is_wrong_with_a_record_is_named_by_key(source: str, record: JsonOb
 def test_a_prompt_that_shows_the_answer_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"task\.prompt shows the target the column answer, which is the answer"):
         benchmark(NUMBER.replace("{{ question }}", "{{ question }} {{ answer }}")).item(SUM)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "shown"),
+    [
+        ("{% for name, value in record.items() %}{{ name }}: {{ value }};{% endfor %}", "Question: 6 * 7?;"),
+        ('{{ record["Right answer"] }}', "'dict object' has no attribute 'Right answer'"),
+    ],
+)
+def test_the_record_that_a_prompt_reads_has_no_answer(prompt: str, shown: str) -> None:
+    task = benchmark(
+        yaml.safe_dump({"task": {"prompt": prompt, "reference": "Right answer", "score": {"by": "exact"}}})
+    )
+    record: JsonObject = {"Question": "6 * 7?", "Right answer": "42"}
+    try:
+        found = str(task.item(record).public["prompt"])
+    except DataError as error:
+        found = str(error)
+    assert shown in found
+    assert "42" not in found
 
 
 def test_files_go_to_the_target_under_plain_names() -> None:

@@ -39,6 +39,13 @@ def test_a_record_without_an_id_keeps_its_place() -> None:
         split_by_list(RECORDS, "abcd", LISTED | {Split.TRAIN: ("c", place_id(Split.TRAIN, 3))})
 
 
+def test_a_runs_own_list_of_records_of_which_two_have_one_id_splits_them_again() -> None:
+    listed = LISTED | {Split.TRAIN: ("b", place_id(Split.TRAIN, 2)), Split.VAL: ("d",), Split.TEST: ("a",)}
+    kept, repeated = split_by_list(RECORDS, "abbd", listed)[Split.TRAIN]
+    assert kept == RECORDS[1]
+    assert isinstance(repeated, UnreadableRecord)
+
+
 @pytest.mark.parametrize(
     ("ids", "listed", "message"),
     [

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.types import Item, Split
+from skillopt_airflow.core.types import Item, ItemFile, Split
 from skillopt_airflow.quality.drift import FEWEST_FRESH, FEWEST_REFERENCE, TOLERANCE, length_of, standing, tolerance
 from skillopt_airflow.quality.fresh_items import MeasuredItems, check_fresh, content, fingerprint
 from skillopt_airflow.quality.quality_report import QualityReport
@@ -54,6 +54,17 @@ def test_new_items_like_the_reference_pass() -> None:
     assert (report.success, report.rows, report.notes) == (True, {"fresh": 30}, ())
     # Two for what was learned, two for other nights; kinds and lengths of question and answers.
     assert len(report.expectations) == 8
+
+
+def test_files_tell_items_apart_whose_texts_are_equal() -> None:
+    def pictured(name: str, sha256: str) -> Item:
+        picture = ItemFile(name="picture-1.png", path=f"{name}.png", sha256=sha256, picture=True)
+        return item(name, "what is this?").model_copy(update={"files": (picture,)})
+
+    reference = [pictured(f"known-{number}", f"{number:064}") for number in range(40)]
+    check([pictured(f"fresh-{number}", f"{number:064}") for number in range(100, 130)], reference).raise_for_failures()
+    again = check([pictured(f"fresh-{number}", f"{number:064}") for number in range(3, 33)], reference)
+    assert any(len(rows) == 7 for rows in failures(again).values())
 
 
 def test_an_item_with_the_id_of_one_that_was_trained_on() -> None:

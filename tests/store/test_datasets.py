@@ -57,6 +57,15 @@ def test_a_pattern_stands_for_all_files_that_match(folder: Path, bucket: str, s3
     assert read_records(f"s3://{bucket}/data/l*.jsonl", folder, "ratio", s3_client) == {"all": RECORDS}
 
 
+def test_a_pattern_enters_folders_that_are_links(tmp_path: Path, unreachable_client: "S3Client") -> None:
+    for name in ("elsewhere/a", "data/b"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "items.json").write_text(json.dumps([{"id": name[-1]}]))
+    (tmp_path / "data" / "a").symlink_to(tmp_path / "elsewhere" / "a")
+    found = read_records(f"{tmp_path}/data/*/items.json", tmp_path, "ratio", unreachable_client)["all"]
+    assert [record["id"] for record in found] == ["a", "b"]
+
+
 def test_a_record_keeps_a_folder_of_its_own_and_a_star_in_a_name_is_read_once(
     tmp_path: Path, s3_client: "S3Client"
 ) -> None:

@@ -84,6 +84,19 @@ def test_a_photo_that_lies_on_its_side_is_turned() -> None:
     assert opened(prepared(drawn("JPEG", exif=exif), "a.jpg")).size == (40, 60)
 
 
+@pytest.mark.parametrize(("mode", "largest"), [("I;16", 65_535), ("I", 65_535), ("F", 1.0), ("I", 255)])
+def test_shades_of_more_than_eight_bits_stay_apart(mode: str, largest: float) -> None:
+    image, made = Image.new(mode, (64, 1)), BytesIO()
+    for place in range(64):
+        image.putpixel((place, 0), largest * place / 63 if mode == "F" else int(largest * place / 63))
+    image.save(made, "TIFF")
+    found = opened(prepared(made.getvalue(), "x.tiff"))
+    shades = [found.convert("L").getpixel((place, 0)) for place in range(64)]
+    assert shades[0] == 0
+    assert shades[-1] in (254, 255)
+    assert len(set(shades)) == 64
+
+
 def test_a_large_picture_is_scaled_down() -> None:
     # Forty megapixels.
     image = opened(prepared(drawn("PNG", size=(8000, 5000)), "a.png"))

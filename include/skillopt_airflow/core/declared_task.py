@@ -72,7 +72,9 @@ class DeclaredTask:
             DataError: a column is missing or not usable; the message names it.
         """
         task = self._section
-        public: JsonObject = {PROMPT: self._prompt_of(record)}
+        # Whatever a template reads, the answer is not there.
+        seen = {column: value for column, value in record.items() if column != task.reference}
+        public: JsonObject = {PROMPT: self._prompt_of(seen)}
         public |= {column: _present(record, column, "task.score") for column in task.score.columns}
         reference = _present(record, task.reference, "task.reference")
         try:
@@ -126,6 +128,7 @@ class DeclaredFilesTask(DeclaredTask):
     def item(self, record: JsonObject) -> Item:
         """Return the item with its files; raise as `DeclaredTask.item` does."""
         item = super().item(record)
+        record = {column: value for column, value in record.items() if column != self._section.reference}
         paths = [path for entry in self._section.files for path in _paths("task.files", entry, record)]
         files = tuple(ItemFile(name=_plain_name(path), path=path) for path in paths)
         names = [file.name for file in files]

@@ -1,7 +1,7 @@
 """Splits by a list of ids: the same records in the same splits and in the same order."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import UnreadableRecord
@@ -42,12 +42,19 @@ def split_by_list(
     flaws = {
         "listed more than once": [name for name, count in named.items() if count > 1],
         "that no record has": [name for name in named if name not in found or not name],
-        "that several records have": [name for name in named if there[name] > 1],
+        "that several records have": _repeated(named, there, set(by_place) - set(by_id)),
     }
     problems = [f"ids {flaw}: {_shown(names)}" for flaw, names in flaws.items() if names]
     if problems:
         raise DataError("; ".join(problems))
     return {split: [found[name] for name in wanted] for split, wanted in listed.items()}
+
+
+def _repeated(named: Collection[str], there: Mapping[str, int], places: Collection[str]) -> list[str]:
+    """Return the ids that several records have, unless the list has a place for each repeat, as a run's own has."""
+    several = [name for name in named if there[name] > 1]
+    repeats = sum(there[name] - 1 for name in several)
+    return [] if repeats <= sum(name in places for name in named) else several
 
 
 def place_id(split: str, row: int) -> str:

@@ -82,11 +82,14 @@ def check_fresh(
 
 
 def content(item: Item) -> str:
-    """Return the SHA-256 of what the target sees of an item, regardless of its id and of the order of its lists.
+    """Return the SHA-256 of what the target is given of an item, regardless of its id and of the order of its lists.
 
-    A benchmark may shuffle choices by the id; with another id they would look like another item.
+    A benchmark may shuffle choices by the id; with another id they would look like another item. Of an item with files,
+    which are stored, it is that of their contents as well.
     """
-    return sha256(canonical_json(_unordered(item.public)))
+    given = _unordered(item.public)
+    files: list[JsonValue] = [*sorted(file.sha256 for file in item.files)]
+    return sha256(canonical_json({"public": given, "files": files} if files else given))
 
 
 def fingerprint(content: str) -> str:

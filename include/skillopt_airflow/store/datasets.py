@@ -1,5 +1,6 @@
 """The records of a data set, from a local path or an object store."""
 
+import glob
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -110,7 +111,8 @@ def _matching(uri: str, root: Path, client: "S3Client") -> list[str]:
     fixed = _fixed_folder(uri)
     place = located(fixed, root, client)
     if isinstance(place, Path):
-        paths = [path.relative_to(place).as_posix() for path in place.rglob(f"*{Path(uri).suffix}")]
+        pattern = "*".join(map(glob.escape, _below(fixed, uri).split(ANY)))
+        paths = glob.glob(pattern, root_dir=place, include_hidden=True)  # noqa: PTH207 - Path.glob enters no links
     else:
         store, key = place
         prefix = f"{key}/" if key else ""

@@ -120,10 +120,23 @@ def _needs_turning(image: "Image") -> bool:
     return bool(image.getexif().get(ExifTags.Base.Orientation, 1) != 1)
 
 
+def _eight_bit(image: "Image") -> "Image":
+    """Return a picture whose shades have more than 8 bits with 256 of them, which a conversion would cut off."""
+    if image.mode.startswith("I;16"):
+        return image.point(lambda shade: shade * (1 / 256)).convert("L")
+    if image.mode not in ("I", "F"):
+        return image
+    low, high = cast("tuple[float, float]", image.getextrema())
+    if low >= 0 and high <= 255 and image.mode == "I":
+        return image.convert("L")
+    scale = 255 / (high - low) if high > low else 0.0
+    return image.point(lambda shade: shade * scale - low * scale).convert("L")
+
+
 def _encoded(image: "Image", kind: Literal["JPEG", "PNG"]) -> bytes:
     from PIL import Image, ImageOps
 
-    upright = ImageOps.exif_transpose(image).convert("RGBA")
+    upright = ImageOps.exif_transpose(_eight_bit(image)).convert("RGBA")
     if kind == "JPEG" or upright.getchannel("A").getextrema() == (255, 255):
         # What is transparent looks white on paper, and black where it is merely dropped.
         upright = Image.alpha_composite(Image.new("RGBA", upright.size, "white"), upright).convert("RGB")

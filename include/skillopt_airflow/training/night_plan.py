@@ -100,6 +100,7 @@ def prepare_night(
     nights = NightTable(run.store, RegateKeys(config.storage.prefix, benchmark, target))
     settled = nights.read(date) is not None
     items, quality = checked_items(run, config, folder, {Split.FRESH: records})
+    items = store_files(run, items, DataFiles(folder, benchmarks.folder(run.ref.benchmark), client))
     prices = run.connections.prices(config)
     if settled:
         # Later a training may well use what was fresh on its day.
@@ -110,7 +111,6 @@ def prepare_night(
         check_mappable(config, [scoring_demand(config, len(ROLES), [len(items[Split.FRESH])])], most_chunks)
         check_priced(config, prices, MEASURING)
     image = run.connections.image(config)
-    items = store_files(run, items, DataFiles(folder, benchmarks.folder(run.ref.benchmark), client))
     settle(run, config, items, quality, image, prices, corpus=store_corpus(run, config))
     if settled:
         return plan_nothing(run)

@@ -83,6 +83,10 @@ def test_a_text_without_a_number(text: str) -> None:
         (0.1234, "12.34 %", NumberMatch(), True),
         (12.34, "12.34 percent", NumberMatch(), True),
         ("12%", "0.12%", NumberMatch(), False),
+        # The tolerance is in the reference's scale.
+        ("12%", "0", NumberMatch(absolute=0.5), False),
+        ("12%", "0.122", NumberMatch(absolute=0.5), True),
+        (0.12, "12.4%", NumberMatch(absolute=0.005), True),
         ("3/4", "0.75", NumberMatch(), True),
         (0.5, "1/2", NumberMatch(), True),
         (42, "42 or 43", NumberMatch(), False),

@@ -58,6 +58,10 @@ def test_token_f1_is_symmetric_and_bounded(one: str, other: str) -> None:
     ("rule", "answer", "reference", "hard", "soft"),
     [
         (Exact(), "Nile", "Nile", 1, 1),
+        (NORMALISED, "", "A", 0, 0),
+        (NORMALISED, "the", "A", 0, 0),
+        (NORMALISED, " A", "A", 1, 1),
+        (NORMALISED, "-", "+", 0, 0),
         (Exact(), " Nile\n", "Nile ", 1, 1),
         (Exact(), "nile", "Nile", 0, 0),
         (Exact(), "7", 7, 1, 1),

@@ -8,12 +8,13 @@ from pydantic import Field
 from skillopt_airflow.core.scoring.extraction import Boxed, Extraction, InTags, last_line
 
 _CUED = re.compile(
-    r"\b(?i:answer|choice|option|letter)(?:\s+(?i:is|would be|should be))?[\s:=]*[*$(\[{]*(?P<letter>[A-Z])\b"
+    r"\b(?i:answer|choice|option|letter)(?:\s+(?i:is|would be|should be))?[\s:=*_`\"]*[*$(\[{]*"
+    r"(?P<letter>[A-Z])(?!_?[A-Za-z0-9])"
     # Not "I'd" and "I think".
     r"(?!['’])(?!(?<=I)\s+[a-z])"
 )
-_ALONE = re.compile(r"[\s*$(\[]*(?P<letter>[A-Za-z])[\s*$)\].:!]*")
-_FIRST = re.compile(r"[\s*(\[]*(?P<letter>[A-Z])[*)\].:]+\s.*", re.DOTALL)
+_ALONE = re.compile(r"[\s*_`\"'$(\[]*(?P<letter>[A-Za-z])[\s*_`\"'$)\].:!]*")
+_FIRST = re.compile(r"[\s*_`\"(\[]*(?P<letter>[A-Z])[*_`\")\].:]+\s.*", re.DOTALL)
 
 
 class ChoiceLetter(Extraction):

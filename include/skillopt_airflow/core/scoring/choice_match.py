@@ -22,7 +22,7 @@ _CUE = (
 )
 _CLAIM = r"(?:is(?: the)?(?: (?:right|correct|true|best|strongest))?(?: (?:choice|option|answer|statement|one))?[.!]?)?"
 _LETTER = re.compile(r"[\s*(\[]*(?P<label>[A-Za-z])[\s*)\].:]*")
-_LABEL = re.compile(rf"{_CUE}[\s*$(\[]*(?P<label>[A-Z])[\s*$)\].:!]*{_CLAIM}", re.IGNORECASE)
+_LABEL = re.compile(rf"{_CUE}[\s*_`\"$(\[]*(?P<label>[A-Z])[\s*_`\"$)\].:!]*{_CLAIM}", re.IGNORECASE)
 _LABEL_AND_MORE = re.compile(
     rf"(?i:{_CUE})[*(\[]*(?P<label>[A-Z])\b(?P<mark>[*)\].:]*)[\s,;–—-]*(?P<more>(?P<reason>(?i:because|since|as)\b)?.+)"
 )
@@ -146,8 +146,11 @@ def _right(reference: JsonValue, choices: dict[str, str]) -> str:
 
 
 def _bare(text: str) -> str:
-    """Return a text without LaTeX's fonts and delimiters, and runs of blanks, which the patterns read slowly."""
-    return " ".join(_FONT.sub(r"\1", _DELIMITER.sub("", text)).split())
+    """Return a text without LaTeX's fonts and delimiters, Markdown's marks around it, and runs of blanks.
+
+    The patterns read runs of blanks slowly.
+    """
+    return " ".join(_FONT.sub(r"\1", _DELIMITER.sub("", text)).strip("*_`\"' \t\n").split())
 
 
 def _letter_alone(formula: re.Match[str]) -> str:

@@ -10,7 +10,7 @@ from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import shown
 from skillopt_airflow.core.scoring.anls import Anls
 from skillopt_airflow.core.scoring.json_answer import as_text, json_values, parsed
-from skillopt_airflow.core.scoring.number_match import NumberMatch
+from skillopt_airflow.core.scoring.number_match import NumberMatch, numbers
 from skillopt_airflow.core.scoring.scoring_rule import Scoring
 from skillopt_airflow.core.scoring.text_match import Contains, Exact, Matches, TokenF1
 from skillopt_airflow.core.types import JsonObject, Score
@@ -57,7 +57,7 @@ class JsonFields(Scoring):
         rule = self.fields.get(name)
         if rule is None and (answered == expected or not _is_number(expected)):
             return _same(answered, expected)
-        if answered is None:
+        if answered is None or (rule is None and not _is_one_number(answered)):
             return False
         return (rule or NumberMatch()).judge(as_text(answered), expected, public).hard == 1.0
 
@@ -76,8 +76,17 @@ def _is_number(value: JsonValue) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _is_one_number(value: JsonValue) -> bool:
+    """Return whether a value is a number, or a text with one: of several it would not be said which is meant."""
+    return _is_number(value) or (isinstance(value, str) and len(numbers(value)) == 1)
+
+
 def _same(one: JsonValue, other: JsonValue) -> bool:
-    # In Python true equals 1.
+    """Return whether two values are equal; in Python true equals 1."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 

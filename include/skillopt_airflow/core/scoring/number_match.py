@@ -70,8 +70,9 @@ class NumberMatch(Scoring):
         as_written = self._within(answered.value, expected.value)
         if answered.percent == expected.percent:
             return as_written
-        one, other = (number.value / 100 if number.percent else number.value for number in (answered, expected))
-        return as_written or self._within(one, other)
+        # In the reference's own scale, which is that of the tolerance.
+        value = answered.value * 100 if expected.percent else answered.value / 100
+        return as_written or self._within(value, expected.value)
 
     def _within(self, answered: Fraction, expected: Fraction) -> bool:
         allowed = max(Fraction(str(self.absolute)), Fraction(str(self.relative)) * abs(expected))
