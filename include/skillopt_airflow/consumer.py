@@ -196,7 +196,9 @@ class SkillClient:
             return replace(last, confirmed=time.time(), problem="")
         wanted = self._alias_of(key, *found)
         bound = None if may_go_back else last
-        if bound is not None and wanted.sequence <= bound.sequence and wanted.version != bound.version:
+        if bound is not None and (
+            wanted.sequence < bound.sequence or (wanted.sequence == bound.sequence and wanted.version != bound.version)
+        ):
             raise Tampered(
                 f"{self._address(key)} went back from move {bound.sequence} ({bound.version}) to move "
                 f"{wanted.sequence} ({wanted.version}), which no rollback does; if the bucket was restored, remove "

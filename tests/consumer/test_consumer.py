@@ -198,6 +198,10 @@ def test_an_old_alias_put_back_is_refused_and_a_rollback_is_not(
     artifacts.roll_back(publish(BETTER).version, "run", "restore", artifacts.champion.read())
     artifacts.roll_back(first.version, "run", "worse at night", artifacts.champion.read())
     assert (made.get().text, made.get().problem) == (SKILL, "")
+    # Also where the version is the same one.
+    store.put_bytes(KEYS.champion, old)
+    assert made.get().text == SKILL
+    assert "went back from move 3" in made.get().problem
 
 
 def test_after_a_restore_those_who_run_follow_once_the_cache_file_is_removed(

@@ -111,7 +111,10 @@ def test_a_night_is_due_so_many_hours_after_its_end(schedule: str, night: timede
     dag = regate_dag("searchqa", config)
     [deadline] = DagSerialization.to_dict(dag)["dag"]["deadline"]
     assert deadline["reference"] == {"reference_type": "DagRunLogicalDateDeadline"}
-    assert alerts.longest_night(schedule) == (night or timedelta(hours=1))
+    assert alerts.longest_night(schedule, "UTC") == (night or timedelta(hours=1))
+    assert alerts.longest_night(schedule, "Asia/Tokyo") == (night or timedelta(hours=1))
+    # One night of the year has 25 hours there.
+    assert alerts.longest_night(schedule, "Europe/Berlin") == (night or timedelta(hours=1)) + timedelta(hours=1)
     assert dag.deadline[0].interval == (night or timedelta(hours=1)) + timedelta(hours=1.5)
 
 

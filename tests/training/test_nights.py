@@ -38,6 +38,7 @@ from skillopt_airflow.training.night import (
     settle_night,
     tells,
     to_demote,
+    verdict_after,
 )
 from skillopt_airflow.training.night_plan import (
     contest_again,
@@ -250,6 +251,16 @@ def test_a_night_is_as_many_chunks_whoever_is_measured_and_when_it_is_settled(ni
     assert [sum(len(chunk.item_ids) for chunk in chunks) for chunks in planned] == [36, 24]
 
 
+def test_nights_under_another_metric_are_no_evidence(nights: Nights) -> None:
+    rows = [nights.night(date(day), changed(day)) for day in range(1, 16)]
+    assert declined(rows[-1])
+    found = [row.night for row in rows]
+    softer = [night.model_copy(update={"metric": "soft"}) for night in found[:-1]]
+    alone = verdict_after([*softer, found[-1]], ALPHA, found[-1].date)
+    assert alone.judgement == verdict_after(found[-1:], ALPHA, found[-1].date).judgement
+    assert not declined(alone)
+
+
 def test_a_decline_is_told_once(nights: Nights) -> None:
     rows, told = [], []
     for day in range(1, 8):
@@ -402,7 +413,7 @@ def test_pooled_nights_are_one_observation_each_and_rest_on_the_groups_of_their_
     changes = [[1.0, 1.0, 1.0, -1.0], [0.0, 0.0, 1.0, -1.0]]
     assert (pooled.old.low, pooled.old.high) == of_difference(changes)
     means = [NightMean(mean=0.5, variance=0.75, count=2), NightMean(mean=0.0, variance=0.5, count=2)]
-    assert pooled.new_e_value == pytest.approx(math.exp(log_recent_rise(means)))
+    assert pooled.new_e_value == pytest.approx(math.exp(log_recent_rise(means, MEMORY)))
 
 
 def test_the_night_of_every_item_is_known_also_under_another_id(nights: Nights) -> None:
@@ -456,31 +467,35 @@ def test_a_drop_that_all_contenders_share_is_seen_in_the_champions_own_score(nig
 
 
 def test_what_the_manifest_states_of_items_that_nobody_selected_on_is_promised(nights: Nights) -> None:
-    rules = configured("searchqa", {}).evaluation
+    config = configured("searchqa", {})
     origin, tested = provenance("run"), PublishedScore(hard=0.7, soft=0.8, items=120, low=0.6, high=0.8)
     versions = []
     for text, test, metric in (("a", None, "hard"), ("b", tested, "soft"), ("c", tested, "hard")):
         scores = origin.best_scores.model_copy(update={"test": test})
         made = origin.model_copy(update={"best_scores": scores, "config": {"evaluation": {"gate_metric": metric}}})
         versions.append(nights.artifacts.publish(f"# {text}\n", made, nights.artifacts.champion.read()).version)
-    promised = [promise_of(nights.artifacts, version, rules) for version in versions]
+    promised = [promise_of(nights.artifacts, version, config) for version in versions]
     assert promised == [None, None, Promise(split=Split.TEST, score=0.7, low=0.6)]
+    # In another harness it scores otherwise, which says nothing of the champion.
+    assert promise_of(nights.artifacts, versions[-1], configured("searchqa", {"model.harness": "codex"})) is None
 
 
 def test_a_mixed_score_of_another_weight_is_not_promised(nights: Nights) -> None:
-    rules = configured("searchqa", {"evaluation.gate_metric": "mixed", "evaluation.gate_mixed_weight": 0.9}).evaluation
+    mixed = {"evaluation.gate_metric": "mixed", "evaluation.gate_mixed_weight": 0.9}
+    config = configured("searchqa", mixed)
     origin, tested = provenance("run"), PublishedScore(hard=0.7, soft=0.8, items=120, low=0.6, high=0.8)
     made = origin.model_copy(
         update={
             "best_scores": origin.best_scores.model_copy(update={"test": tested}),
-            "config": {"evaluation": rules.model_dump(mode="json")},
+            "config": {"evaluation": config.evaluation.model_dump(mode="json")},
         }
     )
     version = nights.artifacts.publish("# mixed\n", made, nights.artifacts.champion.read()).version
-    promised = promise_of(nights.artifacts, version, rules)
+    promised = promise_of(nights.artifacts, version, config)
     assert promised is not None
     assert promised.score == pytest.approx(0.79)
-    assert promise_of(nights.artifacts, version, rules.model_copy(update={"gate_mixed_weight": 0.5})) is None
+    other = configured("searchqa", mixed | {"evaluation.gate_mixed_weight": 0.5})
+    assert promise_of(nights.artifacts, version, other) is None
 
 
 @pytest.mark.parametrize(

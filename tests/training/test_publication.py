@@ -14,6 +14,7 @@ import pytest
 from skillopt_airflow.core.errors import ConfigError, Conflict, DataError
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.looks import level_of
+from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.run_history import Publication
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.types import Split, Status
@@ -264,11 +265,40 @@ def test_a_training_that_ends_otherwise_when_it_is_cleared_competes_with_what_it
     training.clear_steps()
     best = training().best
     assert best.sha256 != before.sha256
+    if accepted:
+        # Whoever approved the other one did not approve this one.
+        for attempt in (gate_publication, lambda run, name: publish_best(run, artifacts, name)):
+            with pytest.raises(DataError, match=r"another best skill since .* clear plan_publication, with all that"):
+                attempt(training.run, NAME)
+        assert artifacts.champion.read() is None
     assert contest(training, artifacts) == ""
     look = contestants(training, NAME).look
     assert look is not None
     assert (look.question.candidate, look.number) == (best.sha256, accepted + 1)
     assert artifacts.read(publish_best(training.run, artifacts, NAME).version).skill == training.skill()
+
+
+def test_the_same_skills_under_other_settings_are_another_look(trained: Training, artifacts: ArtifactStore) -> None:
+    assert contest(trained, artifacts, "first") == ""
+    warmer = trained.run.ref.model_copy(update={"overrides": {"model.temperature": 0.7}})
+    other = TrainingRun(warmer, trained.models, trained.store)
+    plan_publication(other, artifacts, "warmer", PublishingGroup())
+    plan_publication(other, artifacts, "warmer again", PublishingGroup())
+    looks = [contestants(trained, name).look for name in ("first", "warmer", "warmer again")]
+    assert [look.number for look in looks if look is not None] == [1, 2, 2]
+
+
+def test_skills_go_to_the_storage_with_which_the_run_was_opened(
+    trained: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[StorageGroup, str]] = []
+    monkeypatch.setattr(trained.models, "object_store", lambda storage, bucket: asked.append((storage, bucket)))
+    moved = StorageGroup(artifact_bucket="moved", prefix="there/")
+    run = TrainingRun(trained.run.ref.model_copy(update={"storage": moved}), trained.models, trained.store)
+    run.__dict__["record"] = trained.run.record
+    assert run.config.storage != moved
+    _ = run.published
+    assert asked == [(moved, "moved")]
 
 
 def test_a_stopped_run_publishes_nothing(artifacts: ArtifactStore) -> None:

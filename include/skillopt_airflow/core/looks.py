@@ -24,6 +24,8 @@ class Question(Value):
     policy: str
     alpha: float
     """The level that all looks together are to keep."""
+    settings: str = Field(default="", exclude_if=lambda settings: not settings)
+    """Hash of all else that makes rollouts new, or a score of them; empty in looks that were entered before it was."""
 
 
 class Look(Document):

@@ -53,6 +53,11 @@ class LeftOut(StrEnum):
     LINK = "link"
     OUTSIDE = "path outside of the tree"
 
+    @property
+    def of_tests(self) -> bool:
+        """Return whether such an edit changes how tests run."""
+        return self in (LeftOut.TEST, LeftOut.CONFIGURATION, LeftOut.LOADED)
+
 
 class FilePatch(Value):
     """One file of a diff."""

@@ -1,9 +1,10 @@
 """Alerts: a POST to the connection of `alerts.conn_id` when a run fails, and when a night is late."""
 
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
@@ -35,7 +36,8 @@ def when_late(config: TrainConfig) -> DeadlineAlert | None:
     # Airflow counts from the logical date, which is the beginning of the night.
     return DeadlineAlert(
         reference=DeadlineReference.DAGRUN_LOGICAL_DATE,
-        interval=longest_night(config.regate.schedule) + timedelta(hours=config.alerts.late_hours),
+        interval=longest_night(config.regate.schedule, config.regate.timezone)
+        + timedelta(hours=config.alerts.late_hours),
         callback=AsyncCallback(tell_late, kwargs={"conn_id": config.alerts.conn_id}),
     )
 
@@ -65,8 +67,11 @@ async def tell_late(conn_id: str, context: Mapping[str, Any]) -> None:
     await HttpNotifier(http_conn_id=conn_id, json=said).async_notify({})
 
 
-def longest_night(schedule: str) -> timedelta:
-    """Return the longest time between two dates of a schedule, such as a weekend if it has working days only."""
+def longest_night(schedule: str, timezone: str) -> timedelta:
+    """Return the longest time between two dates of a schedule, such as a weekend if it has working days only.
+
+    Where clocks are put back, one night of the year is an hour longer.
+    """
     from airflow.timetables.interval import CronDataIntervalTimetable
 
     nights, longest = CronDataIntervalTimetable(schedule, timezone="UTC"), timedelta()
@@ -76,7 +81,8 @@ def longest_night(schedule: str) -> timedelta:
         # A sum of its own type: what Airflow has to store must be a plain timedelta.
         longest = max(longest, timedelta(seconds=(night.end - night.start).total_seconds()))
         end = night.start
-    return longest
+    moves = len({datetime(2026, month, 1, tzinfo=ZoneInfo(timezone)).utcoffset() for month in range(1, 13)}) > 1
+    return longest + timedelta(hours=moves)
 
 
 def _message(dag_id: str, run_id: str, what: str) -> JsonObject:

@@ -231,7 +231,8 @@ def _judge(nights: Sequence[Night], alpha: float) -> Judgement:
     """
     nights = nights[-MEMORY:]
     last = nights[-1]
-    own = [night for night in nights if night.champion.sha256 == last.champion.sha256]
+    # Differences of other scores are no evidence of this one.
+    own = [one for one in nights if (one.champion.sha256, one.metric) == (last.champion.sha256, last.metric)]
     met = [night for night in own if night.previous == last.previous]
     same_seed = [night for night in own if night.seed.sha256 == last.seed.sha256]
     recent = {night.date for night in nights[-RECENT:]}

@@ -14,7 +14,6 @@ from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.item_scores import ItemScore, metric_value
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.store.aliases import champion_before
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, RunKeys
@@ -195,12 +194,17 @@ def fingerprints(store: "ObjectStore", keys: RunKeys) -> dict[str, str]:
         return {}
 
 
-def promise_of(artifacts: "ArtifactStore", version: str, rules: EvaluationGroup) -> Promise | None:
-    """Return what a version's manifest states of items that it was not selected on, if it is the score that counts."""
-    manifest = artifacts.read(version).manifest
-    found, config = manifest.best_scores.promised, manifest.config.get("evaluation")
+def promise_of(artifacts: "ArtifactStore", version: str, config: TrainConfig) -> Promise | None:
+    """Return what a version's manifest states of items that it was not selected on, if it is the score that counts.
+
+    Under another harness the champion scores otherwise, which is no decline.
+    """
+    manifest, rules = artifacts.read(version).manifest, config.evaluation
+    if manifest.harness != config.model.harness:
+        return None
+    found, stored = manifest.best_scores.promised, manifest.config.get("evaluation")
     names = ("gate_metric", "gate_mixed_weight") if rules.gate_metric == "mixed" else ("gate_metric",)
-    stated = config if isinstance(config, dict) else {}
+    stated = stored if isinstance(stored, dict) else {}
     if found is None or any(stated.get(name) != getattr(rules, name) for name in names):
         # The interval that it states is of that metric, and of no other weight.
         return None
@@ -222,7 +226,7 @@ def _contenders(run: TrainingRun, date: str, artifacts: "ArtifactStore", base: s
     seed = opened(run.seed_skill(), run.config)
     contest = contest_of(date, artifacts, seed)
     if artifacts.target == str(run.config.model.target):
-        promised = promise_of(artifacts, contest.champion.version, run.config.evaluation)
+        promised = promise_of(artifacts, contest.champion.version, run.config)
         contest = contest.model_copy(update={"promised": promised})
     previous = [] if contest.previous is None else [contest.previous.version]
     versions = [contest.champion.version, contest.seed.version, *previous]

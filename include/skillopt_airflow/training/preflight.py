@@ -158,7 +158,7 @@ def _try_answers(
 
 
 def _try_buckets(run: TrainingRun) -> str:
-    storage, benchmark, target = run.config.storage, run.ref.benchmark, str(run.config.model.target)
+    storage, benchmark, target = run.ref.storage, run.ref.benchmark, str(run.config.model.target)
     artifacts = run.connections.object_store(storage, storage.artifact_bucket)
     published = ArtifactKeys(storage.prefix, benchmark, target).write_probe(run.ref.run)
     for store, key in ((run.store, run.keys.write_probe), (artifacts, published)):

@@ -19,7 +19,7 @@ from skillopt_airflow.core.run_history import Publication
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured
-from skillopt_airflow.core.types import ItemRef, JsonObject, Split
+from skillopt_airflow.core.types import ItemRef, JsonObject, Split, canonical_json, sha256
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.training.data_checks import check_measured
 from skillopt_airflow.training.evaluation import measured
@@ -92,25 +92,22 @@ def gate_publication(run: TrainingRun, name: str) -> str:
     """Decide whether the candidate may become the champion; return why not, or nothing.
 
     Raises:
-        DataError: rows cannot be concluded from, or too few items have a score under one of the two.
+        DataError: rows cannot be concluded from, or too few items have a score under one of the two; or the training
+            has ended with another best skill since.
     """
     keys = run.keys.publication(name)
     contest = run.store.get_model(keys.contest, PublishContest)
     if contest.withheld:
         return contest.withheld
-    if contest.look is None:
-        raise DataError("an earlier version of the project planned this publication; clear plan_publication")
-    skills = {
-        "candidate": run.skill(run.state(run.timeline[-1]).best.version),
-        "rival": run.document(keys.rival_skill),
-    }
+    look, best = _planned(run, contest)
+    skills = {"candidate": run.skill(best.version), "rival": run.document(keys.rival_skill)}
     run.merge_parts(contest.split, skills.values(), contest.draws)
     check_measured(run, contest.split, skills, contest.draws)
     candidate, rival = (_covered(run, name, skill, contest) for name, skill in skills.items())
-    rules = publishing_rules(run.config.evaluation, contest.rules, contest.look.number)
+    rules = publishing_rules(run.config.evaluation, contest.rules, look.number)
     decision = decide(candidate, rival, rival, rules)
-    level = _level(contest.look)
-    seen = f"{decision.reason}; {contest.look}{'' if level is None else f', level {level:.2g}'}"
+    level = _level(look)
+    seen = f"{decision.reason}; {look}{'' if level is None else f', level {level:.2g}'}"
     decision = decision.model_copy(update={"reason": seen})
     run.store.put_model(keys.gate, decision)
     log.info("publish gate against %s: %s, %s", contest.rival, decision.action, decision.reason)
@@ -130,11 +127,12 @@ def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Pub
 
     Raises:
         Conflict: another publisher moved the champion since the two were compared.
+        DataError: the training has ended with another best skill since, or rows that were looked at are gone.
     """
     keys = run.keys.publication(name)
     contest = run.store.get_model(keys.contest, PublishContest)
     decision = run.store.get_model(keys.gate, GateDecision)
-    best = run.state(run.timeline[-1]).best
+    look, best = _planned(run, contest)
     published = artifacts.publish(
         run.skill(best.version).text,
         _provenance(run, best, contest, decision, name),
@@ -148,8 +146,25 @@ def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Pub
         key=artifacts.address(published.key),
         created=published.created,
         split=contest.split,
-        look=None if contest.look is None else contest.look.number,
+        look=look.number,
     )
+
+
+def _planned(run: TrainingRun, contest: PublishContest) -> tuple[Look, Measured]:
+    """Return the look of a publication, and its candidate, as they were planned.
+
+    Raises:
+        DataError: the training has another best skill since, as after a part of it was cleared.
+    """
+    best = run.state(run.timeline[-1]).best
+    if contest.look is None:
+        raise DataError("an earlier version of the project planned this publication; clear plan_publication")
+    if contest.look.question.candidate != best.sha256:
+        raise DataError(
+            "the training has ended with another best skill since this publication was planned: clear "
+            "plan_publication, with all that comes after it, and it is compared and approved anew"
+        )
+    return contest.look, best
 
 
 def compared(run: TrainingRun, skill: SkillDocument, contest: PublishContest) -> Evaluation:
@@ -177,11 +192,11 @@ def looks_at(run: TrainingRun, artifacts: "ArtifactStore", split: Split) -> int:
     return len(artifacts.looks.looks(_fingerprint(run.item_refs(split))))
 
 
-def _covered(run: TrainingRun, name: str, skill: SkillDocument, contest: PublishContest) -> Evaluation:
+def _covered(run: TrainingRun, who: str, skill: SkillDocument, contest: PublishContest) -> Evaluation:
     evaluation = compared(run, skill, contest)
     advice = "clear the task measure and what follows it to try these again"
     require_coverage(
-        evaluation, run.config.evaluation, f"publishing, the {name} skill on the {contest.split} split", advice
+        evaluation, run.config.evaluation, f"publishing, the {who} skill on the {contest.split} split", advice
     )
     return evaluation
 
@@ -211,10 +226,18 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pub
         metric=run.config.evaluation.gate_metric,
         policy=rules.gate_policy,
         alpha=rules.gate_alpha,
+        settings=_settings(run, contest.split, candidate),
     )
     items = publishing_items(run, contest.split)
     look = artifacts.looks.enter(_fingerprint(items), question, contest.split, len(items), run.ref.run, name)
     return contest.model_copy(update={"look": look})
+
+
+def _settings(run: TrainingRun, split: Split, candidate: SkillDocument) -> str:
+    """Return a hash of what makes rollouts new: with another temperature, the same skills are another draw of luck."""
+    key, rules = run.rollout_key(split, candidate, 0), run.config.evaluation
+    weight = rules.gate_mixed_weight if rules.gate_metric == "mixed" else None
+    return sha256(canonical_json([key.harness, key.settings_sha256, key.image, weight]))[:16]
 
 
 def _missing(run: TrainingRun, skills: Sequence[SkillDocument], contest: PublishContest) -> int:
@@ -271,8 +294,9 @@ def _publish_gate(run: TrainingRun, best: Measured, contest: PublishContest, nam
     from skillopt_airflow.store.artifacts import PublishGate
 
     look, rival = contest.look, run.document(run.keys.publication(name).rival_skill)
-    skills = run.skill(best.version), rival
-    score, rival_score = (_published(run, compared(run, skill, contest)) for skill in skills)
+    # While somebody thought about it, old rows may have been removed.
+    skills = {"candidate": run.skill(best.version), "rival": rival}
+    score, rival_score = (_published(run, _covered(run, who, skill, contest)) for who, skill in skills.items())
     if look is None or score is None or rival_score is None:
         return None
     return PublishGate(

@@ -199,9 +199,7 @@ class TrainingRun:
     @property
     def published(self) -> "ArtifactStore":
         """The published skills of the run's benchmark and target."""
-        return published_skills(
-            self.connections, self.config.storage, self.ref.benchmark, str(self.config.model.target)
-        )
+        return published_skills(self.connections, self.ref.storage, self.ref.benchmark, str(self.config.model.target))
 
     @cached_property
     def rollouts(self) -> "RolloutTable":

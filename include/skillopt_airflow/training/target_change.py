@@ -70,7 +70,7 @@ def write_target_changes(run: TrainingRun, base_target: str) -> list[TargetChang
 
 
 def target_change(store: "ObjectStore", old: RegateKeys, new: RegateKeys) -> TargetChangeReport:
-    """Compare all nights with the same champion and seed under both, or settled under one alone."""
+    """Compare all nights with the same champion, seed and metric under both, or settled under one alone."""
     tables = NightTable(store, old), NightTable(store, new)
     under_old, under_new = ({night.date: night for night in table.all()} for table in tables)
     newest = under_new[max(under_new)].champion
@@ -143,7 +143,7 @@ def _pooled(tables: tuple[NightTable, NightTable], nights: Sequence[tuple[Night,
         return None
     old, new = (paired_values(pooled, dates) for pooled in pairs)
     # Far above the largest float it is no less sure.
-    old_evidence, new_evidence = (math.exp(min(700.0, log_recent_rise(mean))) for mean in means)
+    old_evidence, new_evidence = (math.exp(min(700.0, log_recent_rise(mean, MEMORY))) for mean in means)
     return Pooled(old=old, new=new, old_e_value=old_evidence, new_e_value=new_evidence)
 
 
@@ -159,8 +159,8 @@ def _pair(scores: Mapping[str, float | None]) -> tuple[float, float] | None:
     return None if champion is None or seed is None else (champion, seed)
 
 
-def _contenders(night: Night) -> tuple[str, str]:
-    return night.champion.sha256, night.seed.sha256
+def _contenders(night: Night) -> tuple[str, str, str]:
+    return night.champion.sha256, night.seed.sha256, night.metric
 
 
 def _table(night: Night | None) -> PairedTable | None:
