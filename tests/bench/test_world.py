@@ -10,16 +10,23 @@ def test_every_form_has_a_table_and_a_benchmark_of_its_own() -> None:
     assert len({form.title for form in FORMS}) == len({form.name for form in FORMS}) == len(FORMS)
 
 
-def test_a_form_is_a_configuration_and_its_title_names_the_screen() -> None:
+def test_a_form_is_a_configuration_and_its_title_names_what_is_not_as_by_default() -> None:
     for form in FORMS:
         config = TrainConfig.from_layers(form.layer)
-        assert config.evaluation.screen == form.screen
-        assert ("screen" in form.title) == (form.screen == "batch")
+        for path, value in form.knobs.items():
+            group, key = path.split(".")
+            assert getattr(getattr(config, group), key) == value
+            assert f", {path} {value}" in form.title
+        assert (config.train.num_epochs, config.model.concurrency) == (form.epochs, 24)
 
 
-def test_the_screen_is_measured_beside_the_same_training_without_it() -> None:
-    [screened] = [form for form in FORMS if form.screen == "batch"]
-    assert replace(screened, name=FORMS[0].name, screen="none") == FORMS[0]
+def test_a_mechanism_is_measured_beside_the_same_training_without_it() -> None:
+    plain = {(form.latency, form.epochs): form for form in FORMS if not form.knobs}
+    with_knobs = [form for form in FORMS if form.knobs]
+    assert [list(form.knobs) for form in with_knobs] == [["evaluation.screen"], *[["gradient.reflect_ahead"]] * 2]
+    for form in with_knobs:
+        other = plain[form.latency, form.epochs]
+        assert replace(form, name=other.name, knobs={}) == other
 
 
 def test_the_wall_of_the_reference_at_another_latency_is_that_of_its_calls_and_its_own_cpu_seconds() -> None:

@@ -279,12 +279,12 @@ def test_a_training_that_ends_otherwise_when_it_is_cleared_competes_with_what_it
 
 
 def test_the_same_skills_under_other_settings_are_another_look(trained: Training, artifacts: ArtifactStore) -> None:
-    assert contest(trained, artifacts, "first") == ""
+    assert contest(trained, artifacts, "cool") == ""
     warmer = trained.run.ref.model_copy(update={"overrides": {"model.temperature": 0.7}})
     other = TrainingRun(warmer, trained.models, trained.store)
-    plan_publication(other, artifacts, "warmer", PublishingGroup())
-    plan_publication(other, artifacts, "warmer again", PublishingGroup())
-    looks = [contestants(trained, name).look for name in ("first", "warmer", "warmer again")]
+    plan_publication(other, artifacts, "warm", PublishingGroup())
+    plan_publication(other, artifacts, "warm again", PublishingGroup())
+    looks = [contestants(trained, name).look for name in ("cool", "warm", "warm again")]
     assert [look.number for look in looks if look is not None] == [1, 2, 2]
 
 

@@ -128,7 +128,7 @@ class History(Document):
     costs: tuple[StageCost, ...]
     """Costs that this run paid, by stage, in the order in which the stages began."""
     rollouts: RolloutCounts
-    asked_ahead: AskedAhead = AskedAhead()
+    asked_ahead: AskedAhead = Field(default=AskedAhead(), exclude_if=lambda asked: not asked.calls)
     outcomes: tuple[StageRollouts, ...] = ()
     """Of each stage, in the order in which the stages are planned; an item that was tried again counts as it ended."""
     published: Publication | None = None

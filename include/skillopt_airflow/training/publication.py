@@ -99,7 +99,9 @@ def gate_publication(run: TrainingRun, name: str) -> str:
     contest = run.store.get_model(keys.contest, PublishContest)
     if contest.withheld:
         return contest.withheld
-    look, best = _planned(run, contest)
+    if contest.look is None:
+        raise DataError("an earlier version of the project planned this publication; clear plan_publication")
+    look, best = contest.look, _planned(run, contest)
     skills = {"candidate": run.skill(best.version), "rival": run.document(keys.rival_skill)}
     run.merge_parts(contest.split, skills.values(), contest.draws)
     check_measured(run, contest.split, skills, contest.draws)
@@ -132,7 +134,7 @@ def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Pub
     keys = run.keys.publication(name)
     contest = run.store.get_model(keys.contest, PublishContest)
     decision = run.store.get_model(keys.gate, GateDecision)
-    look, best = _planned(run, contest)
+    best = _planned(run, contest)
     published = artifacts.publish(
         run.skill(best.version).text,
         _provenance(run, best, contest, decision, name),
@@ -146,25 +148,23 @@ def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Pub
         key=artifacts.address(published.key),
         created=published.created,
         split=contest.split,
-        look=look.number,
+        look=None if contest.look is None else contest.look.number,
     )
 
 
-def _planned(run: TrainingRun, contest: PublishContest) -> tuple[Look, Measured]:
-    """Return the look of a publication, and its candidate, as they were planned.
+def _planned(run: TrainingRun, contest: PublishContest) -> Measured:
+    """Return the candidate of a publication, as it was planned.
 
     Raises:
         DataError: the training has another best skill since, as after a part of it was cleared.
     """
     best = run.state(run.timeline[-1]).best
-    if contest.look is None:
-        raise DataError("an earlier version of the project planned this publication; clear plan_publication")
-    if contest.look.question.candidate != best.sha256:
+    if contest.look is not None and contest.look.question.candidate != best.sha256:
         raise DataError(
             "the training has ended with another best skill since this publication was planned: clear "
             "plan_publication, with all that comes after it, and it is compared and approved anew"
         )
-    return contest.look, best
+    return best
 
 
 def compared(run: TrainingRun, skill: SkillDocument, contest: PublishContest) -> Evaluation:
