@@ -7,7 +7,7 @@ from pathlib import Path
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.protocols import Workspace
 from skillopt_airflow.core.record_fields import identity_at, text_at
-from skillopt_airflow.core.repository_patch import CandidatePatch, candidate_patch, file_patches
+from skillopt_airflow.core.repository_patch import CandidatePatch, candidate_patch, touched_paths
 from skillopt_airflow.core.repository_tests import MAX_PATCH_BYTES, RepositoryTests, RunEnd, TestedRepository
 from skillopt_airflow.core.resolution import (
     MAX_NAMED,
@@ -110,7 +110,7 @@ class SWEBench:
     def tests(self, item: Item, patch: str) -> RepositoryTests | Score:
         """Return the tests that judge a change, or its score if nothing of it counts."""
         test_patch, run = str(item.reference["test_patch"]), _run(item.reference)
-        touched = tuple(dict.fromkeys(path for file in file_patches(test_patch) for path in (file.path, file.was)))
+        touched = touched_paths(test_patch)
         candidate = self._candidate(item, patch, touched)
         verdict = unjudged(candidate)
         if verdict is None and len(patch.encode(errors="surrogateescape")) > MAX_PATCH_BYTES:

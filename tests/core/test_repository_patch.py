@@ -130,7 +130,7 @@ def test_a_hunk_that_claims_more_lines_than_it_has_hides_no_file():
 
 def test_a_moved_file_is_touched_at_both_its_paths():
     diff = edited("z.py") + "diff --git a/a.py b/b.py\nrename from a.py\nrename to b.py\n"
-    assert touched_paths(diff) == ["a.py", "b.py", "z.py"]
+    assert touched_paths(diff) == ("z.py", "b.py", "a.py")
 
 
 def test_the_names_of_tests():

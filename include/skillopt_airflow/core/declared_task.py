@@ -72,9 +72,7 @@ class DeclaredTask:
             DataError: a column is missing or not usable; the message names it.
         """
         task = self._section
-        # Whatever a template reads, the answer is not there.
-        seen = {column: value for column, value in record.items() if column != task.reference}
-        public: JsonObject = {PROMPT: self._prompt_of(seen)}
+        public: JsonObject = {PROMPT: self._prompt_of(self._without_answer(record))}
         public |= {column: _present(record, column, "task.score") for column in task.score.columns}
         reference = _present(record, task.reference, "task.reference")
         try:
@@ -98,6 +96,10 @@ class DeclaredTask:
         """Compare the answer with the reference by the section's rule."""
         task = self._section
         return task.score.judge(trajectory.answer, item.reference[REFERENCE], item.public)
+
+    def _without_answer(self, record: JsonObject) -> JsonObject:
+        """Return what a template may read, in whatever way it does."""
+        return {column: value for column, value in record.items() if column != self._section.reference}
 
     def _prompt_of(self, record: JsonObject) -> str:
         return self._prompt.render(record)
@@ -128,7 +130,7 @@ class DeclaredFilesTask(DeclaredTask):
     def item(self, record: JsonObject) -> Item:
         """Return the item with its files; raise as `DeclaredTask.item` does."""
         item = super().item(record)
-        record = {column: value for column, value in record.items() if column != self._section.reference}
+        record = self._without_answer(record)
         paths = [path for entry in self._section.files for path in _paths("task.files", entry, record)]
         files = tuple(ItemFile(name=_plain_name(path), path=path) for path in paths)
         names = [file.name for file in files]

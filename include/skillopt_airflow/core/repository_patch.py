@@ -90,9 +90,9 @@ def file_patches(diff: str) -> tuple[FilePatch, ...]:
     return tuple(_file(lines) for lines in _sections(diff))
 
 
-def touched_paths(diff: str) -> list[str]:
-    """Return the paths that a diff may change by its headers, in order, also those from which files are moved."""
-    return sorted({path for file in file_patches(diff) for path in (file.path, file.was)})
+def touched_paths(diff: str) -> tuple[str, ...]:
+    """Return the paths that a diff may change by its headers, in its order, also those from which files are moved."""
+    return tuple(dict.fromkeys(path for file in file_patches(diff) for path in (file.path, file.was)))
 
 
 def candidate_patch(diff: str, tests: Collection[str] = (), import_roots: Sequence[str] = (".",)) -> CandidatePatch:

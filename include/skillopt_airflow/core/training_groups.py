@@ -128,7 +128,7 @@ class OptimizerGroup(Group):
 
     @property
     def chooses_rate(self) -> bool:
-        """Whether the optimizer sets the learning rate; of whole rewrites there can be only one anyway."""
+        """Return whether the optimizer sets the learning rate; of whole rewrites there can be only one anyway."""
         return self.lr_control_mode == "autonomous" and self.skill_update_mode != "full_rewrite_minibatch"
 
 

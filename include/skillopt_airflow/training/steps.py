@@ -17,7 +17,7 @@ from skillopt_airflow.training.candidate import store_candidate
 from skillopt_airflow.training.choice import Proposal, proposals, to_measure
 from skillopt_airflow.training.evaluation import evaluation_chunks
 from skillopt_airflow.training.lapse_notes import notes_enter, store_notes
-from skillopt_airflow.training.reflection import step_reflection
+from skillopt_airflow.training.reflection import StepReflection, step_reflection
 from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.stage_models import Assistants, optimizing
@@ -66,24 +66,25 @@ def screen(run: TrainingRun, moment: Moment) -> list[JsonObject]:
 
 def _make(run: TrainingRun, moment: Moment, proposal: Proposal, workers: int) -> None:
     """Make one candidate, with so many calls of the optimizer at the same time."""
-    _reflect(run, moment, proposal, workers)
-    _aggregate(run, moment, proposal, workers)
-    _select(run, moment, proposal)
+    reflection = step_reflection(run, moment)
+    _reflect(reflection, proposal, workers)
+    _aggregate(reflection, proposal, workers)
+    _select(reflection, proposal)
     _apply(run, moment, proposal)
 
 
-def _reflect(run: TrainingRun, moment: Moment, proposal: Proposal, workers: int) -> None:
+def _reflect(reflection: StepReflection, proposal: Proposal, workers: int) -> None:
     """Turn the minibatches of the step's rollouts into patches."""
-    with optimizing(run, moment, "reflect", proposal.number - 1, workers) as models:
-        for minibatch, patch in step_reflection(run, moment).reflected(models, proposal.number, workers):
+    run = reflection.run
+    with optimizing(run, reflection.moment, "reflect", proposal.number - 1, workers) as models:
+        for minibatch, patch in reflection.reflected(models, proposal.number, workers):
             run.store.put_model(proposal.keys.reflection(minibatch.source_type, minibatch.index), patch)
 
 
-def _aggregate(run: TrainingRun, moment: Moment, proposal: Proposal, workers: int) -> None:
+def _aggregate(reflection: StepReflection, proposal: Proposal, workers: int) -> None:
     """Merge the patches of all minibatches into one."""
-    keys = proposal.keys
-    with optimizing(run, moment, "aggregate", proposal.number - 1, workers) as models:
-        reflection = step_reflection(run, moment)
+    run, keys = reflection.run, proposal.keys
+    with optimizing(run, reflection.moment, "aggregate", proposal.number - 1, workers) as models:
         patches = [
             run.store.get_model(keys.reflection(part.source_type, part.index), Patch)
             for part in reflection.minibatches(proposal.number)
@@ -91,11 +92,10 @@ def _aggregate(run: TrainingRun, moment: Moment, proposal: Proposal, workers: in
         run.store.put_model(keys.merged_patch, reflection.merged(models, patches, workers))
 
 
-def _select(run: TrainingRun, moment: Moment, proposal: Proposal) -> None:
+def _select(reflection: StepReflection, proposal: Proposal) -> None:
     """Keep the edits within the learning rate."""
-    keys = proposal.keys
+    run, moment, keys = reflection.run, reflection.moment, proposal.keys
     with optimizing(run, moment, "select", proposal.number - 1) as models:
-        reflection = step_reflection(run, moment)
         budget, merged = reflection.budget, run.store.get_model(keys.merged_patch, Patch)
         if run.config.optimizer.chooses_rate and budget is not None:
             # The scores of the step before count here, which a reflection ahead could not be shown.
