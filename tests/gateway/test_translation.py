@@ -181,6 +181,30 @@ def test_an_agents_tool_call_and_the_thinking_before_it(provider: Serve) -> None
     assert called["toolUse"]["name"] == "look_up"
 
 
+@pytest.mark.parametrize(("question", "word"), [("The capital of France?", "Rome"), ("The city of light?", "Paris")])
+def test_a_tool_call_with_the_id_of_another_conversations(provider: Serve, question: str, word: str) -> None:
+    """Kimi K2 counts its calls in each conversation anew: functions.look_up:0."""
+    server = provider(dialects.bedrock(CLAUDE, SIGNED, {"word": "Paris"}))
+    upstream = bedrock(server.address, CLAUDE)
+
+    async def converse() -> None:
+        backend = open_backend(upstream, timeout=5)
+        tool = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
+        body: Document = {"model": CLAUDE, "max_tokens": 4096, "tools": [tool], "reasoning_effort": "low"}
+        first = await backend.send(json.dumps(body | {"messages": [USER]}).encode(), {})
+        [call] = first.json()["choices"][0]["message"]["tool_calls"]
+        call["function"]["arguments"] = json.dumps({"word": word})
+        said = {"role": "assistant", "content": None, "tool_calls": [call]}
+        result = {"role": "tool", "tool_call_id": call["id"], "content": "a city"}
+        messages = [{"role": "user", "content": question}, said, result]
+        await backend.send(json.dumps(body | {"messages": messages}).encode(), {})
+        await backend.aclose()
+
+    asyncio.run(converse())
+    [called] = server.last.body["messages"][1]["content"]
+    assert called["toolUse"]["input"] == {"word": word}
+
+
 def test_the_tools_of_a_harness(provider: Serve) -> None:
     server = provider(dialects.bedrock(NOVA, SIGNED, {"word": "Paris"}))
     parameters = ModelRequestParameters(function_tools=[LOOK_UP])

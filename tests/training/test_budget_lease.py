@@ -6,11 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier, Semaphore
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from skillopt_airflow.core.budget import Spent
-from skillopt_airflow.core.budget_ledger import LEASE_SECONDS, RENEWED_SECONDS, BudgetLedger
+from skillopt_airflow.core.budget_ledger import LEASE_SECONDS, PARTS, RENEWED_SECONDS, BudgetLedger
 from skillopt_airflow.core.errors import BudgetUsedUp, Conflict, StoreError
 from skillopt_airflow.core.wire_formats.wire_format import Tokens
 from skillopt_airflow.gateway.allowance import Allowance, BudgetSpent
@@ -117,6 +118,22 @@ def test_a_part_reserves_before_it_spends_and_gives_back_what_it_did_not(limited
     after = ledger(run)
     assert (after.spent.calls, after.leases) == (1, {})
     assert after.spent.usd == pytest.approx(0.1 + 20 * 4e-6)
+
+
+def test_asking_in_vain_spends_nothing(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = limited(max_calls=160)
+    lease = BudgetLease(run, "work")
+    with lease.part() as part:
+        assert call_until(part, 10) == 10
+        allowance = Allowance(part.budget.minus(calls=10), part.more)
+        with monkeypatch.context() as patched:
+            patched.setattr(run.store, "replace", Mock(side_effect=StoreError("access denied")))
+            for _ in range(20):
+                with pytest.raises(StoreError):
+                    allowance.take()
+        allowance.take()
+        [held] = ledger(run).leases.values()
+        assert held.reserved.calls == 10 + (160 - 10) // PARTS
 
 
 def test_what_was_spent_without_a_lease_is_seen_by_the_next(limited: Limited) -> None:

@@ -1,8 +1,10 @@
 """Chat completions translated for a provider with a format of its own, such as Bedrock, by pydantic-ai's model."""
 
+import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import httpx
@@ -22,7 +24,7 @@ from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider_class
 
 from skillopt_airflow.gateway.backends import problem
-from skillopt_airflow.gateway.chat_completions import ChatRequest, completion, conversation
+from skillopt_airflow.gateway.chat_completions import ChatMessage, ChatRequest, completion, conversation
 from skillopt_airflow.gateway.upstream import Upstream
 
 MOST_KEPT = 10_000
@@ -52,7 +54,8 @@ class TranslatingBackend:
         settings["request_timeout"] = self._timeout
         if "max_retries" not in self._model.unsupported_settings:
             settings["max_retries"] = 0
-        turns = [self._with_thinking(turn) for turn in conversation(request.messages)]
+        opening = _opening(request.messages)
+        turns = [self._with_thinking(turn, opening) for turn in conversation(request.messages)]
         try:
             response = await model_request(
                 self._model, turns, model_settings=settings, model_request_parameters=request.parameters()
@@ -70,7 +73,7 @@ class TranslatingBackend:
             return problem(502, f"the provider's answer cannot be read: {error!r}")
         if response.finish_reason == "error":
             return problem(502, "the provider broke off its answer with an error")
-        self._keep_thinking(response)
+        self._keep_thinking(response, opening)
         return httpx.Response(200, json=completion(response, self._upstream.model))
 
     async def aclose(self) -> None:
@@ -78,12 +81,12 @@ class TranslatingBackend:
         async with self._model:
             pass
 
-    def _with_thinking(self, turn: ModelMessage) -> ModelMessage:
-        called = _first_call(turn) if isinstance(turn, ModelResponse) else None
+    def _with_thinking(self, turn: ModelMessage, opening: bytes) -> ModelMessage:
+        called = _called(turn, opening) if isinstance(turn, ModelResponse) else None
         return turn if called is None else self._thought.get(called, turn)
 
-    def _keep_thinking(self, response: ModelResponse) -> None:
-        called = _first_call(response)
+    def _keep_thinking(self, response: ModelResponse, opening: bytes) -> None:
+        called = _called(response, opening)
         if called is not None and any(isinstance(part, ThinkingPart) for part in response.parts):
             self._thought[called] = response
             if len(self._thought) > MOST_KEPT:
@@ -110,8 +113,20 @@ def translated_model(upstream: Upstream, timeout: float) -> Model:
     return infer_model(f"{upstream.provider}:{upstream.model}", provider_factory=provider)
 
 
-def _first_call(response: ModelResponse) -> str | None:
-    return next((part.tool_call_id for part in response.parts if isinstance(part, ToolCallPart)), None)
+def _opening(messages: Sequence[ChatMessage]) -> bytes:
+    """Return a digest of what was said before the model's first turn."""
+    said = takewhile(lambda message: message.role != "assistant", messages)
+    return hashlib.sha256(b"".join(message.model_dump_json().encode() for message in said)).digest()
+
+
+def _called(response: ModelResponse, opening: bytes) -> str | None:
+    """Return what tells a turn with tool calls from all others; None if it has none.
+
+    Their ids alone do not: some models count them in each conversation anew.
+    """
+    calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
+    told = [(call.tool_call_id, call.tool_name, call.args_as_json_str()) for call in calls]
+    return opening.hex() + json.dumps(told) if told else None
 
 
 def _provider_error(error: ModelHTTPError) -> httpx.Response:

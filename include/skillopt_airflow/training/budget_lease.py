@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from skillopt_airflow.core.budget import Role, Spent, spent
 from skillopt_airflow.core.budget_ledger import PARTS, RENEWED_SECONDS, BudgetLedger, Left
+from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.resource_groups import BudgetGroup
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
@@ -71,8 +72,13 @@ class BudgetLease:
     def reserve(self, part: "BudgetPart", used: Spent, share: int) -> Left:
         """Return what a part that has spent so much may spend next; no more than was left if a limit is used up."""
         with self._lock:
+            before = part.used, part.reserved
             part.used, part.reserved = used, NOTHING
-            granted = self._change(share)
+            try:
+                granted = self._change(share)
+            except StoreError:
+                part.used, part.reserved = before
+                raise
             part.reserved = NOTHING if granted.used_up else granted.amount
             return granted
 
