@@ -73,6 +73,10 @@ def failure(status: int, message: str = "broken", code: str | None = None, **hea
     return Reply(status, body, {"content-type": "application/json"} | headers)
 
 
+class Server(ThreadingHTTPServer):
+    request_queue_size = 1024
+
+
 class ScriptedProvider:
     def __init__(self, answer: Callable[[Asked], Reply]) -> None:
         self.requests: list[Asked] = []
@@ -110,7 +114,7 @@ class ScriptedProvider:
                 except OSError:
                     self.close_connection = True
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = Server(("127.0.0.1", 0), Handler)
         self._serving = served(self._server)
 
     @property

@@ -194,6 +194,17 @@ def test_many_silent_connections_leave_room_for_one_that_speaks(rig, monkeypatch
         raw.close()
 
 
+def test_more_calls_at_once_than_anybody_has_slots_for(rig):
+    """A batch whose calls all begin at once fills the queue of connections before the first is taken from it."""
+    one = rig(answer, max_concurrency=400, share=400, call_timeout=60.0)
+    waiting = [one.connect() for _ in range(400)]
+    for raw in waiting:
+        raw.sendall(request_bytes())
+    for raw in waiting:
+        assert raw.recv(100).startswith(b"HTTP/1.1 200")
+        raw.close()
+
+
 def test_a_head_over_its_size_is_refused(rig):
     one = rig(answer)
     with one.connect() as raw:

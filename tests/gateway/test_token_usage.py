@@ -1,3 +1,4 @@
+import base64
 import json
 from itertools import pairwise
 
@@ -85,3 +86,10 @@ def test_the_tokens_at_the_beginning_of_messages_are_not_all():
 def test_what_was_seen_of_a_prompt_is_no_estimate_and_no_estimate_is_without_bounds():
     assert estimated(b"{}" + b" " * 4000, 0, Tokens(7, 0), RESPONSES) == Tokens(7, 0)
     assert estimated(b"{}" + b" " * (5 * MOST_ESTIMATED), 0, Tokens(), RESPONSES) == Tokens(MOST_ESTIMATED, 0)
+
+
+@pytest.mark.parametrize(("wire_format", "tokens"), [(CHAT, 765), (MESSAGES, 3279)])
+def test_a_picture_is_not_estimated_by_its_bytes(wire_format, tokens):
+    picture = base64.b64encode(bytes(400_000)).decode()
+    request = json.dumps({"messages": ["x" * 400, {"url": f"data:image/png;base64,{picture}"}]}).encode()
+    assert estimated(request, 0, Tokens(), wire_format).prompt == (len(request) - len(picture)) // 4 + tokens

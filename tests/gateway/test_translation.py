@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,29 @@ def test_an_answer_that_is_none_is_the_servers_failure(
 def test_no_server(server: DialectServer) -> None:
     with pytest.raises(httpx.ConnectError):
         send(bedrock("http://127.0.0.1:1"))
+
+
+def test_as_many_calls_at_once_as_the_gateway_may_make(provider: Serve, tmp_path: Path) -> None:
+    """Bedrock's client blocks a thread for each, of which anyio has 40."""
+    calls, known, arrived = 60, threading.Event(), threading.Barrier(60)
+
+    def answer(request: Request) -> Document:
+        if known.is_set():
+            arrived.wait(30)
+        return dialects.bedrock(NOVA, SIGNED)(request)
+
+    upstream, socket = bedrock(provider(answer).address), tmp_path / "model.sock"
+    gateway = ModelGateway(upstream, socket, stage="rollout", max_attempts=1, call_timeout=60.0, on_call=lambda _: None)
+    limits = httpx.Limits(max_connections=calls)
+    transport = httpx.HTTPTransport(uds=str(socket), limits=limits)
+    with gateway, httpx.Client(transport=transport, base_url="http://gateway", timeout=90) as client:
+        body = {"model": NOVA, "messages": [USER]}
+        with ThreadPoolExecutor(calls) as pool:
+            # The gateway allows a server that it does not know few calls at once, and one more with each answer.
+            list(pool.map(lambda _: client.post("/v1/chat/completions", json=body), range(calls)))
+            known.set()
+            asked = [pool.submit(client.post, "/v1/chat/completions", json=body) for _ in range(calls)]
+        assert {one.result().status_code for one in asked} == {200}
 
 
 def test_a_server_that_does_not_answer_in_time(provider: Serve) -> None:

@@ -89,7 +89,9 @@ def run(
 ) -> Trajectory:
     settings: dict[str, Any] = {"benchmark": "searchqa", "dialect": "openai", "model": "m", "max_tokens": 9}
     harness = Program(
-        RolloutSettings(**settings, concurrency=1, call_timeout=timeout / 2, max_attempts=1), benchmark, "http://x"
+        RolloutSettings(**settings, concurrency=1, item_timeout=timeout, call_timeout=1, max_attempts=1),
+        benchmark,
+        "http://x",
     )
     harness.code = code
 
@@ -190,10 +192,10 @@ pathlib.Path("pid").write_text(str(child.pid))
 print('{"say": "wait"}', flush=True)
 time.sleep(600)
 """
-    trajectory = run(code, tmp_path, timeout=3.0)
+    trajectory = run(code, tmp_path, timeout=3.5)
 
     assert trajectory.status is Status.TIMEOUT
-    assert trajectory.error == "the CLI was not done after 3 s"
+    assert trajectory.error == "the CLI was not done after 3 s (sandbox.timeout)"
     assert trajectory.messages[-1].content == "wait"
     # A signal takes effect when the process gets its turn; what is dead may wait to be buried.
     assert eventually(lambda: is_gone(int((tmp_path / "pid").read_text())))

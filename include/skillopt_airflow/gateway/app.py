@@ -180,7 +180,7 @@ class GatewayApp:
         if call.attempts:
             self._on_call(
                 ModelCall(
-                    role=self._settings.role,
+                    role="target",
                     stage=self._settings.stage,
                     model=call.model,
                     http_status=call.reply.status,

@@ -130,11 +130,25 @@ class Provider:
         if call.attempts:
             return await route.limiter.begin()
         if not self._allowance.take_at_once():
-            await asyncio.to_thread(self._allowance.take)
+            await self._taken()
         try:
             return await route.limiter.begin()
         except BaseException:
             self._allowance.give_back()
+            raise
+
+    async def _taken(self) -> None:
+        """Take a call off the budget in a thread, which goes on where the caller leaves; then it is given back."""
+        taking = asyncio.ensure_future(asyncio.to_thread(self._allowance.take))
+
+        def give_back(taken: asyncio.Future[None]) -> None:
+            if taken.exception() is None:
+                self._allowance.give_back()
+
+        try:
+            await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            taking.add_done_callback(give_back)
             raise
 
     def _judged(self, reply: Reply) -> tuple[Outcome, float | None]:

@@ -1,7 +1,5 @@
 """The settings of a gateway for the calls of one task."""
 
-from typing import Literal
-
 from pydantic import Field
 
 from skillopt_airflow.core.types import Value
@@ -28,8 +26,6 @@ class GatewaySettings(Value):
 
     stage: str
     """Purpose of the calls."""
-    role: Literal["target", "optimizer"] = "target"
-    """Role of the model."""
     dialect: Dialect | None = None
     """The wire format that the sandbox speaks; the upstream's own when unset."""
     max_attempts: int = Field(ge=1)

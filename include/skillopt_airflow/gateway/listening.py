@@ -1,6 +1,7 @@
 """The gateway's listening socket, and connections that cannot block it."""
 
 import asyncio
+import resource
 import socket
 import stat
 from contextlib import suppress
@@ -11,8 +12,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from skillopt_airflow.core.errors import SandboxError
 
-BACKLOG = 128
-MAX_CONNECTIONS = 256
+BACKLOG = 1024
+MAX_CONNECTIONS = max(256, min(2048, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
+"""A quarter of the descriptors that the process may have: a call takes two, and the task needs some of its own."""
 HEAD_SECONDS = 60.0
 """Time limit from the first byte, or from the connection, to a whole request head."""
 STALL_SECONDS = 60.0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import uvicorn
+from anyio.to_thread import current_default_thread_limiter
 from starlette.requests import Request
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
@@ -128,6 +129,9 @@ class ModelGateway:
                 shared(self._settings.shared_by) as state,
                 aclosing(Provider(self._upstream, state, self._settings, self._allowance)) as provider,
             ):
+                # Each call of a provider whose client blocks, such as Bedrock's, takes one of these threads.
+                threads = current_default_thread_limiter()
+                threads.total_tokens = max(threads.total_tokens, self._settings.share)
                 self._app = GatewayApp(self._upstream, provider, self._settings, self._on_call, self._search)
                 yield
         except SandboxError as error:

@@ -1,6 +1,7 @@
 """The tokens that a provider reports, or an estimate for an answer without an end."""
 
 import json
+import re
 
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.core.wire_formats.wire_format import Tokens, WireFormat, count
@@ -8,6 +9,10 @@ from skillopt_airflow.core.wire_formats.wire_format import Tokens, WireFormat, c
 MOST_ESTIMATED = 1_000_000
 """No model of today reads or writes more in a call; what a client writes into a request shall not spend a budget."""
 BYTES_PER_TOKEN = 4
+LARGEST_SIDE = 2048
+"""Pixels of a picture whose size nobody knows."""
+ENCODED = re.compile(rb"[A-Za-z0-9+/=]{4096,}")
+"""A picture in Base64: no text has so many of these without a space or a quote."""
 BYTES_PER_STREAMED_TOKEN = 16
 """Most of a stream is the frame of its events, of which each has one token or a few."""
 
@@ -63,8 +68,11 @@ def estimated(request: bytes, streamed: int, seen: Tokens, wire_format: WireForm
     allowed = count(document, *wire_format.limits)
     most = min(allowed or MOST_ESTIMATED, MOST_ESTIMATED)
     completion = min(streamed // BYTES_PER_STREAMED_TOKEN, most) if streamed else min(allowed, most)
+    pictures = ENCODED.findall(request)
+    text = len(request) - sum(map(len, pictures))
+    read = text // BYTES_PER_TOKEN + len(pictures) * wire_format.picture_tokens(LARGEST_SIDE, LARGEST_SIDE)
     told_all = bool(seen.completion) and wire_format.usage_at_end
     return Tokens(
-        prompt=seen.prompt or min(len(request) // BYTES_PER_TOKEN, MOST_ESTIMATED),
+        prompt=seen.prompt or min(read, MOST_ESTIMATED),
         completion=seen.completion if told_all else max(seen.completion, completion),
     )

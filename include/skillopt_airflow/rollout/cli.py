@@ -117,7 +117,7 @@ class CLIHarness(ABC):
             self.prepare(home, skill)
             ended = await self._execute(self.command(task, _pictures(task, workspace)), home, folder, workspace)
             trace = self.read(_lines(folder / "trace"))
-            status, error = _outcome(trace, ended, _tail(folder / "errors"), self.settings.patience)
+            status, error = _outcome(trace, ended, _tail(folder / "errors"), self.settings.agent_seconds)
         opening = (Message(role="system", content=skill), Message(role="user", content=task))
         return Trajectory(
             item_id=item.id,
@@ -169,7 +169,7 @@ class CLIHarness(ABC):
                 start_new_session=True,
             )
             try:
-                return await asyncio.wait_for(process.wait(), self.settings.patience)
+                return await asyncio.wait_for(process.wait(), self.settings.agent_seconds)
             except TimeoutError:
                 return None
             finally:
@@ -193,10 +193,10 @@ def http_status_in(text: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _outcome(trace: Trace, ended: int | None, said: str, patience: float) -> tuple[Status, str]:
+def _outcome(trace: Trace, ended: int | None, said: str, limit: float) -> tuple[Status, str]:
     status = trace.status
     if ended is None:
-        return Status.TIMEOUT, f"the CLI was not done after {patience:.0f} s"
+        return Status.TIMEOUT, f"the CLI was not done after {limit:.0f} s (sandbox.timeout)"
     if status is Status.OK and ended == 0:
         return status, ""
     if status is Status.OK:

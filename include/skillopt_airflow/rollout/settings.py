@@ -10,6 +10,9 @@ from skillopt_airflow.core.session_group import SessionGroup
 from skillopt_airflow.core.types import JsonObject, Value
 from skillopt_airflow.core.wire_formats import Dialect
 
+CLOSING_SECONDS = 30.0
+"""Time to end an agent, to read its trace, and to see what it changed."""
+
 
 class RolloutSettings(Value):
     """The settings of all items of a container."""
@@ -35,6 +38,8 @@ class RolloutSettings(Value):
     """Most tokens of thinking; the provider's own limit when unset."""
     seed: int | None = None
     """Sampling seed; none is sent when unset."""
+    item_timeout: float = Field(default=900.0, gt=0.0)
+    """Seconds after which a container is stopped in which no item has ended."""
     code_timeout: float = Field(default=60.0, gt=0.0)
     """Seconds that one execution of the target's code may take."""
     session: SessionGroup = SessionGroup()
@@ -75,6 +80,11 @@ class RolloutSettings(Value):
     def patience(self) -> float:
         """Seconds after which no answer can come: a pause between two tries is at most as long as a try."""
         return 2 * self.max_attempts * self.call_timeout
+
+    @property
+    def agent_seconds(self) -> float:
+        """Seconds for an agent's whole work on an item, so that its trace is read before the container is stopped."""
+        return self.item_timeout - min(CLOSING_SECONDS, self.item_timeout / 10)
 
 
 class PublicItem(Value):

@@ -444,6 +444,7 @@ def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: s
             "image_detail": chosen.image_detail,
             "thinking_budget": chosen.thinking_budget,
             "seed": None if chosen.seed is None else chosen.seed + draw,
+            "item_timeout": config.sandbox.timeout,
             "code_timeout": config.sandbox.code_timeout,
             "session": config.session.model_dump(),
             "dialect": dialect,

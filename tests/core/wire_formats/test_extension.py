@@ -38,7 +38,8 @@ import os
 def answer(asked):
     assert asked.headers["x-own-key"] == "secret" and asked.headers["x-own-version"] == "7", asked.headers
     said = json.loads(completion("<answer>Eiffel</answer>").body)
-    return Reply(body=json.dumps(said | {"usage": said["usage"] | {"prompt_tokens": 5, "answered_tokens": 4}}).encode())
+    usage = said["usage"] | {"prompt_tokens": 5, "answered_tokens": 4, "total_tokens": 9}
+    return Reply(body=json.dumps(said | {"usage": usage}).encode())
 
 async def rolled_out(port, upstream):
     settings = RolloutSettings(benchmark="searchqa", dialect=upstream.dialect, model=upstream.model, max_tokens=9,

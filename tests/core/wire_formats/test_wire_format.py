@@ -32,6 +32,8 @@ def test_the_map_has_each_under_its_own_name():
         (RESPONSES, {"usage": {"prompt_tokens": 4, "completion_tokens": 2}}, Tokens(4, 2)),
         (CHAT, {"usage": {"prompt_tokens": 10**30, "completion_tokens": -1}}, Tokens(MAX_TOKENS)),
         (CHAT, {"usage": {"prompt_tokens": None, "completion_tokens": "7"}}, Tokens()),
+        (CHAT, {"usage": {"prompt_tokens": 4, "completion_tokens": 2, "total_tokens": 306}}, Tokens(4, 302)),
+        (CHAT, {"usage": {"completion_tokens": 2, "total_tokens": 306}}, Tokens(0, 2)),
         (CHAT, {"usage": None}, Tokens()),
     ],
 )

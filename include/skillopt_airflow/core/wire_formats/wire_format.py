@@ -101,11 +101,16 @@ class WireFormat(ABC):
         usages = list(self._usages(document))
         return Tokens(
             prompt=max([0, *map(self._prompt, usages)]),
-            completion=max([0, *(count(usage, *self.completion_tokens) for usage in usages)]),
+            completion=max([0, *map(self._completion, usages)]),
         )
 
     def _prompt(self, usage: JsonObject) -> int:
         return count(usage, *self.prompt_tokens) + sum(count(usage, name) for name in self.beside_prompt)
+
+    def _completion(self, usage: JsonObject) -> int:
+        told, prompt = count(usage, *self.completion_tokens), self._prompt(usage)
+        # xAI counts thinking in the total alone (reference "Chat completions"), and so does Gemini's compatible API.
+        return max(told, count(usage, "total_tokens") - prompt) if prompt else told
 
     def _usages(self, document: JsonObject) -> Iterator[JsonObject]:
         for holder in (document, document.get(self.usage_within)):
