@@ -1,5 +1,6 @@
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 
 import pyarrow as pa
@@ -146,6 +147,44 @@ def test_who_counts_the_parts_while_two_merge_some_of_the_same_takes_none_away(s
             counted(store, FOLDER)
 
     merge_parts(Between(store._client, store.bucket), FOLDER)
+    assert read(store) == list(range(12))
+
+
+@pytest.mark.parametrize("one", [1, 2, 5, 9])
+@pytest.mark.parametrize("other", [1, 2, 4])
+def test_after_two_merges_of_some_of_the_same_parts_that_died_every_row_counts_once(
+    store: ObjectStore, one: int, other: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "LONGEST_MERGE", timedelta(seconds=-2))
+    written = [put(store, f"{number:02d}", number) for number in range(12)]
+
+    def dies_after(writes: int) -> Callable[[], None]:
+        rest = [writes]
+
+        def happens() -> None:
+            assert read(store) == list(range(12))
+            rest[0] -= 1
+            if rest[0] < 0:
+                raise Interrupted
+
+        return happens
+
+    def merge_others() -> None:
+        with suppress(Interrupted):
+            merge_these(Watched(store, dies_after(other)), FOLDER, written[4:])
+
+    class Beside(Watched):
+        """A store in which others merge some of the parts when a merged one is just written."""
+
+        def create(self, key: str, body: bytes) -> None:
+            super().create(key, body)
+            merge_others()
+
+    with suppress(Interrupted):
+        merge_these(Beside(store, dies_after(one)), FOLDER, written[:8])
+    assert read(store) == list(range(12))
+    assert sum(part.rows for part in counted(store, FOLDER)) == 12
+    assert sum(part.rows for part in counted(store, FOLDER)) == 12
     assert read(store) == list(range(12))
 
 

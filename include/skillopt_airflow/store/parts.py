@@ -1,7 +1,8 @@
 """The parts of a partition: read together, and merged into fewer ones beside those who read.
 
 Who reads while parts are merged finds every row once: a merged part names those that it replaces, which do not count
-where they are still there, and a listing comes to it after them. Parts with other columns, of another version of the
+where they are still there, and a listing comes to it after them. Of two that have some of the same parts, until one of
+their writers takes his back, only that one counts whose rows are nowhere else. Parts with other columns, of another version of the
 project, are merged apart: nothing that this version does not know is lost.
 """
 
@@ -106,7 +107,7 @@ def read_each(
             seen.pop(key, None)
         with ThreadPoolExecutor(readers) as pool:
             found = list(pool.map(look_at, listed))
-        gone = _replaced([part for part, _ in found])
+        gone = _not_counting([part for part, _ in found])
         return [(part, read) for part, read in found if part.name not in gone]
 
     try:
@@ -160,10 +161,12 @@ def counted(store: ObjectStore, partition: str) -> list[Part]:
     """
     with ThreadPoolExecutor(READERS) as pool:
         parts = list(pool.map(lambda key: _part(key, opened(store, key)), parts_of(store, partition)))
-        gone = _replaced(parts)
+        gone = _not_counting(parts)
         if gone:
-            merged = set(store.list_older(partition, datetime.now(UTC) - LONGEST_MERGE))
-            left = _replaced([part for part in parts if part.key in merged])
+            old = set(store.list_older(partition, datetime.now(UTC) - LONGEST_MERGE))
+            needless = _superfluous(parts)
+            left = {part.name for part in parts if part.key in old and part.name in needless}
+            left |= _replaced([part for part in parts if part.key in old and part.name not in needless])
             list(pool.map(store.delete, [part.key for part in parts if part.name in left]))
     return [part for part in parts if part.name not in gone]
 
@@ -242,3 +245,20 @@ def _part(key: str, file: pq.ParquetFile) -> Part:
 
 def _replaced(parts: Sequence[Part]) -> frozenset[str]:
     return frozenset(name for part in parts for name in part.replaces)
+
+
+def _not_counting(parts: Sequence[Part]) -> frozenset[str]:
+    """Return the names of parts whose rows others have."""
+    needless = _superfluous(parts)
+    return needless | _replaced([part for part in parts if part.name not in needless])
+
+
+def _superfluous(parts: Sequence[Part]) -> frozenset[str]:
+    """Return the names of merged parts beside others that have some of the same rows; all their rows are there too."""
+    there, replaced, needless = {part.name for part in parts}, _replaced(parts), set[str]()
+    merged = [part for part in parts if part.replaces and part.name not in replaced]
+    for part in merged:
+        others = _replaced([other for other in merged if other is not part and other.name not in needless])
+        if part.replaces & others and part.replaces - others <= there:
+            needless.add(part.name)
+    return frozenset(needless)
