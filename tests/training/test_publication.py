@@ -24,6 +24,7 @@ from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.approval import MAX_DIFF_CHARS, fenced, publication_body
+from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.publication import (
     PublishContest,
     compared,
@@ -376,8 +377,11 @@ def test_another_model_gets_the_skill_by_the_gate_on_that_model(trained: Trainin
     new = ArtifactStore(store, ArtifactKeys("", "searchqa", UPGRADED))
     assert contest(trained, own, "own") == ""
     publish_best(trained.run, own, "own")
-    before = own.champion.read()
+    before, history = own.champion.read(), history_of(trained.run)
+    assert "test" in {outcome.stage for outcome in history.outcomes}
     assert contest(other, new, "upgraded") == ""
+    after = history_of(trained.run)
+    assert (after.rollouts, after.outcomes) == (history.rollouts, history.outcomes)
     # The rollouts of the model before it say nothing about this one, nor do these count for the training.
     assert len(trained.run.usage.read("searchqa", other.run.account)) >= 2 * len(trained.run.items(Split.TEST))
     assert other.rollouts["publish"] == 2 * len(trained.run.items(Split.TEST))

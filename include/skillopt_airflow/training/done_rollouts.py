@@ -12,6 +12,7 @@ from skillopt_airflow.core.run_history import MomentHistory, RolloutCounts, Stag
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import RolloutResult
 from skillopt_airflow.store.rollout_table import RolloutKey
+from skillopt_airflow.training.publication import as_published
 from skillopt_airflow.training.rollout_plan import Chunk, RolloutPlan
 from skillopt_airflow.training.run import TrainingRun
 
@@ -32,7 +33,8 @@ class DoneRollouts:
     def of(cls, run: TrainingRun, pool: Executor) -> Self:
         """Read them from the store, as many objects at the same time as the pool has room for."""
         # A batch job has a folder beside its plan.
-        keys = [key for key in run.store.list_keys(run.keys.folder) if PurePosixPath(key).match("plans/*.json")]
+        listed = [key for key in run.store.list_keys(run.keys.folder) if PurePosixPath(key).match("plans/*.json")]
+        keys = [key for key in listed if _is_of_its_model(run, PurePosixPath(key).stem)]
         plans = list(pool.map(lambda key: run.store.get_model(key, RolloutPlan), keys))
         made = [(plan.moment, chunk) for plan in plans for chunk in plan.chunks if chunk.item_ids]
         useless = {
@@ -42,7 +44,7 @@ class DoneRollouts:
         # In their order, since what one step has rolled out the next one finds.
         work = sorted(
             ((moment, _without(chunk, useless[chunk.split])) for moment, chunk in made),
-            key=lambda one: (one[0].step, one[1].stage == "speculate"),
+            key=lambda one: (one[0].step, one[1].stage == "speculate", one[1].stage == "publish"),
         )
         names = list(dict.fromkeys(chunk.skill for _, chunk in work))
         skills = dict(zip(names, pool.map(run.document, names), strict=True))
@@ -100,6 +102,12 @@ class DoneRollouts:
         return tuple(
             StageRollouts(stage=stage, **dict(RolloutTally.of(found, len(found)))) for stage, found in ended.items()
         )
+
+
+def _is_of_its_model(run: TrainingRun, plan: str) -> bool:
+    """Return whether a plan is of the target model that the run trained for, or of a publication for another."""
+    publication = plan.removeprefix("publish-")
+    return publication == plan or as_published(run, publication).account == run.account
 
 
 def _without(chunk: Chunk, useless: Collection[str]) -> Chunk:
