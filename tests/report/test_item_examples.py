@@ -40,7 +40,7 @@ def test_a_long_text_shows_its_ends() -> None:
     [text] = [part.text for part in example.turns[-1].parts]
     assert text.startswith("aaa")
     assert text.endswith("bbb")
-    assert f"[… {MOST_CHARS:,} characters …]" in text
+    assert "characters left out]" in text
 
 
 def test_what_has_no_score_or_no_text_any_more_is_left_out() -> None:

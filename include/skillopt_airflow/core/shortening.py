@@ -5,6 +5,9 @@ def shortened(text: str, limit: int) -> str:
     """Return at most `limit` characters: the beginning, a mark, the end."""
     if len(text) <= limit:
         return text
-    mark = f"\n[{len(text) - limit} characters left out]\n"
-    kept = max(0, limit - len(mark))
-    return text[: kept - kept // 2] + mark + text[len(text) - kept // 2 :]
+    kept = max(0, limit - len(_mark(len(text))))
+    return (text[: kept - kept // 2] + _mark(len(text) - kept) + text[len(text) - kept // 2 :])[:limit]
+
+
+def _mark(left_out: int) -> str:
+    return f"\n[{left_out} characters left out]\n"

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from skillopt_airflow.core.grading import GradingRequest, JudgeUse
 from skillopt_airflow.core.item_scores import ItemScore
 from skillopt_airflow.core.pictures import Picture, Pictures, shown
+from skillopt_airflow.core.shortening import shortened
 from skillopt_airflow.core.types import Grade, Rollout, Status, Trajectory, Value
 
 MOST_OF_A_KIND = 2
@@ -91,7 +92,7 @@ def example_of(rollout: Rollout, thumbnails: Pictures) -> Example | None:
         hard=score.hard,
         soft=score.soft,
         feedback=score.feedback,
-        answer=_shortened(one.answer),
+        answer=shortened(one.answer, MOST_CHARS),
         turns=turns,
     )
 
@@ -128,20 +129,12 @@ def judging_of(
 def _judged(item_id: str, asked: GradingRequest, grade: Grade) -> JudgedAnswer:
     return JudgedAnswer(
         item_id=item_id,
-        question=_shortened(asked.question, MOST_OF_QUESTION),
+        question=shortened(asked.question, MOST_OF_QUESTION),
         references=asked.references,
-        answer=_shortened(asked.answer),
+        answer=shortened(asked.answer, MOST_CHARS),
         grade=grade,
     )
 
 
 def _part(piece: str | Picture) -> Part:
-    return Part(thumbnail=piece.content) if isinstance(piece, Picture) else Part(text=_shortened(piece))
-
-
-def _shortened(text: str, most: int = MOST_CHARS) -> str:
-    left = len(text) - most
-    if left <= 0:
-        return text
-    half = most // 2
-    return f"{text[:half]}\n[… {left:,} characters …]\n{text[-half:]}"
+    return Part(thumbnail=piece.content) if isinstance(piece, Picture) else Part(text=shortened(piece, MOST_CHARS))
