@@ -167,8 +167,10 @@ def test_a_wrong_address(connect: Connect, host: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["secret-key\n", "secret-key…", "secret\x00key"])
-def test_a_key_that_no_header_can_carry(connect: Connect, serve: Callable[[int], Server], key: str) -> None:
-    conn_id = connect(host=f"http://127.0.0.1:{serve(200).server_port}/v1", password=key)
+@pytest.mark.parametrize("own", [True, False])
+def test_a_key_that_no_header_can_carry(connect: Connect, serve: Callable[[int], Server], key: str, own: bool) -> None:
+    fields = {"host": f"http://127.0.0.1:{serve(200).server_port}/v1"} if own else {}
+    conn_id = connect(password=key, extra={"model": "openai-chat:m"}, **fields)
     with pytest.raises(ModelConnectionError, match="holds a character that no HTTP header can carry") as raised:
         check(conn_id)
     assert "secret" not in str(raised.value)

@@ -131,7 +131,9 @@ def check(conn_id: str, model: str | None = None) -> None:
     for connected in _chain(conn_id, model):
         if _is_translated(connected):
             _model(connected)
-        elif connected.host:
+            continue
+        _check_key(connected)
+        if connected.host:
             _check(connected, _upstream(connected))
 
 
@@ -180,15 +182,17 @@ def _once(upstream: Upstream, body: bytes | None = None) -> "httpx.Response":
     return asyncio.run(asked())
 
 
-def _check(connected: Connected, upstream: Upstream) -> None:
-    import httpx
-
+def _check_key(connected: Connected) -> None:
     key = connected.password.get_secret_value()
     if not (key.isascii() and key.isprintable()):
         raise connected.error(
             "its password holds a character that no HTTP header can carry, such as a line break copied along; "
             "enter the key again"
         )
+
+
+def _check(connected: Connected, upstream: Upstream) -> None:
+    import httpx
 
     try:
         response = _once(upstream)
