@@ -51,6 +51,7 @@ class DialectServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: DialectServer
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
         self._answer()

@@ -62,6 +62,7 @@ class FaultyModel(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: FaultyModel
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     wbufsize = -1
 
     def do_GET(self) -> None:

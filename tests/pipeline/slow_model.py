@@ -21,6 +21,7 @@ class SlowModel(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: SlowModel
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
         self._pass_on(None)

@@ -275,6 +275,7 @@ def _status_of(container: Document, state: Document) -> Document:
 class _Handler(BaseHTTPRequestHandler):
     cluster: FakeCluster
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
         kind, name, part, query = self._asked()

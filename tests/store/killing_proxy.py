@@ -63,6 +63,7 @@ def proxied(proxy: KillingProxy) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
 
         def handle_expect_100(self) -> bool:
             self.send_response_only(100)
