@@ -1,6 +1,7 @@
 """One DAG cleans up after all benchmarks; a benchmark that fails keeps no other from being done."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import EngineUnavailable
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.pipeline.cleanup_dag import (
+    clean_up,
     cleanup_dag,
     compact_trajectories,
     drop_item_images,
@@ -24,13 +26,9 @@ from tests.training.local_store import LocalStore
 NO_ENGINE = "tcp://127.0.0.1:9"
 
 
-def test_the_tasks_of_a_benchmark_bear_its_name_and_wait_for_no_other() -> None:
+def test_the_task_of_a_benchmark_bears_its_name_and_waits_for_no_other() -> None:
     dag = cleanup_dag(["broken", "one"], {"one": TrainConfig()})
-    assert set(dag.task_dict) == {
-        f"{name}.{task}"
-        for name in ("broken", "one")
-        for task in ("compact_trajectories", "drop_unused_versions", "drop_item_images")
-    }
+    assert set(dag.task_dict) == {"broken", "one"}
     assert not any(task.upstream_task_ids for task in dag.tasks)
 
 
@@ -45,15 +43,15 @@ def test_it_runs_at_every_schedule_and_tells_every_connection_once() -> None:
     assert cleanup_dag(["a"], {"a": config("@weekly", None)}).on_failure_callback is None
 
 
-@pytest.mark.parametrize("task", [compact_trajectories, drop_unused_versions, drop_item_images])
+@pytest.mark.parametrize("step", [clean_up.function, drop_unused_versions, drop_item_images])
 def test_a_benchmark_that_cannot_be_read_fails_for_good_and_is_named(
-    task: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: Callable[[str], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "benchmark.yaml").write_text("train: {sed: 1}")
     monkeypatch.setenv(LIST_VARIABLE, str(tmp_path / "broken"))
     with pytest.raises(AirflowFailException, match=r"broken/benchmark\.yaml: train\.sed"):
-        task.function("broken")  # type: ignore[attr-defined]
+        step("broken")
 
 
 @pytest.mark.parametrize(
@@ -79,15 +77,13 @@ def test_a_corpus_goes_when_no_benchmark_with_one_in_the_bucket_keeps_it(
     store.clock = lambda: datetime.now(UTC) - timedelta(days=30)
     store.put_bytes(CorpusKeys("", "f" * 64).manifest, b"{}")
     monkeypatch.setattr(AirflowConnections, "object_store", lambda *_: store)
-    assert compact_trajectories.function("a")["corpora_dropped"] == dropped
+    assert compact_trajectories("a")["corpora_dropped"] == dropped
 
 
 def test_images_of_items_are_removed_where_the_benchmarks_engines_are() -> None:
     own = TrainConfig.from_layers({"sandbox": {"queue": "engine"}})
     dag = cleanup_dag(["broken", "one", "two"], {"one": own, "two": TrainConfig()})
-    assert {task.task_id: task.queue for task in dag.tasks if task.queue != "default"} == {
-        "one.drop_item_images": "engine"
-    }
+    assert {task.task_id: task.queue for task in dag.tasks if task.queue != "default"} == {"one": "engine"}
 
 
 @pytest.mark.parametrize("sandbox", ["{}", "{engine: kubernetes, kubernetes_conn_id: nowhere}"])
@@ -96,14 +92,14 @@ def test_without_an_engine_there_are_no_images_to_remove(
 ) -> None:
     deployed(tmp_path, sandbox, monkeypatch)
     monkeypatch.setenv("DOCKER_HOST", NO_ENGINE)
-    assert drop_item_images.function("swebench") == []
+    assert drop_item_images("swebench") == []
 
 
 def test_an_engine_that_a_connection_names_has_to_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deployed(tmp_path, "{docker_conn_id: far}", monkeypatch)
     monkeypatch.setenv("AIRFLOW_CONN_FAR", json.dumps({"conn_type": "docker", "host": NO_ENGINE}))
     with pytest.raises(EngineUnavailable, match=NO_ENGINE):
-        drop_item_images.function("swebench")
+        drop_item_images("swebench")
 
 
 def deployed(folder: Path, sandbox: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG, MultipleCronTriggerTimetable, TaskGroup, task
+from airflow.sdk import DAG, MultipleCronTriggerTimetable, task
+from pydantic import JsonValue
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, EngineUnavailable
@@ -34,7 +35,7 @@ UNUSED_DAYS = 7
 
 
 def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG:
-    """Build the DAG: a group a benchmark, whose tasks wait for nothing.
+    """Build the DAG: a task a benchmark, which waits for nothing.
 
     Every run cleans up after all benchmarks, at each schedule that one of them asks for, and each connection for alerts
     is told of a failure.
@@ -58,15 +59,20 @@ def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG
         on_failure_callback=[teller for teller in tellers.values() if teller] or None,
     ) as dag:
         for name in names:
-            with TaskGroup(name):
-                compact_trajectories(name)
-                drop_unused_versions(name)
-                queue = engine_queue(configs[name]) if name in configs else {}
-                drop_item_images.override(**queue)(name)
+            queue = engine_queue(configs[name]) if name in configs else {}
+            clean_up.override(task_id=name, **queue)(name)
     return dag
 
 
 @task
+def clean_up(benchmark: str) -> JsonObject:
+    """Clean up after a benchmark; return the sums, and the names of what was removed."""
+    return compact_trajectories(benchmark) | {
+        "versions_dropped": drop_unused_versions(benchmark),
+        "images_dropped": drop_item_images(benchmark),
+    }
+
+
 def compact_trajectories(benchmark: str) -> JsonObject:
     """Merge the parts of each partition into few, without the rows that are too old; return the sums.
 
@@ -102,23 +108,21 @@ def compact_trajectories(benchmark: str) -> JsonObject:
     return total._asdict() | dropped
 
 
-@task
-def drop_unused_versions(benchmark: str) -> list[str]:
+def drop_unused_versions(benchmark: str) -> list[JsonValue]:
     """Remove the versions, of every target, that no alias ever pointed to; return their names."""
     from skillopt_airflow.store.keys import ArtifactKeys
 
     config = _config(benchmark)
     storage, before = config.storage, datetime.now(UTC) - timedelta(days=UNUSED_DAYS)
     store = AirflowConnections().object_store(storage, storage.artifact_bucket)
-    dropped = []
+    dropped: list[JsonValue] = []
     for target in ArtifactKeys.targets(store.list_keys(f"{storage.prefix}skills/"), storage.prefix, benchmark):
         published = published_skills(AirflowConnections(), storage, benchmark, target)
         dropped += [f"{target}/{version}" for version in published.drop_unused(before)]
     return dropped
 
 
-@task
-def drop_item_images(benchmark: str) -> list[str]:
+def drop_item_images(benchmark: str) -> list[JsonValue]:
     """Remove the images of items that no task has used for `sandbox.image_days`; return their names.
 
     They are the images of one engine. A worker without an engine has none.
@@ -136,7 +140,7 @@ def drop_item_images(benchmark: str) -> list[str]:
         with docker_connection.reached(engine.url):
             client = engine.hook.api_client
             with closing(client):
-                return remove_unused(client, config.sandbox.image_days)
+                return list(remove_unused(client, config.sandbox.image_days))
     except EngineUnavailable as error:
         if config.sandbox.docker_conn_id is not None:
             raise
