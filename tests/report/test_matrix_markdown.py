@@ -14,9 +14,9 @@ def test_every_skill_in_every_cell_has_a_row_and_what_has_no_score_a_reason() ->
         [f"`openai-chat:{target}`", "`chat`", f"`skill {place}`"] for target in ("m", "other") for place in (0, 1)
     ]
     assert found[0][3].startswith("1.0000 [")
-    assert found[0][4:7] == ["12", "100.0%", ""]
+    assert found[0][4:7] == ["12", "100%", ""]
     assert found[1][6].endswith("0:0")
-    assert found[2][3:7] == ["no score", "0", "0.0%", ""]
+    assert found[2][3:7] == ["no score", "0", "0%", ""]
     text = as_markdown(example())
     assert "fewer than 95% of the items have one (`evaluation.min_coverage`)" in text
     assert "- `openai-chat:other`, `chat`, `skill 0`: `12 of 12 items: model_error: " in text

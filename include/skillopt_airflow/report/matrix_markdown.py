@@ -50,7 +50,7 @@ def _line(row: MatrixRow) -> str:
         *(_code(name) for name in (cell.target, cell.harness, named(skill))),
         measured,
         f"{result.items:,}",
-        f"{result.coverage:.1%}",
+        share(result.coverage),
         difference,
         "" if tokens is None else f"{tokens:,.0f}",
         usd(result.cost.usd),

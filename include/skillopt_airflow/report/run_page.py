@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from jinja2 import Template
 
+from skillopt_airflow.core.failure_reasons import share
 from skillopt_airflow.core.gate import Action, GateDecision
 from skillopt_airflow.report import plots, summary
 from skillopt_airflow.report.curve import accepted_of
@@ -76,6 +77,7 @@ def _template() -> Template:
     """Return the compiled template; compiling takes longer than filling it in."""
     environment = html_environment(kept="\t\n")
     environment.filters |= {
+        "share": share,
         "score": summary.score,
         "signed": summary.signed,
         "usd": summary.usd,

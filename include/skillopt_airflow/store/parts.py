@@ -2,8 +2,8 @@
 
 Who reads while parts are merged finds every row once: a merged part names those that it replaces, which do not count
 where they are still there, and a listing comes to it after them. Of two that have some of the same parts, until one of
-their writers takes his back, only that one counts whose rows are nowhere else. Parts with other columns, of another version of the
-project, are merged apart: nothing that this version does not know is lost.
+their writers takes his back, only that one counts whose rows are nowhere else. Parts with other columns, of another
+version of the project, are merged apart: nothing that this version does not know is lost.
 """
 
 import json

@@ -13,6 +13,7 @@ from fastapi.responses import FileResponse, HTMLResponse
 from jinja2 import Environment
 from markupsafe import Markup
 
+from skillopt_airflow.core.failure_reasons import share
 from skillopt_airflow.core.shortening import shortened
 from skillopt_airflow.pipeline.addresses import UI_PREFIX
 from skillopt_airflow.report import summary
@@ -139,6 +140,7 @@ def _environment() -> Environment:
     environment = html_environment(kept="\t\n", folders=[HERE / "templates"])
     environment.filters |= {
         "score": summary.score,
+        "share": share,
         "signed": summary.signed,
         "usd": summary.usd,
         "duration": summary.duration,
