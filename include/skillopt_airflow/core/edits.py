@@ -1,12 +1,11 @@
 """Applying edits to a skill, and the report that explains every change (paper section 3.4)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
 from typing import Literal
 
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import SkillError
-from skillopt_airflow.core.skill import REGIONS, SkillDocument, Span, has_marker, without_markers
+from skillopt_airflow.core.skill import REGIONS, SkillDocument, Span, before_markers, has_marker, without_markers
 from skillopt_airflow.core.types import Edit, Value
 
 EditStatus = Literal["applied", "applied_as_append", "skipped"]
@@ -97,13 +96,16 @@ def _replace(document: SkillDocument, edit: Edit) -> _Splice:
     # Nothing in the place of the anchor is what delete leaves, which takes the emptied line along.
     if not edit.content.strip():
         return _delete(document, edit)
-    return _anchor(document, edit), _content(edit), "applied"
+    span, own = _anchor(document, edit), edit.anchor
+    # The content loses its outer line ends, so those that were copied with the anchor stay.
+    before, behind = len(own) - len(own.lstrip("\n")), len(own) - len(own.rstrip("\n"))
+    return Span(span.start + before, span.end - behind), _content(edit), "applied"
 
 
 def _delete(document: SkillDocument, edit: Edit) -> _Splice:
     span = _anchor(document, edit)
     starts_line = span.start == 0 or document.text[span.start - 1] == "\n"
-    if starts_line and document.text[span.end : span.end + 1] == "\n":
+    if starts_line and not edit.anchor.endswith("\n") and document.text[span.end : span.end + 1] == "\n":
         span = Span(span.start, span.end + 1)
     return span, "", "applied"
 
@@ -112,8 +114,8 @@ def _rewrite(document: SkillDocument, edit: Edit) -> _Splice:
     """Replace the body alone; the blank lines that lead to a region, or the last line end, stay."""
     end = len(document.body.rstrip("\r\n"))
     tail = "" if document.text.startswith(("\n", "\r\n"), end) else "\n"
-    # A region that was copied along with the body stays where it is.
-    content = reduce(lambda text, region: text.replace(region, ""), document.regions.values(), edit.content)
+    # The body ends where the regions begin: what was copied of them stays where it is.
+    content = before_markers(edit.content)
     return Span(0, end), _content(edit.model_copy(update={"content": content})) + tail, "applied"
 
 

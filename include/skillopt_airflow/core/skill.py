@@ -129,6 +129,12 @@ def has_marker(text: str) -> bool:
     return _MARKER.search(text) is not None
 
 
+def before_markers(text: str) -> str:
+    """Return the text before the first marker of a protected region."""
+    marker = _MARKER.search(text)
+    return text if marker is None else text[: marker.start()]
+
+
 def without_markers(text: str) -> str:
     """Return the text without the markers of protected regions."""
     # What stood around a marker can form another one.

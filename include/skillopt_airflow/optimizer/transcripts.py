@@ -60,18 +60,23 @@ def trajectories_section(rollouts: Sequence[Rollout], exhibits: Exhibits = NO_EX
 
 
 def conversation(rollout: Rollout) -> tuple[Message, ...]:
-    """Return the messages without the system's, which holds the skill that a prompt already shows."""
-    return tuple(message for message in rollout.trajectory.messages if message.role != "system")
+    """Return the messages without the system's, which holds the skill that a prompt already shows.
+
+    Results of tools are shortened.
+    """
+    return tuple(
+        message.model_copy(update={"content": shortened(message.content, MOST_CHARS)})
+        if message.role == "tool"
+        else message
+        for message in rollout.trajectory.messages
+        if message.role != "system"
+    )
 
 
 def _shown(rollout: Rollout, number: int, tries: int) -> JsonObject:
     score = rollout.score
     messages: list[JsonValue] = [
-        {
-            "role": message.role,
-            "content": shortened(message.content, MOST_CHARS) if message.role == "tool" else message.content,
-        }
-        for message in conversation(rollout)
+        {"role": message.role, "content": message.content} for message in conversation(rollout)
     ]
     shown: JsonObject = {
         "item_id": rollout.trajectory.item_id,

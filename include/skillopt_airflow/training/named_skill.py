@@ -51,13 +51,18 @@ def find_skill(asked: str, seed: SkillDocument, artifacts: "ArtifactStore", clie
         return _published(asked, artifacts)
     if asked.startswith("s3://"):
         bucket, _, key = asked.removeprefix("s3://").partition("/")
-        return NamedSkill(SkillDocument(ObjectStore(client, bucket).get_text(key)))
+        return NamedSkill(_with_plain_line_ends(ObjectStore(client, bucket).get_text(key)))
     if any(character.isspace() for character in asked.strip()):
-        return NamedSkill(SkillDocument(asked))
+        return NamedSkill(_with_plain_line_ends(asked))
     raise ConfigError(
         f"skill {asked!r}: expected seed, champion, a version such as v0003-0123456789ab, an s3:// address, or the "
         "text of a skill"
     )
+
+
+def _with_plain_line_ends(text: str) -> SkillDocument:
+    """Return a skill in which the anchors that an optimizer writes are found, also if it was saved on Windows."""
+    return SkillDocument(text.replace("\r\n", "\n"))
 
 
 def _published(version: str, artifacts: "ArtifactStore") -> NamedSkill:
