@@ -23,6 +23,10 @@ TAIL = 2000
 """Characters of a failed command that an error shows."""
 
 
+PLAIN = ("--no-renames", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
+"""Options of `git diff` against what the user's own configuration asks for."""
+
+
 @dataclass(frozen=True)
 class Asked:
     """The arguments of the command."""
@@ -59,7 +63,8 @@ def run(asked: Asked) -> int:
     """
     base, fix = (commit(asked.repository, name) for name in (asked.base, asked.fix))
     change = between(asked.repository, base, fix)
-    requirements = asked.requirements.read_text(encoding="utf-8") if asked.requirements else ""
+    requirements = _text_of(asked.requirements) if asked.requirements else ""
+    problem = _text_of(asked.problem) if asked.problem else ""
     files, executable = tree_of(asked.repository, base)
     log_format = LogFormat.PYTEST if "pytest" in requirements.lower() else LogFormat.UNITTEST
     roots = asked.python_path or ("src:." if any(path.startswith("src/") for path in files) else ".")
@@ -83,7 +88,7 @@ def run(asked: Asked) -> int:
         "base_commit": base,
         "patch": change.patch,
         "test_patch": change.test_patch,
-        "problem_statement": asked.problem.read_text(encoding="utf-8") if asked.problem else text.strip() + "\n",
+        "problem_statement": problem if asked.problem else text.strip() + "\n",
         "hints_text": "",
         "created_at": created.strip(),
         "version": "",
@@ -96,6 +101,13 @@ def run(asked: Asked) -> int:
     left_out = "".join(f"\nLeft out: {path} ({why})" for path, why in change.left_out.items())
     print(f"Wrote {folder}: FAIL_TO_PASS {len(fail_to_pass)}, PASS_TO_PASS {len(pass_to_pass)}{left_out}")
     return 0
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: {error}") from error
 
 
 def commit(repository: Path, name: str) -> str:
@@ -113,7 +125,7 @@ def between(repository: Path, base: str, fix: str) -> Change:
     Raises:
         DataError: it changes no test, or nothing else.
     """
-    diff = _git(repository, "-c", "core.quotePath=false", "diff", "--no-renames", "--no-ext-diff", base, fix)
+    diff = _git(repository, "-c", "core.quotePath=false", "diff", *PLAIN, base, fix)
     candidate = candidate_patch(diff)
     judges = [file for file in file_patches(diff) if _is_the_judges(file, candidate.left_out)]
     tests = [file.path for file in judges if file.path.endswith(".py") and not file.deleted]
@@ -177,17 +189,20 @@ def _run(tree: Path, python: Path, settings: Mapping[str, object]) -> tuple[dict
     roots = [str(tree / root) for root in str(settings["pythonpath"]).split(":")]
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "PYTHON", "VIRTUAL"))}
     print(f"Running {' '.join(options + files)} ...", flush=True)
-    done = subprocess.run(
-        [str(python), "-m", *options, *files],
-        cwd=tree,
-        env={**kept, "PYTHONPATH": ":".join(roots), "PYTHONDONTWRITEBYTECODE": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-        timeout=SECONDS,
-    )
+    try:
+        done = subprocess.run(
+            [str(python), "-m", *options, *files],
+            cwd=tree,
+            env={**kept, "PYTHONPATH": ":".join(roots), "PYTHONDONTWRITEBYTECODE": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=SECONDS,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DataError(f"the tests ran for more than {SECONDS} s") from error
     return worst(runner, done.stdout), done.stdout, done.returncode
 
 

@@ -54,7 +54,7 @@ def published_rows(file: Path) -> list[dict[str, Any]]:
 
             rows: list[dict[str, Any]] = pq.read_table(file).to_pylist()
         elif file.suffix == ".jsonl":
-            rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+            rows = [json.loads(line) for line in file.read_bytes().splitlines() if line.strip()]
         else:
             rows = json.loads(file.read_bytes())
     except (OSError, ValueError) as error:

@@ -105,6 +105,12 @@ def test_a_run_is_believed_with_its_last_line_and_not_without(log_format: LogFor
     assert cut.outcome is Outcome.INCOMPLETE
 
 
+def test_a_row_of_numbers_that_a_test_prints_is_read_in_no_time():
+    rows = f"{' '.join(['1024'] * 60)}\n{', '.join(['1024'] * 60)}\n"
+    output = rows + LAST[LogFormat.PYTEST].format(PASS[LogFormat.PYTEST])
+    assert unbelieved(LogFormat.PYTEST, output) is None
+
+
 @pytest.mark.parametrize("log_format", LAST)
 def test_more_passes_than_the_runner_counted_are_forged(log_format: LogFormat):
     second = PASS[log_format].replace("::a", "::b").replace("_a", "_b")

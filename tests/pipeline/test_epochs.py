@@ -293,6 +293,7 @@ class Parts:
         self.steps_in_epoch = training.run.record.steps_in_epoch
         self.run_id = "a_part_2__epoch_01"
         self.committed = 0
+        self.tries = 1
         self._steps = steps
         self.conf: JsonObject = {}
         self.xcoms: JsonObject = {}
@@ -325,15 +326,18 @@ class Parts:
         task = epochs.EpochRun(task_id="epoch_01", trigger_dag_id="child", epoch=1, run=self._ref, steps=self._steps)
         task.trigger_run_id = self.run_id
         try:
-            call(task, {"ti": _Unpaused(self.xcoms)})
+            call(task, {"ti": _Unpaused(self.xcoms, self.tries)})
         except DagRunTriggerException as trigger:
             return trigger
         return None
 
 
 class _Unpaused:
-    def __init__(self, xcoms: JsonObject) -> None:
+    max_tries = 0
+
+    def __init__(self, xcoms: JsonObject, try_number: int) -> None:
         self._xcoms = xcoms
+        self.try_number = try_number
 
     def get_dag(self, dag_id: str) -> Any:
         return SimpleNamespace(is_paused=False)
@@ -355,9 +359,11 @@ def test_an_epoch_covers_the_training_split_in_as_many_dag_runs_as_that_takes(mo
     # After a failure in the fourth one.
     parts.committed = 9
     assert parts() == later[2:]
-    # All is done: the epoch is gone through again, and does nothing twice.
+    # All is done: who clears the task has the epoch gone through again, and another try of it has nothing left to do.
     parts.committed = 30
     assert parts() == [(run_id, 0), *later]
+    parts.tries = 2
+    assert parts() == []
 
 
 def test_a_part_that_ended_under_other_sizes_of_parts_leaves_out_no_step(monkeypatch: pytest.MonkeyPatch) -> None:

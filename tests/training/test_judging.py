@@ -11,6 +11,7 @@ import pytest
 from openpyxl import Workbook, load_workbook
 
 from benchmarks.spreadsheetbench.adapter import BENCHMARK
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.training import judging
@@ -270,6 +271,24 @@ def judging_by(shell: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     program.write_text(f"#!/bin/sh\necho ready\n{shell}\n")
     program.chmod(0o755)
     monkeypatch.setattr(judging.sys, "executable", str(program))
+
+
+def test_what_an_adapter_prints_is_no_part_of_its_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "loud").mkdir()
+    source = (
+        "from benchmarks.spreadsheetbench.adapter import BENCHMARK as QUIET\n"
+        "print('imported')\n"
+        "class Loud(type(QUIET)):\n"
+        "    def score_files(self, *case):\n"
+        "        print('scoring')\n"
+        "        return super().score_files(*case)\n"
+        "BENCHMARK = Loud()\n"
+    )
+    (tmp_path / "loud" / "adapter.py").write_text(source)
+    monkeypatch.setenv(benchmarks.LIST_VARIABLE, str(tmp_path / "loud"))
+    monkeypatch.setattr(judging, "PACKAGES", f"{judging.PACKAGES}:{Path(__file__).parents[2]}")
+    case = CASE.model_copy(update={"benchmark": "loud"})
+    assert judge(case, {"output.xlsx": GOLDEN["golden.xlsx"]}, GOLDEN).hard == 1.0
 
 
 def test_a_judge_that_had_no_time_is_nobody_s_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

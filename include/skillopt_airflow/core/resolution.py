@@ -20,7 +20,7 @@ MAX_NAMED = 5
 _SUMMARY = "short test summary info"
 _COUNT = re.compile(r"(\d+) (\w+)")
 _PYTEST_LAST = re.compile(
-    r"^(?:=+ )?((?:\d+ \w+(?:, )?)+) in [\d.]+ ?s(?:econds)?(?: \([\d:]+\))?(?: =+)?$", re.MULTILINE
+    r"^(?:=+ )?(\d+ \w+(?:, \d+ \w+)*) in [\d.]+ ?s(?:econds)?(?: \([\d:]+\))?(?: =+)?$", re.MULTILINE
 )
 _UNITTEST_LAST = re.compile(r"^Ran (\d+) tests? in [\d.]+s\s+^(OK|FAILED)\b", re.MULTILINE)
 _SYMPY_LAST = re.compile(r"tests finished: (?:(\d+) passed)?")

@@ -171,6 +171,11 @@ def task_to_clear(run_id: str) -> str:
     return f"task epoch_{name} of the training's run {training}" if training else "this task"
 
 
+def _is_retry(instance: Any, retries: int | None) -> bool:
+    """Return whether a task failed before since it was cleared last, as its tries tell."""
+    return bool(instance.try_number > instance.max_tries - (0 if retries is None else retries) + 1)
+
+
 def _parted(run_id: str) -> tuple[str, str, int]:
     """Return what the id of a part's DAG run says: the training's, the rest of its task's, and the part's number.
 
@@ -218,8 +223,12 @@ class EpochRun(TriggerDagRunOperator):
         if self.epoch > run.config.train.num_epochs:
             raise AirflowSkipException(f"the run has fewer than {self.epoch} epochs")
         parts = self._parts(run)
-        # If all are done, the epoch is gone through again.
-        index = next((index for index, part in enumerate(parts) if not run.committed(_moments(run, part)[-1])), 0)
+        index = next((index for index, part in enumerate(parts) if not run.committed(_moments(run, part)[-1])), None)
+        if index is None:
+            if _is_retry(context["ti"], self.retries):
+                return
+            # Who clears the task of an epoch that is done has it gone through again.
+            index = 0
         if run.stopped_before(_moments(run, parts[index])[0]):
             reason = run.stopped()
             if not reason:

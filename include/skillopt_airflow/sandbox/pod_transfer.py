@@ -5,6 +5,7 @@ its end where the run has a corpus, and `deliver CONFIG /out CALLS` beside it un
 addresses of single objects of the store and no other credentials.
 """
 
+import hashlib
 import json
 import logging
 import os
@@ -62,12 +63,13 @@ def fetch(config: TransferConfig, inputs: Path, outputs: Path) -> None:
     import httpx
 
     try:
-        answer = httpx.get(config.inputs, timeout=HTTP_SECONDS)
-        answer.raise_for_status()
-    except httpx.HTTPError as error:
+        # In pieces: the inputs of a large stage are more than the container's memory.
+        with httpx.stream("GET", config.inputs, timeout=HTTP_SECONDS) as answer:
+            answer.raise_for_status()
+            extract(answer.iter_bytes(), inputs, int(answer.headers["content-length"]))
+    except (httpx.HTTPError, OSError) as error:
         # Its text would tell the signed address.
         sys.exit(f"the inputs could not be fetched: {type(error).__name__}")
-    extract([answer.content], inputs, len(answer.content))
     sealed, files = outputs / SEALED, outputs / "files"
     if (inputs / SEALED).is_dir():
         # Only there can the rollout program remove it.
@@ -102,7 +104,7 @@ class Delivery:
     client: "httpx.Client"
     outputs: Path
     calls: Path
-    _sent: dict[str, bytes] = field(default_factory=dict)
+    _sent: dict[str, str] = field(default_factory=dict)
 
     def deliver(self) -> bool:
         """Upload files before the rows that name them, and return whether all of it succeeded."""
@@ -132,9 +134,10 @@ class Delivery:
             return b""
 
     def _put(self, url: str, content: bytes) -> None:
-        if content and self._sent.get(url) != content:
+        digest = hashlib.sha256(content).hexdigest()
+        if content and self._sent.get(url) != digest:
             self.client.put(url, content=content).raise_for_status()
-            self._sent[url] = content
+            self._sent[url] = digest
 
 
 def tar_of_files(outputs: Path, items: int, most: int) -> bytes:

@@ -196,7 +196,9 @@ class Watcher:
     def _look(self) -> None:
         # Those that end from here on may still write, and are left to the next look.
         ended = [watch for watch in self._watches if watch.ended is not None]
-        self._found += [outcome for watch in list(self._watches) for outcome in watch.read()]
+        for watch in list(self._watches):
+            # One by one: what was read of one container is kept if that of the next cannot be.
+            self._found += watch.read()
         try:
             # The time in which these are judged is not the containers'.
             for watch in list(self._watches):

@@ -161,14 +161,16 @@ def _lower(which: int, soft: int, hard: int) -> None:
 def main() -> None:
     """Judge the case of standard input by the folders below the working folder."""
     case = Case.model_validate_json(sys.stdin.buffer.read())
+    # What the benchmark's code, or a library of it, prints is no part of the answer.
+    answer, sys.stdout = sys.stdout, sys.stderr
     benchmark = benchmarks.load(case.benchmark)
     if not isinstance(benchmark, JudgesFiles):
         raise TypeError(f"{case.benchmark} judges no files")
     _limit()
-    sys.stdout.write(f"{READY}\n")
-    sys.stdout.flush()
+    answer.write(f"{READY}\n")
+    answer.flush()
     score = benchmark.score_files(case.item, case.trajectory, PRODUCED, REFERENCES)
-    sys.stdout.write(score.model_dump_json())
+    answer.write(score.model_dump_json())
 
 
 if __name__ == "__main__":
