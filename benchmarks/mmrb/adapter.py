@@ -11,7 +11,7 @@ from skillopt_airflow.core.protocols import Workspace
 from skillopt_airflow.core.record_fields import text_at, unusable
 from skillopt_airflow.core.scoring.choice_letter import ChoiceLetter
 from skillopt_airflow.core.scoring.choice_match import choices_named, lettered
-from skillopt_airflow.core.scoring.extraction import InTags, last_line
+from skillopt_airflow.core.scoring.extraction import Boxed, InTags, last_line
 from skillopt_airflow.core.scoring.number_match import NumberMatch, numbers
 from skillopt_airflow.core.scoring.text_match import Contains, normalise
 from skillopt_airflow.core.types import Item, ItemFile, JsonObject, Message, Score, Trajectory
@@ -68,9 +68,7 @@ class MMRB:
 
     def answer(self, response: str) -> str:
         """Return what the last <answer> tags hold, or `Answer[]`, a box, a letter that is settled on, the last line."""
-        tagged, official = InTags().find(response), _OFFICIAL.findall(response)
-        if tagged is None and official:
-            tagged = official[-1]
+        tagged = _tagged(response)
         found = ChoiceLetter().find(response) if tagged is None else tagged
         return (last_line(response) if found is None else found).strip()
 
@@ -81,6 +79,8 @@ class MMRB:
             choices = lettered(item.public["options"], "options")
             right = choices_named(answered, choices) == choices_named(expected, choices)
         else:
+            said = [message.content for message in trajectory.messages if message.role == "assistant"]
+            answered = _open_answer(said[-1]) if said else answered
             right = _agree(answered, expected)
         return Score(hard=float(right), soft=float(right), feedback=f'expected "{expected}"; answered "{answered}"')
 
@@ -147,6 +147,18 @@ def _shown(question: str, files: Sequence[ItemFile]) -> str:
     return question + "".join(behind)
 
 
+def _tagged(response: str) -> str | None:
+    tagged, official = InTags().find(response), _OFFICIAL.findall(response)
+    return official[-1] if tagged is None and official else tagged
+
+
+def _open_answer(response: str) -> str:
+    """Return the answer to a question without options, where a letter that the response speaks of is none."""
+    tagged = _tagged(response)
+    found = Boxed().find(response) if tagged is None else tagged
+    return (last_line(response) if found is None else found).strip()
+
+
 def _agree(answered: str, expected: str) -> bool:
     """Return whether an open answer is right: a number has to be equal, of texts one may contain the other."""
     if _PLAIN_NUMBER.fullmatch(expected) and len(numbers(expected)) == 1:
@@ -154,6 +166,10 @@ def _agree(answered: str, expected: str) -> bool:
     one, other = normalise(answered), normalise(expected)
     if not one or not other:
         return answered.strip().lower() == expected.lower()
+    told, wanted = ({number.value for number in numbers(text)} for text in (answered, expected))
+    # Words are compared without punctuation, in which 1.5 and 15 differ.
+    if told and wanted and not (told <= wanted or wanted <= told):
+        return False
     return any(Contains().compare(*pair)[0] for pair in ((answered, expected), (expected, answered)))
 
 

@@ -1,5 +1,6 @@
 """SealQA (Pham et al. 2025, arXiv:2506.01062): questions on which search results conflict, are old, or lead astray."""
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ _PROMPT = """Question: {{ question }}{{ about }}
 What a search finds on this question may be old, wrong, or about something else.
 
 Reply with the answer alone, inside <answer></answer> tags; if nobody can know it, say so there."""
+_EXACT = re.compile(r"[-+−]?\d[\d.,/]*%?|\w[+#]+")
 _AGREEMENT = """The answer is correct if it has all that matters of the reference and nothing that contradicts it.
 Order, case, punctuation and more words do not matter, nor do doubts, as long as one answer is given. A number agrees to
 the last digit of the reference. A list that lacks an entry or has a wrong one is incorrect, and so are several answers
@@ -90,8 +92,15 @@ class SealQA(JudgedTask):
         return (search, open_page)
 
     def decision(self, answer: str, reference: JsonObject) -> bool | None:
-        """Return True for the words of the reference; what differs is for a judge."""
-        return True if normalise(answer) == normalise(str(reference["reference"])) else None
+        """Return True for the words of the reference with the same numbers; what differs is for a judge."""
+        expected = str(reference["reference"])
+        same = normalise(answer) == normalise(expected) and _exact(answer) == _exact(expected)
+        return True if same else None
+
+
+def _exact(text: str) -> list[str]:
+    """Return what normalisation would make one of several: numbers with their signs, and names such as C++."""
+    return [found.rstrip(".,/") for found in _EXACT.findall(text)]
 
 
 def _documents(record: JsonObject) -> list[FoundDocument]:

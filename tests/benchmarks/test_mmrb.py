@@ -72,10 +72,27 @@ def test_a_choice_is_right_alone(response: str, gold: str, score: float) -> None
         ("The answer is 12", "12", 1),
         ("<answer></answer>", "yes", 0),
         ("<answer>?</answer>", "?", 1),
+        ("<answer>15 million</answer>", "1.5 million", 0),
+        ("<answer>about 1.5 million</answer>", "1.5 million", 1),
     ],
 )
 def test_an_open_number_is_equal_and_a_text_may_contain_the_other(response: str, gold: str, score: float) -> None:
     assert judged(OPEN | {"answer": gold}, response) == score
+
+
+@pytest.mark.parametrize(
+    ("response", "gold"),
+    [
+        ("I compared option B with the others.\nThere are 12 cars.\nThe answer is 12", "12"),
+        ("Looking at choice A, it shows a dog.\n\na dog", "dog"),
+        (r"Of choice A: \boxed{12}", "12"),
+    ],
+)
+def test_a_letter_is_no_answer_to_an_open_question(response: str, gold: str) -> None:
+    item = BENCHMARK.item(OPEN | {"answer": gold})
+    said = (Message(role="user", content="How many?"), Message(role="assistant", content=response))
+    given = Trajectory(item_id=item.id, status=Status.OK, answer=BENCHMARK.answer(response), messages=said)
+    assert BENCHMARK.score(item, given).hard == 1.0
 
 
 def judged(record: JsonObject, response: str) -> float:

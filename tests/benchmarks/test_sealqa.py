@@ -71,6 +71,12 @@ def by_rules(gold: str, answer: str) -> tuple[bool, float]:
         ("1998", "1999", "incorrect", 0),
         ("New York", "York", "incorrect", 0),
         ("12", "1", "incorrect", 0),
+        ("1.5", "15", "incorrect", 0),
+        ("-5", "5", "incorrect", 0),
+        ("1/2", "12", "incorrect", 0),
+        ("10.5%", "105", "incorrect", 0),
+        ("1.5 million", "15 million", "incorrect", 0),
+        ("C++", "C", "incorrect", 0),
     ],
 )
 def test_what_is_not_the_references_words_is_for_the_judge(gold: str, answer: str, grade: Any, expected: int) -> None:
@@ -85,7 +91,8 @@ def test_what_is_not_the_references_words_is_for_the_judge(gold: str, answer: st
 
 
 @pytest.mark.parametrize(
-    ("gold", "answer"), [("1998", "1998"), ("Malia and Sasha", "malia and sasha."), ("The Tide", "tide")]
+    ("gold", "answer"),
+    [("1998", "1998"), ("Malia and Sasha", "malia and sasha."), ("The Tide", "tide"), ("$1.5", "1.5.")],
 )
 def test_the_references_words_need_no_judge(gold: str, answer: str) -> None:
     assert by_rules(gold, answer) == (True, 1.0)

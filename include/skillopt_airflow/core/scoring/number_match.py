@@ -19,8 +19,9 @@ _SPELLINGS = (
     (re.compile(r"\\(?=[%$])"), ""),
     (re.compile(r"([-+])\s*[$€£¥₹]\s*"), r"\1"),
     (re.compile(r"[$€£¥₹]"), " "),
-    (re.compile(r"\\times|\\cdot|×|·"), "*"),
-    (re.compile(r"(?<![\w.*^])(?<!\*\s)10\s*\^\s*(?=\{?[-+]?\d)"), "1*10^"),
+    (re.compile(r"\\times|\\cdot|×|·|(?<=\d)\s*[xX](?=\s*10\s*\^)"), "*"),
+    (re.compile(r"\*\s+"), "*"),
+    (re.compile(r"(?<![\w.*^])10\s*\^\s*(?=\{?[-+]?\d)"), "1*10^"),
 )
 """Other spellings of what `_NUMBER` reads."""
 _DECIMAL = r"(?:\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
@@ -29,6 +30,8 @@ _NUMBER = re.compile(
     r"(?:[eE](?P<exponent>[-+]?\d{1,3})(?!\d)|\s*\*\s*10\s*\^\s*\{?(?P<power>[-+]?\d{1,3})(?!\d)\}?)?"
     rf"(?:\s*/\s*(?P<denominator>{_DECIMAL}))?(?P<percent>\s*(?:%|per\s?cent\b))?",
 )
+_RAISED = re.compile(r"(?<=10)[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
+_DIGITS = str.maketrans("⁻⁺⁰¹²³⁴⁵⁶⁷⁸⁹", "-+0123456789")
 _REMARK = re.compile(r"\([^()]*\)")
 _FINAL = "####"
 """The mark in front of the result in references of GSM8K."""
@@ -81,6 +84,7 @@ class NumberMatch(Scoring):
 
 def numbers(text: str) -> list[Number]:
     """Return the numbers of a text: those outside of parentheses, or all if there are none."""
+    text = _RAISED.sub(lambda power: f"^{power[0].translate(_DIGITS)}", text)
     for spelling, replacement in _SPELLINGS:
         text = spelling.sub(replacement, text)
     return _read(_REMARK.sub(" ", text)) or _read(text)

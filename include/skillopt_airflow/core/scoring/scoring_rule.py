@@ -1,8 +1,11 @@
 """Comparing an answer with its reference: what all rules of scoring have in common."""
 
 import ast
+import io
 import json
 import math
+import tokenize
+from itertools import pairwise
 
 from pydantic import JsonValue
 
@@ -82,7 +85,18 @@ def listed(reference: JsonValue) -> JsonValue:
             values = ast.literal_eval(reference.strip())
         except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
             raise DataError(f"expected a list in JSON or Python, got {shown(reference)}") from error
+        if _are_texts_side_by_side(reference.strip()):
+            told = "texts without a comma between them, as numpy prints an array; write the list as JSON"
+            raise DataError(f"{told}: {shown(reference)}") from None
     return values
+
+
+def _are_texts_side_by_side(source: str) -> bool:
+    """Return whether Python would make one text of several."""
+    kinds = [
+        token.type for token in tokenize.generate_tokens(io.StringIO(source).readline) if token.type != tokenize.NL
+    ]
+    return any(kind == following == tokenize.STRING for kind, following in pairwise(kinds))
 
 
 def _text(value: JsonValue) -> str:
