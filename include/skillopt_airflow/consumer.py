@@ -263,7 +263,7 @@ class SkillClient:
             raise Unavailable(f"{self._address(key)}: {error}") from error
         if len(body) > _MOST_BYTES[kind]:
             raise Tampered(f"{self._address(key)} is larger than {_MOST_BYTES[kind]} bytes: refused")
-        return body, answer["ETag"]
+        return body, answer.get("ETag", "")
 
     def _connected(self) -> "S3Client":
         if self._s3 is None:
@@ -465,8 +465,11 @@ def _within(seconds: float, look: Callable[[], Skill]) -> Skill:
     thread.join(seconds)
     if not outcome:
         raise Unavailable(f"the bucket did not answer within {seconds:g} s")
-    if isinstance(outcome[0], Exception):
+    if isinstance(outcome[0], SkillError | ValueError):
         raise outcome[0]
+    if isinstance(outcome[0], Exception):
+        # Such as an error of TLS within an answer, which the client does not translate.
+        raise Unavailable(f"{type(outcome[0]).__name__}: {outcome[0]}") from outcome[0]
     return outcome[0]
 
 

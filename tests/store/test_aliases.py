@@ -6,7 +6,7 @@ import pytest
 
 from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError
 from skillopt_airflow.core.types import sha256
-from skillopt_airflow.store.aliases import Alias
+from skillopt_airflow.store.aliases import Alias, champion_before
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.objects import ObjectStore
 from tests.store.polling_reader import PollingReader
@@ -45,6 +45,20 @@ def test_a_rollback_names_its_reason_and_the_history_keeps_all(artifacts: Artifa
     ]
     assert artifacts.list_versions() == [first.version, second.version]
     assert [artifacts.champion.was(place) for place in range(4)] == [*artifacts.champion.history()[:2], None, None]
+
+
+def test_a_former_champion_that_is_published_again_follows_the_one_that_it_beat(artifacts: ArtifactStore) -> None:
+    names = [
+        artifacts.publish(text, provenance(text), artifacts.champion.read()).version for text in ("a", "b", "c", "b")
+    ]
+    assert names[1] == names[3]
+    before = champion_before(artifacts.champion.history())
+    assert before is not None
+    assert before.version == names[2]
+    artifacts.roll_back(names[2], "back", "worse", artifacts.champion.read())
+    before = champion_before(artifacts.champion.history())
+    assert before is not None
+    assert before.version == names[0]
 
 
 def test_a_rollback_that_is_repeated_moves_nothing_twice(artifacts: ArtifactStore) -> None:

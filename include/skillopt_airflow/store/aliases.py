@@ -26,6 +26,8 @@ class Alias(Document):
     """Number of times that it was moved before."""
     reason: str = ""
     """Reason for the move, in the words of who moved it."""
+    rolled_back: bool | None = Field(default=None, exclude_if=lambda known: known is None)
+    """Whether it went back, or a publication led to it; None if it was stored before this was a field."""
 
 
 class ChampionAlias:
@@ -55,7 +57,9 @@ class ChampionAlias:
         except ObjectMissing:
             return None
 
-    def move(self, version: str, sha256: str, run: str, reason: str, seen: Alias | None) -> Alias:
+    def move(
+        self, version: str, sha256: str, run: str, reason: str, seen: Alias | None, *, rolled_back: bool = False
+    ) -> Alias:
         """Name a version, if nobody moved the alias since `seen`; safe to repeat after a failure at any point.
 
         Returns the alias that stands: another run's, if that one moved it to the same skill first.
@@ -72,6 +76,7 @@ class ChampionAlias:
             moved=datetime.now(UTC),
             sequence=0 if seen is None else seen.sequence + 1,
             reason=reason,
+            rolled_back=rolled_back,
         )
         if present != seen:
             return self._standing(wanted)
@@ -119,9 +124,14 @@ class ChampionAlias:
 
 
 def champion_before(history: Sequence[Alias]) -> Alias | None:
-    """Return the version that the champion followed; a rollback leaves behind all that came after its target."""
+    """Return the version that the champion followed; a rollback leaves behind all that came after its target.
+
+    A former champion that is published again follows the one that it was better than.
+    """
     standing: list[Alias] = []
     for alias in history:
         earlier = [one.sha256 for one in standing]
-        standing = [*standing[: earlier.index(alias.sha256)], alias] if alias.sha256 in earlier else [*standing, alias]
+        if alias.sha256 in earlier and alias.rolled_back is not False:
+            standing = standing[: earlier.index(alias.sha256)]
+        standing = [*(one for one in standing if one.sha256 != alias.sha256), alias]
     return standing[-2] if len(standing) > 1 else None

@@ -1,5 +1,6 @@
 """Published skills: immutable versions, and the champion alias that deployments follow."""
 
+import logging
 import re
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -17,6 +18,8 @@ from skillopt_airflow.store.aliases import Alias, ChampionAlias
 from skillopt_airflow.store.keys import ArtifactKeys, version_name
 from skillopt_airflow.store.look_ledger import LookLedger
 from skillopt_airflow.store.objects import ObjectStore, model_bytes
+
+log = logging.getLogger(__name__)
 
 _VERSION = re.compile(r"v(\d+)-([0-9a-f]{12})")
 
@@ -162,7 +165,7 @@ class ArtifactStore:
             Conflict: somebody else moved the champion since.
         """
         manifest = self.read(version).manifest
-        return self.champion.move(version, manifest.sha256, run, reason, seen)
+        return self.champion.move(version, manifest.sha256, run, reason, seen, rolled_back=True)
 
     def drop_unused(self, before: datetime) -> list[str]:
         """Remove versions that no alias ever pointed to, if they were written before a moment; returns their names.
@@ -179,6 +182,7 @@ class ArtifactStore:
             # The manifest first: what lacks it is no version to anybody.
             for key in (keys.manifest, keys.skill_md, keys.best_skill):
                 self._store.delete(key)
+            log.info("removed %s, to which no alias ever pointed", version)
         return dropped
 
     def _ever_champion(self) -> set[str]:

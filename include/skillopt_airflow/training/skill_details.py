@@ -148,6 +148,8 @@ def _kind(alias: Alias, trained: str | None) -> str:
     """Return what a move was: a publication names the run that trained the version, others the run that made it."""
     if alias.reason.startswith(DEMOTED):
         return "demoted"
+    if alias.rolled_back is not None:
+        return "rolled back" if alias.rolled_back else "published"
     return "published" if alias.previous is None or alias.run == trained else "rolled back"
 
 
