@@ -95,7 +95,7 @@ def test_a_bad_benchmark_leaves_the_others_and_is_named(
     (mine / "benchmark.yaml").write_text(text)
     left = dags()
     assert left.keys() == ids_of("searchqa") | {"cleanup"}
-    assert "mine" in left["cleanup"].task_dict
+    assert "benchmarks.mine" in left["cleanup"].task_dict
     with pytest.raises(ConfigError) as raised:
         check_benchmarks()
     assert str(raised.value).startswith(f"benchmark mine: {mine}/benchmark.yaml: {said}")

@@ -10,7 +10,9 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from skillopt_airflow.benchmarks import LIST_VARIABLE
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.errors import EngineUnavailable
+from skillopt_airflow.core.errors import EngineUnavailable, StoreError
+from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.pipeline import cleanup_dag as cleaning
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.pipeline.cleanup_dag import (
     clean_up,
@@ -28,7 +30,7 @@ NO_ENGINE = "tcp://127.0.0.1:9"
 
 def test_the_task_of_a_benchmark_bears_its_name_and_waits_for_no_other() -> None:
     dag = cleanup_dag(["broken", "one"], {"one": TrainConfig()})
-    assert set(dag.task_dict) == {"broken", "one"}
+    assert set(dag.task_dict) == {"benchmarks.broken", "benchmarks.one", "engines.drop_item_images_1"}
     assert not any(task.upstream_task_ids for task in dag.tasks)
 
 
@@ -43,7 +45,9 @@ def test_it_runs_at_every_schedule_and_tells_every_connection_once() -> None:
     assert cleanup_dag(["a"], {"a": config("@weekly", None)}).on_failure_callback is None
 
 
-@pytest.mark.parametrize("step", [clean_up.function, drop_unused_versions, drop_item_images])
+@pytest.mark.parametrize(
+    "step", [clean_up.function, drop_unused_versions, lambda name: drop_item_images.function([name])]
+)
 def test_a_benchmark_that_cannot_be_read_fails_for_good_and_is_named(
     step: Callable[[str], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,8 +86,24 @@ def test_a_corpus_goes_when_no_benchmark_with_one_in_the_bucket_keeps_it(
 
 def test_images_of_items_are_removed_where_the_benchmarks_engines_are() -> None:
     own = TrainConfig.from_layers({"sandbox": {"queue": "engine"}})
-    dag = cleanup_dag(["broken", "one", "two"], {"one": own, "two": TrainConfig()})
-    assert {task.task_id: task.queue for task in dag.tasks if task.queue != "default"} == {"one": "engine"}
+    pods = TrainConfig.from_layers({"sandbox": {"engine": "kubernetes", "kubernetes_conn_id": "k"}})
+    dag = cleanup_dag(["broken", "one", "two", "three"], {"one": own, "two": TrainConfig(), "three": pods})
+    engines = [task for task in dag.tasks if task.task_id.startswith("engines.")]
+    assert [(task.queue, task.op_args) for task in engines] == [("engine", (["one"],)), ("default", (["two"],))]
+    assert {task.queue for task in dag.tasks if task not in engines} == {"default"}
+
+
+def test_what_fails_keeps_the_other_part_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    def fails(benchmark: str) -> JsonObject:
+        raise StoreError("access denied")
+
+    monkeypatch.setattr(cleaning, "compact_trajectories", fails)
+    monkeypatch.setattr(cleaning, "drop_unused_versions", lambda name: done.append(name) or {})
+    with pytest.raises(StoreError, match="access denied"):
+        clean_up.function("searchqa")
+    assert done == ["searchqa"]
 
 
 @pytest.mark.parametrize("sandbox", ["{}", "{engine: kubernetes, kubernetes_conn_id: nowhere}"])
@@ -92,14 +112,14 @@ def test_without_an_engine_there_are_no_images_to_remove(
 ) -> None:
     deployed(tmp_path, sandbox, monkeypatch)
     monkeypatch.setenv("DOCKER_HOST", NO_ENGINE)
-    assert drop_item_images("swebench") == []
+    assert drop_item_images.function(["swebench"]) == []
 
 
 def test_an_engine_that_a_connection_names_has_to_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deployed(tmp_path, "{docker_conn_id: far}", monkeypatch)
     monkeypatch.setenv("AIRFLOW_CONN_FAR", json.dumps({"conn_type": "docker", "host": NO_ENGINE}))
     with pytest.raises(EngineUnavailable, match=NO_ENGINE):
-        drop_item_images("swebench")
+        drop_item_images.function(["swebench"])
 
 
 def deployed(folder: Path, sandbox: str, monkeypatch: pytest.MonkeyPatch) -> None:

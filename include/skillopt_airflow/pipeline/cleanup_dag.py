@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG, MultipleCronTriggerTimetable, task
+from airflow.sdk import DAG, MultipleCronTriggerTimetable, TaskGroup, task
 from pydantic import JsonValue
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.errors import ConfigError, EngineUnavailable
+from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, SkillOptError, together
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.service_groups import RetentionGroup
 from skillopt_airflow.core.types import JsonObject
@@ -35,7 +35,7 @@ UNUSED_DAYS = 7
 
 
 def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG:
-    """Build the DAG: a task a benchmark, which waits for nothing.
+    """Build the DAG: a task a benchmark, and one a queue of workers with an engine; none waits for another.
 
     Every run cleans up after all benchmarks, at each schedule that one of them asks for, and each connection for alerts
     is told of a failure.
@@ -58,19 +58,33 @@ def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG
         is_paused_upon_creation=True,
         on_failure_callback=[teller for teller in tellers.values() if teller] or None,
     ) as dag:
-        for name in names:
-            queue = engine_queue(configs[name]) if name in configs else {}
-            clean_up.override(task_id=name, **queue)(name)
+        with TaskGroup("benchmarks"):
+            for name in names:
+                clean_up.override(task_id=name)(name)
+        with TaskGroup("engines"):
+            for number, those in enumerate(_by_queue(configs), start=1):
+                queue = engine_queue(configs[those[0]])
+                drop_item_images.override(task_id=f"drop_item_images_{number}", **queue)(those)
     return dag
 
 
 @task
 def clean_up(benchmark: str) -> JsonObject:
-    """Clean up after a benchmark; return the sums, and the names of what was removed."""
-    return compact_trajectories(benchmark) | {
-        "versions_dropped": drop_unused_versions(benchmark),
-        "images_dropped": drop_item_images(benchmark),
-    }
+    """Clean up after a benchmark in the object store; return the sums, and the names of the versions that were removed.
+
+    Raises:
+        SkillOptError: one of the parts failed; the other is done.
+    """
+    done: JsonObject = {}
+    failures = []
+    for part in (compact_trajectories, drop_unused_versions):
+        try:
+            done |= part(benchmark)
+        except SkillOptError as error:
+            failures.append(error)
+    if failures:
+        raise together(failures)
+    return done
 
 
 def compact_trajectories(benchmark: str) -> JsonObject:
@@ -108,7 +122,7 @@ def compact_trajectories(benchmark: str) -> JsonObject:
     return total._asdict() | dropped
 
 
-def drop_unused_versions(benchmark: str) -> list[JsonValue]:
+def drop_unused_versions(benchmark: str) -> JsonObject:
     """Remove the versions, of every target, that no alias ever pointed to; return their names."""
     from skillopt_airflow.store.keys import ArtifactKeys
 
@@ -119,14 +133,32 @@ def drop_unused_versions(benchmark: str) -> list[JsonValue]:
     for target in ArtifactKeys.targets(store.list_keys(f"{storage.prefix}skills/"), storage.prefix, benchmark):
         published = published_skills(AirflowConnections(), storage, benchmark, target)
         dropped += [f"{target}/{version}" for version in published.drop_unused(before)]
-    return dropped
+    return {"versions_dropped": dropped}
 
 
-def drop_item_images(benchmark: str) -> list[JsonValue]:
-    """Remove the images of items that no task has used for `sandbox.image_days`; return their names.
+@task
+def drop_item_images(names: Sequence[str]) -> list[str]:
+    """Remove the images of the benchmarks' items that no task has used for `sandbox.image_days`; return their names.
 
     They are the images of one engine. A worker without an engine has none.
+
+    Raises:
+        SkillOptError: an engine that a connection names does not answer; the other benchmarks are done.
     """
+    removed: list[str] = []
+    failures = []
+    for name in names:
+        try:
+            removed += _unused_images_dropped(name)
+        except SkillOptError as error:
+            failures.append(error)
+    log.info("removed: %s", ", ".join(removed) or "nothing")
+    if failures:
+        raise together(failures)
+    return removed
+
+
+def _unused_images_dropped(benchmark: str) -> list[str]:
     from skillopt_airflow import benchmarks
     from skillopt_airflow.core.protocols import JudgesRepository
     from skillopt_airflow.sandbox import docker_connection
@@ -140,12 +172,21 @@ def drop_item_images(benchmark: str) -> list[JsonValue]:
         with docker_connection.reached(engine.url):
             client = engine.hook.api_client
             with closing(client):
-                return list(remove_unused(client, config.sandbox.image_days))
+                return remove_unused(client, config.sandbox.image_days)
     except EngineUnavailable as error:
         if config.sandbox.docker_conn_id is not None:
             raise
         log.info("no images of items are removed here: %s", error)
         return []
+
+
+def _by_queue(configs: Mapping[str, TrainConfig]) -> list[list[str]]:
+    """Return the benchmarks whose containers run on a Docker engine, those of a queue together."""
+    found: dict[str | None, list[str]] = {}
+    for name, config in configs.items():
+        if config.sandbox.engine == "docker":
+            found.setdefault(config.sandbox.queue, []).append(name)
+    return list(found.values())
 
 
 def _corpora_days(storage: StorageGroup) -> int | None:
