@@ -89,6 +89,28 @@ def test_with_no_last_good_one_it_says_that_the_bucket_is_away(client: Client) -
         made.get()
 
 
+def test_a_page_of_a_proxy_is_no_skill(client: Client, publish: Publish) -> None:
+    publish(SKILL)
+    client().get()
+    page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>"
+
+    def answer(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(page)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=(listener,))
+        thread.start()
+        made = client()
+        made._endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        skill = made.get()
+        thread.join()
+    assert skill.text == SKILL
+    assert skill.problem
+
+
 def test_a_server_that_never_ends_its_answer_is_given_up(client: Client, publish: Publish) -> None:
     publish(SKILL)
     client().get()

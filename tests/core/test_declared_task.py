@@ -195,6 +195,11 @@ def test_any_record_is_an_item_or_an_error_that_says_why(record: JsonObject) -> 
         ),
         (EXTRACTION, INVOICE | {"fields": {"sender": "A"}}, r"^fields: expected an object with the field 'total'"),
         (LISTED, {"question": "?", "answer": "[1, 2"}, r"^answer: expected a list in JSON or Python, got"),
+        (
+            LISTED,
+            {"question": "?", "answer": "['T.F. Riehl'\n 'T. F. Riehl']"},
+            "^answer: texts without a comma between",
+        ),
         (LISTED, {"question": "?", "answer": "[print()]"}, r"^answer: expected a list in JSON or Python, got"),
         (LISTED, {"question": "?", "answer": "[]"}, r"^answer: expected a value or a list of at least one"),
         (FILES, CONTRACT | {"annexes": 5}, r"^annexes: expected the path of a file below the data's folder, or a list"),

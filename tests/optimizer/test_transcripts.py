@@ -1,4 +1,5 @@
 from skillopt_airflow.core.types import Message, Rollout, Score, Status, Trajectory
+from skillopt_airflow.optimizer.comparison import compare, comparison_section
 from skillopt_airflow.optimizer.transcripts import MOST_CHARS, trajectories_section
 
 
@@ -16,3 +17,7 @@ def test_the_optimizer_is_shown_the_beginning_and_the_end_of_what_a_tool_gave() 
     assert "characters left out" in section
     assert "the end" in section
     assert "t" * MOST_CHARS not in section
+    rollout = Rollout(trajectory=trajectory, score=Score(hard=1, soft=1))
+    compared = comparison_section(compare({"i-1": rollout}, {"i-1": rollout}, ["i-1"], "mixed"))
+    assert "the end" in compared
+    assert "t" * MOST_CHARS not in compared
