@@ -322,6 +322,21 @@ def test_a_conversation_counts_as_many_calls_as_it_may_have_turns(turns: int) ->
     assert several["follow_up"] == single["follow_up"]
 
 
+def test_each_call_of_a_conversation_reads_what_was_said_before_it() -> None:
+    def prompt(stage: str, turns: int) -> tuple[int, int]:
+        found = estimated(SEARCHQA, gradient={"use_deep_reflect": True}, model=MODELS | {"max_turns": turns})
+        [one] = [each for each in found.stages if each.stage == stage]
+        return one.likely.prompt // one.calls, one.most.prompt // one.calls
+
+    single, several, many = prompt("evaluate", 1), prompt("evaluate", 11), prompt("evaluate", 1000)
+    # Five answers of 200 tokens on average, and a thousand characters behind each.
+    assert several[0] - single[0] == pytest.approx(5 * (200 + 1000 / 4), abs=1)
+    assert several[1] - single[1] > 10 * (several[0] - single[0])
+    assert many[1] < 250_000
+    assert prompt("follow_up", 11) == prompt("follow_up", 1)
+    assert prompt("reflect", 11)[0] > 2 * prompt("reflect", 1)[0]
+
+
 def test_of_an_agents_cli_the_estimate_says_what_it_does_not_know() -> None:
     assert any("codex decides by itself" in line for line in estimated(SEARCHQA, model={"harness": "codex"}).lines())
     assert not any("decides by itself" in line for line in estimated(SEARCHQA).lines())

@@ -17,11 +17,16 @@ from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.timeline import Moment, timeline
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.optimizer.minibatches import most_minibatches
+from skillopt_airflow.optimizer.transcripts import MOST_CHARS
 from skillopt_airflow.training.lapse_notes import notes_enter
 from skillopt_airflow.training.speculation import first_speculation, may_precede
 
 ROLLOUT_TOKENS = 200
 """A likely answer of the target; at most it is model.max_tokens."""
+TOLD_CHARS, TOLD_CHARS_MOST = 1000, 24_000
+"""A tool's result or feedback that the target is told between two answers; at most what the harnesses cut it to."""
+CONTEXT_CHARS = 800_000
+"""A conversation that fills the context of most models."""
 OPTIMIZER_TOKENS = 700
 """A likely structured answer of the optimizer: a few edits with their reasons."""
 OPTIMIZER_TOKENS_MOST = 4000
@@ -183,13 +188,16 @@ def estimate(
     slices = [[len(part) for part in schedule.slice_places(sizes[Split.TRAIN], at, config.train)] for at in positions]
     # Every step adds all that it may, so that over the run the mean has half of it.
     added = config.train.num_epochs * steps_in_epoch * config.optimizer.learning_rate * EDIT_CHARS // 2
+    each = turns(config)
 
-    def tokens(stage: str, role: Role, calls: int, skill: int, of_target: int, of_optimizer: int) -> Tokens:
-        chars, answer = item_chars + skill + picture_tokens * CHARS_PER_TOKEN, of_target
+    def tokens(stage: str, role: Role, calls: int, skill: int, of_target: int, of_optimizer: int, told: int) -> Tokens:
+        before = 0 if stage == "follow_up" else earlier_chars(each, of_target, told)
+        chars, answer = item_chars + skill + picture_tokens * CHARS_PER_TOKEN + before, of_target
         if role == "judge":
             chars, answer = JUDGE_CHARS + item_chars + of_target * CHARS_PER_TOKEN, JUDGE_TOKENS
         if role == "optimizer":
-            trajectory = item_chars + of_target * CHARS_PER_TOKEN
+            whole = 2 * earlier_chars(each, of_target, min(told, MOST_CHARS))
+            trajectory = item_chars + whole + of_target * CHARS_PER_TOKEN
             shown = _shown_chars(config, steps_in_epoch, trajectory, skill)
             chars, answer = INSTRUCTION_CHARS + skill + shown[stage], of_optimizer
             if stage == "reflect":
@@ -197,8 +205,9 @@ def estimate(
                 chars += items * picture_tokens * CHARS_PER_TOKEN
         return Tokens(round(calls * chars / CHARS_PER_TOKEN), calls * answer)
 
-    likely = (skill_chars, ROLLOUT_TOKENS, OPTIMIZER_TOKENS)
-    most = (skill_chars + added, max(ROLLOUT_TOKENS, config.model.max_tokens), OPTIMIZER_TOKENS_MOST)
+    likely = (skill_chars, ROLLOUT_TOKENS, OPTIMIZER_TOKENS, TOLD_CHARS)
+    longest = max(ROLLOUT_TOKENS, config.model.max_tokens)
+    most = (skill_chars + added, longest, OPTIMIZER_TOKENS_MOST, TOLD_CHARS_MOST)
     target = _target_calls(config, sizes, slices)
     counted: dict[Role, dict[str, int]] = {
         "target": target,
@@ -302,6 +311,17 @@ def _reflections_ahead(config: TrainConfig, steps: int) -> list[int]:
 def turns(config: TrainConfig) -> int:
     """Return the most calls of a rollout, as far as they are known."""
     return 1 if HARNESSES[config.model.harness].is_cli else config.model.max_turns
+
+
+def earlier_chars(turns: int, answer: int, told: int) -> float:
+    """Return the mean characters that a call reads of the turns before it, which is half of the conversation.
+
+    Args:
+        turns: calls of a rollout.
+        answer: tokens of one.
+        told: characters that the target is told behind each.
+    """
+    return min((turns - 1) / 2 * (answer * CHARS_PER_TOKEN + told), CONTEXT_CHARS)
 
 
 def _judge_calls(config: TrainConfig, target: Mapping[str, int]) -> dict[str, int]:

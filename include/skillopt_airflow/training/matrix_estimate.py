@@ -11,7 +11,18 @@ from skillopt_airflow.core.resource_groups import BudgetGroup
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.transfer_matrix import MatrixCell
 from skillopt_airflow.core.types import Split, Status
-from skillopt_airflow.training.estimate import JUDGE_CHARS, JUDGE_TOKENS, ROLLOUT_TOKENS, Case, Tokens, short, turns
+from skillopt_airflow.training.estimate import (
+    JUDGE_CHARS,
+    JUDGE_TOKENS,
+    ROLLOUT_TOKENS,
+    TOLD_CHARS,
+    TOLD_CHARS_MOST,
+    Case,
+    Tokens,
+    earlier_chars,
+    short,
+    turns,
+)
 from skillopt_airflow.training.matrix_cells import in_cell, names
 from skillopt_airflow.training.prompt_sizes import LOOKED_AT, picture_tokens, prompt_chars
 from skillopt_airflow.training.rollout_plan import ids
@@ -122,7 +133,10 @@ def estimate_matrix(run: TrainingRun, split: Split, skills: Mapping[str, SkillDo
         count, each = sum(missing.values()), turns(here.config)
         shown = count * (chars / CHARS_PER_TOKEN + picture_tokens(cell.target, looked_at))
         shown += sum(missing[name] * len(skill.text) for name, skill in skills.items()) / CHARS_PER_TOKEN
-        read = round(each * shown)
+        likely, most = (
+            round(each * (shown + count * earlier_chars(each, *turn) / CHARS_PER_TOKEN))
+            for turn in ((ROLLOUT_TOKENS, TOLD_CHARS), (answer, TOLD_CHARS_MOST))
+        )
         asked = JUDGE_CHARS / CHARS_PER_TOKEN + chars / CHARS_PER_TOKEN + ROLLOUT_TOKENS
         cells.append(
             CellEstimate(
@@ -131,8 +145,8 @@ def estimate_matrix(run: TrainingRun, split: Split, skills: Mapping[str, SkillDo
                 open=count,
                 calls=each * count,
                 judged=count if judges else 0,
-                likely=Tokens(read, each * count * ROLLOUT_TOKENS),
-                most=Tokens(read, each * count * answer),
+                likely=Tokens(likely, each * count * ROLLOUT_TOKENS),
+                most=Tokens(most, each * count * answer),
                 judge=Tokens(round(count * asked), count * JUDGE_TOKENS) if judges else Tokens(0, 0),
             )
         )
