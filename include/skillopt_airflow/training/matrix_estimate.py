@@ -11,6 +11,7 @@ from skillopt_airflow.core.resource_groups import BudgetGroup
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.transfer_matrix import MatrixCell
 from skillopt_airflow.core.types import Split, Status
+from skillopt_airflow.training.call_counts import turns
 from skillopt_airflow.training.estimate import (
     JUDGE_CHARS,
     JUDGE_TOKENS,
@@ -21,7 +22,6 @@ from skillopt_airflow.training.estimate import (
     Tokens,
     earlier_chars,
     short,
-    turns,
 )
 from skillopt_airflow.training.matrix_cells import in_cell, names
 from skillopt_airflow.training.prompt_sizes import LOOKED_AT, picture_tokens, prompt_chars

@@ -1,7 +1,6 @@
 """Comparing an answer with its reference: what all rules of scoring have in common."""
 
 import ast
-import io
 import json
 import math
 import tokenize
@@ -93,9 +92,9 @@ def listed(reference: JsonValue) -> JsonValue:
 
 def _are_texts_side_by_side(source: str) -> bool:
     """Return whether Python would make one text of several."""
-    kinds = [
-        token.type for token in tokenize.generate_tokens(io.StringIO(source).readline) if token.type != tokenize.NL
-    ]
+    lines = iter(source.splitlines(keepends=True))
+    tokens = tokenize.generate_tokens(lambda: next(lines, ""))
+    kinds = [token.type for token in tokens if token.type != tokenize.NL]
     return any(kind == following == tokenize.STRING for kind, following in pairwise(kinds))
 
 
