@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,8 @@ TAIL = 2000
 """Characters of a failed command that an error shows."""
 
 
+FILE, EXECUTABLE = "100644", "100755"
+"""Modes of a tree's entries."""
 PLAIN = ("--no-renames", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
 """Options of `git diff` against what the user's own configuration asks for."""
 
@@ -145,16 +146,20 @@ def _is_the_judges(file: FilePatch, left_out: Mapping[str, LeftOut]) -> bool:
 
 
 def tree_of(repository: Path, base: str) -> tuple[dict[str, bytes], list[str]]:
-    """Return the files at a commit, and which of them are executable; links are left out."""
-    packed = _git_bytes(repository, "archive", "--format=tar", base)
-    files, executable = dict[str, bytes](), list[str]()
-    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
-        for entry in tar:
-            content = tar.extractfile(entry) if entry.isfile() else None
-            if content is not None:
-                files[entry.name] = content.read()
-                executable += [entry.name] if entry.mode & 0o100 else []
-    return files, executable
+    """Return the files at a commit, and which of them are executable; links and submodules are left out."""
+    # Not by `git archive`, which leaves out what is not meant for releases, such as tests.
+    listed = _git_bytes(repository, "ls-tree", "-r", "-z", base).decode(errors="replace").split("\0")
+    rows = [(about.split(), path) for about, _, path in (row.partition("\t") for row in listed if row)]
+    plain = [(mode, identity, path) for (mode, _, identity), path in rows if mode in (FILE, EXECUTABLE)]
+    packed = io.BytesIO(
+        _git_bytes(repository, "cat-file", "--batch", given="\n".join(identity for _, identity, _ in plain))
+    )
+    files = dict[str, bytes]()
+    for _, _, path in plain:
+        size = int(packed.readline().split()[-1])
+        files[path] = packed.read(size)
+        packed.read(1)
+    return files, [path for mode, _, path in plain if mode == EXECUTABLE]
 
 
 def _tested(
@@ -230,10 +235,10 @@ def _git(repository: Path, *arguments: str) -> str:
     return _git_bytes(repository, *arguments).decode(errors="replace")
 
 
-def _git_bytes(repository: Path, *arguments: str) -> bytes:
+def _git_bytes(repository: Path, *arguments: str, given: str = "") -> bytes:
     if not repository.is_dir():
         raise DataError(f"{repository}: there is no such folder")
-    done = subprocess.run(["git", *arguments], cwd=repository, capture_output=True, check=False)
+    done = subprocess.run(["git", *arguments], cwd=repository, input=given.encode(), capture_output=True, check=False)
     if done.returncode:
         raise DataError(f"{repository}: git {arguments[0]}: {done.stderr.decode(errors='replace').strip()}")
     return done.stdout

@@ -39,6 +39,10 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     git(folder, "init", "-q")
     committed(folder, "base", thing=WRONG, tests__test_thing=TEST)
     (folder / "tests" / "__init__.py").touch()
+    # What its owner may have set, for releases and for looking at differences.
+    (folder / ".gitattributes").write_text("tests export-ignore\n")
+    git(folder, "config", "diff.noprefix", "true")
+    git(folder, "config", "color.ui", "always")
     committed(folder, "package")
     git(folder, "tag", "base")
     right = WRONG.replace("number + 2", "number * 2")
