@@ -11,7 +11,7 @@ from skillopt_airflow.core.protocols import Workspace
 from skillopt_airflow.core.record_fields import text_at, unusable
 from skillopt_airflow.core.scoring.choice_letter import ChoiceLetter
 from skillopt_airflow.core.scoring.choice_match import choices_named, lettered
-from skillopt_airflow.core.scoring.extraction import Boxed, InTags, last_line
+from skillopt_airflow.core.scoring.extraction import Boxed, Extraction, InTags, last_line
 from skillopt_airflow.core.scoring.number_match import NumberMatch, numbers
 from skillopt_airflow.core.scoring.text_match import Contains, normalise
 from skillopt_airflow.core.types import Item, ItemFile, JsonObject, Message, Score, Trajectory
@@ -68,9 +68,7 @@ class MMRB:
 
     def answer(self, response: str) -> str:
         """Return what the last <answer> tags hold, or `Answer[]`, a box, a letter that is settled on, the last line."""
-        tagged = _tagged(response)
-        found = ChoiceLetter().find(response) if tagged is None else tagged
-        return (last_line(response) if found is None else found).strip()
+        return _said(response, ChoiceLetter())
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
         """Return 1 for the right choice and no other, or for an equal number or a text that agrees."""
@@ -79,8 +77,9 @@ class MMRB:
             choices = lettered(item.public["options"], "options")
             right = choices_named(answered, choices) == choices_named(expected, choices)
         else:
-            said = [message.content for message in trajectory.messages if message.role == "assistant"]
-            answered = _open_answer(said[-1]) if said else answered
+            replies = _replies(trajectory)
+            # Of a question without options a letter that the response speaks of is no answer.
+            answered = _said(replies[-1], Boxed()) if replies else answered
             right = _agree(answered, expected)
         return Score(hard=float(right), soft=float(right), feedback=f'expected "{expected}"; answered "{answered}"')
 
@@ -90,13 +89,13 @@ class MMRB:
 
     def grading(self, item: Item, trajectory: Trajectory) -> GradingRequest:
         """Ask which steps the response takes; of an item whose steps are not known, whether the answer is right."""
-        said = [message.content for message in trajectory.messages if message.role == "assistant"]
+        replies = _replies(trajectory)
         known: Any = item.reference.get("steps", [])
         paths = tuple(tuple(path) for path in known)
         return GradingRequest(
             question=self.task(item.public),
             references=(str(item.reference["answer"]),),
-            answer=said[-1] if paths and said else trajectory.answer,
+            answer=replies[-1] if paths and replies else trajectory.answer,
             paths=paths,
         )
 
@@ -147,15 +146,15 @@ def _shown(question: str, files: Sequence[ItemFile]) -> str:
     return question + "".join(behind)
 
 
-def _tagged(response: str) -> str | None:
-    tagged, official = InTags().find(response), _OFFICIAL.findall(response)
-    return official[-1] if tagged is None and official else tagged
+def _replies(trajectory: Trajectory) -> list[str]:
+    return [message.content for message in trajectory.messages if message.role == "assistant"]
 
 
-def _open_answer(response: str) -> str:
-    """Return the answer to a question without options, where a letter that the response speaks of is none."""
-    tagged = _tagged(response)
-    found = Boxed().find(response) if tagged is None else tagged
+def _said(response: str, untagged: Extraction) -> str:
+    """Return what is tagged as the answer, or else what `untagged` finds, or else the last line."""
+    found, official = InTags().find(response), _OFFICIAL.findall(response)
+    if found is None:
+        found = official[-1] if official else untagged.find(response)
     return (last_line(response) if found is None else found).strip()
 
 

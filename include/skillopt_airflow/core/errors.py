@@ -21,7 +21,8 @@ Every exception that this project raises on purpose, one type per boundary:
   + PlatformError          a part of the local platform, or its REST API
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 
 class SkillOptError(Exception):
@@ -105,3 +106,12 @@ def together(errors: Sequence[SkillOptError]) -> SkillOptError:
     lasting = [error for error in errors if not isinstance(error, UNAVAILABLE)]
     found = lasting if lasting else errors
     return type(found[0])("\n".join(dict.fromkeys(map(str, found))))
+
+
+@contextmanager
+def kept(failures: list[SkillOptError]) -> Iterator[None]:
+    """Keep an error of the block beside others, to be told `together`."""
+    try:
+        yield
+    except SkillOptError as error:
+        failures.append(error)

@@ -130,14 +130,14 @@ class Provider:
         if call.attempts:
             return await route.limiter.begin()
         if not self._allowance.take_at_once():
-            await self._taken()
+            await self._take()
         try:
             return await route.limiter.begin()
         except BaseException:
             self._allowance.give_back()
             raise
 
-    async def _taken(self) -> None:
+    async def _take(self) -> None:
         """Take a call off the budget in a thread, which goes on where the caller leaves; then it is given back."""
         taking = asyncio.ensure_future(asyncio.to_thread(self._allowance.take))
 

@@ -81,11 +81,11 @@ class TranslatingBackend:
         async with self._model:
             pass
 
-    def _with_thinking(self, turn: ModelMessage, opening: bytes) -> ModelMessage:
+    def _with_thinking(self, turn: ModelMessage, opening: str) -> ModelMessage:
         called = _called(turn, opening) if isinstance(turn, ModelResponse) else None
         return turn if called is None else self._thought.get(called, turn)
 
-    def _keep_thinking(self, response: ModelResponse, opening: bytes) -> None:
+    def _keep_thinking(self, response: ModelResponse, opening: str) -> None:
         called = _called(response, opening)
         if called is not None and any(isinstance(part, ThinkingPart) for part in response.parts):
             self._thought[called] = response
@@ -113,20 +113,20 @@ def translated_model(upstream: Upstream, timeout: float) -> Model:
     return infer_model(f"{upstream.provider}:{upstream.model}", provider_factory=provider)
 
 
-def _opening(messages: Sequence[ChatMessage]) -> bytes:
+def _opening(messages: Sequence[ChatMessage]) -> str:
     """Return a digest of what was said before the model's first turn."""
     said = takewhile(lambda message: message.role != "assistant", messages)
-    return hashlib.sha256(b"".join(message.model_dump_json().encode() for message in said)).digest()
+    return hashlib.sha256(b"".join(message.model_dump_json().encode() for message in said)).hexdigest()
 
 
-def _called(response: ModelResponse, opening: bytes) -> str | None:
+def _called(response: ModelResponse, opening: str) -> str | None:
     """Return what tells a turn with tool calls from all others; None if it has none.
 
     Their ids alone do not: some models count them in each conversation anew.
     """
     calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
     told = [(call.tool_call_id, call.tool_name, call.args_as_json_str()) for call in calls]
-    return opening.hex() + json.dumps(told) if told else None
+    return opening + json.dumps(told) if told else None
 
 
 def _provider_error(error: ModelHTTPError) -> httpx.Response:

@@ -9,7 +9,7 @@ from airflow.sdk import DAG, MultipleCronTriggerTimetable, TaskGroup, task
 from pydantic import JsonValue
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, SkillOptError, together
+from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, SkillOptError, kept, together
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.service_groups import RetentionGroup
 from skillopt_airflow.core.types import JsonObject
@@ -76,12 +76,10 @@ def clean_up(benchmark: str) -> JsonObject:
         SkillOptError: one of the parts failed; the other is done.
     """
     done: JsonObject = {}
-    failures = []
+    failures: list[SkillOptError] = []
     for part in (compact_trajectories, drop_unused_versions):
-        try:
+        with kept(failures):
             done |= part(benchmark)
-        except SkillOptError as error:
-            failures.append(error)
     if failures:
         raise together(failures)
     return done
@@ -146,12 +144,10 @@ def drop_item_images(names: Sequence[str]) -> list[str]:
         SkillOptError: an engine that a connection names does not answer; the other benchmarks are done.
     """
     removed: list[str] = []
-    failures = []
+    failures: list[SkillOptError] = []
     for name in names:
-        try:
+        with kept(failures):
             removed += _unused_images_dropped(name)
-        except SkillOptError as error:
-            failures.append(error)
     log.info("removed: %s", ", ".join(removed) or "nothing")
     if failures:
         raise together(failures)

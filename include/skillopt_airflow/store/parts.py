@@ -107,7 +107,8 @@ def read_each(
             seen.pop(key, None)
         with ThreadPoolExecutor(readers) as pool:
             found = list(pool.map(look_at, listed))
-        gone = _not_counting([part for part, _ in found])
+        parts = [part for part, _ in found]
+        gone = _not_counting(parts, parts)
         return [(part, read) for part, read in found if part.name not in gone]
 
     try:
@@ -161,12 +162,10 @@ def counted(store: ObjectStore, partition: str) -> list[Part]:
     """
     with ThreadPoolExecutor(READERS) as pool:
         parts = list(pool.map(lambda key: _part(key, opened(store, key)), parts_of(store, partition)))
-        gone = _not_counting(parts)
+        gone = _not_counting(parts, parts)
         if gone:
             old = set(store.list_older(partition, datetime.now(UTC) - LONGEST_MERGE))
-            needless = _superfluous(parts)
-            left = {part.name for part in parts if part.key in old and part.name in needless}
-            left |= _replaced([part for part in parts if part.key in old and part.name not in needless])
+            left = _not_counting(parts, [part for part in parts if part.key in old])
             list(pool.map(store.delete, [part.key for part in parts if part.name in left]))
     return [part for part in parts if part.name not in gone]
 
@@ -247,10 +246,11 @@ def _replaced(parts: Sequence[Part]) -> frozenset[str]:
     return frozenset(name for part in parts for name in part.replaces)
 
 
-def _not_counting(parts: Sequence[Part]) -> frozenset[str]:
-    """Return the names of parts whose rows others have."""
+def _not_counting(parts: Sequence[Part], merged: Sequence[Part]) -> frozenset[str]:
+    """Return the names of parts whose rows others have, as far as these merged ones of them tell."""
     needless = _superfluous(parts)
-    return needless | _replaced([part for part in parts if part.name not in needless])
+    replaced = _replaced([part for part in merged if part.name not in needless])
+    return replaced | (needless & {part.name for part in merged})
 
 
 def _superfluous(parts: Sequence[Part]) -> frozenset[str]:

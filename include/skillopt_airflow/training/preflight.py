@@ -14,6 +14,7 @@ from skillopt_airflow.core.errors import (
     ModelUnavailable,
     SandboxError,
     SkillOptError,
+    kept,
     together,
 )
 from skillopt_airflow.core.http_failures import advice, may_pass
@@ -68,10 +69,8 @@ def preflight(run: TrainingRun, roll_out: RollOut) -> None:
             beside.append(pool.submit(_try_judge, run))
         parts: list[Callable[[], str]] = [partial(_try_target, run, roll_out), *(one.result for one in beside)]
         for part in parts:
-            try:
+            with kept(failures):
                 log.info("%s", part())
-            except SkillOptError as error:
-                failures.append(error)
     if failures:
         raise together(failures)
 

@@ -2,11 +2,10 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.errors import ConfigError, SkillOptError, together
+from skillopt_airflow.core.errors import ConfigError, SkillOptError, kept, together
 from skillopt_airflow.core.harnesses import HarnessName
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.transfer_matrix import MatrixCell
@@ -61,7 +60,7 @@ def prepare_transfer(
     failures: list[SkillOptError] = []
     skills = _skills(run, config, request, failures)
     cells = _cells(run, request, config_of, failures)
-    with _kept(failures):
+    with kept(failures):
         prices = run.connections.prices(config)
         check_priced(config, prices, ["judge"])
     if failures:
@@ -92,7 +91,7 @@ def _skills(
     client, seed, found = run.connections.s3_client(config.storage), run.seed_skill(), []
     artifacts = published_skills(run.connections, config.storage, run.ref.benchmark, str(config.model.target))
     for place, source in enumerate(request.skills):
-        with _kept(failures):
+        with kept(failures):
             check_skills({f"skills[{place}]": source})
             found.append(find_skill(source, seed, artifacts, client).document)
     return found
@@ -105,22 +104,13 @@ def _cells(
     cells: dict[tuple[str, str], MatrixCell] = {}
     for target in request.targets:
         for harness in request.harnesses:
-            with _kept(failures):
+            with kept(failures):
                 config = config_of(target, harness)
                 name, image = str(config.model.target), run.connections.image(config)
                 prices = run.connections.prices(config)
                 check_priced(config, prices, ["target"])
                 cells[name, harness] = MatrixCell(target=name, harness=harness, image=image, price=prices["target"])
     return list(cells.values())
-
-
-@contextmanager
-def _kept(failures: list[SkillOptError]) -> Iterator[None]:
-    """Keep an error beside others, to be told together."""
-    try:
-        yield
-    except SkillOptError as error:
-        failures.append(error)
 
 
 def _parts(
