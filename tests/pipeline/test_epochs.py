@@ -359,6 +359,9 @@ def test_an_epoch_covers_the_training_split_in_as_many_dag_runs_as_that_takes(mo
     # After a failure in the fourth one.
     parts.committed = 9
     assert parts() == later[2:]
+    # And after one in the second step of a part, whose first step is done.
+    parts.committed = 10
+    assert parts() == [(f"{run_id}_part_4", 10), *later[3:]]
     # All is done: who clears the task has the epoch gone through again, and another try of it has nothing left to do.
     parts.committed = 30
     assert parts() == [(run_id, 0), *later]
@@ -375,8 +378,8 @@ def test_a_part_that_ended_under_other_sizes_of_parts_leaves_out_no_step(monkeyp
     parts.run_id = child
     parts._steps = 4
     going = parts._triggered(partial(epochs.EpochRun.execute_complete, event=event))
-    # Steps 5 and 6 are gone through again, and do nothing twice.
-    assert (going.conf["offset"], going.conf["part"]) == (4, 4)
+    # The part of steps 5 to 8 lacks the last two alone.
+    assert (going.conf["offset"], going.conf["part"]) == (6, 2)
 
 
 def test_a_part_that_lost_steps_of_its_graph_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -477,13 +480,13 @@ def test_an_epochs_end_is_in_its_last_part_where_that_has_room(
     assert epochs.epoch_parts(steps, fit, 10, ends=True) == parts
 
 
-def test_an_end_that_failed_is_gone_through_again_with_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_that_failed_is_gone_through_again_without_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = Parts(monkeypatch, 3, train__steps_per_epoch=4, optimizer__use_meta_reflect=True)
     assert parts() == [(parts.run_id, 0), (f"{parts.run_id}_part_2", 3)]
     # The steps are done.
     parts.committed = 4
-    assert parts() == [(f"{parts.run_id}_part_2", 3)]
-    assert (parts.conf["part"], parts.conf["ends"]) == (1, True)
+    assert parts() == [(f"{parts.run_id}_part_2", 4)]
+    assert (parts.conf["part"], parts.conf["ends"]) == (0, True)
 
 
 def test_a_cap_is_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:

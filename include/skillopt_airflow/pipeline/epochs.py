@@ -205,7 +205,7 @@ class EpochRun(TriggerDagRunOperator):
             # What the part is triggered with is read strictly.
             openlineage_inject_parent_info=False,
             deferrable=True,
-            # A second attempt goes through the part again; what its tasks have stored, they don't do twice.
+            # A second attempt goes through what is left of the part.
             reset_dag_run=True,
             # A run of a paused DAG would never begin, and this task wait for ever.
             fail_when_dag_is_paused=True,
@@ -289,7 +289,7 @@ class EpochRun(TriggerDagRunOperator):
         return epoch_parts(run.record.steps_in_epoch, fit, self.steps, ends=bool(run.epoch_ends()))
 
     def _trigger(self, context: Any, run: "TrainingRun", parts: list[Part], index: int) -> None:
-        part = parts[index]
+        part = _left_of(run, parts[index])
         self.conf = {**self.run, "epoch": self.epoch, "offset": part.offset, "part": part.steps, "ends": part.ends}
         # Airflow is asked seldom in a training that takes long.
         elapsed = (datetime.now(UTC) - datetime.fromisoformat(run.record.created)).total_seconds()
@@ -305,3 +305,16 @@ def _moments(run: "TrainingRun", part: Part) -> list[Moment]:
     """Return the moments that a part of the epoch goes through, in order."""
     steps = [moment for moment in run.timeline if (moment.kind, moment.epoch) == ("step", run.ref.epoch)]
     return steps[part.offset : part.offset + part.steps] + (run.epoch_ends() if part.ends else [])
+
+
+def _left_of(run: "TrainingRun", part: Part) -> Part:
+    """Return the part without the steps that are committed; the whole part if all of it is.
+
+    A step that is gone through again rolls out again what failed in it, and may then end otherwise.
+    """
+    moments = _moments(run, part)
+    if run.committed(moments[-1]):
+        return part
+    done = next(number for number, moment in enumerate(moments) if not run.committed(moment))
+    done = min(done, part.steps)
+    return part._replace(offset=part.offset + done, steps=part.steps - done)
