@@ -1,7 +1,8 @@
 """The HTTP clients of a model server: one a try."""
 
+import ssl
 from collections.abc import AsyncIterator, Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import httpx
@@ -15,8 +16,7 @@ class HttpClients:
     """
 
     def __init__(self, timeout: float) -> None:
-        # Reading the certificates takes longer than a request.
-        self._open = partial(httpx.AsyncClient, timeout=timeout, verify=httpx.create_ssl_context())
+        self._open = partial(httpx.AsyncClient, timeout=timeout, verify=_trusted())
         self._all: list[httpx.AsyncClient] = []
         self._idle: list[httpx.AsyncClient] = []
 
@@ -62,3 +62,9 @@ class _Stream(httpx.AsyncByteStream):
             await self._stream.aclose()
         finally:
             self._on_close()
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """Return the certificates that servers are trusted by; reading them takes longer than a request."""
+    return httpx.create_ssl_context()
