@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.core.types import MAX_FILES, ModelCall
+from skillopt_airflow.rollout.workspace import files_left
 from skillopt_airflow.sandbox.pod_runtime import CALLS, FILES, TRAJECTORIES, PodFolder
 from skillopt_airflow.sandbox.pod_transfer import tar_of_files
 from skillopt_airflow.sandbox.tar_archive import unpack
@@ -149,6 +150,18 @@ def test_a_courier_packs_plain_files_up_to_its_limit(outputs):
     (outputs / "files" / "1" / "large").write_bytes(b"x" * MOST)
     with tarfile.open(fileobj=io.BytesIO(tar_of_files(outputs, 2, MOST)), mode="r:") as tar:
         assert tar.getnames() == ["0/a.csv"]
+
+
+def test_a_courier_packs_the_files_that_the_row_of_an_item_names(outputs):
+    folder = outputs / "files" / "0"
+    for name in ("result.csv", *(f"{number:03}.tmp" for number in range(MAX_FILES - 2))):
+        (folder / name).write_bytes(b"1")
+    for number in range(2 * MAX_FILES):
+        (folder / f"~lock {number}").write_bytes(b"")
+        (folder / f"__pycache__{number}").mkdir()
+    with tarfile.open(fileobj=io.BytesIO(tar_of_files(outputs, 1, MOST)), mode="r:") as tar:
+        assert tar.getnames() == [f"0/{name}" for name in files_left(str(folder))]
+        assert "0/result.csv" in tar.getnames()
 
 
 def test_a_courier_does_not_follow_a_folder_that_became_a_link(outputs, tmp_path):

@@ -40,7 +40,7 @@ def filled_volume(
                 log.info("filling the volume %s: %d bytes", name, corpus.manifest.size)
                 for archive in corpus.archives():
                     client.put_archive(container, FOLDER, archive)
-                client.put_archive(container, FOLDER, packed_files({COMPLETE: b""}))
+                client.put_archive(container, FOLDER, packed_files([(COMPLETE, b"")]))
     return name
 
 

@@ -76,7 +76,7 @@ class JudgeContainer:
             )
         altered = self._altered(container, item) if wanted.altered is not None else {}
         # Nothing that tells the canaries or the tests' change is left where the code under test can read it.
-        self._client.put_archive(container, PLACE, packed_files(dict.fromkeys(TOLD, b"")))
+        self._client.put_archive(container, PLACE, packed_files((name, b"") for name in TOLD))
         command = [f"{FOLDER}/venv/bin/python", "-s", f"{PLACE}/judge_tests.py", wanted.runner]
         roots = item.image.import_roots if item.image else ()
         command += [":".join(roots), *wanted.args]
@@ -201,4 +201,4 @@ def _packed(wanted: RepositoryTests, canaries: Canaries) -> bytes:
         "candidate.diff": wanted.patch.encode(errors="surrogateescape"),
         "tests.diff": wanted.test_patch.encode(),
     }
-    return packed_files(files)
+    return packed_files(files.items())

@@ -9,6 +9,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -16,11 +17,12 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from heapq import nsmallest
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from skillopt_airflow.core.types import MAX_FILES, Value
+from skillopt_airflow.core.types import FILE_NAME, MAX_FILES, Value
 from skillopt_airflow.sandbox.tar_archive import extract, packed_files
 from skillopt_airflow.sandbox.untrusted_output import opened_folder, plain_file
 
@@ -142,17 +144,16 @@ class Delivery:
 
 def tar_of_files(outputs: Path, items: int, most: int) -> bytes:
     """Return the plain files below files/<index>, up to `most` bytes of them, as a tar; empty if there is none."""
-    files = dict(_files(outputs, items, most))
-    return packed_files(files) if files else b""
+    files = _files(outputs, items, most)
+    first = next(files, None)
+    return b"" if first is None else packed_files(chain([first], files))
 
 
 def _files(outputs: Path, items: int, most: int) -> Iterator[tuple[str, bytes]]:
     for index in range(items):
         try:
             with opened_folder(outputs, "files", str(index)) as folder:
-                with os.scandir(folder) as entries:
-                    names = sorted(entry.name for entry in islice(entries, MAX_FILES))
-                for name in names:
+                for name in _scorable(folder):
                     try:
                         content = plain_file(folder, name, most)
                     except OSError as error:
@@ -163,6 +164,13 @@ def _files(outputs: Path, items: int, most: int) -> Iterator[tuple[str, bytes]]:
         except OSError:
             # The program has not made the folder, or put something else there.
             continue
+
+
+def _scorable(folder: int) -> list[str]:
+    """Return the names of the files that a scorer can get, which `rollout.workspace.files_left` tells it, too."""
+    with os.scandir(folder) as entries:
+        plain = (entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+        return nsmallest(MAX_FILES, (name for name in plain if re.fullmatch(FILE_NAME, name)))
 
 
 def deliver(config: TransferConfig, outputs: Path, calls: Path, ended: threading.Event) -> None:

@@ -5,7 +5,7 @@ import logging
 import re
 import tarfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,11 +26,11 @@ def packed(folder: Path) -> bytes:
     return body.getvalue()
 
 
-def packed_files(files: Mapping[str, bytes]) -> bytes:
-    """Pack contents by name."""
+def packed_files(files: Iterable[tuple[str, bytes]]) -> bytes:
+    """Pack names and contents, one by one as they come."""
     body = io.BytesIO()
     with tarfile.open(fileobj=body, mode="w:") as tar:
-        for name, content in files.items():
+        for name, content in files:
             member = tarfile.TarInfo(name)
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
