@@ -8,8 +8,9 @@ import pytest
 
 from benchmarks.searchqa.adapter import BENCHMARK, SearchQA
 from skillopt_airflow.core.protocols import Benchmark, Workspace
+from skillopt_airflow.core.shortening import MOST_TOLD_CHARS
 from skillopt_airflow.core.types import JsonObject, Status, Trajectory
-from skillopt_airflow.rollout.chat import MAX_FEEDBACK_CHARS, ChatHarness
+from skillopt_airflow.rollout.chat import ChatHarness
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from tests.gateway.scripted_provider import Asked, Reply, completion, failure
 from tests.rollout.single_item import PLAIN, run_item
@@ -226,4 +227,4 @@ def test_a_failure_after_some_turns_is_the_trajectorys(tmp_path: Path):
 
 def test_feedback_is_cut():
     trajectory, _ = run(lambda asked: completion("x" * 30_000), Coach(), max_turns=2)
-    assert len(trajectory.messages[3].content) <= MAX_FEEDBACK_CHARS
+    assert len(trajectory.messages[3].content) <= MOST_TOLD_CHARS

@@ -15,9 +15,10 @@ from benchmarks.searchqa.adapter import BENCHMARK, SearchQA
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError, SandboxError
 from skillopt_airflow.core.protocols import Benchmark, Workspace
+from skillopt_airflow.core.shortening import MOST_TOLD_CHARS
 from skillopt_airflow.core.types import JsonObject, Status, Trajectory
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.tools import MAX_RESULT_CHARS, ToolsHarness
+from skillopt_airflow.rollout.tools import ToolsHarness
 from skillopt_airflow.rollout.workspace import ItemFolders
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 from tests.rollout.cellar import NAME, files, make_cellar
@@ -136,7 +137,7 @@ def test_results_are_cut_for_the_target_and_kept_as_it_was_told_them_with_their_
         return says("openai-chat", str(len(results(asked)[0])))
 
     trajectory, _ = run(answer, Coding())
-    assert int(trajectory.answer) <= MAX_RESULT_CHARS
+    assert int(trajectory.answer) <= MOST_TOLD_CHARS
     heading, told = trajectory.messages[3].content.split("\n", 1)
     assert re.fullmatch(r"\[shout, \d+\.\d s\]", heading)
     assert len(told) == int(trajectory.answer)

@@ -13,7 +13,7 @@ from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Item, ItemRef, Message, ModelCall, Rollout, Score, Split, Status, Trajectory
 from skillopt_airflow.store import parts
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.rollout_table import RolloutKey, RolloutTable, UsageTable
+from skillopt_airflow.store.rollout_table import KnownParts, RolloutKey, RolloutTable, UsageTable
 
 KEY = RolloutKey(
     benchmark="searchqa",
@@ -105,6 +105,22 @@ def test_of_items_that_a_run_has_alone_no_other_part_is_read(table: RolloutTable
     assert table.results(KEY, "run-1", ITEMS, own=True).keys() == {"b", "d"}
     with pytest.raises(OSError, match="page header"):
         table.results(KEY, "run-1", ITEMS)
+
+
+def test_who_looks_again_reads_what_is_new(
+    table: RolloutTable, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: KnownParts = {}
+    opened: list[str] = []
+    reading = parts.opened
+    monkeypatch.setattr(parts, "opened", lambda store, key: opened.append(key) or reading(store, key))
+    written = [table.append(KEY, "run", [failed(ITEMS[0])]), table.append(KEY, "other", [ok(ITEMS[1])])]
+    assert set(table.results(KEY, "run", ITEMS, known=known)) == {"a", "b"}
+    written.append(table.append(KEY, "run", [ok(ITEMS[0], hard=0.0)]))
+    found = table.results(KEY, "run", ITEMS, known=known)
+    assert sorted(opened) == sorted(written)
+    assert found == table.results(KEY, "run", ITEMS)
+    assert found["a"].hard == 0.0
 
 
 def test_a_cut_answer_is_reused_like_a_whole_one(table: RolloutTable) -> None:

@@ -7,11 +7,12 @@ import pytest
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.density import CHARS_PER_TOKEN
 from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, ModelConnectionError, SkillOptError
+from skillopt_airflow.core.shortening import MOST_TOLD_CHARS
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.training.deployment_file import VARIABLE
-from skillopt_airflow.training.estimate import ROLLOUT_TOKENS, TOLD_CHARS, TOLD_CHARS_MOST
+from skillopt_airflow.training.estimate import ROLLOUT_TOKENS, TOLD_CHARS
 from skillopt_airflow.training.matrix_cells import in_cell
 from skillopt_airflow.training.matrix_estimate import estimate_matrix, open_rollouts
 from skillopt_airflow.training.rollout_plan import planned
@@ -159,7 +160,7 @@ def test_the_whole_matrix_is_estimated_before_its_first_call(caplog: pytest.LogC
     cheap, dear = estimate.cells
     assert (cheap.likely, cheap.most.prompt) == (dear.likely, dear.most.prompt)
     # Of three calls the second reads one answer and what it was told, and the third two of each.
-    answer = training.config.model.max_tokens - ROLLOUT_TOKENS + (TOLD_CHARS_MOST - TOLD_CHARS) / CHARS_PER_TOKEN
+    answer = training.config.model.max_tokens - ROLLOUT_TOKENS + (MOST_TOLD_CHARS - TOLD_CHARS) / CHARS_PER_TOKEN
     assert cheap.most.prompt - cheap.likely.prompt == pytest.approx(24 * 3 * answer, abs=1)
     assert estimate.usd("likely") == pytest.approx(3 * prices_of(cheap, 1.0, 10.0))
     assert (estimate.usd("most") or 0) > (estimate.usd("likely") or 0) > 0

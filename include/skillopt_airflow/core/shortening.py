@@ -1,5 +1,8 @@
 """Long texts made shorter."""
 
+MOST_TOLD_CHARS = 24_000
+"""Limit of what a target is told between two of its answers: a tool's result, or a benchmark's feedback."""
+
 
 def shortened(text: str, limit: int) -> str:
     """Return at most `limit` characters: the beginning, a mark, the end."""

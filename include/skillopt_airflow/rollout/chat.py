@@ -3,15 +3,13 @@
 import time
 
 from skillopt_airflow.core.protocols import Benchmark, FollowsUp, PlaysSession, ShowsFiles, Workspace
-from skillopt_airflow.core.shortening import shortened
+from skillopt_airflow.core.shortening import MOST_TOLD_CHARS, shortened
 from skillopt_airflow.core.types import Message, Trajectory
 from skillopt_airflow.rollout.chat_target import ChatTarget
 from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.reply import Reply
 from skillopt_airflow.rollout.session_chat import SessionChat
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-
-MAX_FEEDBACK_CHARS = 24_000
 
 
 class ChatHarness:
@@ -49,7 +47,7 @@ class ChatHarness:
             told = await self._benchmark.follow_up(item.public, reply.text, workspace)
             if told is None:
                 break
-            messages.append(Message(role="user", content=shortened(told, MAX_FEEDBACK_CHARS)))
+            messages.append(Message(role="user", content=shortened(told, MOST_TOLD_CHARS)))
         return Trajectory(
             item_id=item.id,
             status=reply.status,

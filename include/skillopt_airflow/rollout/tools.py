@@ -19,7 +19,7 @@ from pydantic_ai.messages import (
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.pictures import parts
 from skillopt_airflow.core.protocols import Benchmark, Workspace
-from skillopt_airflow.core.shortening import shortened
+from skillopt_airflow.core.shortening import MOST_TOLD_CHARS, shortened
 from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.replies import TargetModel, ending, failure, lasting, text_of
@@ -28,9 +28,8 @@ from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.texts import reason
 from skillopt_airflow.rollout.tool_task import ToolFunction, ToolTask, tool_task
 
-MAX_RESULT_CHARS = 24_000
 MAX_MESSAGES = 200
-MOST_CHARS = {"assistant": 8000, "user": 8000, "tool": MAX_RESULT_CHARS + 200}
+MOST_CHARS = {"assistant": 8000, "user": 8000, "tool": MOST_TOLD_CHARS + 200}
 """Characters of a message by its role: what a tool gave is kept as the target was told it."""
 
 
@@ -124,7 +123,7 @@ def _telling(tool: ToolFunction) -> Callable[..., Awaitable[ToolReturn]]:
     async def told(*arguments: object, **named: object) -> ToolReturn:
         began = time.monotonic()
         try:
-            result = shortened(await tool(*arguments, **named), MAX_RESULT_CHARS)
+            result = shortened(await tool(*arguments, **named), MOST_TOLD_CHARS)
         except SandboxError:
             # The world has broken down, of which nothing is to be told: a score would not be the target's.
             raise

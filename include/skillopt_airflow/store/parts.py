@@ -105,8 +105,7 @@ def read_each(
         listed = parts_of(store, partition)
         for key in seen.keys() - listed:
             seen.pop(key, None)
-        with ThreadPoolExecutor(readers) as pool:
-            found = list(pool.map(look_at, listed))
+        found = _each(look_at, listed, readers)
         parts = [part for part, _ in found]
         gone = _not_counting(parts, parts)
         return [(part, read) for part, read in found if part.name not in gone]
@@ -160,13 +159,12 @@ def counted(store: ObjectStore, partition: str) -> list[Part]:
     Raises:
         ObjectMissing: somebody else merges them.
     """
-    with ThreadPoolExecutor(READERS) as pool:
-        parts = list(pool.map(lambda key: _part(key, opened(store, key)), parts_of(store, partition)))
-        gone = _not_counting(parts, parts)
-        if gone:
-            old = set(store.list_older(partition, datetime.now(UTC) - LONGEST_MERGE))
-            left = _not_counting(parts, [part for part in parts if part.key in old])
-            list(pool.map(store.delete, [part.key for part in parts if part.name in left]))
+    parts = _each(lambda key: _part(key, opened(store, key)), parts_of(store, partition), READERS)
+    gone = _not_counting(parts, parts)
+    if gone:
+        old = set(store.list_older(partition, datetime.now(UTC) - LONGEST_MERGE))
+        left = _not_counting(parts, [part for part in parts if part.key in old])
+        _each(store.delete, [part.key for part in parts if part.name in left], READERS)
     return [part for part in parts if part.name not in gone]
 
 
@@ -203,8 +201,7 @@ def replace_parts(store: ObjectStore, partition: str, group: Sequence[Part], row
         if _is_merged_otherwise(store, partition, group, key):
             store.delete(key)
             raise Conflict(f"{store.address(partition)}: somebody else merges some of these parts with others")
-    with ThreadPoolExecutor(READERS) as pool:
-        list(pool.map(store.delete, [part.key for part in group]))
+    _each(store.delete, [part.key for part in group], READERS)
 
 
 def _is_merged_otherwise(store: ObjectStore, partition: str, group: Sequence[Part], key: str) -> bool:
@@ -233,6 +230,14 @@ def _merge(store: ObjectStore, partition: str, parts: Sequence[Part]) -> None:
     for group in groups_of(parts):
         if len(group) > 1:
             replace_parts(store, partition, group, rows_of(store, group))
+
+
+def _each(work: Callable[[str], T], found: Sequence[str], readers: int) -> list[T]:
+    """Return what a work returns of each key; one alone is read in less time than a thread begins."""
+    if len(found) == 1:
+        return [work(found[0])]
+    with ThreadPoolExecutor(readers) as pool:
+        return list(pool.map(work, found))
 
 
 def _part(key: str, file: pq.ParquetFile) -> Part:

@@ -1,6 +1,6 @@
 """The trajectory and usage tables: append-only parts, read back as a cache of what was already paid for."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from operator import itemgetter
@@ -35,7 +35,7 @@ from skillopt_airflow.store.parquet import (
     usage_from_table,
     usage_to_table,
 )
-from skillopt_airflow.store.parts import merge_parts, merge_these, read_parts
+from skillopt_airflow.store.parts import Part, merge_parts, merge_these, read_parts
 from skillopt_airflow.store.stored_parquet import text_bounds
 
 SCORED = ["run", "item_id", "item_fingerprint", "status", "hard", "soft", "started", "stored"]
@@ -50,6 +50,8 @@ _BATCH = 1000
 
 Items = Sequence[Item | ItemRef]
 Mask = Callable[[pa.Table], pa.BooleanArray]
+KnownParts = MutableMapping[str, tuple[Part, pa.Table]]
+"""What was read of each part, by its key: a part never changes."""
 
 
 class RolloutKey(Value):
@@ -111,16 +113,23 @@ class RolloutTable:
 
         return {row.rollout.trajectory.item_id: row.rollout for row in self._rows(key, items, failed)}
 
-    def results(self, key: RolloutKey, run: str, items: Items, *, own: bool = False) -> dict[str, RolloutResult]:
+    def results(
+        self, key: RolloutKey, run: str, items: Items, *, own: bool = False, known: KnownParts | None = None
+    ) -> dict[str, RolloutResult]:
         """Return what `read` finds and, of the other items, what `errors` does, without what was said.
 
-        With `own` the items are the run's alone, so that no other run's rollouts are looked at.
+        Args:
+            key: of the rollouts.
+            run: whose failures count.
+            items: those that are asked for.
+            own: whether they are the run's alone, so that no other run's rollouts are looked at.
+            known: what was read before with the same arguments; only newer parts are read then.
         """
         fingerprints = {item.id: item.fingerprint for item in items}
         scored: dict[str, RolloutResult] = {}
         failed: dict[str, RolloutResult] = {}
         columns = ["stored", "item_id", "item_fingerprint", "run", "status", "error", "started", "hard", "soft"]
-        rows = self._values(key, columns, _among(fingerprints), run if own else None)
+        rows = self._values(key, columns, _among(fingerprints), run if own else None, known)
         for _, item_id, fingerprint, of_run, status, error, started, hard, soft in rows:
             if fingerprints.get(item_id) != fingerprint:
                 continue
@@ -176,7 +185,12 @@ class RolloutTable:
         return [_result(item_id, *rest) for _, item_id, *rest in ordered]
 
     def _values(
-        self, key: RolloutKey, columns: Sequence[str], wanted: Mask | None = None, run: str | None = None
+        self,
+        key: RolloutKey,
+        columns: Sequence[str],
+        wanted: Mask | None = None,
+        run: str | None = None,
+        known: KnownParts | None = None,
     ) -> list[tuple[Any, ...]]:
         """Return columns, of the wanted rows of this key, by the first; times are microseconds.
 
@@ -192,7 +206,7 @@ class RolloutTable:
         def look(file: pq.ParquetFile) -> pa.Table:
             return _small(file, mask, more) if run is None or _may_have(file, run) else file.schema_arrow.empty_table()
 
-        tables = read_parts(self._store, self._partition(key), look)
+        tables = read_parts(self._store, self._partition(key), look, known)
         rows = [row for table in tables for row in zip(*(_plain(table[name]) for name in columns), strict=True)]
         return sorted(rows, key=itemgetter(0))
 

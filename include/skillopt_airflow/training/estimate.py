@@ -11,6 +11,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.density import CHARS_PER_TOKEN
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.harnesses import HARNESSES
+from skillopt_airflow.core.shortening import MOST_TOLD_CHARS
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.optimizer.minibatches import most_minibatches
 from skillopt_airflow.optimizer.transcripts import MOST_CHARS
@@ -18,8 +19,8 @@ from skillopt_airflow.training.call_counts import judge_calls, optimizer_calls, 
 
 ROLLOUT_TOKENS = 200
 """A likely answer of the target; at most it is model.max_tokens."""
-TOLD_CHARS, TOLD_CHARS_MOST = 1000, 24_000
-"""A tool's result or feedback that the target is told between two answers; at most what the harnesses cut it to."""
+TOLD_CHARS = 1000
+"""A likely tool's result or feedback; at most it is MOST_TOLD_CHARS."""
 CONTEXT_CHARS = 800_000
 """A conversation that fills the context of most models."""
 OPTIMIZER_TOKENS = 700
@@ -202,7 +203,7 @@ def estimate(
 
     likely = (skill_chars, ROLLOUT_TOKENS, OPTIMIZER_TOKENS, TOLD_CHARS)
     longest = max(ROLLOUT_TOKENS, config.model.max_tokens)
-    most = (skill_chars + added, longest, OPTIMIZER_TOKENS_MOST, TOLD_CHARS_MOST)
+    most = (skill_chars + added, longest, OPTIMIZER_TOKENS_MOST, MOST_TOLD_CHARS)
     target = target_calls(config, sizes, slices)
     counted: dict[Role, dict[str, int]] = {
         "target": target,

@@ -1,6 +1,7 @@
 """Measuring a candidate on the selection split: the plan of its rollouts, and what they amount to."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.early_rejection import RunningEvaluation, evaluation_order
 from skillopt_airflow.core.item_scores import Evaluation, evaluation_of, failed_draw
@@ -11,6 +12,9 @@ from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import ItemRef, RolloutResult, Split
 from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, cut_contested, ids
 from skillopt_airflow.training.run import TrainingRun
+
+if TYPE_CHECKING:
+    from skillopt_airflow.store.rollout_table import KnownParts
 
 
 def may_end_early(run: TrainingRun, moment: Moment) -> bool:
@@ -44,13 +48,21 @@ def evaluation_chunks(run: TrainingRun, moment: Moment, skills: Sequence[str]) -
 
 
 def draws_of(
-    run: TrainingRun, split: Split, skill: SkillDocument, draws: Sequence[int] | None = None
+    run: TrainingRun,
+    split: Split,
+    skill: SkillDocument,
+    draws: Sequence[int] | None = None,
+    known: "Mapping[int, KnownParts] | None" = None,
 ) -> dict[str, list[RolloutResult]]:
-    """Return the stored rollouts of a skill on a split by item id, one a draw; the draws of an evaluation if None."""
+    """Return the stored rollouts of a skill on a split by item id, one a draw; the draws of an evaluation if None.
+
+    `known` has what was read before of each draw.
+    """
     items = run.item_refs(split)
     found: dict[str, list[RolloutResult]] = {}
     for draw in range(run.config.evaluation.draws) if draws is None else draws:
-        for item_id, rollout in run.results(split, skill, draw, items).items():
+        before = None if known is None else known[draw]
+        for item_id, rollout in run.results(split, skill, draw, items, before).items():
             found.setdefault(item_id, []).append(rollout)
     return found
 
@@ -78,10 +90,15 @@ def cut_or_measured(
     return (measured(run, Split.VAL, skill), None) if early is None else early
 
 
-def running_evaluation(run: TrainingRun, state: RunState, skill: SkillDocument) -> RunningEvaluation:
-    """Return what the rows of all containers say of a candidate's evaluation while it runs."""
+def running_evaluation(
+    run: TrainingRun, state: RunState, skill: SkillDocument, known: "Mapping[int, KnownParts] | None" = None
+) -> RunningEvaluation:
+    """Return what the rows of all containers say of a candidate's evaluation while it runs.
+
+    `known` has what was read at earlier looks of each draw.
+    """
     rules = run.config.evaluation
-    complete = _complete(draws_of(run, Split.VAL, skill), rules.draws)
+    complete = _complete(draws_of(run, Split.VAL, skill, known=known), rules.draws)
     rollouts = [rollout for draws in complete.values() for rollout in draws]
     scores = evaluation_of(list(complete), rollouts, draws=rules.draws).scores
     failed = {item: failed_draw(item, draws).status for item, draws in complete.items() if item not in scores}

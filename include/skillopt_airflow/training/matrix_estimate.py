@@ -8,6 +8,7 @@ from skillopt_airflow.core.budget import ModelPrice
 from skillopt_airflow.core.density import CHARS_PER_TOKEN
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.resource_groups import BudgetGroup
+from skillopt_airflow.core.shortening import MOST_TOLD_CHARS
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.transfer_matrix import MatrixCell
 from skillopt_airflow.core.types import Split, Status
@@ -17,7 +18,6 @@ from skillopt_airflow.training.estimate import (
     JUDGE_TOKENS,
     ROLLOUT_TOKENS,
     TOLD_CHARS,
-    TOLD_CHARS_MOST,
     Case,
     Tokens,
     earlier_chars,
@@ -135,7 +135,7 @@ def estimate_matrix(run: TrainingRun, split: Split, skills: Mapping[str, SkillDo
         shown += sum(missing[name] * len(skill.text) for name, skill in skills.items()) / CHARS_PER_TOKEN
         likely, most = (
             round(each * (shown + count * earlier_chars(each, *turn) / CHARS_PER_TOKEN))
-            for turn in ((ROLLOUT_TOKENS, TOLD_CHARS), (answer, TOLD_CHARS_MOST))
+            for turn in ((ROLLOUT_TOKENS, TOLD_CHARS), (answer, MOST_TOLD_CHARS))
         )
         asked = JUDGE_CHARS / CHARS_PER_TOKEN + chars / CHARS_PER_TOKEN + ROLLOUT_TOKENS
         cells.append(

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from skillopt_airflow.rollout.settings import RolloutSettings
     from skillopt_airflow.store.artifacts import ArtifactStore
     from skillopt_airflow.store.objects import ObjectStore
-    from skillopt_airflow.store.rollout_table import RolloutKey, RolloutTable, UsageTable
+    from skillopt_airflow.store.rollout_table import KnownParts, RolloutKey, RolloutTable, UsageTable
     from skillopt_airflow.store.run_states import RunStates
     from skillopt_airflow.training.connections import Connections
 
@@ -387,11 +387,16 @@ class TrainingRun:
         return sha256(canonical_json(shaping))
 
     def results(
-        self, split: Split, skill: SkillDocument, draw: int, items: "Sequence[Item | ItemRef]"
+        self,
+        split: Split,
+        skill: SkillDocument,
+        draw: int,
+        items: "Sequence[Item | ItemRef]",
+        known: "KnownParts | None" = None,
     ) -> "Mapping[str, RolloutResult]":
-        """Return `stored` without what was said."""
+        """Return `stored` without what was said; `known` has what was read before with the same arguments."""
         own = split in OF_ONE_RUN
-        found = self.rollouts.results(self.rollout_key(split, skill, draw), self.ref.run, items, own=own)
+        found = self.rollouts.results(self.rollout_key(split, skill, draw), self.ref.run, items, own=own, known=known)
         return {**found, **{item.id: _unusable(item).result for item in items if item.unusable}}
 
     def merge_parts(

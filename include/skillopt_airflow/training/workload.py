@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from skillopt_airflow.rollout.settings import RolloutSettings
     from skillopt_airflow.sandbox.task_workload import Outcome
     from skillopt_airflow.store.corpora import StoredCorpus
-    from skillopt_airflow.store.rollout_table import RolloutKey
+    from skillopt_airflow.store.rollout_table import KnownParts, RolloutKey
 
 
 LEAST_AHEAD, MOST_AHEAD = 1, 3
@@ -101,6 +102,10 @@ class ChunkWorkload:
         self._parts: list[str] = []
         """Keys of what it has written."""
         self._usage_parts: list[str] = []
+        self._known: KnownParts = {}
+        """What it has read of the rollouts of its items."""
+        self._looked: Mapping[int, KnownParts] = defaultdict(dict)
+        """What it has read of the evaluation that it is a part of, by draw."""
         self._first: list[Trajectory] = []
         """The first items that ended."""
         storage = run.ref.storage
@@ -219,7 +224,7 @@ class ChunkWorkload:
             return True
         if not self.chunk.contested:
             return False
-        running = running_evaluation(self.run, self._state, self.document)
+        running = running_evaluation(self.run, self._state, self.document, self._looked)
         if running.lost() is not None:
             return True
         worthwhile = set(running.worthwhile())
@@ -294,7 +299,7 @@ class ChunkWorkload:
     def ended(self) -> list[RolloutResult]:
         """Return the rollouts of the chunk's items that are stored by now: those with a score, and failures."""
         refs = list(self._refs.values())
-        return list(self.run.results(self.chunk.split, self.document, self.chunk.draw, refs).values())
+        return list(self.run.results(self.chunk.split, self.document, self.chunk.draw, refs, self._known).values())
 
     def tally(self) -> RolloutTally:
         """Return what became of the chunk's items by now."""
