@@ -1,6 +1,6 @@
 # `make help` lists the targets. State lives in .local/.
 .DEFAULT_GOAL := help
-.PHONY: help venv up down status demo try import instance image clean test fast-tests slow-tests platform-tests cluster-tests nights-tests lint ruff format-check types imports format lock bench
+.PHONY: help venv up down status demo try import instance image clean test fast-tests slow-tests built-images platform-tests cluster-tests nights-tests lint ruff format-check types imports format lock bench
 # With it set, every Airflow process would compile all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -45,7 +45,7 @@ clean: down  ## stop the platform and delete all its data; the virtual environme
 	@if [ -d .local ]; then find .local -mindepth 1 -maxdepth 1 ! -name venv -exec rm -rf {} +; fi
 
 test: venv  ## lint beside the fast tests, then the slow ones, and those that need a Docker engine or the whole platform
-	@$(MAKE) --no-print-directory -j 2 lint fast-tests
+	@$(MAKE) --no-print-directory -j 3 lint fast-tests built-images
 	@$(MAKE) --no-print-directory slow-tests
 	@$(MAKE) --no-print-directory platform-tests
 
@@ -55,6 +55,10 @@ PROCESSES = $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 ))
 fast-tests: venv  ## tests that need nothing but Python and two minutes
 	$(PYTHON) -m pytest -n $(PROCESSES) --dist worksteal -m "not slow and not engine and not platform and not provider and not nights and not cluster"
 
+# Its base is fetched from Debian and its packages from PyPI, for which all tests with an engine would wait.
+built-images: venv
+	$(PYTHON) -m pytest -m engine tests/local/test_image.py
+
 # The files with tests of a kind, since merely importing all others takes a process a quarter of a minute.
 MARKED = $$(grep -rlE --include='*.py' 'mark\.($(1))' tests | sort)
 
@@ -62,9 +66,9 @@ MARKED = $$(grep -rlE --include='*.py' 'mark\.($(1))' tests | sort)
 slow-tests: venv  ## whole trainings in one process, servers, time limits; they need nothing but Python, too
 	$(PYTHON) -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "slow and not engine and not platform and not provider and not nights and not cluster" $(call MARKED,slow)
 
-# Three files at a time, whatever the processors: a test on the platform mostly waits, one task for the other.
+# Four files at a time, whatever the processors: a test on the platform mostly waits, one task for the other.
 platform-tests: venv  ## tests that need a Docker engine or the whole platform
-	$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "engine or platform" $(call MARKED,engine|platform)
+	$(PYTHON) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "engine or platform" $(call MARKED,engine|platform)
 
 cluster-tests: venv  ## trainings over Celery workers on hosts of their own, with faults; needs root, not part of `make test`
 	$(PYTHON) -m pytest -rP -m cluster $(call MARKED,cluster)

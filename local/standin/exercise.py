@@ -79,6 +79,8 @@ class Exercise:
         self.documents = _documents(context)
         self.overlap = [self._shared(f"{document.title} {document.text}") for document in self.documents]
         self.candidates = self._candidates()
+        self.factors: dict[tuple[str, frozenset[str]], tuple[float, ...]] = {}
+        """What `ranking` has worked out of it, by the factors' name and the directives that they depend on."""
 
     @staticmethod
     @lru_cache(maxsize=512)

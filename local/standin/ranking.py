@@ -1,8 +1,8 @@
 """The reader's scores of candidates: each directive that is on changes the weight of mentions or of whole phrases."""
 
 from collections import defaultdict
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import wraps
 
 from local.standin.exercise import Candidate, Exercise, Mention
 from local.standin.subject import Active
@@ -25,8 +25,22 @@ _OF_QUESTION = frozenset(["question_words", "echo_question", "quoted"])
 _OF_KIND = frozenset(["common_words", "number", "person"])
 _OF_FORM = frozenset(["site_words", "short", "longest"])
 """The directives that each factor of a score depends on; toggling one of them leaves the others as they were."""
-KEPT = 2048
-"""Sets of factors that are remembered: each question is answered under many sets of directives."""
+
+Factors = tuple[float, ...]
+"""One a candidate."""
+
+
+def _kept(found: Callable[[Exercise, Active], Factors]) -> Callable[[Exercise, Active], Factors]:
+    """Keep the factors with the exercise, which is met under many sets of directives, and is forgotten with them."""
+
+    @wraps(found)
+    def known(exercise: Exercise, active: Active) -> Factors:
+        name = (found.__name__, active)
+        if name not in exercise.factors:
+            exercise.factors[name] = found(exercise, active)
+        return exercise.factors[name]
+
+    return known
 
 
 def rank(exercise: Exercise, active: Active) -> list[Candidate]:
@@ -43,8 +57,8 @@ def rank(exercise: Exercise, active: Active) -> list[Candidate]:
     return [exercise.candidates[name] for _, name in sorted(one for one in scored if one[0] < 0.0)]
 
 
-@lru_cache(maxsize=KEPT)
-def _masses(exercise: Exercise, active: Active) -> tuple[float, ...]:
+@_kept
+def _masses(exercise: Exercise, active: Active) -> Factors:
     masses = {name: _mass(exercise, candidate, active) for name, candidate in exercise.candidates.items()}
     if "full_names" in active:
         masses = _with_their_parts(exercise.candidates, masses)
@@ -85,18 +99,18 @@ def _with_their_parts(candidates: Mapping[str, Candidate], masses: Mapping[str, 
     return grown
 
 
-@lru_cache(maxsize=KEPT)
-def _fits_of_question(exercise: Exercise, active: Active) -> tuple[float, ...]:
+@_kept
+def _fits_of_question(exercise: Exercise, active: Active) -> Factors:
     return tuple(_fit_of_question(exercise, candidate, active) for candidate in exercise.candidates.values())
 
 
-@lru_cache(maxsize=KEPT)
-def _fits_of_kind(exercise: Exercise, active: Active) -> tuple[float, ...]:
+@_kept
+def _fits_of_kind(exercise: Exercise, active: Active) -> Factors:
     return tuple(_fit_of_kind(exercise, candidate, active) for candidate in exercise.candidates.values())
 
 
-@lru_cache(maxsize=KEPT)
-def _fits_of_form(exercise: Exercise, active: Active) -> tuple[float, ...]:
+@_kept
+def _fits_of_form(exercise: Exercise, active: Active) -> Factors:
     return tuple(_fit_of_form(candidate, active) for candidate in exercise.candidates.values())
 
 

@@ -1,4 +1,6 @@
+import gc
 import re
+import weakref
 
 import pytest
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from benchmarks.searchqa.adapter import BENCHMARK
 from local.standin.directives import DIRECTIVES, ON_DOCUMENTS
 from local.standin.exercise import Exercise
+from local.standin.ranking import rank
 from local.standin.reader import answer, respond
 
 RULE = {name: directive.rules[0] for name, directive in DIRECTIVES.items()}
@@ -86,3 +89,12 @@ def test_any_text_is_answered_out_of_itself_and_always_alike(context: str, quest
 @given(st.text(max_size=400))
 def test_a_prompt_of_any_form_gets_an_answer_in_tags(prompt: str) -> None:
     assert respond("", prompt).endswith("</answer>")
+
+
+def test_what_is_worked_out_of_an_exercise_is_forgotten_with_it() -> None:
+    exercise = Exercise("[DOC] Paris is the capital of France.", "What is the capital of France?")
+    rank(exercise, frozenset())
+    forgotten = weakref.ref(exercise)
+    del exercise
+    gc.collect()
+    assert forgotten() is None
