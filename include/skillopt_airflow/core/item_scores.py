@@ -80,9 +80,10 @@ def evaluation_of(
     """
 
     @cache
-    def score(hard: float, soft: float) -> ItemScore:
-        # Many items have the same one.
-        return ItemScore(hard=hard, soft=soft)
+    def score(of_draws: tuple[tuple[float, float], ...]) -> ItemScore:
+        # Many items have the same ones.
+        hard, soft = zip(*of_draws, strict=True)
+        return ItemScore(hard=_mean(hard), soft=_mean(soft))
 
     by_item: defaultdict[str, list[RolloutResult]] = defaultdict(list)
     for rollout in rollouts:
@@ -90,12 +91,12 @@ def evaluation_of(
     scores: dict[str, ItemScore] = {}
     failed: list[RolloutResult] = []
     for item_id in item_ids:
-        hard = [one.hard for one in by_item[item_id] if one.hard is not None]
-        soft = [one.soft for one in by_item[item_id] if one.soft is not None]
-        if hard and len(hard) >= draws:
-            scores[item_id] = score(_mean(hard), _mean(soft))
+        found = by_item[item_id]
+        scored = tuple((one.hard, one.soft) for one in found if one.hard is not None and one.soft is not None)
+        if scored and len(scored) >= draws:
+            scores[item_id] = score(scored)
         else:
-            failed.append(failed_draw(item_id, by_item[item_id]))
+            failed.append(failed_draw(item_id, found))
     return Evaluation(
         scores=scores,
         failures=dict(Counter(one.status for one in failed)),

@@ -40,7 +40,8 @@ from skillopt_airflow.store.stored_parquet import text_bounds
 
 SCORED = ["run", "item_id", "item_fingerprint", "status", "hard", "soft", "started", "stored"]
 """Columns that tell rows apart and hold their scores, without what the target said."""
-_SMALL = [*SCORED, "error", "skill_sha256", "settings_sha256", "image"]
+_SMALL = [*SCORED, "error", "skill_sha256", "settings_sha256", "image", "seconds"]
+"""Without the seconds, which nobody asks for, the columns on both sides of them would be fetched one by one."""
 EFFORT = ["calls", "prompt_tokens", "completion_tokens"]
 """Columns that tell what a rollout took."""
 _STATUSES = {status.value: status for status in Status}
@@ -129,7 +130,13 @@ class RolloutTable:
         scored: dict[str, RolloutResult] = {}
         failed: dict[str, RolloutResult] = {}
         columns = ["stored", "item_id", "item_fingerprint", "run", "status", "error", "started", "hard", "soft"]
-        rows = self._values(key, columns, _among(fingerprints), run if own else None, known)
+        theirs = _among(fingerprints)
+
+        def concerns(table: pa.Table) -> pa.BooleanArray:
+            # To look for many ids in few rows would take longer than to let Python see the rows.
+            return theirs(table) if len(fingerprints) < len(table) else pc.is_valid(table["item_id"])
+
+        rows = self._values(key, columns, concerns, run if own else None, known)
         for _, item_id, fingerprint, of_run, status, error, started, hard, soft in rows:
             if fingerprints.get(item_id) != fingerprint:
                 continue

@@ -70,7 +70,9 @@ def draws_of(
 def measured(run: TrainingRun, split: Split, skill: SkillDocument, draws: Sequence[int] | None = None) -> Evaluation:
     """Return the skill's scores on the split, as far as they are stored; by the draws of an evaluation if None."""
     wanted = range(run.config.evaluation.draws) if draws is None else draws
-    return evaluation_of_draws(run, split, draws_of(run, split, skill, wanted), len(wanted))
+    items = run.item_refs(split)
+    rollouts = [one for draw in wanted for one in run.results(split, skill, draw, items).values()]
+    return evaluation_of(ids(items), rollouts, draws=len(wanted), groups=_groups(items))
 
 
 def evaluation_of_draws(
