@@ -315,6 +315,5 @@ def _left_of(run: "TrainingRun", part: Part) -> Part:
     moments = _moments(run, part)
     if run.committed(moments[-1]):
         return part
-    done = next(number for number, moment in enumerate(moments) if not run.committed(moment))
-    done = min(done, part.steps)
+    done = min(part.steps, next(place for place, moment in enumerate(moments) if not run.committed(moment)))
     return part._replace(offset=part.offset + done, steps=part.steps - done)
