@@ -1,6 +1,6 @@
 """The parts of a training, which are DAG runs of their own, go on only while it does."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +26,6 @@ from skillopt_airflow.pipeline import airflow_connections, epochs, tasks
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.training import epoch_dag, train_dag
 from skillopt_airflow.training import candidate, epoch_end, steps
-from skillopt_airflow.training.rollout_plan import Chunk, store_plan
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from tests.pipeline.own_airflow import dags_of, printed
 from tests.training.in_process import Training
@@ -79,10 +78,16 @@ def triggered(monkeypatch: pytest.MonkeyPatch, airflow: Airflow, run_id: str) ->
     monkeypatch.setattr(epochs, "get_current_context", lambda: {"run_id": run_id, "ti": airflow})
 
 
-def behind(monkeypatch: pytest.MonkeyPatch, *later: str) -> None:
-    """The tasks behind the one that runs."""
-    task = SimpleNamespace(get_flat_relative_ids=lambda upstream: set(later))
-    monkeypatch.setattr(tasks, "get_current_context", lambda: {"task": task})
+def behind(monkeypatch: pytest.MonkeyPatch, *later: str, instances: Sequence[str] = (), dag: Any = None) -> None:
+    """The tasks behind the one that runs, and the instances that Airflow has of all tasks."""
+    states = {"child": dict.fromkeys(instances)} if instances else {}
+    context = {
+        "task": SimpleNamespace(get_flat_relative_ids=lambda upstream: set(later)),
+        "ti": SimpleNamespace(get_task_states=lambda dag_id, run_ids: states),
+        "dag": dag or SimpleNamespace(dag_id="train_searchqa_epoch"),
+        "run_id": "child",
+    }
+    monkeypatch.setattr(tasks, "get_current_context", lambda: context)
 
 
 def begin() -> list[Any]:
@@ -175,35 +180,37 @@ def test_the_steps_that_a_part_has_not_are_skipped_before_the_others_begin(
     run = TrainingRun(RunRef.model_validate(training.run.ref.model_dump() | {"epoch": 2} | ref), training.models)
     dag = epoch_dag("searchqa", TrainConfig.from_layers({"train": {"steps_per_epoch": 3}}))
     monkeypatch.setattr(tasks, "open_run", lambda _: run)
-    monkeypatch.setattr(tasks, "get_current_context", lambda: {"dag": dag})
+    # Of an earlier attempt, in which the part had all steps.
+    mapped = [f"step_{position:02d}.{name}_0" for position in (1, 2, 3) for name in ("rollout", "evaluate")]
+    behind(monkeypatch, instances=[*dag.task_ids, *mapped], dag=dag)
     with pytest.raises(DownstreamTasksSkipped) as skipped:
         tasks.leave_out.function({}, 3)
     groups = {f"step_{position:02d}" for position in range(steps + 1, 4)}
-    assert {name.partition(".")[0] for name in skipped.value.tasks} == groups
-    assert set(skipped.value.tasks) == {name for name in dag.task_ids if name.partition(".")[0] in groups}
+    instances = [one for one in skipped.value.tasks if not isinstance(one, str)]
+    names = [one for one in skipped.value.tasks if isinstance(one, str)]
+    assert set(names) == {name for name in dag.task_ids if name.partition(".")[0] in groups}
+    assert set(instances) == {(f"{group}.{name}", 0) for group in groups for name in ("rollout", "evaluate")}
     # With room for no more than it has, there is nothing to leave out.
     tasks.leave_out.function({}, steps)
 
 
+@pytest.mark.parametrize("stopped", ["the budget is spent", ""])
 @pytest.mark.parametrize("chunks", [0, 3])
-def test_a_gate_that_is_done_again_and_stops_the_run_skips_what_was_mapped_behind_it(
-    monkeypatch: pytest.MonkeyPatch, chunks: int
+def test_what_an_earlier_attempt_mapped_is_skipped_with_what_lies_behind_a_gate(
+    monkeypatch: pytest.MonkeyPatch, chunks: int, stopped: str
 ) -> None:
     training = Training.of()
     training.prepare()
-    run = TrainingRun(RunRef.model_validate(training.run.ref.model_dump() | {"epoch": 1}), training.models)
-    following = run.step(2)
-    assert following is not None
-    if chunks:
-        batch = Chunk(stage="rollout", skill=run.keys.skill(0), split=Split.TRAIN, draw=0, item_ids=("a",))
-        store_plan(run, following, "rollout", [batch] * chunks)
+    last = {"epoch": 1, "part": 1, "ends": False}
+    run = TrainingRun(RunRef.model_validate(training.run.ref.model_dump() | last), training.models)
     monkeypatch.setattr(tasks, "open_run", lambda _: run)
-    monkeypatch.setattr(candidate, "gate", lambda run, moment: SimpleNamespace(stopped="the budget is spent"))
-    behind(monkeypatch, *LATER)
-    for at, mapped in ((1, chunks), (2, 0)):
-        with pytest.raises(DownstreamTasksSkipped) as skipped:
-            tasks.gate.function({}, at)
-        assert skipped.value.tasks == [*sorted(LATER), *(("step_02.rollout", index) for index in range(mapped))]
+    monkeypatch.setattr(candidate, "gate", lambda run, moment: SimpleNamespace(stopped=stopped))
+    monkeypatch.setattr(TrainingRun, "committed", lambda run, moment: False)
+    before = [f"step_01.rollout_{index}" for index in range(2)]
+    behind(monkeypatch, *LATER, instances=[*before, *(f"step_02.rollout_{index}" for index in range(chunks))])
+    with pytest.raises(DownstreamTasksSkipped) as skipped:
+        tasks.gate.function({}, 1)
+    assert skipped.value.tasks == [*sorted(LATER), *(("step_02.rollout", index) for index in range(chunks))]
 
 
 @pytest.mark.parametrize("wanted", [True, False])

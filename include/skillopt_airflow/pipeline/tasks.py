@@ -64,12 +64,10 @@ def leave_out(run: JsonObject, room: int) -> None:
 
     Waiting, each of their tasks would cost the scheduler some milliseconds in each of its loops.
     """
-    opened, context = open_run(run), get_current_context()
+    opened = open_run(run)
     beyond = [position for position in range(1, room + 1) if opened.step(position) is None]
     groups = tuple(f"step_{position:02d}." for position in beyond)
-    names = sorted(name for name in context["dag"].task_ids if name.startswith(groups))
-    if names:
-        raise DownstreamTasksSkipped(tasks=names)  # type: ignore[no-untyped-call]
+    _skip(sorted(name for name in get_current_context()["dag"].task_ids if name.startswith(groups)))
 
 
 @task(execution_timeout=timedelta(hours=1), trigger_rule="none_failed")
@@ -122,7 +120,7 @@ def gate(run: JsonObject, at: int | MomentKind) -> list[JsonObject]:
         check_training(opened.ref.benchmark)
     state = gate(opened, moment)
     if state.stopped:
-        _skip_to([], _mapped_before(opened, at + 1) if isinstance(at, int) else ())
+        _skip_to([])
     if isinstance(at, int):
         return _batch_or_end(opened, at + 1)
     _skip_to([end for end in opened.epoch_ends() if end.kind != at])
@@ -204,27 +202,28 @@ def _batch_or_end(run: TrainingRun, position: int) -> list[JsonObject]:
     return rollout(run, moment)
 
 
-def _mapped_before(run: TrainingRun, position: int) -> list[tuple[str, int]]:
-    """Return the containers of a step's batch that Airflow has tasks of, because a gate let it begin before.
-
-    All that follows in the step is skipped after them.
-    """
-    from skillopt_airflow.training.rollout_plan import stored_chunks
-
-    moment = run.step(position)
-    chunks = () if moment is None else stored_chunks(run, moment, "rollout")
-    return [(f"step_{position:02d}.rollout", index) for index in range(len(chunks))]
-
-
-def _skip_to(ends: Sequence[Moment], mapped: Sequence[tuple[str, int]] = ()) -> None:
+def _skip_to(ends: Sequence[Moment]) -> None:
     """Skip at once what lies between this task and the first of the epoch's ends, or all if none is left.
 
     By the trigger rules, that would take a scheduler loop for each task. What lies behind a task that is to run is left
     to them: skipped already, it would hide that task's failure, since it is by its last tasks that a DAG run is judged.
-    Airflow takes a name for that of a task without an index; of what is mapped already, `mapped` has the indices.
     """
     kept = tuple(f"{kind}." for kind in EPOCH_ENDS[EPOCH_ENDS.index(ends[0].kind) :]) if ends else ()
     later = get_current_context()["task"].get_flat_relative_ids(upstream=False)
-    skipped = sorted(name for name in later if not name.startswith(kept))
-    if skipped:
-        raise DownstreamTasksSkipped(tasks=[*skipped, *mapped])  # type: ignore[no-untyped-call]
+    _skip(sorted(name for name in later if not name.startswith(kept)))
+
+
+def _skip(names: Sequence[str]) -> None:
+    """Skip tasks at once, also those that were mapped in an earlier attempt: a name is that of a task without an index.
+
+    Without what they are mapped over they would begin all the same, and fail.
+    """
+    if not names:
+        return
+    context = get_current_context()
+    run_id = context["run_id"]
+    states = context["ti"].get_task_states(context["dag"].dag_id, run_ids=[run_id]).get(run_id, {})
+    # Airflow names an instance with `_<index>`.
+    instances = (state.rpartition("_") for state in states)
+    mapped = [(name, int(index)) for name, _, index in instances if index.isdecimal() and name in names]
+    raise DownstreamTasksSkipped(tasks=[*names, *mapped])  # type: ignore[no-untyped-call]
