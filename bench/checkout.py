@@ -88,14 +88,9 @@ class Checkout:
             raise PlatformError(f"{dag_id}: run {run_id} ended as {state}\n{self._failures(dag_id, run_id)}")
         return run_id
 
-    @property
-    def store(self) -> ObjectStore:
-        """The runs' bucket."""
-        return ObjectStore(self._s3, "skillopt")
-
     def timings(self, keys: RunKeys) -> dict[str, list[StageTiming]]:
         """Return when the bodies of a run's tasks ran, by the name of their moment."""
-        store = self.store
+        store = ObjectStore(self._s3, "skillopt")
         folder, found = keys.folder, defaultdict[str, list[StageTiming]](list)
         for key in store.list_keys(folder):
             moment, timing, _ = key.removeprefix(folder).partition("/timing/")

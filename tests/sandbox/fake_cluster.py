@@ -104,6 +104,13 @@ class FakeCluster:
         pod.stop(grace)
         return True
 
+    def left(self) -> dict[str, "Kubelet"]:
+        """The pods that stay; as in any cluster, one whose removal was asked for goes a moment later."""
+        for pod in list(self.pods.values()):
+            if pod.is_deleted:
+                pod.join(10)
+        return self.pods
+
     def gone(self, pod: "Kubelet") -> None:
         """Objects that the pod owns go with it."""
         uid = pod.document["metadata"]["uid"]
@@ -147,6 +154,11 @@ class Kubelet(threading.Thread):
         if self._deleted.is_set():
             shutil.rmtree(self.folder, ignore_errors=True)
             self.cluster.gone(self)
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether its removal was asked for."""
+        return self._deleted.is_set()
 
     def stop(self, grace: int | None) -> None:
         self._at_once = grace == 0

@@ -92,7 +92,7 @@ def test_every_item_gets_a_row_and_nothing_stays(cluster, store, workload):
     assert {trajectory.answer for trajectory in fake.trajectories} == {"Eiffel"}
     assert [call.http_status for call in fake.calls] == [200] * 5
     assert provider.requests[0].headers["authorization"] == f"Bearer {KEY}"
-    assert (cluster.pods, cluster.secrets, store.list_keys("")) == ({}, {}, [])
+    assert (cluster.left(), cluster.secrets, store.list_keys("")) == ({}, {}, [])
     # It needs all that the Role allows, and no more.
     [role] = [one for one in yaml.safe_load_all(MANIFESTS.read_text()) if one["kind"] == "Role"]
     allowed = {(thing, verb) for rule in role["rules"] for thing in rule["resources"] for verb in rule["verbs"]}
@@ -258,7 +258,7 @@ def test_a_pod_ends_at_its_wall_clock_limit_and_what_it_wrote_counts(cluster, st
 
     assert fake.statuses() == {"i-0": Status.OK, "i-1": Status.SANDBOX_ERROR}
     assert fake.trajectories[1].error == "the container was stopped: no item ended for 1 s (sandbox.timeout)"
-    assert cluster.pods == {}
+    assert cluster.left() == {}
 
 
 def test_rows_are_recorded_while_the_pod_works_and_it_ends_once_none_matters(cluster, store, workload, tmp_path):
@@ -269,7 +269,7 @@ def test_rows_are_recorded_while_the_pod_works_and_it_ends_once_none_matters(clu
     FakePodOperator(fake=fake, store=store).execute({})
 
     assert fake.statuses() == {"i-0": Status.OK}
-    assert cluster.pods == {}
+    assert cluster.left() == {}
 
 
 def test_a_stopped_task_leaves_no_pod(cluster, store, workload, tmp_path):
@@ -287,7 +287,7 @@ def test_a_stopped_task_leaves_no_pod(cluster, store, workload, tmp_path):
         operator.execute({})
     killer.join()
 
-    assert (cluster.pods, cluster.secrets) == ({}, {})
+    assert (cluster.left(), cluster.secrets) == ({}, {})
 
 
 def test_a_pod_whose_removal_was_refused_is_removed_at_the_next_attempt(monkeypatch):
@@ -320,7 +320,7 @@ def test_what_a_killed_attempt_left_is_removed_first(cluster, store, workload, t
 
     with staged() as folder, operator.opened(fake, folder, 1):
         pass
-    assert set(cluster.pods) == {"others"}
+    assert set(cluster.left()) == {"others"}
 
 
 def bare_pod(name: str, labels: dict[str, str]) -> dict[str, Any]:
@@ -368,7 +368,7 @@ def test_a_cluster_that_cannot_answer_for_long_is_not_taken_for_one_without_righ
     with pytest.raises(EngineUnavailable, match=r"cannot serve namespace .* now: 503 Service Unavailable"):
         FakePodOperator(fake=workload(None, image=IMAGE), store=store).execute({})
     assert len(cluster.unwell) < 999
-    assert cluster.pods == {}
+    assert cluster.left() == {}
 
 
 def test_a_missing_image_a_refusal_and_a_silent_cluster_are_told_apart(cluster, store, workload, monkeypatch):
@@ -381,7 +381,7 @@ def test_a_missing_image_a_refusal_and_a_silent_cluster_are_told_apart(cluster, 
     with pytest.raises(SandboxError, match=r"403 Forbidden; see docs/kubernetes\.md") as refused:
         FakePodOperator(fake=fake, store=store).execute({})
     assert KEY not in str(refused.value)
-    assert cluster.pods == {}
+    assert cluster.left() == {}
 
     silent = cluster.connection.replace("127.0.0.1:", "127.0.0.1:1")
     monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", silent)
