@@ -2,7 +2,10 @@
 
 import hashlib
 import json
+import re
+from collections.abc import Iterable
 from enum import StrEnum
+from heapq import nsmallest
 from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
@@ -78,6 +81,11 @@ FILE_NAME = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}"
 """A plain name of a file: an item's own, or one that the target made."""
 MAX_FILES = 64
 """Files that the target may leave for one item."""
+
+
+def files_to_score(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names, sorted, of the files that a scorer can get among all that the target left for an item."""
+    return tuple(nsmallest(MAX_FILES, (name for name in names if re.fullmatch(FILE_NAME, name))))
 
 
 class ItemFile(Value):

@@ -308,12 +308,10 @@ def _moments(run: "TrainingRun", part: Part) -> list[Moment]:
 
 
 def _left_of(run: "TrainingRun", part: Part) -> Part:
-    """Return the part without the steps that are committed; the whole part if all of it is.
+    """Return the part without its first steps that are committed; the whole part if all of it is.
 
     A step that is gone through again rolls out again what failed in it, and may then end otherwise.
     """
-    moments = _moments(run, part)
-    if run.committed(moments[-1]):
-        return part
-    done = min(part.steps, next(place for place, moment in enumerate(moments) if not run.committed(moment)))
+    done = next((place for place, moment in enumerate(_moments(run, part)) if not run.committed(moment)), 0)
+    done = min(done, part.steps)
     return part._replace(offset=part.offset + done, steps=part.steps - done)

@@ -1,7 +1,6 @@
 """The folders of one item, in which code that the target wrote runs, each program in its own process."""
 
 import os
-import re
 import stat
 import sys
 import tempfile
@@ -13,7 +12,7 @@ from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.found_document import FoundDocument
 from skillopt_airflow.core.protocols import Corpus
 from skillopt_airflow.core.repository_tests import PATCH_FILE
-from skillopt_airflow.core.types import FILE_NAME, MAX_FILES
+from skillopt_airflow.core.types import files_to_score
 from skillopt_airflow.rollout.corpus_folder import NO_CORPUS, CorpusFolder
 from skillopt_airflow.rollout.execution import executed
 from skillopt_airflow.rollout.item_search import WebSearch, best_documents
@@ -150,4 +149,4 @@ def files_left(outputs: str) -> tuple[str, ...]:
             plain = [entry.name for entry in entries if stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode)]
     except OSError:
         return ()
-    return tuple(sorted(name for name in plain if re.fullmatch(FILE_NAME, name)))[:MAX_FILES]
+    return files_to_score(plain)

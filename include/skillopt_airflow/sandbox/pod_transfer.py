@@ -9,7 +9,6 @@ import hashlib
 import json
 import logging
 import os
-import re
 import shutil
 import signal
 import sys
@@ -17,12 +16,11 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from heapq import nsmallest
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from skillopt_airflow.core.types import FILE_NAME, MAX_FILES, Value
+from skillopt_airflow.core.types import Value, files_to_score
 from skillopt_airflow.sandbox.tar_archive import extract, packed_files
 from skillopt_airflow.sandbox.untrusted_output import opened_folder, plain_file
 
@@ -153,7 +151,9 @@ def _files(outputs: Path, items: int, most: int) -> Iterator[tuple[str, bytes]]:
     for index in range(items):
         try:
             with opened_folder(outputs, "files", str(index)) as folder:
-                for name in _scorable(folder):
+                with os.scandir(folder) as entries:
+                    names = files_to_score(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+                for name in names:
                     try:
                         content = plain_file(folder, name, most)
                     except OSError as error:
@@ -164,13 +164,6 @@ def _files(outputs: Path, items: int, most: int) -> Iterator[tuple[str, bytes]]:
         except OSError:
             # The program has not made the folder, or put something else there.
             continue
-
-
-def _scorable(folder: int) -> list[str]:
-    """Return the names of the files that a scorer can get, which `rollout.workspace.files_left` tells it, too."""
-    with os.scandir(folder) as entries:
-        plain = (entry.name for entry in entries if entry.is_file(follow_symlinks=False))
-        return nsmallest(MAX_FILES, (name for name in plain if re.fullmatch(FILE_NAME, name)))
 
 
 def deliver(config: TransferConfig, outputs: Path, calls: Path, ended: threading.Event) -> None:

@@ -71,4 +71,4 @@ def _current(run: TrainingRun, moment: Moment) -> SkillDocument:
 
 
 def _on_batch(run: TrainingRun, moment: Moment, skill: SkillDocument) -> Evaluation:
-    return measured_on(run, Split.TRAIN, skill, 0, _batch(run, moment))
+    return measured_on(run, Split.TRAIN, skill, [0], _batch(run, moment))

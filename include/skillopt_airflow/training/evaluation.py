@@ -70,9 +70,7 @@ def draws_of(
 def measured(run: TrainingRun, split: Split, skill: SkillDocument, draws: Sequence[int] | None = None) -> Evaluation:
     """Return the skill's scores on the split, as far as they are stored; by the draws of an evaluation if None."""
     wanted = range(run.config.evaluation.draws) if draws is None else draws
-    items = run.item_refs(split)
-    rollouts = [one for draw in wanted for one in run.results(split, skill, draw, items).values()]
-    return evaluation_of(ids(items), rollouts, draws=len(wanted), groups=_groups(items))
+    return measured_on(run, split, skill, wanted, run.item_refs(split))
 
 
 def evaluation_of_draws(
@@ -131,15 +129,15 @@ def confirmed(run: TrainingRun, moment: Moment, skill: SkillDocument, item_ids: 
     """Return the fresh scores of a skill on the items of a confirmation."""
     wanted = set(item_ids)
     items = [item for item in run.item_refs(Split.VAL) if item.id in wanted]
-    return measured_on(run, Split.VAL, skill, fresh_draw(run, moment), items)
+    return measured_on(run, Split.VAL, skill, [fresh_draw(run, moment)], items)
 
 
 def measured_on(
-    run: TrainingRun, split: Split, skill: SkillDocument, draw: int, items: Sequence[ItemRef]
+    run: TrainingRun, split: Split, skill: SkillDocument, draws: Sequence[int], items: Sequence[ItemRef]
 ) -> Evaluation:
-    """Return the skill's scores on some items of a split by one draw, as far as they are stored."""
-    rollouts = run.results(split, skill, draw, items).values()
-    return evaluation_of(ids(items), rollouts, groups=_groups(items))
+    """Return the skill's scores on some items of a split by these draws, as far as they are stored."""
+    rollouts = [one for draw in draws for one in run.results(split, skill, draw, items).values()]
+    return evaluation_of(ids(items), rollouts, draws=len(draws), groups=_groups(items))
 
 
 def by_type(run: TrainingRun, split: Split, evaluation: Evaluation) -> tuple[TypeScore, ...]:
