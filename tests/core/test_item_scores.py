@@ -123,7 +123,7 @@ def test_an_item_scores_the_mean_of_its_scored_draws() -> None:
 @pytest.mark.parametrize("turned", [False, True])
 def test_an_item_without_a_scored_draw_failed_as_its_latest_draw_did(turned: bool) -> None:
     rows = [rollout("a", status=Status.TIMEOUT, started=2), rollout("a", status=Status.REFUSED, started=1)]
-    measured = evaluation_of(["a"], reversed(rows) if turned else rows)
+    measured = evaluation_of(["a"], rows[::-1] if turned else rows)
     assert (measured.scores, measured.failures) == ({}, {Status.TIMEOUT: 1})
 
 
@@ -146,7 +146,7 @@ def test_of_failed_draws_the_latest_says_how_the_item_failed(turned: bool) -> No
         rollout("a", status=Status.MODEL_ERROR, started=2),
         rollout("a", 1, 1, started=3),
     ]
-    assert evaluation_of(["a"], reversed(rows) if turned else rows, draws=3).failures == {Status.MODEL_ERROR: 1}
+    assert evaluation_of(["a"], rows[::-1] if turned else rows, draws=3).failures == {Status.MODEL_ERROR: 1}
 
 
 @given(

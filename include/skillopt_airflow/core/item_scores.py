@@ -68,7 +68,7 @@ class Evaluation(Value):
 
 def evaluation_of(
     item_ids: Sequence[str],
-    rollouts: Iterable[RolloutResult],
+    rollouts: Sequence[RolloutResult],
     cancelled: int = 0,
     draws: int = 1,
     groups: Mapping[str, str] = NO_GROUPS,
@@ -85,18 +85,17 @@ def evaluation_of(
         hard, soft = zip(*of_draws, strict=True)
         return ItemScore(hard=_mean(hard), soft=_mean(soft))
 
-    by_item: defaultdict[str, list[RolloutResult]] = defaultdict(list)
-    for rollout in rollouts:
-        by_item[rollout.item_id].append(rollout)
-    scores: dict[str, ItemScore] = {}
-    failed: list[RolloutResult] = []
-    for item_id in item_ids:
-        found = by_item[item_id]
-        scored = tuple((one.hard, one.soft) for one in found if one.hard is not None and one.soft is not None)
-        if scored and len(scored) >= draws:
-            scores[item_id] = score(scored)
-        else:
-            failed.append(failed_draw(item_id, found))
+    scored: defaultdict[str, tuple[tuple[float, float], ...]] = defaultdict(tuple)
+    for one in rollouts:
+        if one.hard is not None and one.soft is not None:
+            scored[one.item_id] += ((one.hard, one.soft),)
+    scores = {item_id: score(scored[item_id]) for item_id in item_ids if len(scored[item_id]) >= max(draws, 1)}
+    # A list for each item that was scored would cost most of the time where there are 100,000.
+    of_failed: dict[str, list[RolloutResult]] = {item_id: [] for item_id in item_ids if item_id not in scores}
+    for one in rollouts:
+        if one.item_id in of_failed:
+            of_failed[one.item_id].append(one)
+    failed = [failed_draw(item_id, found) for item_id, found in of_failed.items()]
     return Evaluation(
         scores=scores,
         failures=dict(Counter(one.status for one in failed)),

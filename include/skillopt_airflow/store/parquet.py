@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from skillopt_airflow.core.types import Grade, ModelCall, Rollout, Score, Trajectory
 
-GROUP_BYTES = 8 * 1024 * 1024
+GROUP_BYTES = 16 * 1024 * 1024
 """Of a row group, before compression: who wants all of one row reads its group."""
 _MICROSECONDS = 1_000_000
 _TEXT, _COUNT, _NUMBER, _TIME = pa.string(), pa.int64(), pa.float64(), pa.timestamp("us", tz="UTC")

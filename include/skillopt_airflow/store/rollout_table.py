@@ -1,9 +1,8 @@
 """The trajectory and usage tables: append-only parts, read back as a cache of what was already paid for."""
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
-from operator import itemgetter
 from typing import Any
 from uuid import uuid4
 
@@ -27,6 +26,7 @@ from skillopt_airflow.core.types import (
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import (
+    TRAJECTORIES,
     RolloutRow,
     UsageRow,
     rollouts_from_table,
@@ -127,25 +127,18 @@ class RolloutTable:
             known: what was read before with the same arguments; only newer parts are read then.
         """
         fingerprints = {item.id: item.fingerprint for item in items}
-        scored: dict[str, RolloutResult] = {}
-        failed: dict[str, RolloutResult] = {}
-        columns = ["stored", "item_id", "item_fingerprint", "run", "status", "error", "started", "hard", "soft"]
         theirs = _among(fingerprints)
 
         def concerns(table: pa.Table) -> pa.BooleanArray:
-            # To look for many ids in few rows would take longer than to let Python see the rows.
+            # To look for many ids in few rows of each part would take longer than to do so once in all of them.
             return theirs(table) if len(fingerprints) < len(table) else pc.is_valid(table["item_id"])
 
-        rows = self._values(key, columns, concerns, run if own else None, known)
-        for _, item_id, fingerprint, of_run, status, error, started, hard, soft in rows:
-            if fingerprints.get(item_id) != fingerprint:
-                continue
-            if status not in HAS_SCORE:
-                if of_run == run:
-                    failed[item_id] = _result(item_id, status, error, started, hard, soft)
-            elif item_id not in scored:
-                scored[item_id] = _result(item_id, status, error, started, hard, soft)
-        return failed | scored
+        rows = self._table(key, concerns, run if own else None, known)
+        rows = rows.filter(_exactly(rows, fingerprints))
+        scored = rows.filter(has_score(rows))
+        failed = rows.filter(pc.and_(pc.invert(has_score(rows)), pc.equal(rows["run"], run)))
+        # Of an item's failures the last that was stored remains, of its scores the first.
+        return {result.item_id: result for result in (*_results(failed), *reversed(_results(scored)))}
 
     def effort(self, key: RolloutKey, items: Items) -> list[tuple[int, int, int]]:
         """Return calls, tokens read and tokens written of each rollout that `read` finds."""
@@ -185,21 +178,28 @@ class RolloutTable:
 
     def carried_out(self, key: RolloutKey, run: str) -> list[RolloutResult]:
         """Return every rollout that a run itself stored, failures and retries too, in the order of storing."""
-        columns = ["stored", "item_id", "status", "error", "started", "hard", "soft"]
+        rows = self._table(key, run=run).sort_by([("stored", "ascending"), ("item_id", "ascending")])
         # Parts that are being merged are there twice.
-        rows = dict.fromkeys(self._values(key, columns, run=run))
-        ordered = sorted(rows, key=itemgetter(0, 1))
-        return [_result(item_id, *rest) for _, item_id, *rest in ordered]
+        stored = dict.fromkeys(zip(rows["stored"].cast(pa.int64()).to_pylist(), _results(rows), strict=True))
+        return [result for _, result in stored]
 
     def _values(
+        self, key: RolloutKey, columns: Sequence[str], wanted: Mask | None = None, run: str | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Return columns of the wanted rows of this key, as `_table` has them; times are microseconds."""
+        more = [name for name in columns if name not in (*SCORED, "error")]
+        rows = self._table(key, wanted, run, more=more)
+        return list(zip(*(_plain(rows[name]) for name in columns), strict=True))
+
+    def _table(
         self,
         key: RolloutKey,
-        columns: Sequence[str],
         wanted: Mask | None = None,
         run: str | None = None,
         known: KnownParts | None = None,
-    ) -> list[tuple[Any, ...]]:
-        """Return columns, of the wanted rows of this key, by the first; times are microseconds.
+        more: Sequence[str] = (),
+    ) -> pa.Table:
+        """Return the wanted rows of this key with SCORED, the error and `more`, in the order in which they were stored.
 
         With a run only its rows are wanted, and parts of other runs not read.
         """
@@ -208,14 +208,13 @@ class RolloutTable:
         def mask(table: pa.Table) -> pa.BooleanArray:
             return reduce(pc.and_, [one(table) for one in masks])
 
-        more = [name for name in columns if name not in _SMALL]
-
         def look(file: pq.ParquetFile) -> pa.Table:
             return _small(file, mask, more) if run is None or _may_have(file, run) else file.schema_arrow.empty_table()
 
         tables = read_parts(self._store, self._partition(key), look, known)
-        rows = [row for table in tables for row in zip(*(_plain(table[name]) for name in columns), strict=True)]
-        return sorted(rows, key=itemgetter(0))
+        named = [*SCORED, "error", *more]
+        empty = TRAJECTORIES.empty_table().select(named)
+        return pa.concat_tables([empty, *(table.select(named) for table in tables)]).sort_by("stored")
 
     def _rows(self, key: RolloutKey, items: Items, wanted: Mask) -> Iterator[RolloutRow]:
         """Yield the matching rows of these very items, in the order in which they were stored."""
@@ -334,8 +333,15 @@ def _plain(column: pa.ChunkedArray) -> list[Any]:
     return list((column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist())
 
 
-def _result(
-    item_id: str, status: str, error: str, started: int | None, hard: float | None, soft: float | None
-) -> RolloutResult:
-    seconds = 0.0 if started is None else started / _MICROSECONDS
-    return RolloutResult(item_id, _STATUSES[status], error, seconds, hard, soft)
+def _exactly(rows: pa.Table, fingerprints: Mapping[str, str]) -> pa.BooleanArray:
+    """Return which rows are of these very items."""
+    place = pc.index_in(rows["item_id"], value_set=pa.array(fingerprints, pa.string()))
+    wanted = pa.chunked_array([pa.array(fingerprints.values(), pa.string())]).take(place)
+    return pc.fill_null(pc.equal(rows["item_fingerprint"], wanted), False)
+
+
+def _results(rows: pa.Table) -> list[RolloutResult]:
+    started = pc.fill_null(pc.divide(rows["started"].cast(pa.int64()).cast(pa.float64()), _MICROSECONDS), 0.0)
+    statuses = [_STATUSES[status] for status in rows["status"].to_pylist()]
+    item_ids, errors, hard, soft = (rows[name].to_pylist() for name in ("item_id", "error", "hard", "soft"))
+    return list(map(RolloutResult, item_ids, statuses, errors, started.to_pylist(), hard, soft))
