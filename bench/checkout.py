@@ -23,7 +23,6 @@ from local.airflow_api import AirflowApi
 from local.demo import steps_done
 from local.environment import airflow_url
 from local.home import ADMIN, PROJECT, Home, Settings
-from skillopt_airflow.core.documents import read_document
 from skillopt_airflow.core.errors import PlatformError
 from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.types import JsonObject
@@ -31,6 +30,7 @@ from skillopt_airflow.store.keys import RunKeys, run_name
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.timing import StageTiming
 
+BUCKET = "skillopt"
 PLACE = PROJECT / ".local" / "bench"
 RUN_SECONDS = 4 * 3600.0
 LOOK_SECONDS = 20.0
@@ -44,7 +44,7 @@ class Checkout:
         self.root = root
         self.home = Home.at(root / ".local")
         self.api = AirflowApi(airflow_url(settings), ADMIN, settings.password)
-        self._s3 = objectstore.client(settings)
+        self.store = ObjectStore(objectstore.client(settings), BUCKET)
 
     def wait_for(self, benchmark: str) -> None:
         """Wait until Airflow has the DAGs of a training."""
@@ -72,8 +72,7 @@ class Checkout:
 
             run_id = self.run(dag_id, {"overrides": dict(overrides)}, show)
         keys = RunKeys("", benchmark, run_name(run_id))
-        body = self._s3.get_object(Bucket="skillopt", Key=keys.history)["Body"].read()
-        return read_document(History, body, keys.history)
+        return self.store.get_model(keys.history, History)
 
     def run(self, dag_id: str, conf: Mapping[str, Any], show: Callable[[str], None] = lambda run_id: None) -> str:
         """Run a DAG to its end and return the run's id; `show` is called with it at each look.
@@ -90,12 +89,11 @@ class Checkout:
 
     def timings(self, keys: RunKeys) -> dict[str, list[StageTiming]]:
         """Return when the bodies of a run's tasks ran, by the name of their moment."""
-        store = ObjectStore(self._s3, "skillopt")
         folder, found = keys.folder, defaultdict[str, list[StageTiming]](list)
-        for key in store.list_keys(folder):
+        for key in self.store.list_keys(folder):
             moment, timing, _ = key.removeprefix(folder).partition("/timing/")
             if timing:
-                found[moment].append(store.get_model(key, StageTiming))
+                found[moment].append(self.store.get_model(key, StageTiming))
         return found
 
     def _failures(self, dag_id: str, run_id: str) -> str:

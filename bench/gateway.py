@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import multiprocessing
 import statistics
 import tempfile
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from bench import tables
+from bench.piped_process import piped
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.rate_limit import START
@@ -56,7 +56,7 @@ def measure() -> None:
     Raises:
         SandboxError: a call failed.
     """
-    with _process(_serve) as pipe:
+    with piped(_serve) as pipe:
         port = int(pipe.recv())
         rows = [_row(port, gateways, calls) for gateways, calls in CROWDS]
     tables.write("gateway", "The gateway's cost of a call", NOTE, HEADER, rows)
@@ -120,27 +120,12 @@ def _gateways(count: int, port: int) -> Iterator[list[Gateway]]:
     run = f"bench-{time.time_ns()}"
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         gateways = [
-            Gateway(path, stack.enter_context(_process(_run_gateway, path, port, run)))
+            Gateway(path, stack.enter_context(piped(_run_gateway, path, port, run)))
             for path in (Path(folder) / f"{number}.sock" for number in range(count))
         ]
         for gateway in gateways:
             gateway.pipe.recv()
         yield gateways
-
-
-@contextmanager
-def _process(target: Callable[..., None], *arguments: object) -> Iterator[Connection]:
-    """Run a function in a process of its own, with a pipe as its first argument; it ends when the pipe is closed."""
-    context = multiprocessing.get_context("spawn")
-    mine, its = context.Pipe()
-    process = context.Process(target=target, args=(its, *arguments))
-    process.start()
-    its.close()
-    try:
-        yield mine
-    finally:
-        mine.close()
-        process.join()
 
 
 def _run_gateway(pipe: Connection, path: Path, port: int, run: str) -> None:

@@ -2,22 +2,15 @@
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, Field
-
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.skill import without_markers
 from skillopt_airflow.core.types import Edit, Patch
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_SENTENCES, MOST_OF_SKILL, clipped, flaw_of, said
+from skillopt_airflow.optimizer.rewrite import RewrittenBody
 from skillopt_airflow.optimizer.sections import edits_section, meta_skill_section, prompt_of, section
 from skillopt_airflow.optimizer.uniting import Priority, unite, without_duplicates
-
-
-class MergedBody(BaseModel):
-    """The answer of a call that merges bodies."""
-
-    body: str = Field(description="The whole new text of the skill before its first protected region.")
 
 
 def merge_rewrites(
@@ -37,7 +30,7 @@ def merge_rewrites(
         section("skill", skill), section("priority", priority), edits_section(bodies), meta_skill_section(meta_skill)
     )
     try:
-        body = optimizer.ask("merge_rewrites", prompts.load("merge_rewrites"), prompt, MergedBody).body
+        body = optimizer.ask("merge_rewrites", prompts.load("merge_rewrites"), prompt, RewrittenBody).body
     except ModelOutputError as error:
         return Patch(edits=bodies, fallback=said(f"merge_rewrites {priority}", [str(error)]))
     # Applying the edit takes the markers out, and its report says so.

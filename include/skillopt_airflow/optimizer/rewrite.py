@@ -16,7 +16,7 @@ from skillopt_airflow.optimizer.uniting import unite
 
 
 class RewrittenBody(BaseModel):
-    """The answer of a rewrite call."""
+    """The answer of a call that writes the body anew, from edits or from several bodies."""
 
     body: str = Field(description="The whole new text of the skill before its first protected region.")
 
