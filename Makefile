@@ -5,6 +5,10 @@
 unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .local/venv
+# uv does not read what pip is told of a mirror.
+ifdef PIP_INDEX_URL
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+endif
 PYTHON := $(VENV)/bin/python
 
 help:  ## this list

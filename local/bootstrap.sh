@@ -39,12 +39,12 @@ fi
 if [ ! -x "$venv/bin/uv" ]; then
     echo "Installing uv"
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check uv ||
-        fail "uv could not be installed; is the Python package index reachable?"
+        fail "uv could not be installed; is the Python package index reachable? PIP_INDEX_URL names a mirror"
 fi
 echo "Installing the locked packages and compiling them (about a minute)"
 "$venv/bin/uv" pip install --python "$venv/bin/python" --compile-bytecode -r "$lock" ||
-    fail "the packages of $lock could not be installed; is the Python package index reachable?"
+    fail "the packages of $lock could not be installed; is the Python package index reachable? PIP_INDEX_URL names a mirror"
 "$venv/bin/uv" pip install --python "$venv/bin/python" --quiet --no-deps --editable . ||
-    fail "the project itself could not be installed; is the Python package index reachable?"
+    fail "the project itself could not be installed; is the Python package index reachable? PIP_INDEX_URL names a mirror"
 rm -f "$venv"/lock-*
 : >"$stamp"

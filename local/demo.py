@@ -7,21 +7,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from botocore.exceptions import ClientError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from local import airflow_services, objectstore
+from local import airflow_services
 from local.airflow_api import AirflowApi, Row
-from local.environment import airflow_url, s3_url, stand_in_serves
+from local.environment import airflow_url, environment, stand_in_serves
 from local.home import ADMIN, PROJECT, Home, Settings
 from local.shell_commands import PROGRAMS, typed
-from skillopt_airflow.core.documents import read_document
-from skillopt_airflow.core.errors import PlatformError
+from skillopt_airflow.core.errors import ObjectMissing, PlatformError
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.run_history import History
+from skillopt_airflow.pipeline.dag_ids import epoch_dag_id, evaluate_dag_id, train_dag_id
 from skillopt_airflow.store.keys import RunKeys, run_name
+from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.run import RunRecord
 
 BENCHMARK = "searchqa"
@@ -42,19 +42,25 @@ class Training:
 
     api: AirflowApi
     run_id: str
+    storage: StorageGroup
+    store: ObjectStore
+    """The bucket of its documents."""
+    is_offline: bool
+    """Whether the stand-in answers for a model."""
+
+    @property
+    def keys(self) -> RunKeys:
+        """Return the keys of its documents."""
+        return RunKeys(self.storage.prefix, BENCHMARK, run_name(self.run_id))
 
     @property
     def dag_id(self) -> str:
         """Return the run's DAG."""
-        from skillopt_airflow.pipeline.addresses import train_dag_id
-
         return train_dag_id(BENCHMARK)
 
     @property
     def epoch_dag_id(self) -> str:
         """Return the DAG of its epochs."""
-        from skillopt_airflow.pipeline.addresses import epoch_dag_id
-
         return epoch_dag_id(BENCHMARK)
 
     def task_instances(self) -> Iterator[Row]:
@@ -84,33 +90,45 @@ def run(home: Home, settings: Settings) -> int:
     if not console.is_terminal:
         console = Console(highlight=False, width=PLAIN_WIDTH)
     api = airflow_services.api(settings)
+    training = _training(home, api)
     began = time.monotonic()
-    training = Training(api, f"demo-{datetime.now(UTC):%Y%m%dT%H%M%S}")
     for dag_id in (training.dag_id, training.epoch_dag_id):
         api.wait_for_dag(dag_id)
     api.trigger(training.dag_id, {"overrides": OVERRIDES}, training.run_id)
     console.print(f"Triggered {training.dag_id} as {training.run_id}: {airflow_url(settings)}")
-    if _watch(training, settings, console) != "success":
+    if _watch(training, console) != "success":
         raise PlatformError(f"{training.dag_id} {training.run_id} failed: {training.failure()}")
     console.print(f"Trained in {time.monotonic() - began:.0f} s")
-    _show(read_history(settings, training.run_id), home, settings, training, console)
+    _show(read_history(training), home, settings, training, console)
     api.close()
     return 0
 
 
-def read_history(settings: Settings, run_id: str) -> History:
+def _training(home: Home, api: AirflowApi) -> Training:
+    """Return a training that is about to begin, with the bucket to which its connection and benchmark.yaml lead."""
+    is_offline = stand_in_serves(os.environ)
+    os.environ.update(environment(home.root) | {"AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR"})
+    from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
+    from skillopt_airflow.training.benchmark_settings import benchmark_config
+
+    storage = benchmark_config(BENCHMARK).storage
+    store = AirflowConnections().object_store(storage, storage.bucket)
+    return Training(api, f"demo-{datetime.now(UTC):%Y%m%dT%H%M%S}", storage, store, is_offline)
+
+
+def read_history(training: Training) -> History:
     """Return the history that the run stored as its last but one act.
 
     Raises:
         PlatformError: it is not there.
     """
-    text = _stored(settings, _keys(run_id).history)
-    if text is None:
-        raise PlatformError(f"the run {run_id} stored no {_keys(run_id).history}")
-    return read_document(History, text, _keys(run_id).history)
+    try:
+        return training.store.get_model(training.keys.history, History)
+    except ObjectMissing as error:
+        raise PlatformError(f"the run {training.run_id} stored no history: {error}") from None
 
 
-def _watch(training: Training, settings: Settings, console: Console) -> str:
+def _watch(training: Training, console: Console) -> str:
     bars = Progress(
         SpinnerColumn(),
         TextColumn("training"),
@@ -129,7 +147,7 @@ def _watch(training: Training, settings: Settings, console: Console) -> str:
         nonlocal shown
         rows = list(training.task_instances())
         done = steps_done(rows)
-        stage, total = _stage(rows), _total_steps(settings, training.run_id)
+        stage, total = _stage(rows), _total_steps(training)
         bars.update(bar, completed=done, total=total, stage=stage)
         text = f"{done} of {total if total is not None else '?'} steps done; {stage}"
         if not console.is_terminal and text != shown:
@@ -152,22 +170,12 @@ def _stage(rows: list[Row]) -> str:
     return ", ".join(sorted({str(row["task_id"]) for row in running})) if running else "between two tasks"
 
 
-def _total_steps(settings: Settings, run_id: str) -> int | None:
-    text = _stored(settings, _keys(run_id).config)
-    return None if text is None else read_document(RunRecord, text, _keys(run_id).config).total_steps
-
-
-def _keys(run_id: str) -> RunKeys:
-    return RunKeys(StorageGroup().prefix, BENCHMARK, run_name(run_id))
-
-
-def _stored(settings: Settings, key: str) -> bytes | None:
+def _total_steps(training: Training) -> int | None:
+    """Return how many steps it has; None until it has stored that."""
     try:
-        return objectstore.client(settings).get_object(Bucket=StorageGroup().bucket, Key=key)["Body"].read()
-    except ClientError as error:
-        if error.response.get("Error", {}).get("Code") in {"NoSuchKey", "404"}:
-            return None
-        raise
+        return training.store.get_model(training.keys.config, RunRecord).total_steps
+    except ObjectMissing:
+        return None
 
 
 def _show(history: History, home: Home, settings: Settings, training: Training, console: Console) -> None:
@@ -180,28 +188,28 @@ def _show(history: History, home: Home, settings: Settings, training: Training, 
     published = history.published
     what = f"{published.version}: {published.key}" if published is not None else "nothing: no candidate beat the seed"
     console.print(f"Published  {what}")
-    folder = _keys(training.run_id).folder
-    console.print(f"Run        s3://{StorageGroup().bucket}/{folder} on {s3_url(settings)}")
+    console.print(f"Run        {training.store.address(training.keys.folder)}")
     console.print(f"Airflow    {airflow_url(settings)}/dags/{training.dag_id}/runs/{training.run_id}")
     console.print(f"Login      user {ADMIN}, password {settings.password}")
     console.print(f"State      {home.root}; the platform goes on running until `make down`")
-    if stand_in_serves(os.environ):
+    if training.is_offline:
         console.print(STAND_IN_NOTE)
     console.print(f"Next, in {PROJECT}: open the run's tab Report at the address above, then type")
-    for purpose, command in next_commands(history, home):
+    for purpose, command in next_commands(history, home, training.storage):
         console.print(f"  # {purpose}\n  {command}", soft_wrap=True, markup=False)
 
 
-def next_commands(history: History, home: Home) -> list[tuple[str, str]]:
+def next_commands(history: History, home: Home, storage: StorageGroup) -> list[tuple[str, str]]:
     """Return commands that go on from the run, each with its purpose."""
     airflow, python = (typed(home.bin / program) for program in PROGRAMS)
-    score, train = f"{airflow} dags trigger evaluate_{BENCHMARK}", f"{airflow} dags trigger train_{BENCHMARK}"
+    score, train = (f"{airflow} dags trigger {name(BENCHMARK)}" for name in (evaluate_dag_id, train_dag_id))
     overrides = """'{"overrides": {"optimizer.learning_rate": 2, "train.num_epochs": 1}}'"""
     again = ("train again with other settings", f"{train} --conf {overrides}")
     if history.published is None:
         return [("score the seed skill", f"""{score} --conf '{{"skill": "seed", "split": "test"}}'"""), again]
-    fetch = f"{python} include/skillopt_airflow/consumer.py fetch --bucket {StorageGroup().artifact_bucket}"
-    which = f"--benchmark {BENCHMARK} --target {shlex.quote(history.target)}"
+    fetch = f"{python} include/skillopt_airflow/consumer.py fetch --bucket {storage.artifact_bucket}"
+    below = f"--prefix {shlex.quote(storage.prefix)} " if storage.prefix else ""
+    which = f"{below}--benchmark {BENCHMARK} --target {shlex.quote(history.target)}"
     question = """'{"skill": "champion", "compare_to": "seed", "split": "test"}'"""
     return [
         ("fetch the published skill, as a deployment does", f"{fetch} {which} --out {typed(home.root / 'skill')}"),

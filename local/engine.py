@@ -182,8 +182,13 @@ def install_packages(*packages: str) -> None:
     """Install packages of the distribution, as root on Debian or Ubuntu; one process after the other, as apt wants it.
 
     Raises:
-        EngineUnavailable: with apt's last lines.
+        EngineUnavailable: only somebody else can install them, or with apt's last lines.
     """
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        raise EngineUnavailable(
+            f"{' and '.join(packages)} is missing, and only as root on Debian or Ubuntu it is installed by itself: "
+            "install it"
+        )
     with APT_LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _install_packages(packages)

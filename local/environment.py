@@ -9,6 +9,7 @@ from urllib.parse import quote
 from local.home import ADMIN, IMPORT_PATH, PROJECT, Home, Settings
 from skillopt_airflow.benchmarks import LIST_VARIABLE
 from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.pipeline.dag_ids import PREFIX_VARIABLE
 from skillopt_airflow.training.deployment_file import VARIABLE as DEPLOYMENT_VARIABLE
 
 HOME_VARIABLE = "SKILLOPT_HOME"
@@ -22,7 +23,7 @@ BROKER_SOCKET = "broker.sock"
 LOG_BUCKET = "skillopt-logs"
 """Bucket of the task logs where workers have no common folder."""
 
-_FOREIGN = ("AIRFLOW__", "AIRFLOW_HOME", "PYTHONDONTWRITEBYTECODE", "MAKE", "MFLAGS")
+_FOREIGN = ("AIRFLOW__", "AIRFLOW_HOME", "AIRFLOW_CONFIG", "PYTHONDONTWRITEBYTECODE", "MAKE", "MFLAGS")
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -43,12 +44,13 @@ def inherited(outer: Mapping[str, str]) -> dict[str, str]:
 def platform_variables(home: Home, settings: Settings, outer: Mapping[str, str]) -> dict[str, str]:
     """Return what the platform sets; the user's own AIRFLOW_CONN_* win over the stand-in's.
 
-    A service that runs with other variables than these is started anew, so the list of benchmarks is among them.
+    A service that runs with other variables than these is started anew, so the list of benchmarks
+    and the DAGs' prefix are among them.
     """
     user = {
         name: value
         for name, value in outer.items()
-        if name.startswith(("AIRFLOW_CONN_", "AIRFLOW_VAR_", LIST_VARIABLE, DEPLOYMENT_VARIABLE))
+        if name.startswith(("AIRFLOW_CONN_", "AIRFLOW_VAR_", LIST_VARIABLE, DEPLOYMENT_VARIABLE, PREFIX_VARIABLE))
     }
     return (
         own_variables(home, outer)

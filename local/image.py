@@ -39,6 +39,8 @@ PYTHON = "3.11"
 PULL_SECONDS = 300.0
 SILENT_SECONDS = 30
 BUILD_SECONDS = 900
+ON = " on "
+"""Between the hash of an image's inputs and a base that was named, in its label."""
 BUILDERS = (Path("local/image.py"), Path("local/npm.py"), Path("local/compiled.py"))
 """Files that decide how an image is put together."""
 
@@ -152,7 +154,8 @@ def ensure(home: Path, docker_host: str, report: Report, names: Iterable[str] = 
         docker_host: the engine's address.
         report: told what is done.
         names: images of RECIPES.
-        base: what those of `names` start from that do not start from the sandbox image; Python's base when empty.
+        base: what those of `names` start from that do not start from the sandbox image. When empty, and for the others,
+            what they were built on before, or else Python's base.
 
     Raises:
         ImageMissing: the base, a package or the build failed; the text says which and why.
@@ -168,8 +171,8 @@ def ensure(home: Path, docker_host: str, report: Report, names: Iterable[str] = 
             built = _built_from(client, recipe.image)
             if name not in wanted and (built is None or not recipe.follows):
                 continue
-            own = base if name in names and not recipe.on_sandbox else ""
-            inputs = inputs_hash(ROOT, name) + (f" on {own}" if own else "")
+            own = "" if recipe.on_sandbox else base if name in names and base else _own_base(built)
+            inputs = inputs_hash(ROOT, name) + (f"{ON}{own}" if own else "")
             if built != inputs:
                 _make(client, docker_host, home.resolve(), report, name, inputs, own)
         return IMAGE
@@ -240,7 +243,10 @@ def _install(recipe: Recipe, wanted: list[str], architecture: str, target: Path)
 def _uv(recipe: Recipe, arguments: list[str]) -> None:
     done = subprocess.run([find_uv_bin(), "--quiet", *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise ImageMissing(f"the packages of {recipe.image} could not be fetched: {done.stderr.strip()[-500:]}")
+        raise ImageMissing(
+            f"the packages of {recipe.image} could not be fetched (UV_DEFAULT_INDEX names a mirror): "
+            f"{done.stderr.strip()[-500:]}"
+        )
 
 
 def input_files(root: Path, name: str = "sandbox") -> Files:
@@ -269,6 +275,11 @@ def _built_from(client: docker.DockerClient, image: str) -> str | None:
         return client.images.get(image).labels.get(INPUTS_LABEL)
     except ImageNotFound:
         return None
+
+
+def _own_base(built: str | None) -> str:
+    """Return the base that somebody named for an image that was built; empty if nobody did."""
+    return "" if built is None else built.partition(ON)[2]
 
 
 def _architecture(client: docker.DockerClient) -> str:

@@ -13,6 +13,7 @@ from local.try_benchmark import knobs_of
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.pipeline.dag_ids import evaluate_dag_id, publish_dag_id
 from skillopt_airflow.training.imported import ReferenceRun, import_run, is_imported
 
 if TYPE_CHECKING:
@@ -69,8 +70,9 @@ def tell(made: "TrainingRun", reference: ReferenceRun, airflow: str, *, is_new: 
     taken = ", ".join(f"{key}={value}" for key, value in document.overrides.items())
     print(f"Settings that were taken: {taken if taken else 'none'}")
     print(f"Settings without a counterpart: {', '.join(document.not_taken) if document.not_taken else 'none'}")
-    print(f'Measure its best skill:  {airflow} dags trigger evaluate_{benchmark} --conf \'{{"skill": "{skill}"}}\'')
-    print(f'Publish it, by the gate: {airflow} dags trigger publish_{benchmark} --conf \'{{"run": "{name}"}}\'')
+    measure, publish = (f"{airflow} dags trigger {name_of(benchmark)}" for name_of in (evaluate_dag_id, publish_dag_id))
+    print(f"""Measure its best skill:  {measure} --conf '{{"skill": "{skill}"}}'""")
+    print(f"""Publish it, by the gate: {publish} --conf '{{"run": "{name}"}}'""")
 
 
 def _benchmark(reference: ReferenceRun, asked: str) -> str:

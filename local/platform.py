@@ -141,14 +141,14 @@ class Start:
         return ""
 
 
-def up(home: Home, hosts: Workers = NO_WORKERS) -> Settings:
+def up(home: Home, hosts: Workers | None = None) -> Settings:
     """Start what does not run yet, and return the settings.
 
     A start that fails or is interrupted stops what it had started; a platform that ran before goes on.
 
     Args:
         home: the platform's folder.
-        hosts: the Celery workers that it is to have.
+        hosts: the Celery workers that it is to have; None for those of a platform that runs, and for none else.
 
     Raises:
         SkillOptError: a part does not start; the text says why and what to do.
@@ -159,6 +159,8 @@ def up(home: Home, hosts: Workers = NO_WORKERS) -> Settings:
         idle = [name for name, service in _SERVERS.items() if services.running(home, service) is None]
         settings = home.replace_taken_ports(home.read_or_choose(), idle)
         ports = settings.ports if settings.ports.registry else replace(settings.ports, registry=free_ports(1)[0])
+        if hosts is None:
+            hosts = settings.workers if was_running else NO_WORKERS
         settings = home.write(replace(settings, workers=hosts, ports=ports))
         _write_deployment(home, settings)
         parts = [DATABASE, STORE, ENGINE, IMAGE, AIRFLOW, *([MODEL] if stand_in_serves(os.environ) else [])]

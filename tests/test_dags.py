@@ -11,8 +11,8 @@ import pytest
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.pipeline.addresses import cleanup_dag_id, train_dag_id
 from skillopt_airflow.pipeline.all_dags import FACTORIES
+from skillopt_airflow.pipeline.dag_ids import cleanup_dag_id, train_dag_id
 from skillopt_airflow.pipeline.params import FIXED_IN_GRAPH, FORM_GROUPS
 
 PROJECT = Path(__file__).parents[1]

@@ -10,6 +10,7 @@ from command_blocks import BLOCKS, NOT_RUN, PROJECT, Block
 from local.demo import BENCHMARK, next_commands
 from local.home import Home
 from skillopt_airflow import consumer
+from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.run_history import History, Publication
 from skillopt_airflow.models import connection
 
@@ -61,18 +62,30 @@ def test_the_demo_ends_with_commands_of_the_readme() -> None:
     """So they are run as the README's are."""
     published = Publication.model_construct(version="v0001-0123456789ab", key="skills")
     history = History.model_construct(target="openai-chat:stand-in-target", published=published)
-    shown = [command for _, command in next_commands(history, Home(PROJECT / ".local"))]
+    shown = [command for _, command in next_commands(history, Home(PROJECT / ".local"), StorageGroup())]
     assert len(shown) == 3
     assert set(shown) <= set(COMMANDS)
 
 
 def test_the_demo_without_a_publication_names_none() -> None:
     history = History.model_construct(target="openai-chat:stand-in-target", published=None)
-    shown = [shlex.split(command) for _, command in next_commands(history, Home(Path("/elsewhere/a home")))]
+    of_home = next_commands(history, Home(Path("/elsewhere/a home")), StorageGroup())
+    shown = [shlex.split(command) for _, command in of_home]
     assert [words[:4] for words in shown] == [
         ["/elsewhere/a home/bin/airflow", "dags", "trigger", f"{dag}_{BENCHMARK}"] for dag in ("evaluate", "train")
     ]
     assert "champion" not in str(shown)
+
+
+def test_the_demo_in_a_bucket_and_under_a_prefix_of_ones_own_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKILLOPT_DAG_PREFIX", "search.")
+    published = Publication.model_construct(version="v0001-0123456789ab", key="skills")
+    history = History.model_construct(target="openai-chat:gpt-5-mini", published=published)
+    storage = StorageGroup(artifact_bucket="of-the-team", prefix="skills/")
+    fetch, score, again = (command for _, command in next_commands(history, Home(PROJECT / ".local"), storage))
+    assert " --bucket of-the-team --prefix skills/ " in fetch
+    assert score.startswith(".local/bin/airflow dags trigger search.evaluate_searchqa ")
+    assert again.startswith(".local/bin/airflow dags trigger search.train_searchqa ")
 
 
 def test_the_connections_lead_to_models(monkeypatch: pytest.MonkeyPatch) -> None:

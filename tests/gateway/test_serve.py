@@ -145,6 +145,15 @@ def test_the_settings_arrive(start, tmp_path):
         assert len(provider.requests) == 1
 
 
+def test_it_goes_through_the_proxy_of_whoever_started_it(start, tmp_path):
+    path = tmp_path / "model.sock"
+    with ScriptedProvider(lambda asked: completion("Eiffel")) as proxy, unix_client(path) as client:
+        proxies = {"http_proxy": proxy.base_url.removesuffix("/v1")}
+        start(upstream_at("http://model.invalid/v1"), f"unix:{path}", proxies=proxies)
+        assert post(client).json()["choices"][0]["message"]["content"] == "Eiffel"
+        assert proxy.requests[0].headers["host"] == "model.invalid"
+
+
 def test_it_asks_whoever_started_it_for_more_of_the_budget(tmp_path):
     path = tmp_path / "model.sock"
     answers = [{"calls": 2}, None, {"calls": -1}]

@@ -18,7 +18,8 @@ from skillopt_airflow.benchmarks import LIST_VARIABLE
 
 
 def test_another_airflow_of_the_user_is_left_out():
-    outer = {"AIRFLOW_HOME": "/x", "AIRFLOW__CORE__EXECUTOR": "x", "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/bin"}
+    foreign = {"AIRFLOW_HOME": "/x", "AIRFLOW_CONFIG": "/x/airflow.cfg", "AIRFLOW__CORE__EXECUTOR": "x"}
+    outer = {**foreign, "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/bin"}
     assert inherited(outer) == {"PATH": "/bin"}
 
 

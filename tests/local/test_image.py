@@ -112,6 +112,33 @@ def test_an_engine_that_is_gone_is_explained(tmp_path: Path):
         image.ensure(tmp_path, "tcp://127.0.0.1:9", print)
 
 
+def test_a_base_that_was_named_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    labels: dict[str, str] = {}
+    made: list[tuple[str, str]] = []
+
+    def make(client: Any, docker_host: str, home: Path, report: Any, name: str, inputs: str, base: str) -> None:
+        made.append((name, base))
+        labels[image.RECIPES[name].image] = inputs
+
+    engine = SimpleNamespace(close=lambda: None)
+    monkeypatch.setattr("local.image.docker.DockerClient", lambda **_: engine)
+    monkeypatch.setattr(image, "_make", make)
+    monkeypatch.setattr(image, "_built_from", lambda client, name: labels.get(name))
+
+    def ensure(*names: str, base: str = "") -> list[tuple[str, str]]:
+        made.clear()
+        image.ensure(tmp_path, "tcp://127.0.0.1:9", print, names, base)
+        return list(made)
+
+    assert ensure(base="unused") == [("sandbox", "")]
+    assert ensure("sandbox", base="mirror.corp/python") == [("sandbox", "mirror.corp/python")]
+    assert ensure() == []
+    assert ensure("codex", "gateway") == [("codex", ""), ("gateway", "")]
+    labels[image.IMAGE] = "other inputs on mirror.corp/python"
+    assert ensure() == [("sandbox", "mirror.corp/python")]
+    assert ensure("sandbox", base=image.BASE) == [("sandbox", image.BASE)]
+
+
 @pytest.mark.parametrize(
     ("name", "base", "network"),
     [

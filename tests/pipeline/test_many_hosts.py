@@ -36,6 +36,12 @@ def test_which_executors_have_several_hosts(monkeypatch: pytest.MonkeyPatch, exe
     assert many_hosts.is_spread() is is_spread
 
 
+def test_a_pod_of_the_kubernetes_executor_is_one_of_several_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(EXECUTOR, "LocalExecutor")
+    monkeypatch.setenv("AIRFLOW_IS_K8S_EXECUTOR_POD", "True")
+    assert many_hosts.is_spread()
+
+
 def config(**knobs: object) -> TrainConfig:
     return TrainConfig.from_layers(nest({path.replace("__", "."): value for path, value in knobs.items()}))
 

@@ -10,7 +10,7 @@ from skillopt_airflow.core.types import Item
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.serve import ServeConfig
 from skillopt_airflow.rollout.settings import RolloutSettings
-from skillopt_airflow.sandbox.gateway_container import GatewayContainer, gateway_document, gateway_settings
+from skillopt_airflow.sandbox.gateway_container import PROXIES, GatewayContainer, gateway_document, gateway_settings
 from tests.gateway.gateway_rig import MODEL, upstream_at
 from tests.sandbox.fake_workload import FakeWorkload
 
@@ -69,9 +69,18 @@ def test_they_are_what_the_program_reads():
     served = ServeConfig.model_validate_json(json.dumps(gateway_document(work, RemainingBudget(calls=9))))
     assert served.upstream == work.upstream
     assert served.upstream.api_key.get_secret_value() == work.upstream.api_key.get_secret_value() != ""
-    assert {name: value for name, value in served if name != "upstream"} == dict(
+    assert {name: value for name, value in served if name not in ("upstream", "proxies")} == dict(
         gateway_settings(work, RemainingBudget(calls=9))
     )
+
+
+def test_it_reaches_the_model_by_the_proxies_of_the_worker(monkeypatch):
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", "http://user:word@proxy.corp:3128")
+    monkeypatch.setenv("no_proxy", ".corp")
+    served = ServeConfig.model_validate_json(json.dumps(gateway_document(workload(run="r"), NONE)))
+    assert served.proxies == {"HTTPS_PROXY": "http://user:word@proxy.corp:3128", "no_proxy": ".corp"}
 
 
 def test_a_gateway_that_is_no_part_of_the_task_has_no_search():

@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 
 from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.pipeline import addresses
+from skillopt_airflow.pipeline import addresses, dag_ids
 from skillopt_airflow.store.keys import run_name
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.deployment_file import VARIABLE
@@ -132,7 +132,7 @@ def test_a_training_that_stores_elsewhere_shows_its_report(
 def test_a_part_of_a_training_shows_the_training_s_report(
     browser: TestClient, airflow: Airflow, bucket: Stubber
 ) -> None:
-    dag_id = addresses.epoch_dag_id("searchqa")
+    dag_id = dag_ids.epoch_dag_id("searchqa")
     airflow.log_in()
     airflow.has_run(dag_id, f"{RUN_ID}__epoch_02", epoch_conf(storage=MOVED.model_dump()))
     holds(bucket, f"{MOVED.prefix}{KEY}", MOVED.bucket)

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from skillopt_airflow.core.errors import StoreUnavailable
 from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.pipeline import addresses
+from skillopt_airflow.pipeline import addresses, dag_ids
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.progress import Progress
 from skillopt_airflow.training.progress_reader import ProgressReader
@@ -40,7 +40,7 @@ __all__ = ["s3_client", "s3_endpoint"]
 
 pytestmark = pytest.mark.slow
 
-DAG, EPOCH = addresses.train_dag_id("searchqa"), addresses.epoch_dag_id("searchqa")
+DAG, EPOCH = dag_ids.train_dag_id("searchqa"), dag_ids.epoch_dag_id("searchqa")
 BUCKET = "progress-tab"
 PRICES = {
     "openai-chat:stand-in-target": {"input": 1.0, "output": 4.0},

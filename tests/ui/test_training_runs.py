@@ -2,7 +2,7 @@ import pytest
 from fastapi.testclient import TestClient
 from jinja2 import DictLoader
 
-from skillopt_airflow.pipeline.addresses import epoch_dag_id, train_dag_id
+from skillopt_airflow.pipeline.dag_ids import epoch_dag_id, train_dag_id
 from skillopt_airflow.ui import pages, skills_list
 from skillopt_airflow.ui.training_runs import MOST_TRAININGS, training_dag_run, trainings_under_way
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain

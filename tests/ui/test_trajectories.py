@@ -19,7 +19,7 @@ from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.transfer_matrix import MatrixCell
 from skillopt_airflow.core.types import DATA_SPLITS, Item, Message, Rollout, Score, Split, Status, Trajectory
-from skillopt_airflow.pipeline import addresses
+from skillopt_airflow.pipeline import addresses, dag_ids
 from skillopt_airflow.training.matrix_cells import in_cell
 from skillopt_airflow.training.publication import PublishContest, plan_publication
 from skillopt_airflow.training.rollout_plan import chunks_of, store_plan
@@ -466,7 +466,7 @@ def test_rollouts_that_are_gone_and_benchmarks_without_any(
     page = get(browser, SKILL)
     assert "Nothing was rolled out yet" in text(page)
     assert page.xpath("//a[@target='_top']/@href") == ["../../../dags/train_searchqa"]
-    monkeypatch.setenv(addresses.PREFIX_VARIABLE, "team-a.")
+    monkeypatch.setenv(dag_ids.PREFIX_VARIABLE, "team-a.")
     assert get(browser, SKILL).xpath("//a[@target='_top']/@href") == ["../../../dags/team-a.train_searchqa"]
 
 

@@ -15,9 +15,10 @@ import queue
 import signal
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from skillopt_airflow.core.errors import ConfigError, SandboxError, StoreError
 from skillopt_airflow.core.types import ModelCall
@@ -33,6 +34,8 @@ class ServeConfig(GatewaySettings):
     """The program's configuration, which holds secrets. `backends.handed_over` writes the upstream."""
 
     upstream: Upstream
+    proxies: Mapping[str, str] = Field(default_factory=dict)
+    """Variables that name the proxies of whoever starts it."""
 
 
 def main() -> None:
@@ -58,7 +61,8 @@ def _serve(config: ServeConfig, address: Path | tuple[str, int], *, lifeline: bo
     for number in (signal.SIGTERM, signal.SIGINT):
         # In a thread, since the signal may come while this one holds the event's lock.
         signal.signal(number, lambda *_: threading.Thread(target=stopped.set).start())
-    settings = {name: value for name, value in config if name != "upstream"}
+    os.environ.update(config.proxies)
+    settings = {name: value for name, value in config if name not in ("upstream", "proxies")}
     more = starter.more if lifeline else None
     with ModelGateway(config.upstream, address, on_call=_tell, more=more, **settings):
         print("listening", file=sys.stderr, flush=True)  # noqa: T201 - whoever started it waits for this line

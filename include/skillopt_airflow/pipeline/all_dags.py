@@ -10,7 +10,7 @@ from croniter import croniter  # type: ignore[import-untyped]
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.pipeline import addresses
+from skillopt_airflow.pipeline import dag_ids
 from skillopt_airflow.pipeline.cleanup_dag import cleanup_dag
 from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.night_dag import regate_dag
@@ -20,13 +20,13 @@ from skillopt_airflow.pipeline.transfer_dag import transfer_dag
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 
 FACTORIES: Mapping[Callable[[str], str], Callable[[str, TrainConfig], DAG]] = {
-    addresses.train_dag_id: train_dag,
-    addresses.epoch_dag_id: epoch_dag,
-    addresses.evaluate_dag_id: evaluate_dag,
-    addresses.transfer_dag_id: transfer_dag,
-    addresses.publish_dag_id: publish_dag,
-    addresses.rollback_dag_id: rollback_dag,
-    addresses.regate_dag_id: regate_dag,
+    dag_ids.train_dag_id: train_dag,
+    dag_ids.epoch_dag_id: epoch_dag,
+    dag_ids.evaluate_dag_id: evaluate_dag,
+    dag_ids.transfer_dag_id: transfer_dag,
+    dag_ids.publish_dag_id: publish_dag,
+    dag_ids.rollback_dag_id: rollback_dag,
+    dag_ids.regate_dag_id: regate_dag,
 }
 """The DAGs of a benchmark: each one's id, by the benchmark's name, and what builds it."""
 
@@ -102,7 +102,7 @@ def _every_dag() -> list[DAG]:
 
 def _one_dag(dag_id: str) -> list[DAG]:
     """Return the DAG of this id; none if it is another DAG file's."""
-    if dag_id == addresses.cleanup_dag_id():
+    if dag_id == dag_ids.cleanup_dag_id():
         return [cleanup_dag(benchmarks.names(), _readable_configs())]
     found = [(name, factory) for name in benchmarks.names() for of, factory in FACTORIES.items() if of(name) == dag_id]
     return [factory(name, readable_config(name)) for name, factory in found]

@@ -17,7 +17,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.training_groups import TrainGroup
 from skillopt_airflow.core.types import Split
-from skillopt_airflow.pipeline.addresses import epoch_dag_id, train_dag_id
+from skillopt_airflow.pipeline.dag_ids import epoch_dag_id, train_dag_id
 from skillopt_airflow.pipeline.task_errors import failed_tasks
 
 if TYPE_CHECKING:

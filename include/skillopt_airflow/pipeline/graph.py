@@ -11,8 +11,8 @@ from airflow.sdk.definitions.param import ParamsDict
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.pool_slots import MOST_AT_ONCE, calls_of_optimizer, calls_of_rollouts
 from skillopt_airflow.core.timeline import MomentKind
-from skillopt_airflow.pipeline.addresses import prefixed
 from skillopt_airflow.pipeline.alerts import on_failure
+from skillopt_airflow.pipeline.dag_ids import prefixed
 from skillopt_airflow.pipeline.preflight_task import Preflight
 from skillopt_airflow.pipeline.rollout_chunk import RolloutChunk
 from skillopt_airflow.pipeline.speculation_task import Speculation

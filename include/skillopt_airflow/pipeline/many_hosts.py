@@ -13,17 +13,19 @@ from skillopt_airflow.training.deployment_file import VARIABLE, deployment
 
 ONE_HOST = ("LocalExecutor", "SequentialExecutor")
 S3 = "s3://"
+POD_VARIABLE = "AIRFLOW_IS_K8S_EXECUTOR_POD"
+"""Set in a pod of KubernetesExecutor, whose template says LocalExecutor for what runs in it."""
 CODE = ("*.py", "*.md", "*.html")
 """Files of the package that decide what a task does."""
 OF_BENCHMARK = ("*.py", "*.yaml", "presets/*.yaml", "guidance/*.md")
 
 
 def is_spread() -> bool:
-    """Return whether tasks may run on several hosts: the executor is another one than LocalExecutor."""
+    """Return whether tasks may run on several hosts: what starts them is another executor than LocalExecutor."""
     from airflow.sdk.configuration import conf
 
     executors = str(conf.get("core", "executor", fallback=ONE_HOST[0])).split(",")
-    return any(not executor.strip().endswith(ONE_HOST) for executor in executors)
+    return POD_VARIABLE in os.environ or any(not executor.strip().endswith(ONE_HOST) for executor in executors)
 
 
 def check_data(benchmark: str, config: TrainConfig) -> None:

@@ -9,9 +9,9 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.pipeline.addresses import prefixed, publish_dag_id, regate_dag_id, rollback_dag_id
 from skillopt_airflow.pipeline.airflow_connections import open_run
 from skillopt_airflow.pipeline.alerts import when_late
+from skillopt_airflow.pipeline.dag_ids import prefixed, publish_dag_id, regate_dag_id, rollback_dag_id
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import dag_of, engine_queue, rollouts
 from skillopt_airflow.pipeline.many_hosts import code_version

@@ -13,8 +13,8 @@ from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.pipeline import params
-from skillopt_airflow.pipeline.addresses import prefixed, publish_dag_id, rollback_dag_id, train_dag_id
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections, open_run
+from skillopt_airflow.pipeline.dag_ids import prefixed, publish_dag_id, rollback_dag_id, train_dag_id
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import dag_of, rollouts
 from skillopt_airflow.pipeline.many_hosts import code_version

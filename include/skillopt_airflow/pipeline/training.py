@@ -13,7 +13,8 @@ from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.pool_slots import calls_of_optimizer
 from skillopt_airflow.core.timeline import MomentKind
 from skillopt_airflow.pipeline import params, tasks
-from skillopt_airflow.pipeline.addresses import ReportLink, epoch_dag_id, train_dag_id
+from skillopt_airflow.pipeline.addresses import ReportLink
+from skillopt_airflow.pipeline.dag_ids import epoch_dag_id, train_dag_id
 from skillopt_airflow.pipeline.epochs import epoch_runs, run_of_part, steps_in_part
 from skillopt_airflow.pipeline.graph import (
     asks_optimizer,

@@ -9,8 +9,8 @@ from airflow.sdk import DAG, Param, chain, get_current_context, task
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.types import DATA_SPLITS, JsonObject, Split
-from skillopt_airflow.pipeline.addresses import transfer_dag_id
 from skillopt_airflow.pipeline.airflow_connections import open_run
+from skillopt_airflow.pipeline.dag_ids import transfer_dag_id
 from skillopt_airflow.pipeline.evaluate_dag import KINDS
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import dag_of, engine_queue, rollouts

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,6 +27,10 @@ from skillopt_airflow.sandbox.task_workload import Allotment, Workload, counting
 START_SECONDS = 60.0
 STOP_SECONDS = 5
 READY = "listening"
+PROXIES = tuple(
+    spelled for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy") for spelled in (name, name.upper())
+)
+"""Variables of a worker that say by which proxies it reaches the model; they may have passwords."""
 WANTED = b'{"wanted_beyond"'
 
 log = logging.getLogger(__name__)
@@ -86,7 +91,8 @@ def gateway_document(workload: Workload, allowance: RemainingBudget, gateways: i
             "engine that sees the worker's files, or leave search.conn_id unset for the documents of the items"
         )
     settings = gateway_settings(workload, allowance, gateways).model_dump(mode="json")
-    return {**settings, "upstream": handed_over(workload.upstream)}
+    proxies: JsonObject = {name: os.environ[name] for name in PROXIES if name in os.environ}
+    return {**settings, "upstream": handed_over(workload.upstream), "proxies": proxies}
 
 
 def report_calls(lines: Iterable[bytes], on_call: Callable[[ModelCall], None]) -> None:

@@ -12,7 +12,7 @@ from airflow.models.dag import DagModel
 from fastapi import Depends, HTTPException, Request
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.pipeline.addresses import train_dag_id
+from skillopt_airflow.pipeline.dag_ids import train_dag_id
 from skillopt_airflow.ui.trainings import published_benchmark, trained_benchmark
 
 

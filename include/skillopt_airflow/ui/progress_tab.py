@@ -10,7 +10,7 @@ from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse
 
 from skillopt_airflow.core.errors import SkillOptError
-from skillopt_airflow.pipeline.addresses import train_dag_id
+from skillopt_airflow.pipeline.dag_ids import train_dag_id
 from skillopt_airflow.report.summary import usd
 from skillopt_airflow.ui.access import may_read_dag_run
 from skillopt_airflow.ui.pages import app, count, dag_run_tab, message_page, page

@@ -8,12 +8,7 @@ from fastapi.responses import HTMLResponse
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError, SkillOptError
-from skillopt_airflow.pipeline.addresses import (
-    evaluate_dag_id,
-    regate_dag_id,
-    train_dag_id,
-    transfer_dag_id,
-)
+from skillopt_airflow.pipeline.dag_ids import evaluate_dag_id, regate_dag_id, train_dag_id, transfer_dag_id
 from skillopt_airflow.pipeline.params import run_storage
 from skillopt_airflow.store.keys import RunKeys, night_name, scoring_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config

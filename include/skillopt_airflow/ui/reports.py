@@ -12,7 +12,8 @@ from fastapi.responses import HTMLResponse
 from sqlalchemy import select
 
 from skillopt_airflow.core.errors import ObjectMissing, SkillOptError
-from skillopt_airflow.pipeline.addresses import DAG_RUN_REPORT, train_dag_id, transfer_dag_id
+from skillopt_airflow.pipeline.addresses import DAG_RUN_REPORT
+from skillopt_airflow.pipeline.dag_ids import train_dag_id, transfer_dag_id
 from skillopt_airflow.store.keys import RunKeys, run_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run import RunRef

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import SkillOptError
-from skillopt_airflow.pipeline.addresses import (
+from skillopt_airflow.pipeline.dag_ids import (
     publish_dag_id,
     regate_dag_id,
     rollback_dag_id,

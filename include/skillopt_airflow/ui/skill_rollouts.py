@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from skillopt_airflow.core.errors import DataError, ObjectMissing
 from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.pipeline.addresses import train_dag_id
+from skillopt_airflow.pipeline.dag_ids import train_dag_id
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.ui import buckets

@@ -15,13 +15,8 @@ from fastapi.responses import HTMLResponse
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import SkillOptError
 from skillopt_airflow.core.night_verdict import plain_evidence
-from skillopt_airflow.pipeline.addresses import (
-    UI_PREFIX,
-    publish_dag_id,
-    regate_dag_id,
-    rollback_dag_id,
-    train_dag_id,
-)
+from skillopt_airflow.pipeline.addresses import UI_PREFIX
+from skillopt_airflow.pipeline.dag_ids import publish_dag_id, regate_dag_id, rollback_dag_id, train_dag_id
 from skillopt_airflow.report.sparkline import sparkline
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run import RunRef, TrainingRun

@@ -11,7 +11,7 @@ from airflow.utils.state import DagRunState, TaskInstanceState
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from skillopt_airflow.pipeline.addresses import train_dag_id
+from skillopt_airflow.pipeline.dag_ids import train_dag_id
 from skillopt_airflow.pipeline.epochs import CHILD
 
 MOST_TASKS = 20

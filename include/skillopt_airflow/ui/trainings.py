@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.pipeline.addresses import epoch_dag_id, publish_dag_id, train_dag_id
+from skillopt_airflow.pipeline.dag_ids import epoch_dag_id, publish_dag_id, train_dag_id
 from skillopt_airflow.pipeline.params import run_storage
 from skillopt_airflow.store.keys import run_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config

@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ObjectMissing, SkillOptError
-from skillopt_airflow.pipeline.addresses import transfer_dag_id
+from skillopt_airflow.pipeline.dag_ids import transfer_dag_id
 from skillopt_airflow.pipeline.params import run_storage
 from skillopt_airflow.store.keys import TransferKeys, transfer_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config

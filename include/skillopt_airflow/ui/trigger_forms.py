@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from skillopt_airflow.pipeline.addresses import (
+from skillopt_airflow.pipeline.dag_ids import (
     evaluate_dag_id,
     publish_dag_id,
     regate_dag_id,

@@ -6,7 +6,7 @@ from airflow.sdk import Asset
 
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.pipeline import all_dags
-from skillopt_airflow.pipeline.addresses import PREFIX_VARIABLE, train_dag_id
+from skillopt_airflow.pipeline.dag_ids import PREFIX_VARIABLE, train_dag_id
 
 
 def test_a_prefix_sets_all_dags_and_assets_apart(monkeypatch: pytest.MonkeyPatch) -> None:
