@@ -190,7 +190,8 @@ def _tested(
 
 def _run(tree: Path, python: Path, settings: Mapping[str, object]) -> tuple[dict[str, CaseStatus], str, int]:
     runner, files = LogFormat(str(settings["runner"])), [str(file) for file in _listed(settings["files"])]
-    options = ["pytest", "-rA", "-p", "no:cacheprovider"] if runner is LogFormat.PYTEST else ["unittest", "-v"]
+    of_pytest = ["pytest", "-rA", "-p", "no:cacheprovider", "--color=no"]
+    options = of_pytest if runner is LogFormat.PYTEST else ["unittest", "-v"]
     roots = [str(tree / root) for root in str(settings["pythonpath"]).split(":")]
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "PYTHON", "VIRTUAL"))}
     print(f"Running {' '.join(options + files)} ...", flush=True)

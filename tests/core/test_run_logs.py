@@ -241,6 +241,19 @@ def test_a_pass_that_is_printed_late_takes_no_failure_back():
     assert worst(LogFormat.PYTEST, text) == {"t.py::a": "FAILED"}
 
 
+@pytest.mark.parametrize("log_format", [LogFormat.PYTEST, LogFormat.PYTEST_V2])
+def test_a_test_with_a_failed_subtest_failed_whatever_pytest_says_of_it(log_format: LogFormat) -> None:
+    text = """
+PASSED test_a.py::T::test_ok
+PASSED test_a.py::T::test_y
+SUBFAILED[a message - with a dash] (i=0, text='x') test_a.py::T::test_y
+SUBFAILED(i=1) test_a.py::T::test_z - AssertionError: 1 != 2
+PASSED test_a.py::T::test_z
+"""
+    failed = dict.fromkeys(("test_a.py::T::test_y", "test_a.py::T::test_z"), CaseStatus.FAILED)
+    assert worst(log_format, text) == {"test_a.py::T::test_ok": CaseStatus.PASSED, **failed}
+
+
 def test_names_of_python_3_11_are_shortened():
     assert short_name("test_a (m.T.test_a)") == "test_a (m.T)"
     assert short_name("test_a (m.T)") == "test_a (m.T)"

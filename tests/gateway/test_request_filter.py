@@ -67,6 +67,33 @@ def test_tools_of_the_provider_are_taken_out_and_those_of_the_client_stay(tool):
     assert left({"model": "m", "tools": [tool], "tool_choice": "auto"}) == {"model": "m"}
 
 
+def test_tools_of_the_provider_do_not_come_with_a_message_either():
+    mine = {"type": "function", "name": "f"}
+    theirs = [{"type": "mcp", "server_url": ADDRESS}, {"type": "web_search"}]
+    for kind in ("additional_tools", "tool_search_output"):
+        item = {"type": kind, "tools": [*theirs, mine]}
+        assert left({"model": "m", "input": [item]}, "openai") == {"model": "m", "input": [item | {"tools": [mine]}]}
+    space = {"type": "namespace", "name": "n", "tools": [*theirs, mine]}
+    assert left({"model": "m", "tools": [space]}, "openai")["tools"] == [space | {"tools": [mine]}]
+
+
+def test_a_message_adds_tools_of_the_client_alone():
+    def adding(definition):
+        block = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": definition}}
+        return {"model": "m", "messages": [{"role": "user", "content": [block]}]}
+
+    mine = adding({"name": "f", "input_schema": {}})
+    assert left(mine, "anthropic") == mine
+    with pytest.raises(NotUsable, match="adds a tool"):
+        left(adding({"type": "web_fetch_20250910", "name": "web_fetch"}), "anthropic")
+
+
+def test_what_a_tool_is_called_with_stays():
+    call = {"type": "tool_use", "name": "f", "input": {"tools": [{"type": "web_search"}]}}
+    request = {"model": "m", "messages": [{"role": "assistant", "content": [call]}]}
+    assert left(request, "anthropic") == request
+
+
 @pytest.mark.parametrize(
     "part",
     [

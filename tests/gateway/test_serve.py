@@ -15,8 +15,11 @@ from typing import Any
 import httpx
 import pytest
 
+from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.gateway import serve
 from skillopt_airflow.gateway.backends import handed_over
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.forwarder import forwarded
 from tests.gateway.gateway_rig import KEY, MODEL, PATH, upstream_at
@@ -190,6 +193,21 @@ def test_it_asks_whoever_started_it_for_more_of_the_budget(tmp_path):
             assert told.result() == ([0, 0, 0], [200, 200])
         # More, nobody knows, and no more.
         assert statuses == [200, 200, 503, 402]
+
+
+def test_an_answer_about_the_budget_that_comes_late_is_still_that_of_its_question(monkeypatch):
+    said = []
+    monkeypatch.setattr(serve, "ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(serve, "_say", said.append)
+    starter = serve._Starter(threading.Event())
+    with pytest.raises(StoreError):
+        starter.more(RemainingBudget(calls=0))
+    starter._answers.put(b'{"budget": {"calls": 5}}')
+    assert starter.more(RemainingBudget(calls=-2)) == RemainingBudget(calls=3)
+    assert len(said) == 1
+    starter._answers.put(b'{"budget": {"calls": 4}}')
+    assert starter.more(RemainingBudget(calls=0)) == RemainingBudget(calls=4)
+    assert len(said) == 2
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,28 @@ from contextlib import contextmanager
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai.exceptions import ContentFilterError, ModelAPIError, ModelHTTPError
+from pydantic_ai.exceptions import (
+    ContentFilterError,
+    ModelAPIError,
+    ModelConnectionError,
+    ModelContextWindowExceededError,
+    ModelHTTPError,
+)
 from pydantic_ai.messages import BinaryContent, ModelMessage, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RequestUsage
 
-from skillopt_airflow.core.errors import ModelError, ModelOutputError
+from skillopt_airflow.core.errors import ModelError, ModelOutputError, ModelUnreachable
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.models.optimizer import OUTPUT_RETRIES, PydanticAIOptimizer
 from skillopt_airflow.optimizer.reflect import Reflection
 from skillopt_airflow.optimizer.select import Ranking
+
+
+class TooLong(ModelHTTPError, ModelContextWindowExceededError):
+    """What pydantic-ai makes of an answer that it knows as too long a prompt."""
+
 
 Respond = Callable[[list[ModelMessage], AgentInfo], ModelResponse]
 
@@ -144,6 +155,10 @@ def test_a_server_without_tools_is_asked_for_plain_text_from_then_on(status: int
         (400, "maximum context length is 64000 tokens. You requested about 64387 tokens (9445 of tool input)"),
         (400, {"error": {"type": "invalid_request_error", "message": "prompt is too long: 210000 tokens > 200000"}}),
         (400, {"error": {"message": "the request exceeds the available context size"}}),
+        (400, "The input (61709 tokens) is longer than the model's context length (40960 tokens)."),
+        (400, "The decoder prompt (length 10127) is longer than the maximum model length of 8192."),
+        (400, {"error": {"message": "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000"}}),
+        (400, "This model's maximum prompt length is 131072 but the request contains 140000 tokens."),
     ],
 )
 def test_a_prompt_that_is_too_long_has_no_answer_of_use_and_is_sent_once(status: int, body: object) -> None:
@@ -153,6 +168,39 @@ def test_a_prompt_that_is_too_long_has_no_answer_of_use_and_is_sent_once(status:
     with optimizer(respond) as (connected, calls), pytest.raises(ModelOutputError, match="takes no prompt so long"):
         connected.ask("rank", "i", "p", Ranking)
     assert [call.http_status for call in calls] == [status]
+
+
+def test_a_prompt_that_the_providers_library_calls_too_long_is_so() -> None:
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        raise TooLong(400, "m", "Input is too long for requested model.")
+
+    with optimizer(respond) as (connected, _), pytest.raises(ModelOutputError, match="takes no prompt so long"):
+        connected.ask("rank", "i", "p", Ranking)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, {"code": "invalid_prompt", "message": "Your prompt was flagged as potentially violating our policy."}),
+        (400, {"error": {"code": "content_filter", "message": "filtered"}}),
+        (403, {"error": {"code": 403, "message": "Your input was flagged", "metadata": {"reasons": ["violence"]}}}),
+    ],
+)
+def test_a_prompt_that_the_provider_refuses_has_no_answer_of_use(status: int, body: object) -> None:
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        raise ModelHTTPError(status, "m", body)
+
+    with optimizer(respond) as (connected, calls), pytest.raises(ModelOutputError, match="refused the prompt"):
+        connected.ask("rank", "i", "p", Ranking)
+    assert [call.http_status for call in calls] == [status]
+
+
+def test_a_connection_that_breaks_may_come_back() -> None:
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        raise ModelConnectionError("m", "Connection error.")
+
+    with optimizer(respond) as (connected, _), pytest.raises(ModelUnreachable, match=r"did not answer: .*Connection"):
+        connected.ask("rank", "i", "p", Ranking)
 
 
 def test_an_answer_whose_call_of_a_tool_is_broken_is_no_refusal_of_tools() -> None:

@@ -1,4 +1,4 @@
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from xml.etree import ElementTree
 
 import pytest
@@ -33,6 +33,12 @@ def test_a_chart_names_its_lines_limits_and_events() -> None:
     assert "demoted to v0001" in shown
     assert "published v0002" not in shown
     assert nights_chart(points(20), [long_ago, moved]) == svg
+
+
+def test_the_demotion_by_the_last_night_is_marked_on_the_day_after_it() -> None:
+    nights = points(5)
+    after = datetime.fromisoformat(nights[-1].date).replace(tzinfo=UTC) + timedelta(days=1, minutes=20)
+    assert "demoted to v0001" in texts(nights_chart(nights, [AliasEvent(after, "demoted", ONE.version)]))
 
 
 def test_its_description_tells_the_last_night() -> None:

@@ -51,6 +51,8 @@ class FakeCluster:
     """Status by kind of object that the API answers to its creation."""
     unwell: list[int] = field(default_factory=list)
     """Statuses that the API answers to the next questions about one pod; at 0 it hangs up."""
+    busy: list[int | None] = field(default_factory=list)
+    """Statuses that the API answers to the next creations; at 0 it creates and hangs up, at None all is well."""
     unpullable: str = ""
     """Image that cannot be pulled."""
     pulled_late: str = ""
@@ -89,6 +91,8 @@ class FakeCluster:
             return self.refuse[kind], {"kind": "Status", "status": "Failure", "reason": "Forbidden"}
         kubernetes_validate.validate(document, VERSION, strict=True)
         name = document["metadata"]["name"]
+        if name in (self.secrets if kind == "secrets" else self.pods):
+            return 409, {"kind": "Status", "status": "Failure", "reason": "AlreadyExists"}
         document["metadata"]["uid"] = str(uuid.uuid4())
         if kind == "secrets":
             self.secrets[name] = document
@@ -310,7 +314,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         kind, _, _, _ = self._asked()
-        self._answer(*self.cluster.create(kind, self._body()))
+        document = self._body()
+        status = self.cluster.busy.pop(0) if self.cluster.busy else None
+        if status:
+            self._fail(status)
+            return
+        made = self.cluster.create(kind, document)
+        if status is None:
+            self._answer(*made)
+        else:
+            self._fail(0)
 
     def do_DELETE(self) -> None:
         kind, name, _, query = self._asked()

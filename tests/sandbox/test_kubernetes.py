@@ -350,6 +350,21 @@ def test_a_cluster_that_cannot_answer_for_a_while_costs_no_item(cluster, store, 
     assert cluster.unwell == []
 
 
+def test_a_cluster_that_is_busy_while_a_pod_is_made_costs_no_item(cluster, store, workload, tmp_path):
+    program(tmp_path, cluster, FILES)
+    fake = workload(None, image=IMAGE)
+    fake.public_files = {"table.csv": b"1,2,"}
+    # Pod and Secret are made at the second try, but nobody hears of it.
+    cluster.busy = [429, 0, None, 503, 0]
+
+    FakePodOperator(fake=fake, store=store).execute({})
+
+    assert fake.statuses() == {"i-0": Status.OK}
+    assert cluster.busy == []
+    assert cluster.left() == {}
+    assert cluster.secrets == {}
+
+
 def test_a_pull_that_fails_once_costs_no_item(cluster, store, workload, tmp_path):
     program(tmp_path, cluster, FILES)
     fake = workload(None, image=IMAGE)

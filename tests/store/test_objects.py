@@ -1,4 +1,6 @@
 import json
+import socket
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -9,6 +11,7 @@ from botocore.stub import Stubber
 from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError, StoreUnavailable
 from skillopt_airflow.core.types import Edit, Patch
 from skillopt_airflow.store.objects import ObjectStore
+from tests.store.conftest import make_client
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -148,6 +151,38 @@ def test_what_may_be_asked_again_is_told_apart(
         with pytest.raises(StoreError, match="s3://bucket/key") as raised:
             ObjectStore(unreachable_client, "bucket").get_bytes("key")
     assert isinstance(raised.value, StoreUnavailable) == passes
+
+
+@pytest.mark.parametrize("cut", [0, 5])
+def test_an_answer_that_breaks_off_is_told_as_no_answer(cut: int) -> None:
+    def serve() -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(65536)
+            lines = [
+                "HTTP/1.1 200 OK",
+                "ETag: x",
+                "Last-Modified: Thu, 26 Nov 2026 12:00:00 GMT",
+                "Content-Length: 100",
+            ]
+            connection.sendall("\r\n".join([*lines, "", "x" * cut]).encode())
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        client = make_client(f"http://127.0.0.1:{server.getsockname()[1]}")
+        with pytest.raises(StoreUnavailable, match="did not answer for s3://bucket/key"):
+            ObjectStore(client, "bucket").get_bytes("key")
+        client.close()
+        thread.join()
+
+
+def test_a_store_without_conditional_writes_is_told_so(unreachable_client: "S3Client") -> None:
+    with Stubber(unreachable_client) as stub:
+        stub.add_client_error("put_object", "NotImplemented", http_status_code=501)
+        with pytest.raises(StoreError, match=r"does not do .* use one with conditional writes") as raised:
+            ObjectStore(unreachable_client, "bucket").create("key", b"")
+    assert not isinstance(raised.value, StoreUnavailable)
 
 
 def test_denied_access_is_named(unreachable_client: "S3Client") -> None:

@@ -10,7 +10,7 @@ from skillopt_airflow.core.errors import Conflict, ObjectMissing
 from skillopt_airflow.core.types import Item, Rollout, Score, Split, Status, Trajectory
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.corpora import SourceCorpus, StoredCorpus, store_corpus
-from skillopt_airflow.store.keys import ArtifactKeys, CorpusKeys, grades_of, searches_of
+from skillopt_airflow.store.keys import ArtifactKeys, CorpusKeys, grades_of, searches_of, target_of
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import from_parquet, to_parquet
 from skillopt_airflow.store.parts import parts_of
@@ -157,6 +157,17 @@ def test_corpora_that_no_run_used_are_removed_whole(store: ObjectStore, tmp_path
         StoredCorpus(store, "team/", sha256).keep()
 
 
+def test_a_corpus_that_a_cleanup_has_half_removed_is_stored_anew(store: ObjectStore, tmp_path: Path) -> None:
+    client: Any = None
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "a.txt").write_text("alpha")
+    source = SourceCorpus("documents", tmp_path, client)
+    keys = CorpusKeys("team/", store_corpus(store, "team/", source))
+    store.delete(keys.archive(0))
+    store_corpus(store, "team/", source)
+    assert store.list_keys("team/corpora/") == [keys.archive(0), keys.manifest]
+
+
 def test_versions_that_an_alias_ever_pointed_to_are_kept(store: ObjectStore) -> None:
     artifacts = ArtifactStore(store, KEYS)
     first = publish(artifacts, "one", provenance())
@@ -190,7 +201,5 @@ def test_targets_are_told_by_the_keys(store: ObjectStore) -> None:
     publish(ArtifactStore(store, KEYS), "one", provenance())
     publish(ArtifactStore(store, ArtifactKeys("team/", "search_qa", "openai:b")), "one", provenance())
     publish(ArtifactStore(store, ArtifactKeys("team/", "other", "openai:c")), "one", provenance())
-    assert ArtifactKeys.targets(store.list_keys("team/skills/"), "team/", "search_qa") == [
-        "openai-chat:org/model",
-        "openai:b",
-    ]
+    folders = store.list_folders(ArtifactKeys.of_benchmark("team/", "search_qa"))
+    assert sorted(map(target_of, folders)) == ["openai-chat:org/model", "openai:b"]

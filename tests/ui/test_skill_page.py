@@ -112,6 +112,7 @@ def test_any_two_versions_are_compared(browser: TestClient, shelf: Shelf) -> Non
     assert lines_of(shown(browser, **{"from": first, "to": third})) == {"removed": ["-- one"], "added": ["+- three"]}
     seed = lines_of(shown(browser, **{"from": "seed", "to": first}))
     assert "+- one" in seed["added"]
+    assert f"+{len(seed['added'])} −{len(seed['removed'])}" in rows(shown(browser), "versions")[-1]
     assert "None: the two have the same text." in said(section(shown(browser, **{"from": third, "to": third}), "diff"))
     page = shown(browser, **{"from": first, "to": third})
     chosen = section(page, "diff").xpath(".//option[@selected]/text()")

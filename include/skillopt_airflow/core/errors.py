@@ -10,6 +10,7 @@ Every exception that this project raises on purpose, one type per boundary:
     - ModelOutputError       an answer that stays outside its schema
       . BudgetUsedUp           no answer, because the run's budget allows no further call
     - ModelUnavailable       the server cannot answer now
+      . ModelUnreachable       nothing answers at its address
   + SandboxError           a container, its engine, or what it wrote
     - EngineUnavailable      no Docker engine answers
     - ImageMissing           the sandbox image is not there
@@ -59,6 +60,10 @@ class BudgetUsedUp(ModelOutputError):
 
 class ModelUnavailable(ModelError):
     """The model server is overloaded, broken or too slow now; what was asked may be asked again."""
+
+
+class ModelUnreachable(ModelUnavailable):
+    """Nothing answers at the model server's address: it may be wrong, or the server may come back."""
 
 
 class SandboxError(SkillOptError):

@@ -79,6 +79,7 @@ _DJANGO_OUTPUT = (
     re.compile(r"^(.*?)\s\.\.\.\sSystem check identified no issues \(0 silenced\)\nok$", re.MULTILINE),
 )
 """What Django's tests print between a test's name and its `ok`."""
+_SUBTEST = "SUBFAILED"
 _DJANGO_VERSION = "--version is equivalent to version"
 
 
@@ -110,6 +111,14 @@ def _pytest(text: str, rewrite: Callable[[str], str] = str) -> Iterator[Found]:
             words = line.replace(" - ", " ").split() if line.startswith(CaseStatus.FAILED) else line.split()
             if len(words) > 1 and words[0] in _STATUSES and not _skip_count(words):
                 yield rewrite(words[1]), CaseStatus(words[0])
+        else:
+            yield from _failed_subtests(line)
+
+
+def _failed_subtests(line: str) -> Iterator[Found]:
+    """Yield the tests that a line of a failed subtest names: of a unittest.TestCase, pytest says PASSED beside it."""
+    if line.startswith(_SUBTEST):
+        yield from ((word, CaseStatus.FAILED) for word in line.split() if "::" in word)
 
 
 def _skip_count(words: list[str]) -> bool:
@@ -145,6 +154,8 @@ def _pytest_v2(text: str) -> Iterator[Found]:
             words = line.split()
             if len(words) > 1 and words[-1] in _STATUSES:
                 yield " ".join(words[:-1]), CaseStatus(words[-1])
+        else:
+            yield from _failed_subtests(line)
 
 
 def _seaborn(text: str) -> Iterator[Found]:

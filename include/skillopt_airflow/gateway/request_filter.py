@@ -2,13 +2,16 @@
 
 import json
 
+from pydantic import JsonValue
+
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.core.wire_formats.wire_format import WireFormat
 
 KEPT_BACK = frozenset(
     {
         *("models", "fallbacks", "route", "provider"),
-        *("plugins", "mcp_servers", "web_search_options", "background", "container"),
+        *("plugins", "mcp_servers", "background", "container"),
+        *("web_search_options", "enable_search", "search_options", "search_parameters"),
         *("service_tier", "speed"),
     }
 )
@@ -59,10 +62,10 @@ def contained(request: JsonObject, wire_format: WireFormat) -> bytes:
     Raises:
         NotUsable: the provider is to fetch something from an address, or the document is nested too deeply.
     """
-    kept = {name: value for name, value in request.items() if name not in KEPT_BACK}
-    tools = kept.get("tools")
-    if isinstance(tools, list):
-        kept["tools"] = [tool for tool in tools if _is_local(tool)]
+    try:
+        kept = {name: _with_local_tools(name, value) for name, value in request.items() if name not in KEPT_BACK}
+    except RecursionError:
+        raise NotUsable("nested too deeply") from None
     if not kept.get("tools", True):
         # Some servers refuse an empty list, or a choice among no tools.
         kept = {name: value for name, value in kept.items() if name not in ("tools", "tool_choice")}
@@ -77,6 +80,24 @@ def contained(request: JsonObject, wire_format: WireFormat) -> bytes:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+def _with_local_tools(name: str, value: JsonValue) -> JsonValue:
+    """Return a field's value without tools of the provider, which messages may bring along as well as a request.
+
+    Raises:
+        NotUsable: a block of a message adds one.
+    """
+    if isinstance(value, list):
+        kept = [one for one in value if _is_local(one)] if name == "tools" else value
+        return [_with_local_tools("", one) for one in kept]
+    if not isinstance(value, dict):
+        return value
+    if value.get("type") == "tool_definition" and not _is_local(value.get("definition")):
+        raise NotUsable("a message adds a tool that is not the client's own")
+    # What a tool is called with, or described by, is data.
+    data = {"tool_use": "input", "function": "parameters"}.get(str(value.get("type")))
+    return {field: one if field == data else _with_local_tools(field, one) for field, one in value.items()}
 
 
 def _is_local(tool: object) -> bool:

@@ -75,6 +75,8 @@ class _Starter:
     def __init__(self, stopped: threading.Event) -> None:
         self._stopped = stopped
         self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._asked: RemainingBudget | None = None
+        """What was left at a question whose answer has not come."""
 
     def listen(self) -> None:
         """Take answers until the input ends, which stops the program."""
@@ -92,14 +94,18 @@ class _Starter:
         Raises:
             StoreError: nobody knows whether there is more.
         """
-        _say(Wanted(wanted_beyond=left).model_dump_json())
+        if self._asked is None:
+            self._asked = left
+            _say(Wanted(wanted_beyond=left).model_dump_json())
+        unknown = "whoever started the gateway does not know what is left of the budget"
         try:
             given = Given.model_validate_json(self._answers.get(timeout=ANSWER_SECONDS)).budget
         except queue.Empty:
-            given = None
+            raise StoreError(unknown) from None
+        asked, self._asked = self._asked, None
         if given is None:
-            raise StoreError("whoever started the gateway does not know what is left of the budget")
-        return given
+            raise StoreError(unknown)
+        return given.less(asked, left)
 
 
 def _tell(call: ModelCall) -> None:

@@ -87,7 +87,9 @@ class TranslatingBackend:
 
     def _keep_thinking(self, response: ModelResponse, opening: str) -> None:
         called = _called(response, opening)
-        if called is not None and any(isinstance(part, ThinkingPart) for part in response.parts):
+        # Gemini signs its thoughts in the details of the call that they led to.
+        thought = any(isinstance(part, ThinkingPart) or part.provider_details for part in response.parts)
+        if called is not None and thought:
             self._thought[called] = response
             if len(self._thought) > MOST_KEPT:
                 self._thought.popitem(last=False)

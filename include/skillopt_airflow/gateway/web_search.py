@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import httpx
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import JsonValue, TypeAdapter
 
 from skillopt_airflow.core.found_document import FoundDocument
 from skillopt_airflow.core.search_group import LONGEST_PAUSE, TRIES
@@ -151,7 +151,7 @@ class WebSearch:
     def _read(self, body: bytes) -> list[FoundDocument]:
         try:
             return SEARCH_SERVERS[self.upstream.kind].results(json.loads(body))[: self.results]
-        except (ValueError, ValidationError):
+        except ValueError:
             raise SearchFailed(
                 f"connection {self.upstream.conn_id}: the answer is none of a {self.upstream.kind} server; look at the "
                 "connection's host and at `kind` in its extra"

@@ -12,6 +12,8 @@ from pydantic_ai.exceptions import (
     ContentFilterError,
     FallbackExceptionGroup,
     ModelAPIError,
+    ModelConnectionError,
+    ModelContextWindowExceededError,
     ModelHTTPError,
     ModelTimeoutError,
     UnexpectedModelBehavior,
@@ -22,7 +24,7 @@ from pydantic_ai.models import Model
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from skillopt_airflow.core.budget import Role
-from skillopt_airflow.core.errors import ModelError, ModelOutputError, ModelUnavailable
+from skillopt_airflow.core.errors import ModelError, ModelOutputError, ModelUnavailable, ModelUnreachable
 from skillopt_airflow.core.http_failures import may_pass
 from skillopt_airflow.core.pictures import NO_PICTURES, Picture, Pictures
 from skillopt_airflow.core.protocols import Output
@@ -38,8 +40,10 @@ TEXT_RETRIES = 1
 """A model without tools seldom gets better than its second answer."""
 _NO_TOOLS = re.compile(r"support (?:for )?tool|tool use|--jinja|tool choice|tools?\b[^.]* not supported|tool calling")
 _TOO_LONG = re.compile(
-    r"context_length_exceeded|maximum context length|prompt is too long|context size|maximum number of tokens"
+    r"context_length_exceeded|maximum context length|prompt is too long|context size|maximum number of tokens|"
+    r"longer than the (?:model's context|maximum model) length|exceed context limit|maximum prompt length"
 )
+_FLAGGED = re.compile(r"\b(?:content_filter|invalid_prompt|flagged)\b")
 
 
 class _NoAnswer(ModelError):
@@ -126,6 +130,8 @@ class PydanticAIOptimizer(MeteredModel):
                 metered.status = error.status_code
                 if _is_too_long(error):
                     raise ModelOutputError(f"the {self.role} model takes no prompt so long: {error.message}") from error
+                if _is_flagged(error):
+                    raise ModelOutputError(f"the {self.role} model refused the prompt: {error.message}") from error
                 kind = _NoTools if with_tools and _refuses_tools(error) else _kind(error)
                 raise kind(f"{stage}: the {self.role} model answered {error.status_code}: {error.message}") from error
             except ModelAPIError as error:
@@ -133,7 +139,9 @@ class PydanticAIOptimizer(MeteredModel):
                 raise kind(f"{stage}: the {self.role} model did not answer: {error}") from error
             except FallbackExceptionGroup as group:
                 tried = "; ".join(str(error) for error in group.exceptions)
-                kind = ModelUnavailable if ModelUnavailable in map(_kind, group.exceptions) else ModelError
+                kinds = list(map(_kind, group.exceptions))
+                late = any(issubclass(kind, ModelUnavailable) for kind in kinds)
+                kind = kinds[0] if len(set(kinds)) == 1 else ModelUnavailable if late else ModelError
                 raise kind(f"{stage}: neither the {self.role} model nor its fallbacks answered: {tried}") from group
             except (UnexpectedModelBehavior, ContentFilterError) as error:
                 metered.status = 200
@@ -168,10 +176,22 @@ def _is_too_long(error: ModelHTTPError) -> bool:
     """Return whether the prompt exceeds the model's context: the same one would at every try.
 
     OpenAI: code context_length_exceeded; vLLM and OpenRouter: "maximum context length"; Anthropic: "prompt is too
-    long"; llama.cpp: "exceeds the available context size"; Gemini: "exceeds the maximum number of tokens".
+    long"; llama.cpp: "exceeds the available context size"; Gemini: "exceeds the maximum number of tokens"; SGLang:
+    "longer than the model's context length"; xAI: "maximum prompt length". pydantic-ai knows Bedrock's and others'.
     """
+    if isinstance(error, ModelContextWindowExceededError):
+        return True
     of_request = error.status_code in (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
     return of_request and _TOO_LONG.search(_said(error)) is not None
+
+
+def _is_flagged(error: ModelHTTPError) -> bool:
+    """Return whether the provider refused what the prompt says: it would at every try.
+
+    OpenAI: code invalid_prompt; Azure: content_filter; OpenRouter: 403 "your input was flagged".
+    """
+    refused = error.status_code in (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN)
+    return refused and _FLAGGED.search(_said(error)) is not None
 
 
 def _said(error: ModelHTTPError) -> str:
@@ -187,5 +207,7 @@ def is_unavailable(error: Exception) -> bool:
 
 def _kind(error: Exception) -> type[ModelError]:
     """Return whether the same request may be answered later; without a connection, the address may be wrong."""
+    if isinstance(error, ModelConnectionError) and not isinstance(error, ModelTimeoutError):
+        return ModelUnreachable
     late = isinstance(error, ModelTimeoutError | ModelHTTPError) and is_unavailable(error)
     return ModelUnavailable if late else ModelError

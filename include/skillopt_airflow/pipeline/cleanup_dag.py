@@ -122,13 +122,13 @@ def compact_trajectories(benchmark: str) -> JsonObject:
 
 def drop_unused_versions(benchmark: str) -> JsonObject:
     """Remove the versions, of every target, that no alias ever pointed to; return their names."""
-    from skillopt_airflow.store.keys import ArtifactKeys
+    from skillopt_airflow.store.keys import ArtifactKeys, target_of
 
     config = _config(benchmark)
     storage, before = config.storage, datetime.now(UTC) - timedelta(days=UNUSED_DAYS)
     store = AirflowConnections().object_store(storage, storage.artifact_bucket)
     dropped: list[JsonValue] = []
-    for target in ArtifactKeys.targets(store.list_keys(f"{storage.prefix}skills/"), storage.prefix, benchmark):
+    for target in sorted(map(target_of, store.list_folders(ArtifactKeys.of_benchmark(storage.prefix, benchmark)))):
         published = published_skills(AirflowConnections(), storage, benchmark, target)
         dropped += [f"{target}/{version}" for version in published.drop_unused(before)]
     return {"versions_dropped": dropped}

@@ -50,16 +50,17 @@ class AliasEvent(NamedTuple):
 
 
 def nights_chart(points: Sequence[NightPoint], events: Sequence[AliasEvent]) -> str:
-    """Plot the nights, of which there is at least one, with the events between the first and the last of them."""
+    """Plot the nights, at least one, with the events from a day before the first to a day after the last of them."""
     ordered = sorted(points, key=lambda point: point.date)
     with drawing("nights"):
         figure = Figure(figsize=(10.4, 6.2), layout="constrained")
         scores, evidence = figure.subplots(2, 1, sharex=True, height_ratios=[1.5, 1.0])
         _scores(scores, ordered)
         _evidence(evidence, ordered)
-        first, last = (_day(ordered[place]) for place in (0, -1))
-        _events(scores, [one for one in events if first - timedelta(days=1) <= one.moment.date() <= last])
-        evidence.set_xlim(first - timedelta(days=1), last + timedelta(days=1))
+        # A night's own move comes on the day after its date, when its items are complete.
+        day_before, day_after = _day(ordered[0]) - timedelta(days=1), _day(ordered[-1]) + timedelta(days=1)
+        _events(scores, [one for one in events if day_before <= one.moment.date() <= day_after])
+        evidence.set_xlim(day_before, day_after + timedelta(days=1))
         locator = AutoDateLocator(minticks=2, maxticks=9)  # type: ignore[no-untyped-call]
         evidence.xaxis.set_major_locator(locator)
         evidence.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]

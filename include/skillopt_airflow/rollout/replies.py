@@ -190,7 +190,7 @@ def _status(error: AgentRunError) -> Status:
         return Status.REFUSED
     if isinstance(error, ModelHTTPError):
         code = _code(error.body)
-        if code == "content_filter":
+        if code in ("content_filter", "invalid_prompt"):
             return Status.REFUSED
         # A provider's own 402 says that its account is empty, which is no budget of ours.
         if error.status_code != 402 or code == "budget":

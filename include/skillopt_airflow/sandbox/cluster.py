@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from tenacity import (
@@ -89,11 +90,12 @@ class Pod:
 
     def _make(self) -> None:
         """Create the pod first: it waits for its Secret, and one without an owner would outlive a killed task."""
-        plan = self.plan
-        made = self.client.create_namespaced_pod(plan.limits.namespace, pod_manifest(plan))
+        plan, namespace = self.plan, self.plan.limits.namespace
+        made = self._patiently(_create, self.client.create_namespaced_pod, namespace, pod_manifest(plan))
         self._made = True
-        secret = secret_manifest(plan, str(made.metadata.uid), *self.secrets)
-        self.client.create_namespaced_secret(plan.limits.namespace, secret)
+        pod = self._patiently(self.client.read_namespaced_pod, plan.name, namespace) if made is None else made
+        secret = secret_manifest(plan, str(pod.metadata.uid), *self.secrets)
+        self._patiently(_create, self.client.create_namespaced_secret, namespace, secret)
 
     def _follow(self, on_start: Callable[[], None]) -> str:
         started, latest = False, time.monotonic() + 2 * START_SECONDS
@@ -162,6 +164,18 @@ class Pod:
             return
         for line in lines(capped([said.data], limit)):
             log.info("[sandbox] %s", line)
+
+
+def _create(create: Callable[..., Any], namespace: str, manifest: JsonObject) -> Any:
+    """Return what was created; None if it is there already, since the answer to a try before was lost."""
+    from kubernetes.client.exceptions import ApiException
+
+    try:
+        return create(namespace, manifest)
+    except ApiException as error:
+        if error.status != HTTPStatus.CONFLICT:
+            raise
+        return None
 
 
 def clear_away(client: Any, namespace: str, same: str, installation: str) -> int:

@@ -54,7 +54,7 @@ def pytest_run(arguments: List[str]) -> Callable[[], object]:  # noqa: UP006 - a
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
 
     def run() -> object:
-        options = ["-rA", "-p", "no:cacheprovider", "--tb=no"]
+        options = ["-rA", "-p", "no:cacheprovider", "--tb=no", "--color=no"]
         return sys.exit(pytest.main(options + arguments, plugins=plugins))
 
     return run

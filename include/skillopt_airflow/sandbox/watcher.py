@@ -91,6 +91,14 @@ class Watch:
         return self._killed
 
 
+def _limit(check: Callable[[], None]) -> None:
+    """End a container that is beyond a limit; if the engine cannot do it now, the next look tries again."""
+    try:
+        check()
+    except Exception as error:  # noqa: BLE001 - of whatever engine, and the other containers would end with this one
+        log.warning("A container beyond its limits could not be ended, which is tried again: %s", error)
+
+
 class Watcher:
     """Between `start` and `stop` a thread of its own calls `workload.record`; after that, `finish` does.
 
@@ -199,13 +207,11 @@ class Watcher:
         for watch in list(self._watches):
             # One by one: what was read of one container is kept if that of the next cannot be.
             self._found += watch.read()
-        try:
-            # The time in which these are judged is not the containers'.
-            for watch in list(self._watches):
-                watch.check_time()
-        finally:
-            if ended or self._is_due():
-                self._judge()
+        # The time in which these are judged is not the containers'.
+        for watch in list(self._watches):
+            _limit(watch.check_time)
+        if ended or self._is_due():
+            self._judge()
         if not self.settled and (left := [outcome for watch in ended for outcome in watch.unfinished()]):
             self._found += left
             self._judge()
@@ -218,10 +224,7 @@ class Watcher:
     def _limit_output(self) -> None:
         while not self._stopping.wait(POLL_SECONDS):
             for watch in list(self._watches):
-                try:
-                    watch.check_output()
-                except Exception as error:  # noqa: BLE001 - of whatever engine; without this thread a disk could fill up
-                    log.warning("A container that wrote too much could not be ended, which is tried again: %s", error)
+                _limit(watch.check_output)
 
     def _release(self, watch: Watch) -> None:
         """Let the items begin that the workload wants to."""

@@ -133,7 +133,9 @@ def store_corpus(store: ObjectStore, prefix: str, source: SourceCorpus) -> str:
         DataError: as `SourceCorpus` does.
     """
     keys = CorpusKeys(prefix, source.manifest.sha256)
-    if not store.exists(keys.manifest):
+    archives = {keys.archive(number) for number in range(len(source.manifest.archives))}
+    # A cleanup may be removing it, the manifest first.
+    if not {keys.manifest, *archives} <= set(store.list_keys(keys.folder)):
         for number, body in enumerate(source.archives()):
             store.put_bytes(keys.archive(number), body)
     # It comes last and says that the corpus is complete; written again, it tells the cleanup that the corpus is used.

@@ -512,13 +512,6 @@ class ArtifactKeys:
         """Return the prefix of what is published for all targets; a folder a target."""
         return f"{prefix}skills/{partition_value(benchmark)}/"
 
-    @staticmethod
-    def targets(keys: Iterable[str], prefix: str, benchmark: str) -> list[str]:
-        """Return the targets that have published skills among the keys."""
-        folder = ArtifactKeys.of_benchmark(prefix, benchmark)
-        found = {key.removeprefix(folder).partition("/")[0] for key in keys if key.startswith(folder)}
-        return sorted(partition_name(value) for value in found)
-
     def version(self, name: str) -> VersionKeys:
         """Return the keys of one version, such as `v0003-0123456789ab`."""
         return VersionKeys(f"{self.versions}{name}/")

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 from pydantic import JsonValue
+from urllib3.exceptions import HTTPError
 
 from skillopt_airflow.core.documents import Document, Kind, read_document
 from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError, StoreUnavailable
@@ -60,7 +61,7 @@ class ObjectStore:
         """
         with self._explained(key):
             answer = self._client.get_object(Bucket=self.bucket, Key=key)
-            with answer["Body"] as body:
+            with closing(answer["Body"]) as body:
                 return StoredObject(body.read(), answer["ETag"])
 
     def get_bytes(self, key: str) -> bytes:
@@ -71,21 +72,21 @@ class ObjectStore:
         """Return the body and when it was written, in whole seconds; raises ObjectMissing."""
         with self._explained(key):
             answer = self._client.get_object(Bucket=self.bucket, Key=key)
-            with answer["Body"] as body:
+            with closing(answer["Body"]) as body:
                 return body.read(), answer["LastModified"]
 
     def get_range(self, key: str, start: int, stop: int) -> bytes:
         """Return the bytes of the body from `start` until before `stop`; raises ObjectMissing."""
         with self._explained(key):
             answer = self._client.get_object(Bucket=self.bucket, Key=key, Range=f"bytes={start}-{stop - 1}")
-            with answer["Body"] as body:
+            with closing(answer["Body"]) as body:
                 return body.read()
 
     def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
         """Return the last bytes of a body that is not empty, at most so many, and its length; raises ObjectMissing."""
         with self._explained(key):
             answer = self._client.get_object(Bucket=self.bucket, Key=key, Range=f"bytes=-{length}")
-            with answer["Body"] as body:
+            with closing(answer["Body"]) as body:
                 return body.read(), int(answer["ContentRange"].rpartition("/")[2])
 
     def size(self, key: str) -> int:
@@ -168,7 +169,7 @@ class ObjectStore:
         try:
             with self._explained(key):
                 answer = self._client.get_object(Bucket=self.bucket, Key=key)
-                with answer["Body"] as body:
+                with closing(answer["Body"]) as body:
                     if answer["ETag"] == etag or answer["ContentLength"] > most:
                         return None
                     return StoredObject(body.read(most), answer["ETag"])
@@ -225,7 +226,7 @@ class ObjectStore:
             raise StoreError(
                 f"no credentials for {self.address(key)} at {endpoint}: put them into {self._connection}"
             ) from error
-        except BotoCoreError as error:
+        except (BotoCoreError, HTTPError) as error:
             raise StoreUnavailable(
                 f"the object store at {endpoint} did not answer for {self.address(key)} ({error}): check that it "
                 f"runs, and the endpoint_url of {self._connection}"
@@ -247,6 +248,10 @@ class ObjectStore:
             return StoreError(
                 f"access to {where} was denied ({code}): check the credentials of {self._connection}, "
                 "and their rights on the bucket"
+            )
+        if code == "NotImplemented":
+            return StoreError(
+                f"the object store does not do what {where} asks for ({error}): use one with conditional writes"
             )
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         if status >= 500 or status == 429 or code in _PASSING:

@@ -72,7 +72,7 @@ def _json_array(address: str, content: bytes) -> list[object]:
         value = json.loads(_text(address, content), parse_constant=_refuse)
     except json.JSONDecodeError as error:
         raise DataError(f"{address}: line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{address}: not JSON ({error})") from error
     records = value if isinstance(value, list) else _only_list(value)
     if records is None:
@@ -94,7 +94,7 @@ def _json_lines(address: str, content: bytes) -> list[object]:
             line = raw.decode("utf-8" if number > 1 else "utf-8-sig")
             if line.strip():
                 values.append(json.loads(line, parse_constant=_refuse))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
             problem = f"{address}: line {number}: not JSON ({reason}); expected one record a line"
             values.append(UnreadableRecord(problem))

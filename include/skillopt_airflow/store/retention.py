@@ -70,14 +70,19 @@ def drop_searches(store: ObjectStore, prefix: str, benchmark: str, oldest: datet
 
 def drop_corpora(store: ObjectStore, prefix: str, oldest: datetime) -> int:
     """Remove the corpora, of whatever benchmark, that no run used since `oldest`; return their number."""
-    old = set(store.list_older(keys.corpora_of(prefix), oldest))
-    stored = store.list_keys(keys.corpora_of(prefix))
-    used = {keys.corpus_folder(key) for key in stored if key not in old}
+    folders = {keys.corpus_folder(key) for key in store.list_older(keys.corpora_of(prefix), oldest)}
+    return sum(_drop_corpus(store, folder, oldest) for folder in sorted(folders))
+
+
+def _drop_corpus(store: ObjectStore, folder: str, oldest: datetime) -> bool:
+    """Return whether a corpus was removed: no run used it, by now."""
+    stored, old = store.list_keys(folder), store.list_older(folder, oldest)
+    if stored != old:
+        return False
     # The manifest is the last key of a corpus and goes first: without it, what is left counts as not stored.
-    dropped = [key for key in reversed(stored) if keys.corpus_folder(key) not in used]
-    for key in dropped:
+    for key in reversed(stored):
         store.delete(key)
-    return len(set(map(keys.corpus_folder, dropped)))
+    return True
 
 
 def _drop(store: ObjectStore, folder: str, oldest: datetime) -> int:

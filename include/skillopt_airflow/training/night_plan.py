@@ -16,7 +16,7 @@ from skillopt_airflow.core.item_scores import ItemScore, metric_value
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.store.aliases import champion_before
-from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, RunKeys
+from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, RunKeys, target_of
 from skillopt_airflow.store.night_table import Contender, Night, NightTable, Promise
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.data_checks import checked_fresh, items_of, stored_quality
@@ -141,9 +141,8 @@ def _check_nowhere_published(run: TrainingRun, config: TrainConfig, publish_dag_
     """
     benchmark, storage, target = run.ref.benchmark, config.storage, str(config.model.target)
     folder = ArtifactKeys.of_benchmark(storage.prefix, benchmark)
-    keys = run.connections.object_store(storage, storage.artifact_bucket).list_keys(folder)
-    commands = []
-    for other in ArtifactKeys.targets(keys, storage.prefix, benchmark):
+    store, commands = run.connections.object_store(storage, storage.artifact_bucket), []
+    for other in sorted(map(target_of, store.list_folders(folder))):
         artifacts = published_skills(run.connections, storage, benchmark, other)
         champion = artifacts.champion.read()
         if champion is not None:

@@ -12,6 +12,7 @@ from skillopt_airflow.core.errors import (
     ModelError,
     ModelOutputError,
     ModelUnavailable,
+    ModelUnreachable,
     SandboxError,
     SkillOptError,
     kept,
@@ -140,6 +141,8 @@ def _try_answers(
             check_answers(asked)
     except ModelConnectionError:
         raise
+    except ModelUnreachable as error:
+        raise ModelConnectionError(f"{who} does not answer; {advice(0)} ({error})") from error
     except ModelUnavailable as error:
         raise ModelUnavailable(f"{who} has no answer now; try again when it has ({error})") from error
     except ModelOutputError as error:

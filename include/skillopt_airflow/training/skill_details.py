@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from itertools import pairwise
 from typing import NamedTuple
 
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.density import tokens_of
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.night_point import NightPoint
@@ -91,8 +91,12 @@ def read_details(
     read = dict(zip(wanted, pool.map(partial(read_version, artifacts), wanted), strict=True))
     trained = {name: one.manifest for name, one in read.items() if one is not None}
     moves = _moves(artifacts, champion, trained, window.moves, pool)
-    before = dict(pairwise(wanted))
-    rows = [_row(name, read[name], before.get(name, ""), read.get(before.get(name, ""))) for name in wanted]
+    seed = benchmarks.seed_skill(benchmark).read_text(encoding="utf-8")
+    rows = []
+    for place, name in enumerate(wanted):
+        complete = ((older, found) for older in wanted[place + 1 :] if (found := read[older]) is not None)
+        older, found = next(complete, ("", None))
+        rows.append(_row(name, read[name], older, seed if found is None else found.skill))
     return SkillDetails(
         champion, moves, names, rows[: window.versions], nights.result(), changes.result(), matrices.result()
     )
@@ -153,10 +157,10 @@ def _kind(alias: Alias, trained: str | None) -> str:
     return "published" if alias.previous is None or alias.run == trained else "rolled back"
 
 
-def _row(version: str, published: PublishedSkill | None, older: str, before: PublishedSkill | None) -> VersionRow:
+def _row(version: str, published: PublishedSkill | None, older: str, before: str) -> VersionRow:
     if published is None:
         return VersionRow(version, None, older, 0, 0, 0, None)
-    mine, theirs = (Counter(one.skill.split("\n")) if one is not None else Counter() for one in (published, before))
+    mine, theirs = (Counter(text.split("\n")) for text in (published.skill, before))
     return VersionRow(
         version,
         published,

@@ -87,7 +87,7 @@ def opened(subject: Subject, asked: TrajectoryQuery) -> Opened:
     item_id = asked.item if asked.item else browser.item_id(subject.key, asked.mark)
     keys = [(subject.key, subject.label)]
     keys += [] if subject.other is None else [(subject.other, subject.other_label)]
-    found = [] if item_id is None else [(label, _tries(browser, key, item_id, asked.mark)) for key, label in keys]
+    found = [(label, _tries(browser, key, item_id, asked.mark, subject)) for key, label in keys if item_id is not None]
     if item_id is None or not any(tries for _, tries in found):
         raise DataError("there is no rollout of such an item; rollouts are removed after retention.trajectory_days")
     item = _item(subject, item_id, [row for _, tries in found for row in tries])
@@ -102,9 +102,12 @@ def opened(subject: Subject, asked: TrajectoryQuery) -> Opened:
     )
 
 
-def _tries(browser: "RolloutBrowser", key: "RolloutKey", item_id: str, mark: str) -> "list[RolloutRow]":
-    """Return the rollouts of an item; an earlier content of it has another mark."""
-    return [row for row in browser.tries(key, item_id) if row.item_fingerprint.startswith(mark)]
+def _tries(
+    browser: "RolloutBrowser", key: "RolloutKey", item_id: str, mark: str, subject: Subject
+) -> "list[RolloutRow]":
+    """Return the rollouts of an item that the list counts, too; an earlier content of it has another mark."""
+    tries = [row for row in browser.tries(key, item_id) if row.item_fingerprint.startswith(mark)]
+    return [row for row in tries if row.run == subject.run] if subject.alone else tries
 
 
 def _item(subject: Subject, item_id: str, tries: "Sequence[RolloutRow]") -> Item | None:
