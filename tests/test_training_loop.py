@@ -1229,3 +1229,5 @@ def test_a_run_goes_on_under_its_own_settings_only() -> None:
     other = Training.of(train__num_epochs=1, train__steps_per_epoch=1, evaluation__eval_test=False, train__seed=7)
     with pytest.raises(ConfigError, match=r"changed since: train\.seed; trigger a new run"):
         check_unchanged(training.run, other.config)
+    of_no_step = {"regate": {"alpha": 0.01}, "retention": {"trajectory_days": 3}, "alerts": {"late_hours": 9.0}}
+    check_unchanged(training.run, TrainConfig.from_layers(training.config.model_dump(), of_no_step))

@@ -20,6 +20,21 @@ _LEVELS = ("category", "difficulty")
 """Columns of how hard a question is; the newer files have the second."""
 _DIVIDERS = re.compile(r"[\r\n;]+")
 _PAGE = re.compile(r"[?&](?:page|pagenum|page_id)=(\d{1,6})\b")
+MONTHS = (
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+)
+_BULLETIN = re.compile(rf"\b({'|'.join(MONTHS)})-(\d{{4}})\b|\b(treasury_bulletin_\d{{4}}_\d{{2}}\.txt)\b")
 _QUESTION = """Question on treasury bulletins: {question}
 
 Reply with the answer alone, on one line inside <answer></answer> tags: a figure or a few words, without working."""
@@ -101,12 +116,22 @@ def _pages(public: JsonObject, workspace: Workspace) -> Iterator[tuple[str, int,
     files, seen = _texts(public["source_files"]), set()
     for place, source in enumerate(_texts(public["source_docs"])):
         page = _PAGE.search(source)
-        # The sources are listed side by side, or all are pages of one file.
-        document = files[place] if place < len(files) else files[0] if len(files) == 1 else ""
+        # Where they name no bulletin, the sources are listed side by side, or all are pages of one file.
+        named, by_place = _bulletin(source), files[place] if place < len(files) else files[0] if len(files) == 1 else ""
+        document = named if named else by_place
         if page is None or not document or (document, int(page[1])) in seen:
             continue
         seen.add((document, int(page[1])))
         yield document, int(page[1]), workspace.corpus.page(document, int(page[1]))
+
+
+def _bulletin(source: str) -> str:
+    """Return the file of the bulletin that an address names by its month, or by the file; empty if it names none."""
+    named = _BULLETIN.search(source.lower())
+    if named is None:
+        return ""
+    month, year, file = named.groups()
+    return file if file else f"treasury_bulletin_{year}_{MONTHS.index(month) + 1:02}.txt"
 
 
 def _several(record: JsonObject, column: str) -> list[str]:

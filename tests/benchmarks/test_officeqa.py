@@ -1,6 +1,7 @@
 """OfficeQA's records, prompts, tools and answers."""
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,25 @@ def test_the_chat_harness_shows_the_pages_that_the_sources_name(tmp_path: Path) 
     # All sources may be pages of one file, and be named twice.
     of_one = RECORD | {"source_files": "two.txt", "source_docs": "https://e.org/?page=7\nhttps://e.org/?page=8\n" * 2}
     assert shown(of_one, tmp_path).count("<page") == 2
+
+
+def test_an_address_that_names_a_bulletin_is_a_page_of_that_one(tmp_path: Path) -> None:
+    for name, pages in (("1941_01", {"p15": "a", "p16": "b"}), ("1944_01", {"p3": "c"}), ("1970_12", {"p32": "d"})):
+        document(tmp_path, f"treasury_bulletin_{name}.txt", **pages)
+    sources = (
+        "https://e.org/title/treasury-bulletin-407/January-1941-6529?page=15",
+        "https://e.org/title/treasury-bulletin-407/january-1941-6529?page=16",
+        "https://e.org/title/treasury-bulletin-407/january-1944-6565?page=3",
+        "https://e.org/title/treasury-bulletin-407/december-1970-6877?page=32",
+    )
+    files = "treasury_bulletin_1941_01.txt\ntreasury_bulletin_1944_01.txt"
+    text = shown(RECORD | {"source_files": files, "source_docs": "\n".join(sources)}, tmp_path)
+    assert re.findall(r"_(\d{4}_\d{2})\.txt' number=(\d+)", text) == [
+        ("1941_01", "15"),
+        ("1941_01", "16"),
+        ("1944_01", "3"),
+        ("1970_12", "32"),
+    ]
 
 
 def test_the_pages_have_a_limit_each_and_together(tmp_path: Path) -> None:

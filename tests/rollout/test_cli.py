@@ -213,6 +213,7 @@ print('{"done": 1}')
     assert len(trajectory.messages) == MAX_MESSAGES + 2
     assert max(len(message.content) for message in trajectory.messages) <= MAX_MESSAGE_CHARS
     assert trajectory.answer == ("299" * 50000)[-MAX_FINAL_CHARS:]
+    assert trajectory.messages[-1].content.endswith("299")
 
 
 def test_an_agent_is_told_where_files_lie(tmp_path: Path):

@@ -251,11 +251,16 @@ def test_a_night_is_as_many_chunks_whoever_is_measured_and_when_it_is_settled(ni
     assert [sum(len(chunk.item_ids) for chunk in chunks) for chunks in planned] == [36, 24]
 
 
-def test_nights_under_another_metric_are_no_evidence(nights: Nights) -> None:
+@pytest.mark.parametrize(
+    ("stored", "other"), [({}, {"metric": "soft"}), ({"mixed_weight": 0.5}, {"mixed_weight": 0.1})]
+)
+def test_nights_under_another_metric_are_no_evidence(
+    nights: Nights, stored: dict[str, object], other: dict[str, object]
+) -> None:
     rows = [nights.night(date(day), changed(day)) for day in range(1, 16)]
     assert declined(rows[-1])
-    found = [row.night for row in rows]
-    softer = [night.model_copy(update={"metric": "soft"}) for night in found[:-1]]
+    found = [row.night.model_copy(update=stored) for row in rows]
+    softer = [night.model_copy(update=other) for night in found[:-1]]
     alone = verdict_after([*softer, found[-1]], ALPHA, found[-1].date)
     assert alone.judgement == verdict_after(found[-1:], ALPHA, found[-1].date).judgement
     assert not declined(alone)

@@ -306,6 +306,18 @@ def test_a_moment_that_is_decided_again_has_no_seconds_to_count() -> None:
     assert [one.seconds is None for one in found.moments] == [False, True]
 
 
+def test_verdicts_that_a_step_has_taken_back_are_not_shown() -> None:
+    knobs = {"train__num_epochs": 1, "train__steps_per_epoch": 1, "optimizer__use_meta_reflect": True}
+    watched = Watched(**knobs, evaluation__eval_test=False)
+    watched.until("")
+    run = watched.training.run
+    step, meta = run.timeline[1:3]
+    assert [one.name for one in watched.look().moments] == [step.name, meta.name]
+    run.store.delete(run.keys.moment(meta).state)
+    run.commit(step, run.state(step), newest=True)
+    assert [one.name for one in watched.look().moments] == [step.name]
+
+
 def test_of_too_many_parts_the_containers_that_ended_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skillopt_airflow.store.running_tables.MOST_NEW_PARTS", 0)
     watched = Watched(train__num_epochs=1, sandbox__items_per_container=6)

@@ -90,7 +90,8 @@ def check_code(benchmark: str, version: str) -> None:
     if version and (own := code_version(benchmark)) and own != version:
         raise ConfigError(
             f"this worker has other code or settings ({own}) than the one that prepared the run ({version}): install "
-            "one version on all workers, then clear the run's first task; it goes on from what is stored"
+            "one version on all workers, then clear the run's first task; it goes on from what is stored, unless "
+            "settings of the training changed: then restore them, or trigger a new run"
         )
 
 

@@ -48,8 +48,9 @@ class Trace:
     completion_tokens: int = 0
 
     def say(self, text: str) -> None:
-        """Add a text of the model; its answer is at the end."""
+        """Add a text of the model; its answer is at the end, also where there are too many turns to show."""
         self.final = text[-MAX_FINAL_CHARS:]
+        self.messages = self.messages[: MAX_MESSAGES - 1]
         self.add("assistant", text)
 
     def add(self, role: str, text: str) -> None:

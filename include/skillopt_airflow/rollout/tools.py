@@ -155,4 +155,6 @@ def _trace(history: Sequence[ModelMessage]) -> list[Message]:
             elif isinstance(part, RetryFeedbackPart):
                 turns.append(("user", part.model_response()))
     said = [{"role": role, "content": shortened(text, MOST_CHARS[role])} for role, text in turns if text]
-    return [Message.model_validate(turn) for turn in said[:MAX_MESSAGES]]
+    # The answer is at the end.
+    shown = said if len(said) <= MAX_MESSAGES else [*said[: MAX_MESSAGES - 1], said[-1]]
+    return [Message.model_validate(turn) for turn in shown]

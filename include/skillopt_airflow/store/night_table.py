@@ -54,6 +54,8 @@ class Night(Document):
     """The champion before; None if there was none, or it was the seed."""
     items: int
     metric: Metric
+    mixed_weight: float | None = Field(default=None, exclude_if=lambda weight: weight is None)
+    """`evaluation.gate_mixed_weight` where the metric is mixed; None otherwise, and where it was not stored yet."""
     scores: dict[str, float]
     """Means by role: champion, seed, previous."""
     against_seed: PairedTable
@@ -70,6 +72,11 @@ class Night(Document):
     are read."""
     intervals: dict[str, tuple[float, float]] = Field(default_factory=dict)
     """95 % intervals of the scores by role; empty in a night that was stored before this was a field."""
+
+    def measures_as(self, other: "Night") -> bool:
+        """Return whether the scores of both are of one metric; a weight that is not known is taken for equal."""
+        weights = {self.mixed_weight, other.mixed_weight} - {None}
+        return self.metric == other.metric and len(weights) < 2
 
     def against(self, rival: Rival) -> NightMean | None:
         """Return the champion's score less a rival's; None without that rival."""

@@ -86,6 +86,7 @@ def settle_night(run: TrainingRun) -> LedgerRow:
                 previous=contest.previous,
                 items=len(champion.scores),
                 metric=rules.gate_metric,
+                mixed_weight=rules.gate_mixed_weight if rules.gate_metric == "mixed" else None,
                 scores={role: evaluation.gate_mean(rules) for role, evaluation in evaluations.items()},
                 against_seed=paired(champion, evaluations["seed"], rules),
                 against_previous=(
@@ -232,7 +233,7 @@ def _judge(nights: Sequence[Night], alpha: float) -> Judgement:
     nights = nights[-MEMORY:]
     last = nights[-1]
     # Differences of other scores are no evidence of this one.
-    own = [one for one in nights if (one.champion.sha256, one.metric) == (last.champion.sha256, last.metric)]
+    own = [one for one in nights if one.champion.sha256 == last.champion.sha256 and one.measures_as(last)]
     met = [night for night in own if night.previous == last.previous]
     same_seed = [night for night in own if night.seed.sha256 == last.seed.sha256]
     recent = {night.date for night in nights[-RECENT:]}

@@ -199,6 +199,10 @@ def check_item_images(run: TrainingRun, config: TrainConfig, items: Items) -> No
     log.info("%d items have a repository of their own, whose image is built when one of them first runs", len(used))
 
 
+OF_NO_STEP = ("regate", "retention", "alerts")
+"""Groups of knobs on which nothing rests that a training has stored."""
+
+
 def check_unchanged(run: TrainingRun, config: TrainConfig) -> None:
     """Refuse other settings for a run that is prepared again, such as after clearing.
 
@@ -206,9 +210,10 @@ def check_unchanged(run: TrainingRun, config: TrainConfig) -> None:
         ConfigError: it has states of other settings; the text names the keys.
     """
     try:
-        changed = changed_paths(run.store.get_model(run.keys.config, RunRecord).config, config)
+        paths = changed_paths(run.store.get_model(run.keys.config, RunRecord).config, config)
     except ObjectMissing:
         return
+    changed = [path for path in paths if path.partition(".")[0] not in OF_NO_STEP]
     if changed and run.store.exists(run.keys.runtime_state):
         raise ConfigError(
             f"run {run.ref.run} has steps under other settings, and its settings changed since: {', '.join(changed)}; "

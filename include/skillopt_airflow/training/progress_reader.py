@@ -143,7 +143,9 @@ class _OpenedRun:
         key = self._keys.moment(self._timeline[0]).state
         seed, (_, seed_ended) = self._states.read(key), self._store.get_dated(key)
         first, current = self._score(seed.best), state.current
-        gates = self._gates([moment for moment in self._timeline[1:-1] if moment.step <= state.step])
+        # Verdicts of later moments may be left from before a step that ended otherwise when it was done again.
+        last = [moment.name for moment in self._timeline].index(state.moment)
+        gates = self._gates([moment for moment in self._timeline[1:-1][:last] if moment.step <= state.step])
         return _Reached(
             state=state,
             ended=ended,

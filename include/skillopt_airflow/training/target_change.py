@@ -159,8 +159,8 @@ def _pair(scores: Mapping[str, float | None]) -> tuple[float, float] | None:
     return None if champion is None or seed is None else (champion, seed)
 
 
-def _contenders(night: Night) -> tuple[str, str, str]:
-    return night.champion.sha256, night.seed.sha256, night.metric
+def _contenders(night: Night) -> tuple[str, str, str, float | None]:
+    return night.champion.sha256, night.seed.sha256, night.metric, night.mixed_weight
 
 
 def _table(night: Night | None) -> PairedTable | None:
