@@ -113,7 +113,7 @@ def _is_healthy(settings: Settings, name: str, since: datetime | None) -> bool:
 
 
 def _write_password(home: Home, settings: Settings) -> None:
-    """Write the simple auth manager's file unless it is there."""
+    """Write the simple auth manager's file, which only its owner can read."""
     passwords = home.airflow / "passwords.json"
     passwords.touch(mode=0o600)
     passwords.write_text(json.dumps({ADMIN: settings.password}) + "\n")

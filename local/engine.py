@@ -6,20 +6,21 @@ import http.client
 import os
 import platform
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import docker
+import psutil
 from docker.errors import DockerException
 from requests import RequestException
 
+from local import processes
 from skillopt_airflow.core.errors import EngineUnavailable
 from skillopt_airflow.sandbox.labels import SANDBOX_LABEL, remove_all
 
@@ -97,11 +98,10 @@ def stop(home: Path) -> None:
     own = OwnEngine(home.resolve())
     if answers(own.url):
         remove_containers(own.url, own.home)
-    processes = list(_processes_of(own.home))
-    daemons = [pid for pid, name in processes if name == "dockerd"]
-    _end(daemons, signal.SIGTERM)
-    left = [pid for pid, _ in _processes_of(own.home)]
-    _end([*_children(left), *left], signal.SIGKILL)
+    daemons = [process for process in processes.of_engine(own.home) if process.name() == "dockerd"]
+    processes.end(daemons, STOP_SECONDS)
+    # The first process of each container has an environment of its own.
+    processes.kill(processes.with_children(processes.of_engine(own.home)), STOP_SECONDS)
     _unmount(own)
     shutil.rmtree(own.runtime, ignore_errors=True)
     own.pidfile.unlink(missing_ok=True)
@@ -257,7 +257,7 @@ def _launch(own: OwnEngine, daemon: str, driver: str) -> int:
 
 def _comes_up(own: OwnEngine, pid: int) -> bool:
     deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and _alive(pid):
+    while time.monotonic() < deadline and psutil.pid_exists(pid) and processes.is_alive(psutil.Process(pid)):
         if answers(own.url):
             return True
         time.sleep(0.1)
@@ -272,62 +272,6 @@ def _storage_trouble(own: OwnEngine) -> bool:
 def _last_lines(own: OwnEngine) -> str:
     lines = own.log.read_text(errors="replace").strip().splitlines()
     return " | ".join(lines[-LOG_LINES:]) or "it wrote no log"
-
-
-def _processes_of(home: Path) -> Iterator[tuple[int, str]]:
-    """Yield the engine's processes that carry this home in their environment, as (pid, name)."""
-    mark = f"SKILLOPT_HOME={home}".encode()
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
-        try:
-            name = (entry / "comm").read_text().strip()
-            variables = (entry / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if name.startswith(("dockerd", "containerd")) and mark in variables:
-            yield int(entry.name), name
-
-
-def _children(parents: list[int]) -> list[int]:
-    """Return the first process of each container: a child of the engine's, with an environment of its own."""
-    processes = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()}
-    return [pid for pid in processes - set(parents) if _parent(pid) in parents]
-
-
-def _parent(pid: int) -> int | None:
-    fields = _stat(pid)
-    return int(fields[1]) if fields else None
-
-
-def _stat(pid: int) -> list[str]:
-    """Return state, parent and so on of a process; nothing if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def _end(pids: list[int], with_signal: signal.Signals) -> None:
-    for pid in pids:
-        try:
-            os.kill(pid, with_signal)
-        except ProcessLookupError:
-            continue
-    deadline = time.monotonic() + STOP_SECONDS
-    while time.monotonic() < deadline and any(_alive(pid) for pid in pids):
-        time.sleep(0.1)
-
-
-def _alive(pid: int) -> bool:
-    """Return whether the process lives; a zombie counts as gone, and is reaped if it is our child."""
-    try:
-        if os.waitpid(pid, os.WNOHANG)[0] == pid:
-            return False
-    except ChildProcessError:
-        pass
-    fields = _stat(pid)
-    return bool(fields) and fields[0] != "Z"
 
 
 def _unmount(own: OwnEngine) -> None:

@@ -6,6 +6,8 @@ and PostgreSQL, which overwrites that memory, works inside its data directory.
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -31,6 +33,24 @@ def of_postgres(home: Home) -> list[psutil.Process]:
     return [process for process in psutil.process_iter() if _works_in(process, home)]
 
 
+def of_engine(home: Path) -> list[psutil.Process]:
+    """Return the processes of the home's own Docker engine."""
+    return [
+        process
+        for process in psutil.process_iter()
+        if variable(process, HOME_VARIABLE) == str(home) and _is_named(process, ENGINE_NAMES)
+    ]
+
+
+def with_children(parents: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Return the children of processes, and these after them."""
+    found = []
+    for parent in parents:
+        with suppress(psutil.NoSuchProcess):
+            found += [*parent.children(), parent]
+    return found
+
+
 def variable(process: psutil.Process, name: str) -> str:
     """Return a variable of the environment that the process was started with; empty if there is none or no telling."""
     try:
@@ -51,7 +71,12 @@ def end(processes: Iterable[psutil.Process], grace: float) -> None:
     """Send SIGTERM to all, and SIGKILL to those that are still there after `grace` seconds."""
     pending = list(_signal(processes, psutil.Process.terminate))
     if not _all_gone(pending, grace):
-        _all_gone(list(_signal(pending, psutil.Process.kill)), grace)
+        kill(pending, grace)
+
+
+def kill(processes: Iterable[psutil.Process], seconds: float) -> None:
+    """Send SIGKILL to all, and wait for their end for so many seconds at most."""
+    _all_gone(list(_signal(processes, psutil.Process.kill)), seconds)
 
 
 def _signal(processes: Iterable[psutil.Process], send: Callable[[psutil.Process], None]) -> Iterator[psutil.Process]:
@@ -73,11 +98,15 @@ def _all_gone(processes: Iterable[psutil.Process], seconds: float) -> bool:
 
 
 def _is_other(process: psutil.Process) -> bool:
+    return _is_named(process, ("postgres", *ENGINE_NAMES))
+
+
+def _is_named(process: psutil.Process, beginnings: tuple[str, ...]) -> bool:
+    """Return whether its name begins so; also of one that is gone."""
     try:
-        name = process.name()
+        return bool(process.name().startswith(beginnings))
     except psutil.Error:
         return True
-    return bool(name == "postgres" or name.startswith(ENGINE_NAMES))
 
 
 def _works_in(process: psutil.Process, home: Home) -> bool:
