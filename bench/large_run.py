@@ -21,7 +21,8 @@ from skillopt_airflow.core.types import Edit, Item, JsonObject, Message, ModelCa
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.run import RunRef, TrainingRun
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_record import RunRef
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -31,7 +31,8 @@ from skillopt_airflow.core.resource_groups import ModelGroup, StorageGroup
 from skillopt_airflow.core.types import JsonObject, canonical_json
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.training.connections import Connections
-from skillopt_airflow.training.run import RunRef, TrainingRun
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.training.workload import ChunkWorkload
 
 SIZES = (100, 1000)

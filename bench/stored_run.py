@@ -10,7 +10,8 @@ from skillopt_airflow.core.state import Measured, RunState
 from skillopt_airflow.core.types import Item, Rollout, Split
 from skillopt_airflow.store.items import save_items
 from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan
-from skillopt_airflow.training.run import RunRecord, TrainingRun
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_record import RunRecord
 
 AT_ONCE = 400
 """Rollouts of a chunk, which become one part."""

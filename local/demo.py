@@ -22,7 +22,7 @@ from skillopt_airflow.core.run_history import History
 from skillopt_airflow.pipeline.dag_ids import epoch_dag_id, evaluate_dag_id, train_dag_id
 from skillopt_airflow.store.keys import RunKeys, run_name
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.run import RunRecord
+from skillopt_airflow.training.run_record import RunRecord
 
 BENCHMARK = "searchqa"
 OVERRIDES = {"train.num_epochs": 2}

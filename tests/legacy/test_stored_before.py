@@ -45,7 +45,7 @@ from skillopt_airflow.training.night_series import NightSeries
 from skillopt_airflow.training.publication import PublishContest, gate_publication, plan_publication, publish_best
 from skillopt_airflow.training.reporting import write_report
 from skillopt_airflow.training.rollout_plan import RolloutPlan
-from skillopt_airflow.training.run import RunRecord
+from skillopt_airflow.training.run_record import RunRecord
 from skillopt_airflow.training.run_search import FoundAnswer
 from skillopt_airflow.training.scorecard import Scorecard
 from skillopt_airflow.training.seed_and_final import seed_plan

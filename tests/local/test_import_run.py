@@ -19,7 +19,7 @@ from skillopt_airflow.store.keys import RunKeys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.imported import ReferenceRun
-from skillopt_airflow.training.run import RunRecord
+from skillopt_airflow.training.run_record import RunRecord
 from tests.store.conftest import aws_variables, s3_client, s3_endpoint, store
 from tests.training.reference_folder import BEST, write
 

@@ -24,7 +24,8 @@ from skillopt_airflow.store.night_table import Contender, Night, NightTable
 from skillopt_airflow.training import preparation
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.night_plan import DagIds, prepare_night
-from skillopt_airflow.training.run import RunRef, TrainingRun
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.training.scorecard import ScoringRequest
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import PROJECT, InProcessConnections

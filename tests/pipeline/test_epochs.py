@@ -26,7 +26,8 @@ from skillopt_airflow.pipeline import airflow_connections, epochs, tasks
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.training import epoch_dag, train_dag
 from skillopt_airflow.training import candidate, epoch_end, steps
-from skillopt_airflow.training.run import RunRef, TrainingRun
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_record import RunRef
 from tests.pipeline.own_airflow import dags_of, printed
 from tests.training.in_process import Training
 

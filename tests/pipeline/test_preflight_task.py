@@ -13,7 +13,8 @@ from skillopt_airflow.core.errors import ModelUnavailable
 from skillopt_airflow.pipeline import preflight_task, rollout_chunk
 from skillopt_airflow.pipeline.preflight_task import Preflight
 from skillopt_airflow.pipeline.rollout_chunk import RolloutChunk
-from skillopt_airflow.training.run import RunRef, TrainingRun
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_record import RunRef
 from tests.gateway.foreign_server import ForeignServer, serving
 from tests.training.served_training import ROLES, Sandbox, ServedTraining, connect, training
 

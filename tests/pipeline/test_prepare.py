@@ -29,7 +29,8 @@ from skillopt_airflow.optimizer.judge import grade
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections, attach_storage, signing_store
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.triggered import configured, reopened
-from skillopt_airflow.training.run import RunRef, TrainingRun
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_record import RunRef
 from tests.gateway import dialects
 from tests.gateway.dialect_server import DialectServer
 from tests.gateway.foreign_server import ForeignServer, serving

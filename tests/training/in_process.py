@@ -37,7 +37,8 @@ from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.connections import OnCall
 from skillopt_airflow.training.loop import TrainingLoop
 from skillopt_airflow.training.preparation import prepare_training
-from skillopt_airflow.training.run import RunRef, TrainingRun
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.local_store import LocalStore
 

@@ -12,7 +12,8 @@ from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.training.budget_lease import BudgetLease
-from skillopt_airflow.training.run import RunRef, TrainingRun
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_record import RunRef
 from tests.gateway.gateway_rig import MODEL, PATH, upstream_at
 from tests.store.conftest import make_client
 from tests.training.publish_worker import Buckets

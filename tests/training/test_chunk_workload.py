@@ -16,7 +16,8 @@ from skillopt_airflow.store.keys import item_file
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.item_files import contents
 from skillopt_airflow.training.rollout_plan import Chunk, ids, store_plan
-from skillopt_airflow.training.run import RunRef, TrainingRun
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.training.seed_and_final import seed_plan, seed_test_plan
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.gateway.foreign_server import ForeignServer, serving

@@ -12,7 +12,8 @@ from skillopt_airflow.quality.quality_report import DataQualityError, QualityRep
 from skillopt_airflow.store.files import DataFiles, FileStore
 from skillopt_airflow.training.data_items import checked_items, store_files, unusable_items
 from skillopt_airflow.training.history import history_of
-from skillopt_airflow.training.run import RunRef, TrainingRun
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_record import RunRef
 from tests.training.in_process import PROJECT, InProcessConnections, Training, configured
 
 

@@ -10,8 +10,8 @@ from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.preparation import prepare_training, tell_size
-from skillopt_airflow.training.run import RunRecord
 from skillopt_airflow.training.run_corpus import stored_corpus
+from skillopt_airflow.training.run_record import RunRecord
 from tests.training.in_process import Training
 
 SKILL = SkillDocument("# Skill\n")

@@ -25,7 +25,7 @@ from skillopt_airflow.pipeline import addresses, dag_ids
 from skillopt_airflow.store.keys import run_name
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.deployment_file import VARIABLE
-from skillopt_airflow.training.run import RunRef
+from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui import reports
 from skillopt_airflow.ui.plugin import SkillOptPlugin
 

@@ -19,7 +19,7 @@ from skillopt_airflow.pipeline import addresses, dag_ids
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.progress import Progress
 from skillopt_airflow.training.progress_reader import ProgressReader
-from skillopt_airflow.training.run import RunRef
+from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.training.time_left import Seconds
 from skillopt_airflow.ui import buckets, progress_tab, watched_runs
 from skillopt_airflow.ui.pages import app

@@ -19,7 +19,7 @@ from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.pipeline import addresses
 from skillopt_airflow.store.keys import night_name, run_name, scoring_name, transfer_name
 from skillopt_airflow.training.deployment_file import VARIABLE
-from skillopt_airflow.training.run import RunRef
+from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui import quality_tab as quality
 from skillopt_airflow.ui.plugin import SkillOptPlugin
 from skillopt_airflow.ui.quality_tab import DagRunRow

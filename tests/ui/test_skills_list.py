@@ -13,7 +13,8 @@ from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import DATA_SPLITS, Item, Split
 from skillopt_airflow.store.keys import ArtifactKeys
-from skillopt_airflow.training.run import RunRef, TrainingRun
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui import skills_list
 from skillopt_airflow.ui.plugin import SkillOptPlugin, app
 from tests.training.in_process import InProcessConnections, configured

@@ -23,7 +23,8 @@ from skillopt_airflow.pipeline import addresses, dag_ids
 from skillopt_airflow.training.matrix_cells import in_cell
 from skillopt_airflow.training.publication import PublishContest, plan_publication
 from skillopt_airflow.training.rollout_plan import chunks_of, store_plan
-from skillopt_airflow.training.run import RunRef, TrainingRun
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui import buckets, trajectories, trajectory_list
 from skillopt_airflow.ui.pages import app
 from skillopt_airflow.ui.plugin import SkillOptPlugin

@@ -19,7 +19,8 @@ from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.many_hosts import check_code, check_image
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.deployment_file import check_allowed
-from skillopt_airflow.training.run import RunRef, TrainingRun
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_record import RunRef
 
 if TYPE_CHECKING:
     from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook

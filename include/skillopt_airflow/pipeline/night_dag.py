@@ -16,7 +16,7 @@ from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import dag_of, engine_queue, rollouts
 from skillopt_airflow.pipeline.many_hosts import code_version
 from skillopt_airflow.pipeline.publishing import announce, champion_asset
-from skillopt_airflow.training.run import RunRef
+from skillopt_airflow.training.run_record import RunRef
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -197,7 +197,7 @@ def open_finished(benchmark: str) -> JsonObject:
     from skillopt_airflow.pipeline.triggered import checked_form, most_mapped, publishing_rules, reopened
     from skillopt_airflow.training.map_limits import check_mappable, publishing_demand
     from skillopt_airflow.training.publication import publishing_items
-    from skillopt_airflow.training.run import RunRef
+    from skillopt_airflow.training.run_record import RunRef
 
     with wrong_input_fails():
         asked = checked_form(get_current_context())

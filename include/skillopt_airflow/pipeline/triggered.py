@@ -26,7 +26,8 @@ from skillopt_airflow.training.benchmark_settings import benchmark_config, prese
 from skillopt_airflow.training.deployment_file import check_allowed
 from skillopt_airflow.training.judge_settings import check_judge, judge_use
 from skillopt_airflow.training.preparation import check_priced
-from skillopt_airflow.training.run import RunRef, TrainingRun
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_record import RunRef
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

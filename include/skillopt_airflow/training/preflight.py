@@ -29,7 +29,8 @@ from skillopt_airflow.store.write_probe import check_conditional_write
 from skillopt_airflow.training.budget_lease import BudgetLease
 from skillopt_airflow.training.connections import OnCall
 from skillopt_airflow.training.rollout_plan import Chunk, store_plan
-from skillopt_airflow.training.run import RunRef, TrainingRun
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_record import RunRef
 
 STAGE = "preflight"
 ATTEMPTS = 3

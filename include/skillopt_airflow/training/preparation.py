@@ -36,8 +36,9 @@ from skillopt_airflow.training.named_skill import NamedSkill, find_skill
 from skillopt_airflow.training.prompt_sizes import LOOKED_AT, picture_tokens, prompt_chars
 from skillopt_airflow.training.rollout_plan import ids
 from skillopt_airflow.training.rollout_protocol import rollout_program
-from skillopt_airflow.training.run import RunRecord, TrainingRun
+from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_corpus import store_corpus
+from skillopt_airflow.training.run_record import RunRecord
 from skillopt_airflow.training.scorecard import ScoringRequest, scoring_plan
 from skillopt_airflow.training.seed_and_final import opened, seed_plan, store_seed
 

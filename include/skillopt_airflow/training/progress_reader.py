@@ -24,7 +24,7 @@ from skillopt_airflow.store.run_states import RunStates
 from skillopt_airflow.store.running_tables import RunningUsage
 from skillopt_airflow.training.estimate import EstimateTotals
 from skillopt_airflow.training.progress import CandidateScore, MomentProgress, Progress, StageProgress
-from skillopt_airflow.training.run import RunRecord
+from skillopt_airflow.training.run_record import RunRecord
 from skillopt_airflow.training.running_stage import StageReader
 from skillopt_airflow.training.spending import role_spending, together
 from skillopt_airflow.training.time_left import Done, Rollouts, Seconds, time_left, usual

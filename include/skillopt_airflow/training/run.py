@@ -2,40 +2,32 @@
 
 import logging
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Self
-
-from pydantic import Field
+from typing import TYPE_CHECKING
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core import schedule
-from skillopt_airflow.core.budget import ModelPrice, Prices, Role
+from skillopt_airflow.core.budget import Prices
 from skillopt_airflow.core.config import TrainConfig, nest
-from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing, StoreError
 from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.protocols import Benchmark, JudgesRepository, PlaysSession
-from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.core.run_gates import SmallestGain
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import EPOCH_ENDS, Moment, MomentKind, timeline
-from skillopt_airflow.core.transfer_matrix import MatrixCell
 from skillopt_airflow.core.types import (
     Item,
     ItemRef,
-    JsonObject,
     Rollout,
     RolloutResult,
     Split,
     Status,
     Trajectory,
-    Value,
     canonical_json,
     sha256,
 )
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.judge_settings import judge_settings
+from skillopt_airflow.training.run_record import RunRecord, RunRef
 from skillopt_airflow.training.search_settings import search_settings
 
 if TYPE_CHECKING:
@@ -56,76 +48,6 @@ SHAPING = ("temperature", "max_tokens", "max_turns", "reasoning_effort", "thinki
 """Knobs of the model that decide what a rollout says."""
 SHAPING_IF_SET = ("image_detail", "thinking_budget")
 """Those that came later: unset, they leave the keys of stored rollouts as they were."""
-
-
-class RunRef(Value):
-    """All that travels between tasks: where the run lives, and the epoch inside an epoch's DAG."""
-
-    benchmark: str
-    run: str
-    storage: StorageGroup
-    epoch: int = 0
-    offset: int = 0
-    """Steps of the epoch that lie before the part of it that a DAG run goes through."""
-    part: int = Field(default=0, exclude_if=lambda steps: not steps)
-    """Steps that the DAG run goes through at most; 0 for as many as its graph has."""
-    ends: bool = Field(default=True, exclude_if=lambda ends: ends)
-    """Whether the epoch's end follows in this DAG run, once all steps of the epoch are behind it."""
-    overrides: JsonObject = Field(default_factory=dict)
-    """Knobs by path that a finished run is published under: another target model, budget, sandbox."""
-    prices: dict[Role, ModelPrice | None] | None = None
-    """Prices of these models; None for those of the run."""
-    code: str = Field(default="", exclude_if=lambda version: not version)
-    """Version of the code that prepared it; empty where all tasks run on one host."""
-
-
-class RunRecord(Document):
-    """The result of `prepare`, as config.json: the resolved configuration and what it rests on."""
-
-    contract: ClassVar[int] = 2
-    """In number 1, model.concurrency is that of one container."""
-
-    benchmark: str
-    run: str
-    created: str
-    """UTC, ISO 8601."""
-    config: TrainConfig
-    """Complete: the model names are those of the connections where the configuration left them open."""
-    image: str
-    """Digest of the sandbox image."""
-    program: str = ""
-    """Program that its rollouts are stored under; empty if it is the image, in a run begun before this was a field."""
-    counts_limits: bool = Field(default=False, exclude_if=lambda counts: not counts)
-    """Whether its rollouts are stored under the limits of the target's code; not in a run begun before this was a
-    field."""
-    steps_in_epoch: int
-    """0 if the run was imported."""
-    prices: dict[Role, ModelPrice | None]
-    """Prices at the time when the run began."""
-    guidance: dict[str, str] = Field(default_factory=dict)
-    """What the benchmark tells the optimizer about itself, by stage."""
-    smallest_gains: tuple[SmallestGain, ...] = ()
-    """What the gates of a training can be expected to find."""
-    init_version: str = ""
-    """Published version that a training begins with; empty if it begins with another skill."""
-    stated: StatedScores | None = None
-    """What the authors of the preset state, if the training has one."""
-    corpus: str = ""
-    """Hash of the corpus that its sandboxes can read; empty if the run has none."""
-    cells: tuple[MatrixCell, ...] = Field(default=(), exclude_if=lambda cells: not cells)
-    """The targets and harnesses of a run of the transfer DAG; no other run has any."""
-
-    def of_former(self) -> Self:
-        """Return the record with the concurrency of all containers at the same time."""
-        model = self.config.model
-        total = model.concurrency * self.config.sandbox.max_containers
-        config = self.config.model_copy(update={"model": model.model_copy(update={"concurrency": total})})
-        return self.model_copy(update={"config": config})
-
-    @property
-    def total_steps(self) -> int:
-        """T of the schedules."""
-        return self.steps_in_epoch * self.config.train.num_epochs
 
 
 class TrainingRun:

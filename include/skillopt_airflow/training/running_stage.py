@@ -12,7 +12,7 @@ from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.running_tables import RunningRollouts
 from skillopt_airflow.training.progress import StageName, StageProgress
 from skillopt_airflow.training.rollout_plan import Chunk, RolloutPlan
-from skillopt_airflow.training.run import RunRecord
+from skillopt_airflow.training.run_record import RunRecord
 
 PLANS: Mapping[MomentKind, tuple[str, ...]] = {
     "seed": ("seed",),

@@ -10,7 +10,8 @@ from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.training.matrix_cells import one_for_each_target
-from skillopt_airflow.training.run import RunRecord, TrainingRun
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_record import RunRecord
 
 if TYPE_CHECKING:
     from skillopt_airflow.store.running_tables import CallKind, CallSums

@@ -12,7 +12,7 @@ from skillopt_airflow.pipeline.dag_ids import evaluate_dag_id, regate_dag_id, tr
 from skillopt_airflow.pipeline.params import run_storage
 from skillopt_airflow.store.keys import RunKeys, night_name, scoring_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.run import RunRef
+from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui.access import may_read_dag_run
 from skillopt_airflow.ui.pages import app, dag_run_tab, message_page
 from skillopt_airflow.ui.reports import DagRunRow, row_of, stored_page

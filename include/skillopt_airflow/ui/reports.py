@@ -16,7 +16,7 @@ from skillopt_airflow.pipeline.addresses import DAG_RUN_REPORT
 from skillopt_airflow.pipeline.dag_ids import train_dag_id, transfer_dag_id
 from skillopt_airflow.store.keys import RunKeys, run_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.run import RunRef
+from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui.access import may_read, may_read_dag_run
 from skillopt_airflow.ui.buckets import open_bucket
 from skillopt_airflow.ui.pages import STORED, app, dag_run_tab, message_page

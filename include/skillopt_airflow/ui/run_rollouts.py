@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.matrix_cells import in_cell
-from skillopt_airflow.training.run import OF_ONE_RUN, RunRef, TrainingRun
+from skillopt_airflow.training.run import OF_ONE_RUN, TrainingRun
+from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui.buckets import KeptConnections
 from skillopt_airflow.ui.trajectory_query import TrajectoryQuery
 from skillopt_airflow.ui.trajectory_subject import Choice, Subject, others

@@ -19,7 +19,8 @@ from skillopt_airflow.pipeline.addresses import UI_PREFIX
 from skillopt_airflow.pipeline.dag_ids import publish_dag_id, regate_dag_id, rollback_dag_id, train_dag_id
 from skillopt_airflow.report.sparkline import sparkline
 from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.run import RunRef, TrainingRun
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui.access import Readable, readable_dags
 from skillopt_airflow.ui.late_nights import late_dags
 from skillopt_airflow.ui.pages import app, page

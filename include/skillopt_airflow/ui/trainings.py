@@ -11,7 +11,7 @@ from skillopt_airflow.pipeline.dag_ids import epoch_dag_id, publish_dag_id, trai
 from skillopt_airflow.pipeline.params import run_storage
 from skillopt_airflow.store.keys import run_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.run import RunRef
+from skillopt_airflow.training.run_record import RunRef
 
 
 def trained_benchmark(dag_id: str) -> str | None:

@@ -11,7 +11,7 @@ from skillopt_airflow.core.errors import DataError, ObjectMissing, SkillOptError
 from skillopt_airflow.pipeline.params import run_storage
 from skillopt_airflow.store.keys import publication_name, run_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.run import RunRef
+from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui import run_rollouts, skill_rollouts, trajectory_item, trajectory_list
 from skillopt_airflow.ui.access import may_read, may_read_dag_run
 from skillopt_airflow.ui.pages import PRIVATE, app, dag_run_tab, message_page, page

@@ -13,7 +13,7 @@ from skillopt_airflow.pipeline.dag_ids import transfer_dag_id
 from skillopt_airflow.pipeline.params import run_storage
 from skillopt_airflow.store.keys import TransferKeys, transfer_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.run import RunRef
+from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui.buckets import open_bucket
 from skillopt_airflow.ui.pages import message_page, page
 

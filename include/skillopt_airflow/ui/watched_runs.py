@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from skillopt_airflow.core.errors import StoreUnavailable
 from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.training.run import RunRef
+from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui.pages import app
 
 if TYPE_CHECKING:
