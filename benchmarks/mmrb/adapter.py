@@ -17,7 +17,7 @@ from skillopt_airflow.core.scoring.text_match import Contains, normalise
 from skillopt_airflow.core.types import Item, ItemFile, JsonObject, Message, Score, Trajectory
 
 EMBEDDED, PATHS, FOLDER = "images", "image_paths", "folder"
-_OFFICIAL = re.compile(r"\banswer\s*\[\s*(?P<answer>[^\[\]]*?)\s*\]", re.IGNORECASE)
+_OFFICIAL = re.compile(r"\banswer\s*\[(?P<answer>[^\[\]]*)\]", re.IGNORECASE)
 _LABEL = re.compile(r"\s*\(?(?P<letter>[A-Z])[).:]\s*")
 _PLAIN_NUMBER = re.compile(r"[-+\d.,/%$\s]*\d[-+\d.,/%$\s]*")
 _REQUEST = "Reply with the answer inside <answer></answer> tags{}."

@@ -78,6 +78,11 @@ def test_a_prefix_belongs_to_its_bucket() -> None:
         ("/srv/ours/data.json", True),
         ("/srv/ours/../theirs.json", False),
         ("file:///srv/ours/data.json", True),
+        ("file://localhost/etc", False),
+        ("FILE:///etc", False),
+        ("file:///srv/ours/%2e%2e/%2e%2e/etc", False),
+        ("file://localhost/srv/ours/data.json", True),
+        ("gs://theirs/data", False),
     ],
 )
 def test_addresses_of_data(address: str, free: bool) -> None:

@@ -254,6 +254,25 @@ PASSED test_a.py::T::test_z
     assert worst(log_format, text) == {"test_a.py::T::test_ok": CaseStatus.PASSED, **failed}
 
 
+@pytest.mark.parametrize(
+    ("log_format", "noise"),
+    [
+        (LogFormat.DJANGO, "a ... Testing against Django installed in \n"),
+        (LogFormat.DJANGO, " ... Internal Server Error: /"),
+        (LogFormat.DJANGO, " ... System check identified no issues (0 silenced) "),
+        (LogFormat.SYMPY, " "),
+        (LogFormat.SYMPY, "_ a.py:"),
+        (LogFormat.PYTEST_OPTIONS, "PASSED_"),
+        (LogFormat.PYTEST_OPTIONS, "PASSED a["),
+        (LogFormat.UNITTEST, "test_a (m.T) ... "),
+        (LogFormat.PYTEST_V2, "SUBFAILED a::b "),
+    ],
+)
+def test_megabytes_of_noise_are_read_in_their_time(log_format: LogFormat, noise: str) -> None:
+    """Were the time for a line to grow with its square, this would take hours."""
+    assert isinstance(worst(log_format, "PASSED " + noise * (3_000_000 // len(noise))), dict)
+
+
 def test_names_of_python_3_11_are_shortened():
     assert short_name("test_a (m.T.test_a)") == "test_a (m.T)"
     assert short_name("test_a (m.T)") == "test_a (m.T)"

@@ -34,6 +34,13 @@ def stream(events, line_end="\n"):
     return "".join(f"event: x{line_end}data: {json.dumps(event)}{line_end}{line_end}" for event in events).encode()
 
 
+def test_a_request_of_almost_pictures_is_estimated_in_its_time():
+    """Were each of its characters the beginning of another look, this would take minutes."""
+    text = ("a" * 4095 + " ") * 8000
+    request = json.dumps({"model": "m", "messages": [{"role": "user", "content": text}], "max_tokens": 5}).encode()
+    assert estimated(request, 0, Tokens(), CHAT).prompt == MOST_ESTIMATED
+
+
 @given(st.sampled_from(list(STREAMS)), st.sampled_from(["\n", "\r\n"]), st.sets(st.integers(0, 400)))
 def test_a_stream_has_it_in_some_events_wherever_its_chunks_end(wire_format, line_end, cuts):
     body = stream(STREAMS[wire_format], line_end)

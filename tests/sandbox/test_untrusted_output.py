@@ -90,6 +90,26 @@ def test_an_endless_line_is_refused_without_keeping_it(path, monkeypatch, caplog
     assert [trajectory.item_id for trajectory in reader.read()] == ["a"]
 
 
+def test_of_a_flood_of_lines_few_are_logged_and_the_rest_is_not_read(path, caplog):
+    reader = TrajectoryReader(path, ["a", "b"])
+    append(path, line("a") + b"\n" * 20_000_000)
+    assert [trajectory.item_id for trajectory in reader.read()] == ["a"]
+    assert reader.is_flooded
+    append(path, line("b"))
+    assert reader.read() == []
+    assert reader.missing == ("b",)
+    assert len(caplog.messages) == collect.MAX_REFUSED_LOGGED + 1
+    assert "the rest of it is not read" in caplog.messages[-1]
+
+
+def test_a_name_of_a_field_forges_no_line_of_the_log(path, caplog):
+    reader = TrajectoryReader(path, ["a"])
+    append(path, line("a", **{"x\nFORGED \x1b[31m line": 1}))
+    assert reader.read() == []
+    assert "\n" not in caplog.messages[0]
+    assert "\x1b" not in caplog.messages[0]
+
+
 def test_a_link_out_of_the_folder_is_not_followed(path, tmp_path, caplog):
     secret = tmp_path / "secret"
     secret.write_bytes(line("a"))

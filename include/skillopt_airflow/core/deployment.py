@@ -4,6 +4,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal
+from urllib.parse import unquote, urlsplit
 
 from pydantic import Field
 
@@ -89,8 +90,9 @@ def address_not_allowed(path: str, address: str, allowed: Allowed) -> list[str]:
     """
     if path not in ADDRESSES[:-1] and not address.startswith(S3):
         return []
-    meant = _plain(address)
-    if not address or not meant.startswith((S3, "/", "..")) or _matches(meant, allowed.data):
+    meant = plain_address(address)
+    is_own = not meant.startswith(("/", "..")) and "://" not in meant
+    if not address or is_own or _matches(meant, allowed.data):
         return []
     return [_sentence(path, meant, "data", allowed.data)]
 
@@ -132,10 +134,15 @@ def _matches(value: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(value, pattern) for pattern in patterns)
 
 
-def _plain(address: str) -> str:
-    """Return an address without steps out of the folder that it seems to be in."""
-    scheme, found, rest = address.removeprefix("file://").partition("://")
-    return f"{scheme}://{posixpath.normpath(rest)}" if found else posixpath.normpath(scheme)
+def plain_address(address: str) -> str:
+    """Return an address without steps out of the folder that it seems to be in; that of a file as its path."""
+    scheme, found, rest = address.partition("://")
+    if not found:
+        return posixpath.normpath(address)
+    parts = urlsplit(address)
+    if parts.scheme == "file" and parts.netloc in {"", "localhost"}:
+        return posixpath.normpath(unquote(parts.path))
+    return f"{scheme}://{posixpath.normpath(rest)}"
 
 
 def _value(config: TrainConfig, path: str) -> str:

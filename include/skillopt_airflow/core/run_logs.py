@@ -7,6 +7,7 @@ ids of its instances were written by them. `unittest` is this project's own.
 import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
+from itertools import pairwise
 
 
 class LogFormat(StrEnum):
@@ -64,21 +65,18 @@ Found = tuple[str, CaseStatus]
 _STATUSES = tuple(CaseStatus)
 _SKIPS = re.compile(r"\[\d+\]")
 """Where pytest counts skips of one place: `SKIPPED [1] tests/test_a.py:12: needs network` names no test."""
-_PARAMETER = re.compile(r"(.*?)\[(.*)\]")
 _COLOUR = re.compile(r"\[(\d+)m")
 _CONTROL = str.maketrans("", "", "".join(map(chr, range(1, 32))))
-_SYMPY_TRACEBACK = re.compile(r"_* (.*)\.py:(.*) _*")
 _DOTTED = re.compile(r"(\w+) \(([\w.<>]+)\)(?: .*)?")
 _UNITTEST_END = re.compile(
     r"(?:(?P<text>.*) \.\.\. ?)?(?:(?P<ok>ok)|(?P<skipped>skipped\b.*)|(?P<xfail>expected failure)|(?P<bad>FAIL|ERROR)"
     r"|(?P<unexpected>unexpected success))"
 )
-_DJANGO_OUTPUT = (
-    re.compile(r"^(.*?)\s\.\.\.\sTesting against Django installed in (?s:.*?) silenced\)\.\nok$", re.MULTILINE),
-    re.compile(r"^(.*?)\s\.\.\.\sInternal Server Error: /.*/\nok$", re.MULTILINE),
-    re.compile(r"^(.*?)\s\.\.\.\sSystem check identified no issues \(0 silenced\)\nok$", re.MULTILINE),
-)
-"""What Django's tests print between a test's name and its `ok`."""
+_DJANGO_PROCESSES = re.compile(r"\s\.\.\.\sTesting against Django installed in ")
+_DJANGO_SILENCED = re.compile(r" silenced\)\.\nok$", re.MULTILINE)
+_DJANGO_SERVER = re.compile(r"\s\.\.\.\sInternal Server Error: /(?=.)")
+_DJANGO_CHECK = re.compile(r"\s\.\.\.\sSystem check identified no issues \(0 silenced\)\Z")
+"""What Django's tests print between a test's name and its `ok`; a program that is tested may write much of it."""
 _SUBTEST = "SUBFAILED"
 _DJANGO_VERSION = "--version is equivalent to version"
 
@@ -126,10 +124,10 @@ def _skip_count(words: list[str]) -> bool:
 
 
 def _without_folder(case: str) -> str:
-    found = _PARAMETER.search(case)
-    if found is None:
+    name, _, rest = case.partition("[")
+    option, closed, _ = rest.rpartition("]")
+    if not closed:
         return case
-    name, option = found.groups()
     if option.startswith("/") and not option.startswith("//") and "*" not in option:
         option = "/" + option.rpartition("/")[2]
     return f"{name}[{option}]"
@@ -213,8 +211,22 @@ def _django(text: str) -> Iterator[Found]:
         yield from _django_line(line)
         if line.startswith("ok") and pending is not None:
             yield pending, CaseStatus.PASSED
-    for pattern in _DJANGO_OUTPUT:
-        yield from ((found[1], CaseStatus.PASSED) for found in pattern.finditer(text))
+    yield from ((case, CaseStatus.PASSED) for case in _django_after_output(text))
+
+
+def _django_after_output(text: str) -> Iterator[str]:
+    """Yield the tests whose `ok` is a line of its own, behind what was printed."""
+    place = 0
+    while (begun := _DJANGO_PROCESSES.search(text, place)) and (ended := _DJANGO_SILENCED.search(text, begun.end())):
+        yield text[text.rfind("\n", 0, begun.start()) + 1 : begun.start()]
+        place = ended.end()
+    for line, following in pairwise(text.split("\n")):
+        if following == "ok" and (told := _DJANGO_CHECK.search(line) or _server_error(line)):
+            yield line[: told.start()]
+
+
+def _server_error(line: str) -> re.Match[str] | None:
+    return _DJANGO_SERVER.search(line) if line.endswith("/") else None
 
 
 def _django_line(line: str) -> Iterator[Found]:
@@ -234,9 +246,11 @@ def _django_line(line: str) -> Iterator[Found]:
 
 
 def _sympy(text: str) -> Iterator[Found]:
-    for found in _SYMPY_TRACEBACK.findall(text):
-        yield f"{found[0]}.py:{found[1]}", CaseStatus.FAILED
     for raw in text.split("\n"):
+        # The heading of a traceback: `____ sympy/core/tests/test_a.py:test_b ____`.
+        heading = raw.partition(" ")[2].rpartition(" ")[0]
+        if ".py:" in heading:
+            yield heading, CaseStatus.FAILED
         line = raw.strip()
         if line.startswith("test_"):
             for end, status in ((" E", CaseStatus.ERROR), (" F", CaseStatus.FAILED), (" ok", CaseStatus.PASSED)):

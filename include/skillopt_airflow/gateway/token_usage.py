@@ -11,7 +11,7 @@ MOST_ESTIMATED = 1_000_000
 BYTES_PER_TOKEN = 4
 LARGEST_SIDE = 2048
 """Pixels of a picture whose size nobody knows."""
-ENCODED = re.compile(rb"[A-Za-z0-9+/=]{4096,}")
+ENCODED = re.compile(rb"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/=]{4096,}")
 """A picture in Base64: no text has so many of these without a space or a quote."""
 BYTES_PER_STREAMED_TOKEN = 16
 """Most of a stream is the frame of its events, of which each has one token or a few."""

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from skillopt_airflow.core.budget import Prices, Role
 from skillopt_airflow.core.config import TrainConfig, nest
-from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.resource_groups import ModelGroup, SandboxGroup, StorageGroup
 from skillopt_airflow.core.sampling import sampling_settings
 from skillopt_airflow.core.search_group import SearchGroup
@@ -197,7 +197,12 @@ def open_run(ref: "RunRef | JsonObject") -> TrainingRun:
     own = benchmark_config(opened.benchmark)
     layers = {"storage": opened.storage.model_dump()}, nest(opened.overrides)
     check_allowed(TrainConfig.from_layers(own.model_dump(), *layers), own)
-    return TrainingRun(opened, AirflowConnections())
+    run = TrainingRun(opened, AirflowConnections())
+    if opened.storage != own.storage:
+        # Whoever may write there may have written the record, too.
+        with suppress(ObjectMissing):
+            check_allowed(run.config, own)
+    return run
 
 
 def check_engine(sandbox: SandboxGroup) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.deployment import plain_address
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.training.deployment_file import VARIABLE, deployment
 
@@ -45,7 +46,7 @@ def check_data(benchmark: str, config: TrainConfig) -> None:
     ):
         if address is None or address.startswith(S3):
             continue
-        path = os.path.normpath(folder / address.removeprefix("file://"))
+        path = os.path.normpath(folder / plain_address(address))
         if not Path(path).is_relative_to(folder) and not any(fnmatchcase(path, pattern) for pattern in shared):
             raise ConfigError(
                 f"{key} = {address}: the tasks run on several hosts, which may not all have this folder: put the data "

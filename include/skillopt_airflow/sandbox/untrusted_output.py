@@ -16,6 +16,10 @@ from skillopt_airflow.sandbox.task_workload import Outcome
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
 MAX_READ_BYTES = 64 * 1024 * 1024
+"""What is read at a look, in pieces of MAX_LINE_BYTES."""
+MAX_REFUSED = 1000
+"""Lines of no use, after which nothing more of a container is read."""
+MAX_REFUSED_LOGGED = 20
 MAX_ENTRIES = 10_000
 FOLLOW_NOTHING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -31,6 +35,12 @@ class TrajectoryReader:
         self._offset = 0
         self._rest = b""
         self._too_long = False
+        self._refused = 0
+
+    @property
+    def is_flooded(self) -> bool:
+        """Return whether so many lines were refused that no more are read."""
+        return self._refused > MAX_REFUSED
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -39,9 +49,18 @@ class TrajectoryReader:
 
     def read(self) -> list[Trajectory]:
         """Return the trajectories completed since the last call; everything else is logged and left out."""
-        *lines, rest = (self._rest + self._read_bytes()).split(b"\n")
+        accepted: list[Trajectory] = []
+        before = self._offset
+        while not self.is_flooded and self._offset - before < MAX_READ_BYTES and (more := self._read_bytes()):
+            accepted += self._take(more)
+        return accepted
+
+    def _take(self, more: bytes) -> list[Trajectory]:
+        *lines, rest = (self._rest + more).split(b"\n")
         accepted = []
         for line in lines:
+            if self.is_flooded:
+                break
             if self._too_long or len(line) > MAX_LINE_BYTES:
                 self._refuse(f"longer than {MAX_LINE_BYTES} bytes")
                 self._too_long = False
@@ -56,7 +75,7 @@ class TrajectoryReader:
         try:
             with _opened_plain(self._path) as file:
                 file.seek(self._offset)
-                content = file.read(MAX_READ_BYTES)
+                content = file.read(MAX_LINE_BYTES)
         except FileNotFoundError:
             return b""
         except OSError as error:
@@ -70,7 +89,8 @@ class TrajectoryReader:
             trajectory = Trajectory.model_validate_json(line)
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
-            self._refuse(f"{'.'.join(str(part) for part in first['loc']) or 'line'}: {first['msg']}")
+            place = ".".join(str(part) for part in first["loc"])
+            self._refuse(f"{place[:80]!r}: {first['msg'][:200]}" if place else first["msg"][:200])
             return None
         if trajectory.item_id not in self._open:
             self._refuse(f"item {trajectory.item_id[:80]!r} is not open in this container")
@@ -79,7 +99,11 @@ class TrajectoryReader:
         return trajectory
 
     def _refuse(self, why: str) -> None:
-        log.warning("Refused a line of the container's output: %s", why)
+        self._refused += 1
+        if self._refused <= MAX_REFUSED_LOGGED:
+            log.warning("Refused a line of the container's output: %s", why)
+        elif self.is_flooded:
+            log.warning("Refused %d lines of the container's output; the rest of it is not read", self._refused)
 
 
 class FileReader:

@@ -60,6 +60,11 @@ class Watch:
             self._deadline = time.monotonic() + self._limits.timeout
         return found
 
+    def check_lines(self) -> None:
+        """End a container that floods its list of rows."""
+        if self._rows.is_flooded:
+            self._stop("it wrote too many lines that are no rows")
+
     def unfinished(self) -> list[Outcome]:
         """Return the rows of items that have none, now that the container has ended."""
         with self._ending:
@@ -210,6 +215,7 @@ class Watcher:
         # The time in which these are judged is not the containers'.
         for watch in list(self._watches):
             _limit(watch.check_time)
+            _limit(watch.check_lines)
         if ended or self._is_due():
             self._judge()
         if not self.settled and (left := [outcome for watch in ended for outcome in watch.unfinished()]):

@@ -8,7 +8,7 @@ from pydantic import Field
 from skillopt_airflow.core.scoring.extraction import Boxed, Extraction, InTags, last_line
 
 _CUED = re.compile(
-    r"\b(?i:answer|choice|option|letter)(?:\s+(?i:is|would be|should be))?[\s:=*_`\"]*[*$(\[{]*"
+    r"\b(?i:answer|choice|option|letter)(?:\s+(?i:is|would be|should be))?[\s:=*_`\"]*(?:[$(\[{][*$(\[{]*)?"
     r"(?P<letter>[A-Z])(?!_?[A-Za-z0-9])"
     # Not "I'd" and "I think".
     r"(?!['’])(?!(?<=I)\s+[a-z])"

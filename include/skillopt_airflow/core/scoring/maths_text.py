@@ -16,7 +16,7 @@ _INSIDE = r"\{([^{}]*)\}"
 _SPELLINGS = (
     (re.compile(r"\\(?:left|right|displaystyle)(?![A-Za-z])|\\[,;:!>()\[\]]|\\q?quad(?![A-Za-z])|[~$]"), " "),
     # What 35° becomes when its bytes are read in a Chinese encoding; two of MathVerse's answers have it.
-    (re.compile(r"\^?\s*\{?\s*\\(?:circ|degree)(?![a-z])\s*\}?|掳|º|(?<=\d)\s*degrees?\b"), "°"),
+    (re.compile(r"\^?\s*(?:\{\s*)?\\(?:circ|degree)(?![a-z])\s*\}?|掳|º|(?<=\d)\s*degrees?\b"), "°"),
     (re.compile(r"\\leq?(?![A-Za-z])|≤"), "<="),
     (re.compile(r"\\geq?(?![A-Za-z])|≥"), ">="),
     (re.compile(r"\\infty(?![A-Za-z])|∞"), " inf "),
