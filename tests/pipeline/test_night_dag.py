@@ -15,7 +15,7 @@ from airflow.timetables.interval import CronDataIntervalTimetable as AirflowTime
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.pipeline import night_dag
-from skillopt_airflow.pipeline.night_dag import regate_dag
+from skillopt_airflow.pipeline.night_dag import regate_dag, stale_asset
 from skillopt_airflow.pipeline.publishing import champion_asset
 from skillopt_airflow.pipeline.triggered import night_date, nights_before
 from skillopt_airflow.store.artifacts import ArtifactStore
@@ -140,6 +140,29 @@ def test_a_demotion_that_is_done_again_emits_no_second_event(
     with pytest.raises(AirflowSkipException) if heard else nullcontext():
         night_dag.demote.function("searchqa", {})
     assert (emitted.extra is None) is heard
+
+
+@pytest.mark.parametrize(("paused", "starts"), [(True, True), (False, True), (True, False)])
+def test_an_event_that_would_start_no_training_is_not_emitted(
+    monkeypatch: pytest.MonkeyPatch, paused: bool, starts: bool
+) -> None:
+    asset, emitted = stale_asset("searchqa"), SimpleNamespace(extra=None)
+    context = {
+        "dag_run": SimpleNamespace(dag_id="regate_searchqa", run_id="night"),
+        "inlet_events": {asset: []},
+        "outlet_events": {asset: emitted},
+        "ti": SimpleNamespace(get_dag=lambda dag_id: SimpleNamespace(is_paused=paused and dag_id == "train_searchqa")),
+    }
+    rules = TrainConfig.from_layers({"regate": {"on_stale": "train" if starts else "report"}})
+    news = {"target": "t", "date": "2026-11-01", "sha256": "1f"}
+    monkeypatch.setattr(night_dag, "get_current_context", lambda: context)
+    monkeypatch.setattr(night_dag, "open_run", lambda run: SimpleNamespace(config=rules))
+    monkeypatch.setattr("skillopt_airflow.pipeline.triggered.base_target", lambda benchmark: "t")
+    monkeypatch.setattr("skillopt_airflow.training.night.news_of", lambda run, base, verdicts: news)
+    refused = pytest.raises(AirflowFailException, match=r"train_searchqa is paused.*then clear this task")
+    with refused if paused and starts else nullcontext():
+        night_dag.tell_stale.function("searchqa", {})
+    assert emitted.extra == (None if paused and starts else news)
 
 
 @pytest.mark.parametrize("task_id", ["demote", "tell", "tell_stale"])

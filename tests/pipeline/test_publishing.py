@@ -157,12 +157,20 @@ def test_keys_that_it_has(dag_of: Callable[[str, TrainConfig], DAG], conf: dict[
 
 def test_the_question_of_a_night_is_one_that_a_rollback_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     night = SimpleNamespace(date="2026-11-20", previous=SimpleNamespace(version="v1"), target="m")
-    row, seen = SimpleNamespace(night=night, judgement=SimpleNamespace(reason="worse")), SimpleNamespace(version="v2")
+    row, seen = (
+        SimpleNamespace(night=night, judgement=SimpleNamespace(reason="worse")),
+        SimpleNamespace(version="v2", sequence=4),
+    )
     monkeypatch.setattr(night_dag, "open_run", lambda ref: SimpleNamespace(ref=RunRef.model_validate(ref)))
     monkeypatch.setattr(training_night, "_to_demote", lambda run, action: (row, seen))
     asked = night_dag.question_of.function({"benchmark": "searchqa", "run": "night", "storage": {}})
     context = triggered(publishing.rollback_dag("searchqa", TrainConfig()), asked["conf"])
     assert checked_form(context)["version"] == "v1"
+    night.date = "2026-11-21"
+    again = night_dag.question_of.function({"benchmark": "searchqa", "run": "the-next", "storage": {}})
+    assert again["run_id"] == asked["run_id"] == f"demote__v2-4-{asked['run_id'][-8:]}"
+    elsewhere = night_dag.question_of.function({"benchmark": "searchqa", "run": "n", "storage": {"prefix": "other/"}})
+    assert elsewhere["run_id"] != asked["run_id"]
 
 
 @pytest.mark.parametrize(

@@ -238,7 +238,8 @@ def test_a_demotion_that_wants_an_approval_is_a_rollback_of_its_own(platform: An
             break
     assert month.artifacts.champion.read() == before
     # The night is over; who has to approve finds a DAG run that waits.
-    asked = f"demote__{row.night.run}"
+    mine = f"demote__{before.version}-{before.sequence}-"
+    (asked,) = (run["dag_run_id"] for run in platform.api.runs(ROLLBACK) if run["dag_run_id"].startswith(mine))
     wait_for_task(platform, ROLLBACK, asked, "approve", "awaiting_input")
     task = f"/dags/{ROLLBACK}/dagRuns/{asked}/taskInstances/approve/-1"
     platform.api.request("PATCH", f"{task}/hitlDetails", json={"chosen_options": ["Approve"]})

@@ -44,6 +44,14 @@ def test_only_the_newest_night_counts(tables: Tables) -> None:
     assert not late(tables)
 
 
+def test_a_night_that_a_backfill_made_good_hides_those_before_it(tables: Tables) -> None:
+    tables.has_dag(DAG, due=MORNING + timedelta(days=1))
+    earlier = {"logical_date": EVENING - timedelta(days=1), "data_interval_end": EVENING}
+    tables.has_run(DAG, "failed", state="failed", **SCHEDULED | earlier)
+    tables.has_run(DAG, "night", state="success", data_interval_end=MORNING, **SCHEDULED | {"run_type": "backfill"})
+    assert not late(tables)
+
+
 def test_a_night_that_airflow_never_began_is_late(tables: Tables) -> None:
     tables.has_dag(DAG, due=MORNING)
     assert (late(tables), late(tables, hours=13)) == (True, False)

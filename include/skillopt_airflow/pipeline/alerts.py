@@ -59,12 +59,21 @@ async def tell_late(conn_id: str, context: Mapping[str, Any]) -> None:
 
     run = context["dag_run"]
     # A past night that is backfilled or triggered by hand is late by nature.
-    if run["run_type"] != "scheduled":
+    if run["run_type"] != "scheduled" or _began_late(run["queued_at"], context["deadline"]["deadline_time"]):
         return
     said = _message(
         run["dag_id"], run["dag_run_id"], f"is late: {run['state']}, but due by {context['deadline']['deadline_time']}"
     )
     await HttpNotifier(http_conn_id=conn_id, json=said).async_notify({})
+
+
+def _began_late(queued: str | datetime | None, due: str | datetime) -> bool:
+    """Return whether a night was begun when it was due already, such as when its DAG was paused until then."""
+    return queued is not None and _moment(queued) > _moment(due)
+
+
+def _moment(told: str | datetime) -> datetime:
+    return told if isinstance(told, datetime) else datetime.fromisoformat(told)
 
 
 def longest_night(schedule: str, timezone: str) -> timedelta:

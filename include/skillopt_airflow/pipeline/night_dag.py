@@ -11,7 +11,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.airflow_connections import open_run
 from skillopt_airflow.pipeline.alerts import when_late
-from skillopt_airflow.pipeline.dag_ids import prefixed, publish_dag_id, regate_dag_id, rollback_dag_id
+from skillopt_airflow.pipeline.dag_ids import prefixed, publish_dag_id, regate_dag_id, rollback_dag_id, train_dag_id
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import dag_of, engine_queue, rollouts
 from skillopt_airflow.pipeline.many_hosts import code_version
@@ -173,11 +173,10 @@ def question_of(run: JsonObject) -> JsonObject:
     """Return the rollback that somebody has to approve, where `regate.on_demote` says ask."""
     from skillopt_airflow.training.night import question_of
 
-    opened = open_run(run)
-    asked = question_of(opened)
+    asked = question_of(open_run(run))
     if isinstance(asked, str):
         raise AirflowSkipException(asked)
-    return {"run_id": f"demote__{opened.ref.run}", "conf": asked}
+    return asked
 
 
 @task
@@ -189,7 +188,9 @@ def tell(benchmark: str, run: JsonObject) -> JsonObject:
     from skillopt_airflow.pipeline.triggered import base_target
     from skillopt_airflow.training.night import DECLINES, news_of
 
-    return _emit(decline_asset(benchmark), news_of(open_run(run), base_target(benchmark), DECLINES))
+    opened = open_run(run)
+    starts = train_dag_id(benchmark) if opened.config.regate.train_on_decline else ""
+    return _emit(decline_asset(benchmark), news_of(opened, base_target(benchmark), DECLINES), starts)
 
 
 @task
@@ -198,16 +199,25 @@ def tell_stale(benchmark: str, run: JsonObject) -> JsonObject:
     from skillopt_airflow.pipeline.triggered import base_target
     from skillopt_airflow.training.night import HARM, news_of
 
-    return _emit(stale_asset(benchmark), news_of(open_run(run), base_target(benchmark), HARM))
+    opened = open_run(run)
+    rules = opened.config.regate
+    starts = train_dag_id(benchmark) if rules.on_stale == "train" and not rules.train_on_decline else ""
+    return _emit(stale_asset(benchmark), news_of(opened, base_target(benchmark), HARM), starts)
 
 
-def _emit(asset: Asset, news: JsonObject | str) -> JsonObject:
+def _emit(asset: Asset, news: JsonObject | str, starts: str = "") -> JsonObject:
+    """Emit an event; `starts` is the DAG that it is to start, empty if there is none."""
     if isinstance(news, str):
         raise AirflowSkipException(news)
     context = get_current_context()
     # A night's DAG run may have been gone through for another target since.
     if _heard(context, asset, {key: news[key] for key in ("target", "date", "sha256")}):
         raise AirflowSkipException(f"{news['date']}: Airflow has the event")
+    if starts and context["ti"].get_dag(starts).is_paused:
+        raise AirflowFailException(
+            f"{starts} is paused, and Airflow would forget that this event was to start it: unpause it, then clear "
+            "this task"
+        )
     context["outlet_events"][asset].extra = news
     return news
 

@@ -15,7 +15,7 @@ from skillopt_airflow.core.night_evidence import MEMORY, RECENT, NightMean
 from skillopt_airflow.core.night_verdict import Judgement, NightVerdict, judge_nights
 from skillopt_airflow.core.paired import differences, interval, paired
 from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.types import JsonObject, Split
+from skillopt_airflow.core.types import JsonObject, Split, canonical_json, sha256
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.store.night_table import Night, NightTable, Promise, Rival
@@ -175,12 +175,16 @@ def demote(run: TrainingRun) -> Alias | None:
 
 
 def question_of(run: TrainingRun) -> JsonObject | str:
-    """Return the rollback that somebody has to approve where `regate.on_demote` says ask, or why nobody is asked."""
+    """Return the rollback that somebody has to approve where `regate.on_demote` says ask, or why nobody is asked.
+
+    Its run has the name of what is left: who is asked once, is not asked again by each of the nights that follow.
+    """
     row, seen = _to_demote(run, "ask")
     if seen is None or row.night.previous is None:
         return f"{row.night.date}: {row.judgement.verdict}, nobody is asked"
     storage = run.ref.storage.model_dump(mode="json")
-    return {
+    place = sha256(canonical_json([storage, row.night.target]))
+    conf: JsonObject = {
         "version": row.night.previous.version,
         "leaving": seen.version,
         "reason": _reason(row),
@@ -188,6 +192,7 @@ def question_of(run: TrainingRun) -> JsonObject | str:
         "model.target": row.night.target,
         "overrides": {f"storage.{key}": value for key, value in storage.items()},
     }
+    return {"run_id": f"demote__{seen.version}-{seen.sequence}-{place[:8]}", "conf": conf}
 
 
 def news_of(run: TrainingRun, base: str, verdicts: Mapping[NightVerdict, str]) -> JsonObject | str:

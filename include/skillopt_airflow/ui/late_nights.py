@@ -24,11 +24,12 @@ def late_dags(session: Session, patience: Mapping[str, timedelta], now: datetime
     )
     newest = (
         select(DagRun.dag_id, func.max(DagRun.logical_date).label("logical_date"))
-        .where(DagRun.dag_id.in_(patience), DagRun.run_type == DagRunType.SCHEDULED)
+        .where(DagRun.dag_id.in_(patience), DagRun.run_type.in_((DagRunType.SCHEDULED, DagRunType.BACKFILL_JOB)))
         .group_by(DagRun.dag_id)
         .subquery()
     )
-    not_over = DagRun.state != DagRunState.SUCCESS
+    # A night that a backfill has gone through again is a backfill's from then on, and late by nature.
+    not_over = (DagRun.state != DagRunState.SUCCESS) & (DagRun.run_type == DagRunType.SCHEDULED)
     ended = select(DagRun.dag_id, DagRun.data_interval_end).join(
         newest, (newest.c.dag_id == DagRun.dag_id) & (newest.c.logical_date == DagRun.logical_date)
     )
