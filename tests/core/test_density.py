@@ -44,3 +44,5 @@ def test_the_share_of_leading_words_stands_for_the_length_where_there_are_such()
     rules = EvaluationGroup(semantic_density_weight=0.1, leading_words=("MUST", "never"))
     assert weighed(0.5, SkillDocument("You must. Never, NEVER mustard ever."), rules) == pytest.approx(0.55)
     assert weighed(0.5, SkillDocument(""), rules) == 0.5
+    phrases = EvaluationGroup(semantic_density_weight=0.1, leading_words=("do not", "step-by-step"))
+    assert weighed(0.5, SkillDocument("Do not guess: go step-by-step, donot."), phrases) == pytest.approx(0.525)

@@ -144,6 +144,17 @@ class TestPairedSe:
         assert found.statistic == pytest.approx(0.625 / error)
         assert found.reason.startswith("the gain 0.6250 does not exceed 3.31 standard errors over 4 groups")
 
+    @pytest.mark.parametrize(
+        ("groups", "action"), [(2, Action.UNDERPOWERED), (5, Action.UNDERPOWERED), (6, Action.ACCEPT)]
+    )
+    def test_few_groups_that_gain_alike_may_do_so_by_chance(self, groups: int, action: Action) -> None:
+        """Of candidates that change nothing, groups that flip as a whole all gain in one case of 2 ** groups."""
+        gate = rules("paired_se")
+        candidate, current = outcomes(3 * groups, 0, 0)
+        of_items = {f"i{index}": f"g{index // 3}" for index in range(3 * groups)}
+        grouped = candidate.model_copy(update={"groups": of_items})
+        assert judge(evidence_of(grouped, current, gate), gate).action == action
+
 
 class TestMcNemar:
     def test_fewer_than_5_differences_are_underpowered(self) -> None:

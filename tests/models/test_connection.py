@@ -405,6 +405,14 @@ def test_a_temperature_goes_to_servers_that_are_like_anthropics(connect: Connect
         check_optimizer(ModelGroup(optimizer_conn_id=fallen, optimizer_temperature=0.0))
 
 
+def test_the_optimizers_thinking_is_switched_where_there_is_a_switch(connect: Connect) -> None:
+    named = connect(extra={"model": "openai:m"})
+    message = r"^model\.optimizer_thinking = 'off': .* no such switch; unset it, and set model\.optimizer_reasoning_eff"
+    with pytest.raises(ConfigError, match=message):
+        check_optimizer(ModelGroup(optimizer_conn_id=named, optimizer_thinking="off"))
+    check_optimizer(ModelGroup(optimizer_conn_id=connect(extra={"model": "openai-chat:m"}), optimizer_thinking="off"))
+
+
 def test_a_limit_to_thinking_goes_where_there_is_one(connect: Connect) -> None:
     group = ModelGroup(thinking_budget=512)
     check_sampling(target_upstream(connect(password="k", extra={"model": "anthropic:m"}), None), group)

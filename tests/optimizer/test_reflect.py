@@ -179,12 +179,22 @@ def test_without_a_budget_all_edits_stay_that_a_step_could_apply() -> None:
         ({"op": "delete", "anchor": "<!-- SLOW_UPDATE_END -->"}, "has the marker of a protected region in its anchor"),
         ({"op": "replace", "anchor": "guidance", "content": "x"}, "has its anchor in a protected region"),
         ({"op": "insert_after", "anchor": "guidance", "content": "x"}, "has its anchor in a protected region"),
+        (append(" \n"), "has no content"),
+        ({"op": "insert_after", "anchor": "one"}, "has no content"),
+        ({"op": "delete", "anchor": " "}, "has no anchor"),
+        ({"op": "replace", "content": "x"}, "has no anchor"),
     ],
 )
 def test_an_edit_that_cannot_be_applied_is_left_out_and_named(edit: dict[str, str], flaw: str) -> None:
     patch = reflected({"edits": [edit, append("good"), append("better")]})
     assert [kept.content for kept in patch.edits] == ["good", "better"]
     assert patch.fallback == f"reflect failure-2: edit 1 {flaw}"
+
+
+@pytest.mark.parametrize("anchor", ["<!-- APPENDIX_START -->", "guidance", "nowhere"])
+def test_what_is_appended_needs_no_anchor_and_is_not_refused_for_one(anchor: str) -> None:
+    patch = reflected({"edits": [append("good") | {"anchor": anchor}]})
+    assert ([edit.content for edit in patch.edits], patch.fallback) == (["good"], "")
 
 
 def test_all_edits_of_an_answer_share_the_room_of_one_skill() -> None:

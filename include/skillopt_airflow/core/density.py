@@ -34,5 +34,6 @@ def weighed(score: float, skill: SkillDocument, rules: EvaluationGroup) -> float
 
 
 def _share_of(leading: tuple[str, ...], skill: SkillDocument) -> float:
-    words, wanted = re.findall(r"\w+", skill.text.casefold()), {word.casefold() for word in leading}
-    return sum(word in wanted for word in words) / max(1, len(words))
+    text = skill.text.casefold()
+    found = sum(len(re.findall(rf"\b{re.escape(word)}\b", text)) for word in {word.casefold() for word in leading})
+    return found / max(1, len(re.findall(r"\w+", text)))

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
+from pydantic import Field
+
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import SkillError
 from skillopt_airflow.core.skill import REGIONS, SkillDocument, Span, before_markers, has_marker, without_markers
@@ -32,6 +34,8 @@ class EditApplyReport(Document):
     sha256_before: str
     sha256_after: str
     rows: tuple[EditReport, ...]
+    skipped_is_untried: bool = Field(default=False, exclude_if=lambda known: not known)
+    """Whether the optimizer is told of applied edits alone; not in a report stored before this was a field."""
 
     def count(self, *statuses: EditStatus) -> int:
         """Return how many edits ended in one of the statuses."""
@@ -69,7 +73,10 @@ def apply_edits(skill: SkillDocument, edits: Sequence[Edit]) -> tuple[SkillDocum
             )
         )
         document = changed
-    return document, EditApplyReport(sha256_before=skill.sha256, sha256_after=document.sha256, rows=tuple(rows))
+    report = EditApplyReport(
+        sha256_before=skill.sha256, sha256_after=document.sha256, rows=tuple(rows), skipped_is_untried=True
+    )
+    return document, report
 
 
 def _append(document: SkillDocument, edit: Edit) -> _Splice:

@@ -18,6 +18,7 @@ from skillopt_airflow.models.providers import (
     Connected,
     azure_upstream,
     check_temperature,
+    check_thinking,
     check_thinking_budget,
     http_upstream,
     spoken_by,
@@ -116,6 +117,7 @@ def check_optimizer(model: "ModelGroup") -> None:
         upstream = _upstream(connected)
         check_temperature(upstream, "model.optimizer_temperature", model.optimizer_temperature)
         check_thinking_budget(upstream, "model.optimizer_thinking_budget", model.optimizer_thinking_budget)
+        check_thinking(upstream, "model.optimizer_thinking", model.optimizer_thinking)
 
 
 def check(conn_id: str, model: str | None = None) -> None:

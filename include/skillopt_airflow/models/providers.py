@@ -208,11 +208,7 @@ def check_sampling(upstream: Upstream, model: ModelGroup) -> None:
         raise ConfigError(
             f"model.image_detail = {model.image_detail!r}: requests to {asked} have no field for it; unset it"
         )
-    if model.thinking is not None and not upstream.wire_format.sets(thinking=model.thinking == "on"):
-        raise ConfigError(
-            f"model.thinking = {model.thinking!r}: requests to /v1/{upstream.wire_format.path} have no such switch; "
-            "unset it, and set model.reasoning_effort"
-        )
+    check_thinking(upstream, "model.thinking", model.thinking)
     for server in (upstream, *upstream.fallbacks):
         check_temperature(server, "model.temperature", model.temperature)
         check_thinking_budget(server, "model.thinking_budget", model.thinking_budget)
@@ -232,6 +228,24 @@ def check_temperature(upstream: Upstream, key: str, temperature: float | None) -
     anthropics = upstream.dialect == "anthropic" and upstream.base_url == upstream.wire_format.address
     if temperature is not None and anthropics:
         raise ConfigError(f"{key} = {temperature}: Anthropic's own API takes no temperature; unset it")
+
+
+def check_thinking(upstream: Upstream, key: str, thinking: str | None) -> None:
+    """Refuse a switch of a model's thinking that its wire format has no field for.
+
+    Args:
+        upstream: the model.
+        key: the knob, for the message.
+        thinking: on or off, if one of them was chosen.
+
+    Raises:
+        ConfigError: naming the key and what to do.
+    """
+    if thinking is not None and not upstream.wire_format.sets(thinking=thinking == "on"):
+        raise ConfigError(
+            f"{key} = {thinking!r}: requests to /v1/{upstream.wire_format.path} have no such switch; unset it, and set "
+            f"{key.replace('thinking', 'reasoning_effort')}"
+        )
 
 
 def check_thinking_budget(upstream: Upstream, key: str, tokens: int | None) -> None:

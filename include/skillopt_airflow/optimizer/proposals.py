@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, Field
 
-from skillopt_airflow.core.skill import SkillDocument, has_marker
+from skillopt_airflow.core.skill import SkillDocument, has_marker, without_markers
 from skillopt_airflow.core.types import EditOp
 from skillopt_airflow.optimizer.answers import MOST_OF_SKILL, is_unicode
 
@@ -30,12 +30,18 @@ def flaw_of_edit(edit: ProposedEdit, skill: SkillDocument) -> str:
     """Return why an edit can never be applied to the skill, or an empty string."""
     if edit.size > MOST_OF_SKILL:
         return f"has {edit.size:,} characters, {MOST_OF_SKILL:,} are allowed"
-    if has_marker(edit.anchor):
+    # Whatever stands there, what is appended needs none.
+    anchor = "" if edit.op == "append" else edit.anchor
+    if edit.op in ("append", "insert_after") and not without_markers(edit.content).strip():
+        return "has no content"
+    if edit.op in ("replace", "delete") and not anchor.strip():
+        return "has no anchor"
+    if has_marker(anchor):
         return "has the marker of a protected region in its anchor"
     if not is_unicode(edit.anchor + edit.content + edit.rationale):
         return "holds half a character"
-    if edit.anchor.strip() and skill.find(edit.anchor) is None:
-        in_region = any(edit.anchor in skill.text[span.start : span.end] for span in skill.protected)
+    if anchor.strip() and skill.find(anchor) is None:
+        in_region = any(anchor in skill.text[span.start : span.end] for span in skill.protected)
         return "has its anchor in a protected region" if in_region else ""
     return ""
 

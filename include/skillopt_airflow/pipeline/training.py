@@ -38,6 +38,10 @@ Trains a skill for **{benchmark}**: rollout, reflect, update, evaluate and gate,
 Trigger it with the form, or with `conf={{"overrides": {{"optimizer.learning_rate": 2}}}}` for any key. The run's
 documents are in `s3://{bucket}/{prefix}runs/{benchmark}/`, the published skill in `s3://{artifacts}/{prefix}skills/`.
 A failed or cleared task re-does only what was not stored.
+
+To stop it, mark its run failed. Pausing this DAG does not halt the part of an epoch that is under way: pause
+`{epochs}`, too. Trainings that come to an epoch meanwhile fail, and go on when their task `epoch_NN` is cleared.
+So does one that waits for a part which was deleted.
 """
 
 EPOCH_DOC = """
@@ -50,7 +54,11 @@ def train_dag(benchmark: str, config: TrainConfig) -> DAG:
     """Build a run: preflight, the seed's score, the epochs, the last skill against the best, test, publish."""
     storage = config.storage
     doc = TRAIN_DOC.format(
-        benchmark=benchmark, bucket=storage.bucket, artifacts=storage.artifact_bucket, prefix=storage.prefix
+        benchmark=benchmark,
+        bucket=storage.bucket,
+        artifacts=storage.artifact_bucket,
+        prefix=storage.prefix,
+        epochs=epoch_dag_id(benchmark),
     )
     declines = None
     if config.regate.train_on_decline:

@@ -7,7 +7,7 @@ from skillopt_airflow.core.buffer import ReflectedItems, entry_of
 from skillopt_airflow.core.contenders import rules_among
 from skillopt_airflow.core.density import density
 from skillopt_airflow.core.early_rejection import reject_early
-from skillopt_airflow.core.edits import apply_edits
+from skillopt_airflow.core.edits import EditApplyReport, EditReport, apply_edits
 from skillopt_airflow.core.gate import Action, GateDecision, decide, reject_screened, to_confirm
 from skillopt_airflow.core.item_scores import Evaluation, covers
 from skillopt_airflow.core.paired import interval
@@ -67,9 +67,22 @@ def store_candidate(run: TrainingRun, moment: Moment, keys: "MomentKeys", patch:
 
 
 def tried_edits(run: TrainingRun, keys: "MomentKeys") -> tuple[Edit, ...]:
-    """Return what a candidate tried, as the optimizer proposed it: the edits that selection kept, and the notes."""
-    ranked, applied = (run.store.get_model(key, Patch) for key in (keys.ranked_edits, keys.applied_patch))
-    return (*ranked.edits, *(edit for edit in applied.edits if edit.op == "region"))
+    """Return what a candidate tried, as the optimizer proposed it: the edits that reached it, and its new notes."""
+    ranked = run.store.get_model(keys.ranked_edits, Patch)
+    report = run.store.get_model(keys.edit_apply_report, EditApplyReport)
+    if not report.skipped_is_untried:
+        return (*ranked.edits, *(row.edit for row in report.rows if row.edit.op == "region"))
+    made = [row for row in report.rows if row.status != "skipped"]
+    written_anew, reached = any(row.edit.op == "rewrite" for row in made), [row.edit for row in made]
+    edits = (edit for edit in ranked.edits if written_anew or edit in reached)
+    return (*edits, *(_new_lines(row) for row in made if row.edit.op == "region"))
+
+
+def _new_lines(row: EditReport) -> Edit:
+    """Return an edit of a region with the lines that it adds alone."""
+    before = row.removed.split("\n")
+    added = [line for line in row.inserted.split("\n") if line not in before]
+    return row.edit.model_copy(update={"content": "\n".join(added)})
 
 
 def scores_around(decision: GateDecision) -> tuple[float, float] | tuple[None, None]:
@@ -207,7 +220,7 @@ def _judge(
         return evaluation, reject_early(evaluation, bound, current.evaluation, best.evaluation, rules)
     # What could not be measured is not taken by force either: later candidates would have nothing to be compared with.
     forced = _is_forced(run, moment) and covers(evaluation, rules)
-    fresh = _confirmation(run, moment, before, candidate, evaluation)
+    fresh = None if forced else _confirmation(run, moment, before, candidate, evaluation)
     skills = (candidate, run.skill(best.version)) if rules.use_semantic_density else None
     return evaluation, decide(
         evaluation, current.evaluation, best.evaluation, rules, confirmation=fresh, force=forced, skills=skills

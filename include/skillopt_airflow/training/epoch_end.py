@@ -56,7 +56,9 @@ def meta_reflect(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     """Propose edits from what the epoch accepted and rejected; return the candidate's chunks."""
     with optimizing(run, moment, "meta_reflect") as models:
         skill = run.skill(run.state_before(moment).current.version)
-        budget = edit_budget(moment.step, run.record.total_steps, run.config.optimizer)
+        # Its edits are ordinary ones, whatever the steps write.
+        optimizer = run.config.optimizer.model_copy(update={"skill_update_mode": "patch"})
+        budget = edit_budget(moment.step, run.record.total_steps, optimizer)
         most = run.config.optimizer.learning_rate if budget is None else budget
         patch = reflect_on_epoch(models.optimizer, skill.text, epoch_steps(run, moment.epoch), most)
         return store_plan(run, moment, "evaluate", propose(run, moment, patch))

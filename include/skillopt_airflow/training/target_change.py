@@ -89,6 +89,8 @@ def target_change(store: "ObjectStore", old: RegateKeys, new: RegateKeys) -> Tar
         for night in nights
         if night.old is not None and night.new is not None and under_new[night.date].champion == newest
     ]
+    # Differences of another score, or from another seed, are no evidence of these.
+    both = [date for date in both if _contenders(under_new[date]) == _contenders(under_new[both[-1]])]
     return TargetChangeReport(
         benchmark=new.benchmark,
         old_target=old.target,

@@ -4,7 +4,8 @@ With the default of 2, at most 3.7 % of the candidates that change nothing pass,
 normal distribution's 2.3 % would promise too much: where few items differ, 4 wins without a loss pass.
 
 Where items have groups, it is the standard error over these. There may be few of them, so it takes as many errors more
-as Student's t does to be as sure as the normal distribution.
+as Student's t does to be as sure as the normal distribution. Where all gain alike, the error is 0, and so few may do so
+by chance.
 """
 
 from statistics import NormalDist
@@ -26,6 +27,9 @@ def _judge(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
     if error is None:
         unit = "groups of items" if grouped else "items"
         return Verdict(action=Action.UNDERPOWERED, reason=f"a standard error needs 2 {unit} with a score under both")
+    if grouped and error <= SAME_MEAN and 0.5 ** len(groups) > 1 - NormalDist().cdf(rules.gate_se_factor):
+        reason = f"all {len(groups)} groups of items gain alike, and they are too few to know an error"
+        return Verdict(action=Action.UNDERPOWERED, reason=reason)
     factor = _of_few_groups(rules.gate_se_factor, len(groups)) if grouped else rules.gate_se_factor
     delta, needed = evidence.table.delta, factor * error
     accepted = delta - needed > SAME_MEAN
