@@ -181,7 +181,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.store.night_table": "tests/training/test_nights.py",
     "skillopt_airflow.training.approval": "tests/training/test_publication.py",
     "skillopt_airflow.training.benchmark_settings": "tests/pipeline/test_params.py",
-    "skillopt_airflow.training.candidate": "tests/test_training_loop.py",
     "skillopt_airflow.training.choice": "tests/test_training_loop.py",
     "skillopt_airflow.training.seed_and_final": "tests/test_training_loop.py",
     "skillopt_airflow.training.evaluation": "tests/test_training_loop.py",

@@ -27,7 +27,14 @@ ONE_STEP = {
 }
 CLIS = {"codex": ONE_STEP, "claude_code": ONE_STEP} if os.environ.get("SKILLOPT_TEST_PROVIDER") else {}
 """Agents that take minutes for a step; they repair repositories in tests/rollout/test_agent_clis.py, too."""
-SAMPLES: Mapping[str, Mapping[str, Any]] = {"tools": {"train.num_epochs": 1, "train.steps_per_epoch": 2}, **CLIS}
+TWO_STEPS = {
+    "train.num_epochs": 1,
+    "train.steps_per_epoch": 2,
+    # Each item of the test split has a container for its repository, and its tests run twice in another one.
+    "evaluation.test_limit": 3,
+    "publishing.gate_policy": "paper",
+}
+SAMPLES: Mapping[str, Mapping[str, Any]] = {"tools": TWO_STEPS, **CLIS}
 """What each harness trains on the sample, beside its name."""
 TEST = """import unittest
 
