@@ -105,12 +105,11 @@ def short_name(case: str) -> str:
 
 def _pytest(text: str, rewrite: Callable[[str], str] = str) -> Iterator[Found]:
     for line in text.split("\n"):
+        yield from _failed_subtests(line)
         if line.startswith(_STATUSES):
             words = line.replace(" - ", " ").split() if line.startswith(CaseStatus.FAILED) else line.split()
             if len(words) > 1 and words[0] in _STATUSES and not _skip_count(words):
                 yield rewrite(words[1]), CaseStatus(words[0])
-        else:
-            yield from _failed_subtests(line)
 
 
 def _failed_subtests(line: str) -> Iterator[Found]:
@@ -144,6 +143,7 @@ def _matplotlib(text: str) -> Iterator[Found]:
 def _pytest_v2(text: str) -> Iterator[Found]:
     for raw in text.split("\n"):
         line = _COLOUR.sub("", raw).translate(_CONTROL)
+        yield from _failed_subtests(line)
         if line.startswith(_STATUSES):
             words = (line.split(" - ", 1)[0] if line.startswith(CaseStatus.FAILED) else line).split()
             if len(words) > 1 and words[0] in _STATUSES and not _skip_count(words):
@@ -152,8 +152,6 @@ def _pytest_v2(text: str) -> Iterator[Found]:
             words = line.split()
             if len(words) > 1 and words[-1] in _STATUSES:
                 yield " ".join(words[:-1]), CaseStatus(words[-1])
-        else:
-            yield from _failed_subtests(line)
 
 
 def _seaborn(text: str) -> Iterator[Found]:
