@@ -16,11 +16,11 @@ GOOD = Edit(op="replace", anchor="- one", content="- better")
 LOST = Edit(op="replace", anchor="-  one", content="- nowhere")
 
 
-def tried(ranked: tuple[Edit, ...], applied: tuple[Edit, ...], **stored: Any) -> tuple[Edit, ...]:
+def tried(ranked: tuple[Edit, ...], applied: tuple[Edit, ...], *, of_before: bool = False) -> tuple[Edit, ...]:
     store, keys = LocalStore(), step()
     store.put_model(keys.ranked_edits, Patch(edits=ranked))
     report = apply_edits(SKILL, applied)[1]
-    store.put_model(keys.edit_apply_report, report.model_copy(update=stored))
+    store.put_model(keys.edit_apply_report, report.model_copy(update={"skipped_is_untried": not of_before}))
     run: Any = SimpleNamespace(store=store)
     return tried_edits(run, keys)
 
@@ -35,7 +35,7 @@ def test_an_edit_that_did_not_reach_the_candidate_was_not_tried() -> None:
 
 
 def test_a_step_of_before_is_told_as_it_was_then() -> None:
-    assert tried((GOOD, LOST), (GOOD, LOST), skipped_is_untried=False) == (GOOD, LOST)
+    assert tried((GOOD, LOST), (GOOD, LOST), of_before=True) == (GOOD, LOST)
 
 
 def test_edits_of_which_a_body_was_written_were_tried() -> None:

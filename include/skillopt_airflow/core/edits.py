@@ -73,10 +73,7 @@ def apply_edits(skill: SkillDocument, edits: Sequence[Edit]) -> tuple[SkillDocum
             )
         )
         document = changed
-    report = EditApplyReport(
-        sha256_before=skill.sha256, sha256_after=document.sha256, rows=tuple(rows), skipped_is_untried=True
-    )
-    return document, report
+    return document, EditApplyReport(sha256_before=skill.sha256, sha256_after=document.sha256, rows=tuple(rows))
 
 
 def _append(document: SkillDocument, edit: Edit) -> _Splice:
