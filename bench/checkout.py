@@ -24,13 +24,13 @@ from local.demo import steps_done
 from local.environment import airflow_url
 from local.home import ADMIN, PROJECT, Home, Settings
 from skillopt_airflow.core.errors import PlatformError
+from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.store.keys import RunKeys, run_name
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.timing import StageTiming
 
-BUCKET = "skillopt"
 PLACE = PROJECT / ".local" / "bench"
 RUN_SECONDS = 4 * 3600.0
 LOOK_SECONDS = 20.0
@@ -44,7 +44,7 @@ class Checkout:
         self.root = root
         self.home = Home.at(root / ".local")
         self.api = AirflowApi(airflow_url(settings), ADMIN, settings.password)
-        self.store = ObjectStore(objectstore.client(settings), BUCKET)
+        self.store = ObjectStore(objectstore.client(settings), StorageGroup().bucket)
 
     def wait_for(self, benchmark: str) -> None:
         """Wait until Airflow has the DAGs of a training."""

@@ -6,7 +6,6 @@ counts what was seen last.
 """
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from bench.repeated_looks import looking
 from local import processes
 from local.engine import OwnEngine
 from local.environment import HOME_VARIABLE
@@ -127,18 +127,7 @@ def of_platform(home: Home) -> Callable[[int], bool]:
 @contextmanager
 def metered(home: Home) -> Iterator[CpuMeter]:
     """Yield a meter that looks at the platform's processes until the block ends."""
-    meter, over = CpuMeter(of_platform(home)), threading.Event()
-
-    def watch() -> None:
-        while not over.wait(LOOK_SECONDS):
-            meter.look()
-
+    meter = CpuMeter(of_platform(home))
     meter.start()
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
+    with looking(meter.look, LOOK_SECONDS):
         yield meter
-    finally:
-        over.set()
-        thread.join()
-        meter.look()

@@ -1,7 +1,6 @@
 """One evaluation of 100,000 items by Airflow, with containers and models: seconds, memory, files, bytes a rollout."""
 
 import json
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from bench import large_run, tables
 from bench.checkout import PLACE, Checkout, checkout
 from bench.cpu_seconds import metered
 from bench.piped_process import piped
+from bench.repeated_looks import looking
 from local import services
 from local.airflow_services import NAMES, SCHEDULER
 from local.environment import UNCHECKED_KEY
@@ -118,21 +118,15 @@ def _seconds(instances: Sequence[Any], task: str) -> float:
 @contextmanager
 def _peaks(place: Checkout) -> Iterator[Counter[str]]:
     """Yield the MB of the largest process of each of Airflow's services, and of the tasks, until the block ends."""
-    peaks, over = Counter[str](), threading.Event()
+    peaks = Counter[str]()
 
-    def watch() -> None:
-        while not over.wait(LOOK_SECONDS):
-            for name in NAMES:
-                with suppress(psutil.Error):
-                    _look(peaks, place, name)
+    def look() -> None:
+        for name in NAMES:
+            with suppress(psutil.Error):
+                _look(peaks, place, name)
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
+    with looking(look, LOOK_SECONDS):
         yield peaks
-    finally:
-        over.set()
-        thread.join()
 
 
 def _look(peaks: Counter[str], place: Checkout, name: str) -> None:

@@ -256,8 +256,8 @@ def _launch(own: OwnEngine, daemon: str, driver: str) -> int:
 
 
 def _comes_up(own: OwnEngine, pid: int) -> bool:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and psutil.pid_exists(pid) and processes.is_alive(psutil.Process(pid)):
+    daemon, deadline = psutil.Process(pid), time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and processes.is_alive(daemon):
         if answers(own.url):
             return True
         time.sleep(0.1)

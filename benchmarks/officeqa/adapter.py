@@ -116,9 +116,10 @@ def _pages(public: JsonObject, workspace: Workspace) -> Iterator[tuple[str, int,
     files, seen = _texts(public["source_files"]), set()
     for place, source in enumerate(_texts(public["source_docs"])):
         page = _PAGE.search(source)
-        # Where they name no bulletin, the sources are listed side by side, or all are pages of one file.
-        named, by_place = _bulletin(source), files[place] if place < len(files) else files[0] if len(files) == 1 else ""
-        document = named if named else by_place
+        document = _bulletin(source)
+        if not document:
+            # Then the sources are listed side by side, or all are pages of one file.
+            document = files[place] if place < len(files) else files[0] if len(files) == 1 else ""
         if page is None or not document or (document, int(page[1])) in seen:
             continue
         seen.add((document, int(page[1])))

@@ -1,4 +1,4 @@
-"""What travels between the tasks of a run, and what its preparation has settled."""
+"""The reference that the tasks of a run hand on, and the record of what its preparation settled."""
 
 from typing import ClassVar, Self
 

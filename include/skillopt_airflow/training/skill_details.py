@@ -91,12 +91,12 @@ def read_details(
     read = dict(zip(wanted, pool.map(partial(read_version, artifacts), wanted), strict=True))
     trained = {name: one.manifest for name, one in read.items() if one is not None}
     moves = _moves(artifacts, champion, trained, window.moves, pool)
-    seed = benchmarks.seed_skill(benchmark).read_text(encoding="utf-8")
     rows = []
     for place, name in enumerate(wanted):
         complete = ((older, found) for older in wanted[place + 1 :] if (found := read[older]) is not None)
         older, found = next(complete, ("", None))
-        rows.append(_row(name, read[name], older, seed if found is None else found.skill))
+        before = benchmarks.seed_skill(benchmark).read_text(encoding="utf-8") if found is None else found.skill
+        rows.append(_row(name, read[name], older, before))
     return SkillDetails(
         champion, moves, names, rows[: window.versions], nights.result(), changes.result(), matrices.result()
     )
