@@ -1,8 +1,5 @@
 """The memory that containers take while something runs."""
 
-import threading
-from types import TracebackType
-
 import docker
 
 POLL_SECONDS = 1.0
@@ -10,31 +7,18 @@ MEGABYTE = 1_000_000
 
 
 class PeakMemory:
-    """Watches an engine while it is entered."""
+    """The most that the containers of an engine took at any of the looks."""
 
     def __init__(self, client: docker.DockerClient) -> None:
         """Take an engine that runs nothing else."""
         self.megabytes = 0.0
-        """The most that all its containers took at one time."""
+        """Of all its containers at one time."""
         self._client = client
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> None:
-        """Begin to watch."""
-        self._thread.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the watch."""
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(POLL_SECONDS):
-            taken = sum(self._taken(container) for container in self._client.api.containers(quiet=True))
-            self.megabytes = max(self.megabytes, taken)
+    def look(self) -> None:
+        """Sum up what the containers take now."""
+        taken = sum(self._taken(container) for container in self._client.api.containers(quiet=True))
+        self.megabytes = max(self.megabytes, taken)
 
     def _taken(self, container: dict[str, str]) -> float:
         try:

@@ -13,8 +13,9 @@ from statistics import median
 import docker
 
 from bench import tables
-from bench.container_memory import PeakMemory
+from bench.container_memory import POLL_SECONDS, PeakMemory
 from bench.real_data import ABSENT, REAL_DATA
+from bench.repeated_looks import looking
 from local import engine, image
 from local.home import PROJECT
 from local.try_benchmark import configured, opened_sandbox, s3_client, target_model
@@ -71,7 +72,7 @@ def _measure(folder: Path) -> None:
         )
         peak = PeakMemory(client)
         began = time.monotonic()
-        with peak:
+        with looking(peak.look, POLL_SECONDS):
             run_workload(trial, lambda place: opened_sandbox(home, trial, place, stopped, TryDisplay()), stopped)
         wall = time.monotonic() - began
     _write(config.model.concurrency, played, wall, peak.megabytes)

@@ -1,6 +1,5 @@
 """Calls in flight of two trainings that share a provider, on one host and on three, with a pool of calls or without."""
 
-import json
 import subprocess
 import sys
 import time
@@ -12,7 +11,7 @@ from bench import tables
 from bench.checkout import PLACE, Checkout, checkout, environment
 from bench.world_model import World
 from bench.world_server import SIGMA, SLOTS, WorldServer
-from local.environment import UNCHECKED_KEY
+from local.environment import model_connection
 from local.served import served
 from skillopt_airflow.core.errors import PlatformError
 from skillopt_airflow.core.types import Split
@@ -82,11 +81,10 @@ def measure() -> None:
     """Train on one host and on three."""
     world = World()
     with served(CountingServer(world)) as server:
-        connection = {"conn_type": "pydanticai", "host": server.base_url, "password": UNCHECKED_KEY}
-        connections = {POOL: json.dumps(connection | {"extra": {"model": "openai-chat:world"}})}
+        connections = {POOL: model_connection(server.base_url, "openai-chat:world")}
         with checkout({name: _layer(name) for name in (*POOLED, *FREE)}, **connections) as place:
             for name in (*POOLED, *FREE):
-                _write_items(world, name)
+                world.write_items(PLACE / "benchmarks" / name / "items", ITEMS)
             _refused_without_its_pool(place)
             _airflow("pools", "set", POOL, str(ALLOWED), "calls in flight")
             rows = [_row(place, server, POOLED, 1)]
@@ -106,13 +104,6 @@ def _layer(name: str) -> dict[str, Any]:
         layer["model"] |= {"optimizer_pool": POOL, "pool_slot": "call"}
         layer["sandbox"] = {"pool": POOL, "max_containers": 3}
     return layer
-
-
-def _write_items(world: World, name: str) -> None:
-    for split, count in ITEMS.items():
-        path = PLACE / "benchmarks" / name / "items" / split / "items.json"
-        path.parent.mkdir(parents=True)
-        path.write_text(json.dumps([world.record(f"{split}-{index}") for index in range(count)]), encoding="utf-8")
 
 
 def _airflow(*arguments: str) -> None:

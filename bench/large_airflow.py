@@ -1,6 +1,5 @@
 """One evaluation of 100,000 items by Airflow, with containers and models: seconds, memory, files, bytes a rollout."""
 
-import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ from bench.piped_process import piped
 from bench.repeated_looks import looking
 from local import services
 from local.airflow_services import NAMES, SCHEDULER
-from local.environment import UNCHECKED_KEY
+from local.environment import model_connection
 from local.served import served
 from local.standin.server import Endpoint, StandInServer
 from skillopt_airflow.store.keys import trajectories_of
@@ -70,7 +69,8 @@ def _figures(items: int, port: int) -> dict[str, str]:
         "data": {"uri": str(data), "split_mode": "split_dir"},
         "model": {"target_conn_id": NAME, "optimizer_conn_id": NAME, "concurrency": CONCURRENCY},
     }
-    with checkout({NAME: layer}, **{NAME: _connection(port)}) as place:
+    connection = model_connection(f"http://127.0.0.1:{port}/v1", f"openai-chat:{NAME}")
+    with checkout({NAME: layer}, **{NAME: connection}) as place:
         large_run.write_data(data, items)
         began = time.monotonic()
         with metered(place.home) as cpu, _peaks(place) as peaks:
@@ -90,11 +90,6 @@ def _figures(items: int, port: int) -> dict[str, str]:
             "bytes a rollout": f"{sum(map(place.store.size, keys)) / items:,.0f}",
             **{f"{kind}: most MB": f"{peaks[kind]:,.0f}" for kind in sorted(peaks)},
         }
-
-
-def _connection(port: int) -> str:
-    connection = {"conn_type": "pydanticai", "host": f"http://127.0.0.1:{port}/v1", "password": UNCHECKED_KEY}
-    return json.dumps(connection | {"extra": {"model": f"openai-chat:{NAME}"}})
 
 
 def _serve(pipe: Connection) -> None:

@@ -1,6 +1,5 @@
 """Evaluations through Airflow with default settings, compared with the bound that a model server's latency sets."""
 
-import json
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +8,7 @@ from bench import tables
 from bench.checkout import PLACE, Checkout, checkout
 from bench.world_model import World
 from bench.world_server import WorldServer
-from local.environment import UNCHECKED_KEY
+from local.environment import model_connection
 from local.served import served
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.types import Split
@@ -39,18 +38,14 @@ def measure() -> None:
     """Evaluate one number of items after the other on one platform."""
     world = World()
     with served(Steady(world, LATENCY, slots=2 * CALLS)) as server:
-        connection = {"conn_type": "pydanticai", "host": server.base_url, "password": UNCHECKED_KEY}
+        data = PLACE / ".local" / "data" / NAME
         layer = {
-            "data": {"uri": str(PLACE / ".local" / "data" / NAME), "split_mode": "split_dir"},
+            "data": {"uri": str(data), "split_mode": "split_dir"},
             "model": {"target_conn_id": NAME, "optimizer_conn_id": NAME},
         }
-        connections = {NAME: json.dumps(connection | {"extra": {"model": "openai-chat:world"}})}
+        connections = {NAME: model_connection(server.base_url, "openai-chat:world")}
         with checkout({NAME: layer}, **connections) as place:
-            for split, count in {Split.TRAIN: 40, Split.VAL: 40, Split.TEST: max(COUNTS)}.items():
-                path = PLACE / ".local" / "data" / NAME / split / "items.json"
-                path.parent.mkdir(parents=True)
-                records = [world.record(f"{split}-{index}") for index in range(count)]
-                path.write_text(json.dumps(records), encoding="utf-8")
+            world.write_items(data, {Split.TRAIN: 40, Split.VAL: 40, Split.TEST: max(COUNTS)})
             rows = [_row(place, count) for count in COUNTS]
     tables.write("latency", "Evaluations on a slow server", NOTE, HEADER, rows)
 

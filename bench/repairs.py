@@ -14,8 +14,9 @@ from typing import Any
 import docker
 
 from bench import tables
-from bench.container_memory import MEGABYTE, PeakMemory
+from bench.container_memory import MEGABYTE, POLL_SECONDS, PeakMemory
 from bench.real_data import ABSENT, REAL_DATA
+from bench.repeated_looks import looking
 from local import engine, image
 from local.home import PROJECT
 from local.served import served
@@ -121,7 +122,7 @@ def _measure(folder: Path) -> None:
         before, first = _layers(client), 0.0
         walls = []
         peak = PeakMemory(client)
-        with peak:
+        with looking(peak.look, POLL_SECONDS):
             for _ in ("images are built", "images are there"):
                 began = time.monotonic()
                 run_workload(trial, lambda place: opened_sandbox(home, trial, place, stopped, TryDisplay()), stopped)

@@ -1,6 +1,5 @@
 """Rollouts a second over Celery workers on hosts of their own, one, two and four of them."""
 
-import json
 import os
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from bench.latency import Steady
 from bench.world_model import World
 from local import services
 from local.engine import OwnEngine
-from local.environment import UNCHECKED_KEY, registry_address
+from local.environment import model_connection, registry_address
 from local.image import IMAGE
 from local.served import served
 from local.workers import name as worker_name
@@ -57,19 +56,15 @@ def measure() -> None:
     """Evaluate with one number of workers after the other, each with items in proportion."""
     world = World()
     with served(Steady(world, LATENCY, slots=2 * CALLS * max(COUNTS))) as server:
-        connection = {"conn_type": "pydanticai", "host": server.base_url, "password": UNCHECKED_KEY}
-        connections = {NAME: json.dumps(connection | {"extra": {"model": "openai-chat:world"}})}
+        connections = {NAME: model_connection(server.base_url, "openai-chat:world")}
         layer = {
             "data": {"uri": "items", "split_mode": "split_dir"},
             "model": {"target_conn_id": NAME, "optimizer_conn_id": NAME},
             "sandbox": {"max_containers": max(COUNTS), "items_per_container": CALLS * SECONDS},
         }
         with checkout({NAME: layer}, **connections) as place:
-            for split, count in {Split.TRAIN: 40, Split.VAL: 40, Split.TEST: CALLS * SECONDS * max(COUNTS)}.items():
-                path = PLACE / "benchmarks" / NAME / "items" / split / "items.json"
-                path.parent.mkdir(parents=True)
-                records = [world.record(f"{split}-{index}") for index in range(count)]
-                path.write_text(json.dumps(records), encoding="utf-8")
+            counts = {Split.TRAIN: 40, Split.VAL: 40, Split.TEST: CALLS * SECONDS * max(COUNTS)}
+            world.write_items(PLACE / "benchmarks" / NAME / "items", counts)
             rows = list[tuple[object, ...]]()
             for count in COUNTS:
                 _have_workers(count, connections)

@@ -1,6 +1,5 @@
 """Trainings in a world of exactly known rules, on a server of 24 slots that takes its time, through the real DAGs."""
 
-import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,8 +11,9 @@ from bench import tables
 from bench.checkout import PLACE, Checkout, checkout
 from bench.cpu_seconds import metered
 from bench.world_model import World
-from bench.world_server import SIGMA, SLOTS, WorldServer, serving
-from local.environment import UNCHECKED_KEY
+from bench.world_server import SIGMA, SLOTS, WorldServer
+from local.environment import model_connection
+from local.served import served
 from skillopt_airflow.core.config import nest
 from skillopt_airflow.core.run_history import History, StepSeconds
 from skillopt_airflow.core.types import Split
@@ -90,8 +90,8 @@ REFERENCE_NOTE = (
 
 def measure(form: Form) -> None:
     """Train once on a platform of its own."""
-    with serving(WORLD, form.latency) as server:
-        connection = _connection(server)
+    with served(WorldServer(WORLD, form.latency)) as server:
+        connection = model_connection(server.base_url, "openai-chat:world")
         with checkout({form.name: form.layer}, **{form.name: connection}) as place:
             figures = _trained(place, form, server)
     compared = form.items == PAPER
@@ -113,7 +113,7 @@ def reference(form: Form) -> dict[str, str]:
 
 
 def _trained(place: Checkout, form: Form, server: WorldServer) -> dict[str, str]:
-    _write_items(form)
+    WORLD.write_items(PLACE / ".local" / "data" / form.name, form.items)
     place.wait_for(form.name)
     with metered(place.home) as meter:
         began = time.monotonic()
@@ -131,19 +131,6 @@ def _trained(place: Checkout, form: Form, server: WorldServer) -> dict[str, str]
         | _scores(history)
         | _seconds(history, place.timings(RunKeys("", history.benchmark, history.run)))
     )
-
-
-def _write_items(form: Form) -> None:
-    for split, count in form.items.items():
-        path = PLACE / ".local" / "data" / form.name / split / "items.json"
-        path.parent.mkdir(parents=True)
-        records = [WORLD.record(f"{split}-{index}") for index in range(count)]
-        path.write_text(json.dumps(records), encoding="utf-8")
-
-
-def _connection(server: WorldServer) -> str:
-    connection = {"conn_type": "pydanticai", "host": server.base_url, "password": UNCHECKED_KEY}
-    return json.dumps(connection | {"extra": {"model": "openai-chat:world"}})
 
 
 def _counts(history: History) -> dict[str, str]:

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -22,7 +23,7 @@ from local.standin.deciding import STAGES as STAND_IN
 from local.standin.proposing import JsonEdit, body_of, edit
 from local.standin.stage_request import StageRequest
 from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.core.types import JsonObject, Split
 
 KINDS = (
     *("amber", "basalt", "cedar", "dune", "ember", "fjord", "garnet", "heather", "indigo", "jasper", "kelp", "larch"),
@@ -108,6 +109,14 @@ class World:
             "context": " ".join(f"[DOC] {document}" for document in documents),
             "answers": [self.mark(item_id)],
         }
+
+    def write_items(self, folder: Path, counts: Mapping[Split, int]) -> None:
+        """Write a folder with so many items in each split."""
+        for split, count in counts.items():
+            path = folder / split / "items.json"
+            path.parent.mkdir(parents=True)
+            records = [self.record(f"{split}-{index}") for index in range(count)]
+            path.write_text(json.dumps(records), encoding="utf-8")
 
     def mark(self, item_id: str) -> str:
         """Return the answer to an item."""

@@ -4,13 +4,10 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from statistics import NormalDist
 from typing import Any
 
 from bench.world_model import World
-from local.served import served
 from local.standin import chat_wire
 from local.standin.chance import fraction
 from local.standin.server import Endpoint, StandInServer
@@ -64,10 +61,3 @@ class WorldServer(StandInServer):
         time.sleep(seconds)
         with self._lock:
             self._at_once -= 1
-
-
-@contextmanager
-def serving(world: World, mean_seconds: float, slots: int = SLOTS) -> Iterator[WorldServer]:
-    """Yield a server that answers until the block ends."""
-    with served(WorldServer(world, mean_seconds, slots)) as server:
-        yield server

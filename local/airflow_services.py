@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import datetime
 from importlib.metadata import version
 from threading import Event
@@ -93,11 +94,8 @@ def health(settings: Settings) -> dict[str, str]:
 
 
 def _components(settings: Settings) -> dict[str, dict[str, Any]]:
-    client = api(settings)
-    try:
+    with closing(api(settings)) as client:
         return client.health()
-    finally:
-        client.close()
 
 
 def _is_healthy(settings: Settings, name: str, since: datetime | None) -> bool:

@@ -172,10 +172,8 @@ def _stage(rows: list[Row]) -> str:
 
 def _total_steps(training: Training) -> int | None:
     """Return how many steps it has; None until it has stored that."""
-    try:
-        return training.store.get_model(training.keys.config, RunRecord).total_steps
-    except ObjectMissing:
-        return None
+    record = training.store.find_model(training.keys.config, RunRecord)
+    return None if record is None else record.total_steps
 
 
 def _show(history: History, home: Home, settings: Settings, training: Training, console: Console) -> None:

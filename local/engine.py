@@ -109,11 +109,8 @@ def stop(home: Path) -> None:
 
 def remove_containers(docker_host: str, home: Path) -> int:
     """Remove every sandbox that belongs to this home, running or not, its volumes and folder; how many there were."""
-    client = docker.APIClient(base_url=docker_host)
-    try:
+    with closing(docker.APIClient(base_url=docker_host)) as client:
         return remove_all(client, {SANDBOX_LABEL: str(home.resolve())})
-    finally:
-        client.close()
 
 
 def answers(url: str) -> bool:
@@ -121,15 +118,10 @@ def answers(url: str) -> bool:
     if url.startswith("unix://"):
         return _pings(url.removeprefix("unix://"))
     try:
-        client = docker.DockerClient(base_url=url, timeout=PING_SECONDS)
+        with closing(docker.DockerClient(base_url=url, timeout=PING_SECONDS)) as client:
+            return bool(client.ping())
     except (DockerException, RequestException):
         return False
-    try:
-        return bool(client.ping())
-    except (DockerException, RequestException):
-        return False
-    finally:
-        client.close()
 
 
 def _pings(socket_path: str) -> bool:

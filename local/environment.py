@@ -99,6 +99,12 @@ def model_url(settings: Settings) -> str:
     return f"http://127.0.0.1:{settings.ports.model}/v1"
 
 
+def model_connection(address: str, model: str) -> str:
+    """Return the Airflow connection of a server that checks no key, as JSON."""
+    connection = {"conn_type": "pydanticai", "host": address, "password": UNCHECKED_KEY}
+    return json.dumps(connection | {"extra": {"model": model}})
+
+
 def registry_address(settings: Settings) -> str:
     """Return host and port of the registry of images, as the first part of their names."""
     return f"127.0.0.1:{settings.ports.registry}"
@@ -113,14 +119,9 @@ def _connections(settings: Settings) -> dict[str, str]:
     s3 = f"aws://{UNCHECKED_KEY}:{UNCHECKED_KEY}@/?region_name={REGION}&endpoint_url={quote(s3_url(settings), safe='')}"
     return {
         "AIRFLOW_CONN_SKILLOPT_S3": s3,
-        TARGET_CONNECTION: _stand_in(settings, "openai-chat:stand-in-target"),
-        OPTIMIZER_CONNECTION: _stand_in(settings, "openai-chat:stand-in-optimizer"),
+        TARGET_CONNECTION: model_connection(model_url(settings), "openai-chat:stand-in-target"),
+        OPTIMIZER_CONNECTION: model_connection(model_url(settings), "openai-chat:stand-in-optimizer"),
     }
-
-
-def _stand_in(settings: Settings, model: str) -> str:
-    connection = {"conn_type": "pydanticai", "host": model_url(settings), "password": UNCHECKED_KEY}
-    return json.dumps(connection | {"extra": {"model": model}})
 
 
 def _airflow(home: Home, settings: Settings) -> dict[str, str]:

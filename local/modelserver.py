@@ -3,8 +3,6 @@
 import sys
 from threading import Event
 
-import httpx
-
 from local import services
 from local.environment import model_url
 from local.home import Home, Settings
@@ -21,12 +19,4 @@ def ensure(home: Home, settings: Settings, variables: dict[str, str], cancelled:
     """
     command = (sys.executable, "-m", "local.standin", "--port", str(settings.ports.model))
     service = services.Service(NAME, command, variables)
-    services.ensure(home, service, lambda: is_ready(settings), cancelled, START_SECONDS)
-
-
-def is_ready(settings: Settings) -> bool:
-    """Return whether the stand-in answers."""
-    try:
-        return httpx.get(f"{model_url(settings)}/models", timeout=5, trust_env=False).is_success
-    except httpx.TransportError:
-        return False
+    services.ensure(home, service, lambda: services.serves(f"{model_url(settings)}/models"), cancelled, START_SECONDS)

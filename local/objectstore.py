@@ -11,7 +11,6 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 import boto3
-import httpx
 from botocore.config import Config
 
 from local import services
@@ -93,10 +92,7 @@ def server_in(folder: Path) -> Iterator[str]:
 
 def is_ready(address: str) -> bool:
     """Return whether the server answers."""
-    try:
-        return httpx.get(f"{address}/_ministack/health", timeout=5, trust_env=False).is_success
-    except httpx.TransportError:
-        return False
+    return services.serves(f"{address}/_ministack/health")
 
 
 def client(settings: Settings) -> "S3Client":

@@ -39,13 +39,17 @@ def ensure(home: Home, cancelled: Event) -> None:
     def lives() -> bool:
         return bool(_postmaster(home)) if started is None else started.poll() is None
 
-    services.wait(home, "postgres", lambda: _answers(home), cancelled, START_SECONDS, lives)
+    services.wait(home, "postgres", lambda: is_running(home), cancelled, START_SECONDS, lives)
     _create_database(home)
 
 
 def is_running(home: Home) -> bool:
     """Return whether the server answers."""
-    return _answers(home)
+    try:
+        _connect(home).close()
+    except psycopg2.OperationalError:
+        return False
+    return True
 
 
 def stop(home: Home) -> None:
@@ -122,14 +126,6 @@ def _postmaster(home: Home) -> list[psutil.Process]:
 
 def _connect(home: Home) -> "psycopg2.extensions.connection":
     return psycopg2.connect(host=str(home.sockets), user="postgres", dbname="postgres", connect_timeout=5)
-
-
-def _answers(home: Home) -> bool:
-    try:
-        _connect(home).close()
-    except psycopg2.OperationalError:
-        return False
-    return True
 
 
 def _create_database(home: Home) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from threading import Event
 
 import docker
-import httpx
 from docker.errors import DockerException
 
 from local import image, services
@@ -40,15 +39,8 @@ def ensure(
     http = {"addr": registry_address(settings)}
     configuration.write_text(json.dumps({"version": 0.1, "storage": storage, "http": http}))
     service = services.Service(NAME, (PROGRAM, "serve", str(configuration)), variables | http)
-    services.ensure(home, service, lambda: is_ready(settings), cancelled, START_SECONDS)
-
-
-def is_ready(settings: Settings) -> bool:
-    """Return whether the registry answers."""
-    try:
-        return httpx.get(f"http://{registry_address(settings)}/v2/", timeout=5, trust_env=False).is_success
-    except httpx.TransportError:
-        return False
+    url = f"http://{registry_address(settings)}/v2/"
+    services.ensure(home, service, lambda: services.serves(url), cancelled, START_SECONDS)
 
 
 def push(settings: Settings, docker_host: str) -> None:

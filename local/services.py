@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
+import httpx
 import psutil
 
 from local import processes
@@ -104,6 +105,14 @@ def wait(
         if time.monotonic() > deadline:
             raise PlatformError(f"{name} is not ready after {seconds:.0f} s; {last_lines(log_path(home, name))}")
         cancelled.wait(POLL_SECONDS)
+
+
+def serves(url: str) -> bool:
+    """Return whether a server answers there."""
+    try:
+        return httpx.get(url, timeout=5, trust_env=False).is_success
+    except httpx.TransportError:
+        return False
 
 
 def last_lines(log: Path) -> str:

@@ -14,7 +14,7 @@ from local.standin.conversation import Conversation, Turn
 from local.standin.directives import recognise
 from local.standin.stage_request import ComparedGroups, SeenTrajectory, StageRequest
 from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.types import Status, Trajectory
+from skillopt_airflow.core.types import Split, Status, Trajectory
 from skillopt_airflow.training.history import history_of
 from tests.training import in_process
 
@@ -162,10 +162,7 @@ def test_a_stage_that_the_default_settings_do_not_have_is_refused() -> None:
 
 @pytest.mark.slow
 def test_a_training_learns_rules_and_rejects_some_candidates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for split, count in {"train": 64, "val": 40, "test": 20}.items():
-        (tmp_path / split).mkdir()
-        records = [WORLD.record(f"{split}-{index}") for index in range(count)]
-        (tmp_path / split / "items.json").write_text(json.dumps(records))
+    WORLD.write_items(tmp_path, {Split.TRAIN: 64, Split.VAL: 40, Split.TEST: 20})
     monkeypatch.setattr(in_process, "stand_in", answered)
     training = in_process.Training.of(
         data__uri=str(tmp_path),

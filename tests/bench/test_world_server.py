@@ -7,7 +7,8 @@ from typing import Any
 import httpx
 
 from bench.world_model import RULES, World
-from bench.world_server import SIGMA, WorldServer, serving
+from bench.world_server import SIGMA, WorldServer
+from local.served import served
 from skillopt_airflow.optimizer.sections import prompt_of, section
 
 WORLD = World(7)
@@ -29,13 +30,13 @@ def question(item_id: str) -> str:
 
 
 def test_no_more_calls_than_slots_are_answered_at_a_time() -> None:
-    with serving(WORLD, 0.05, slots=2) as server, ThreadPoolExecutor(8) as clients:
+    with served(WorldServer(WORLD, 0.05, slots=2)) as server, ThreadPoolExecutor(8) as clients:
         list(clients.map(lambda index: ask(server, "", question(f"val-{index}")), range(16)))
     assert server.most_at_once == 2
 
 
 def test_the_latencies_are_lognormal_around_the_mean() -> None:
-    with serving(WORLD, 3.0) as server:
+    with served(WorldServer(WORLD, 3.0)) as server:
         drawn = [server.latency(str(index)) for index in range(20_000)]
         assert drawn == [server.latency(str(index)) for index in range(20_000)]
     assert abs(mean(drawn) / 3.0 - 1) < 0.02
@@ -45,7 +46,7 @@ def test_the_latencies_are_lognormal_around_the_mean() -> None:
 
 def test_the_score_of_a_skill_is_that_of_the_world() -> None:
     skill, items = "\n".join(RULES[:5]), [f"val-{index}" for index in range(40)]
-    with serving(WORLD, 0.0) as server:
+    with served(WorldServer(WORLD, 0.0)) as server:
         said = [ask(server, skill, question(item_id))["content"] for item_id in items]
     expected = [WORLD.right(item_id, skill, 1) for item_id in items]
     assert [WORLD.mark(item_id) in text for item_id, text in zip(items, said, strict=True)] == expected
@@ -54,21 +55,21 @@ def test_the_score_of_a_skill_is_that_of_the_world() -> None:
 
 def test_equal_requests_are_draws_of_their_own() -> None:
     item_id = next(f"val-{index}" for index in range(1000) if WORLD.nature(f"val-{index}").chance == 0.5)
-    with serving(WORLD, 0.0) as server:
+    with served(WorldServer(WORLD, 0.0)) as server:
         said = [ask(server, "", question(item_id))["content"] for _ in range(12)]
     assert [WORLD.mark(item_id) in text for text in said] == [WORLD.right(item_id, "", draw) for draw in range(1, 13)]
     assert len(set(said)) == 2
 
 
 def test_it_answers_a_stage_of_the_optimizer_as_a_tool_call_and_counts_its_latency() -> None:
-    with serving(WORLD, 0.01) as server:
+    with served(WorldServer(WORLD, 0.01)) as server:
         message = ask(server, "", prompt_of(section("skill", "# Marks")), "preflight_result")
         assert message["tool_calls"][0]["function"]["name"] == "preflight_result"
         assert server.busy_seconds > 0
 
 
 def test_a_malformed_request_takes_no_slot() -> None:
-    with serving(WORLD, 0.01) as server:
+    with served(WorldServer(WORLD, 0.01)) as server:
         answer = httpx.post(f"{server.base_url}/chat/completions", json={"messages": 1}, trust_env=False)
         assert answer.status_code == 400
         assert server.busy_seconds == 0.0

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.split_by_ratio import split_by_ratio, take
+from skillopt_airflow.core.split_by_ratio import split_by_ratio
 from skillopt_airflow.core.types import DATA_SPLITS, Split
 
 PARTS = st.integers(1, 20)
@@ -77,9 +77,3 @@ def test_a_group_lies_in_one_split_and_no_share_is_off_by_more_than_the_largest(
 @given(st.lists(st.integers()), st.integers())
 def test_records_without_a_group_are_cut_as_if_nothing_had_one(records: list[int], seed: int) -> None:
     assert split_by_ratio(records, "2:1:7", seed, [""] * len(records)) == split_by_ratio(records, "2:1:7", seed)
-
-
-def test_take() -> None:
-    assert take([1, 2, 3], 2) == [1, 2]
-    assert take([1, 2, 3], 5) == [1, 2, 3]
-    assert take([1, 2, 3], None) == [1, 2, 3]

@@ -53,7 +53,7 @@ def rigs(folder: Path) -> Iterator[Callable[..., Rig]]:
             upstream = upstream_at(base_url, dialect, **options.pop("upstream", {}))
             calls: list[ModelCall] = []
             path = folder / f"{options.pop('name', 'model')}.sock"
-            settings = {"max_attempts": 3, "call_timeout": 5.0, "dialect": options.pop("speaks", None)} | options
+            settings = {"max_attempts": 3, "call_timeout": 5.0} | options
             stack.enter_context(ModelGateway(upstream, path, stage="rollout", on_call=calls.append, **settings))
             transport = httpx.HTTPTransport(uds=str(path))
             client = stack.enter_context(httpx.Client(transport=transport, base_url="http://gateway", timeout=30))

@@ -57,22 +57,6 @@ def test_each_dialect_has_its_path_and_its_header(rig, dialect, header, value):
     assert [one.post(path).status_code for path in others] == [403, 403]
 
 
-def test_the_sandbox_may_speak_another_dialect_than_the_connection_under_the_same_key(rig):
-    one = rig(lambda asked: ANSWERS["anthropic"]("Eiffel"), speaks="anthropic", upstream={"auth": "api-key"})
-
-    assert one.post(PATHS["openai-chat"]).status_code == 403
-    assert one.post(PATHS["anthropic"]).status_code == 200
-    assert one.provider.requests[0].headers["api-key"] == KEY
-
-
-def test_a_translated_connection_speaks_only_its_own_dialect(tmp_path):
-    bedrock = upstream_at("", provider="bedrock", conn_id="skillopt_target")
-    with pytest.raises(SandboxError, match=r"connection skillopt_target: .* this harness speaks anthropic"):
-        ModelGateway(
-            bedrock, tmp_path / "s", stage="test", dialect="anthropic", max_attempts=1, call_timeout=1, on_call=print
-        )
-
-
 def test_only_the_configured_model_and_path_are_allowed(rig):
     one = rig(answer)
     body = json.dumps({"model": MODEL}).encode()

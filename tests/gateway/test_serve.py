@@ -137,10 +137,9 @@ def test_the_settings_arrive(start, tmp_path):
     path = tmp_path / "model.sock"
     with ScriptedProvider(lambda asked: failure(500)) as provider, unix_client(path) as client:
         start(
-            upstream_at(provider.base_url),
+            upstream_at(provider.base_url, "anthropic"),
             f"unix:{path}",
             max_attempts=1,
-            dialect="anthropic",
             allowance={"calls": 1},
         )
         statuses = [client.post(path, json={"model": MODEL}).status_code for path in [PATH, *["/v1/messages"] * 2]]

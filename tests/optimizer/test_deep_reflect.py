@@ -9,7 +9,7 @@ from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section
 from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.pictures import Pictures
 from skillopt_airflow.core.types import Message
-from skillopt_airflow.optimizer.deep_reflect import FollowUps, Questions, follow_up, follow_ups, probes, questions
+from skillopt_airflow.optimizer.deep_reflect import FollowUps, Questions, follow_ups, probes, questions
 from skillopt_airflow.optimizer.transcripts import FollowUp
 
 HARDS = st.lists(st.sampled_from([0.0, 0.5, 1.0, None]), max_size=30)
@@ -113,7 +113,8 @@ def test_a_provider_that_does_not_answer_is_no_fallback_of_the_optimizer() -> No
 
 def test_the_conversation_goes_on_with_the_question() -> None:
     target = ScriptedTarget({"Why?": "Because."})
-    assert follow_up(target, ROLLOUTS[0], "Why?", {}) == "Because."
+    answered = follow_ups(target, ROLLOUTS, {ROLLOUTS[0].trajectory.item_id: "Why?"}, 1, {})
+    assert [follow_up.answer for follow_up in answered.by_item.values()] == ["Because."]
     assert target.calls == [("follow_up", (*CONVERSATION, Message(role="user", content="Why?")))]
 
 

@@ -23,7 +23,7 @@ def texts(svg: str) -> list[str]:
 
 
 def test_a_plot_is_an_image_with_a_name_and_a_description(view: ReportView) -> None:
-    for svg in (plots.learning_curve(view), plots.costs(view.costs)):
+    for svg in (plots.learning_curve(view.curve), plots.costs(view.costs)):
         root = ElementTree.fromstring(svg)
         assert root.get("role") == "img"
         spoken = [root.find(f"{SVG}{name}") for name in ("title", "desc")]
@@ -36,7 +36,7 @@ def test_a_plot_is_an_image_with_a_name_and_a_description(view: ReportView) -> N
 def test_two_plots_share_no_id(view: ReportView) -> None:
     first, second = (
         {element.get("id") for element in ElementTree.fromstring(svg).iter() if element.get("id")}
-        for svg in (plots.learning_curve(view), plots.costs(view.costs))
+        for svg in (plots.learning_curve(view.curve), plots.costs(view.costs))
     )
     assert not first & second
 
@@ -45,7 +45,7 @@ def test_every_verdict_that_occurs_has_its_own_mark(view: ReportView) -> None:
     looks = [(mark.marker, mark.colour) for mark in (*plots.MARKS.values(), plots.EARLY)]
     assert set(plots.MARKS) == set(Action)
     assert len({marker for marker, _ in looks}) == len(looks)
-    shown = texts(plots.learning_curve(view))
+    shown = texts(plots.learning_curve(view.curve))
     occurring = {moment.decision.action for moment in view.moments}
     assert {mark.name for action, mark in plots.MARKS.items() if action in occurring} <= set(shown)
     assert plots.MARKS[Action.ACCEPT].name not in shown
@@ -53,7 +53,7 @@ def test_every_verdict_that_occurs_has_its_own_mark(view: ReportView) -> None:
 
 
 def test_the_description_tells_the_scores(view: ReportView) -> None:
-    description = ElementTree.fromstring(plots.learning_curve(view)).find(f"{SVG}desc")
+    description = ElementTree.fromstring(plots.learning_curve(view.curve)).find(f"{SVG}desc")
     assert description is not None
     assert f"{view.best.score:.4f}" in (description.text or "")
 
@@ -64,15 +64,16 @@ def test_a_long_run_and_an_empty_one_are_drawn(view: ReportView) -> None:
         moment = Moment(kind="step", epoch=(step - 1) // 10 + 1, step=step)
         training.take(moment, (proposed(step),), evaluation(36 - step // 8, shift=step % 3))
     long = view.model_copy(update={"moments": tuple(training.moments)})
-    assert len(plots.learning_curve(long)) < 400_000
-    assert "epoch 1" not in texts(plots.learning_curve(long))
+    assert len(plots.learning_curve(long.curve)) < 400_000
+    assert "epoch 1" not in texts(plots.learning_curve(long.curve))
     empty = view.model_copy(update={"moments": (), "test": {}})
-    assert "test split" not in texts(plots.learning_curve(empty))
+    assert "test split" not in texts(plots.learning_curve(empty.curve))
 
 
 def test_a_skill_that_was_never_measured_leaves_a_gap(view: ReportView) -> None:
     gap = view.moments[2].model_copy(update={"score_after": float("nan")})
-    curve = plots.learning_curve(view.model_copy(update={"moments": (*view.moments[:2], gap, *view.moments[3:])}))
+    moments = (*view.moments[:2], gap, *view.moments[3:])
+    curve = plots.learning_curve(view.model_copy(update={"moments": moments}).curve)
     assert "nan" not in curve.lower()
 
 
@@ -82,7 +83,7 @@ def test_dollar_signs_are_no_formula(view: ReportView) -> None:
 
 
 def test_threads_that_draw_at_the_same_time_leave_each_other_and_the_process_alone(view: ReportView) -> None:
-    style, alone = dict(rcParams), plots.learning_curve(view)
+    style, alone = dict(rcParams), plots.learning_curve(view.curve)
     with ThreadPoolExecutor(4) as pool:
         drawn = [pool.submit(plots.learning_curve, view) for _ in range(4)]
         plots.costs(view.costs)

@@ -72,15 +72,7 @@ def rollout_key(skill: str = SKILL, settings: str = "5" * 64, draw: int = 0) -> 
 
 def put(store: ObjectStore, key: RolloutKey, parts: Sequence[Sequence[Try]], group_bytes: int = 400) -> None:
     """Store the tries of each part, one second after the other, in row groups of so many bytes."""
-    folder = keys.trajectories(
-        "",
-        benchmark=key.benchmark,
-        target=key.target,
-        harness=key.harness,
-        split=key.split,
-        skill_sha256=key.skill_sha256,
-        draw=key.draw,
-    )
+    folder = key.partition("")
     number = 0
     for part, tries in enumerate(parts):
         rows = []

@@ -14,7 +14,7 @@ from skillopt_airflow.store.keys import ArtifactKeys, CorpusKeys, grades_of, sea
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import from_parquet, to_parquet
 from skillopt_airflow.store.parts import parts_of
-from skillopt_airflow.store.retention import Cleaned, compact, drop_corpora, drop_grades, drop_searches, partitions
+from skillopt_airflow.store.retention import Cleaned, compact, drop_corpora, drop_old, partitions
 from skillopt_airflow.store.rollout_table import RolloutKey, RolloutTable
 from tests.store.test_artifacts import KEYS, provenance, publish
 
@@ -119,8 +119,8 @@ def test_old_grades_go_and_new_ones_and_those_of_other_benchmarks_stay(store: Ob
     mine, others = (f"{grades_of('team/', name)}judge-1.json" for name in ("searchqa", "searchqa2"))
     for key in (mine, others):
         store.put_text(key, "{}")
-    assert drop_grades(store, "team/", "searchqa", datetime.now(UTC) - timedelta(days=1)) == 0
-    assert drop_grades(store, "team/", "searchqa", FUTURE) == 1
+    assert drop_old(store, grades_of("team/", "searchqa"), datetime.now(UTC) - timedelta(days=1)) == 0
+    assert drop_old(store, grades_of("team/", "searchqa"), FUTURE) == 1
     assert store.list_keys("team/grades/") == [others]
 
 
@@ -128,8 +128,8 @@ def test_what_old_searches_found_goes_too(store: ObjectStore) -> None:
     mine, others = (f"{searches_of('team/', name)}2026-01-01/page-1.json" for name in ("sealqa", "sealqa2"))
     for key in (mine, others):
         store.put_text(key, "{}")
-    assert drop_searches(store, "team/", "sealqa", datetime.now(UTC) - timedelta(days=1)) == 0
-    assert drop_searches(store, "team/", "sealqa", FUTURE) == 1
+    assert drop_old(store, searches_of("team/", "sealqa"), datetime.now(UTC) - timedelta(days=1)) == 0
+    assert drop_old(store, searches_of("team/", "sealqa"), FUTURE) == 1
     assert store.list_keys("team/searches/") == [others]
 
 

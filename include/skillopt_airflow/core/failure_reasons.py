@@ -4,32 +4,19 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from typing import Protocol, Self
+from typing import Self
 
 from pydantic import Field
 
-from skillopt_airflow.core.types import Status, Value
+from skillopt_airflow.core.types import RolloutResult, Status, Trajectory, Value
 
 MAX_ERROR_CHARS = 300
 MAX_ID_CHARS = 80
 _WORD = re.compile(r"[\w-]+(?:[.:]\d[\w-]*)*")
 """A word, a number with its decimals, a time of day or an address."""
 
-
-class Ended(Protocol):
-    """A rollout that has ended, as a trajectory or without what was said."""
-
-    @property
-    def item_id(self) -> str:
-        """Return the item's id."""
-
-    @property
-    def status(self) -> Status:
-        """Return the status that it ended in."""
-
-    @property
-    def error(self) -> str:
-        """Return the error; empty if there is none, or none is known."""
+Ended = Trajectory | RolloutResult
+"""A rollout that has ended, as a trajectory or without what was said."""
 
 
 class FailureReason(Value):

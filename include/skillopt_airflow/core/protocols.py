@@ -34,7 +34,6 @@ class Benchmark(Protocol):
         Raises:
             DataError: with what the record lacks for it.
         """
-        ...
 
     def item(self, record: JsonObject) -> Item:
         """Turn one record of a data file into an item, whose id is the record's identity.
@@ -42,19 +41,15 @@ class Benchmark(Protocol):
         Raises:
             DataError: with what is wrong with the record; the caller adds file and row.
         """
-        ...
 
     def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
         """Return the conversation that opens a rollout under the skill."""
-        ...
 
     def answer(self, response: str) -> str:
         """Extract the target's final answer from its last response."""
-        ...
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
         """Judge an `ok` trajectory; pure, and host-side, because it sees the reference."""
-        ...
 
 
 class Corpus(Protocol):
@@ -66,7 +61,6 @@ class Corpus(Protocol):
 
     def names(self) -> Sequence[str]:
         """Return the names of the documents, in alphabetical order: paths below the folder."""
-        ...
 
     def page(self, document: str, number: int) -> str:
         """Return the text of a page.
@@ -74,11 +68,9 @@ class Corpus(Protocol):
         Raises:
             LookupError: there is no such document or page; the text says what there is.
         """
-        ...
 
     def tools(self) -> Sequence[Callable[..., Awaitable[str]]]:
         """Return tools for a model: they list, search and read the documents, and refuse with what to do instead."""
-        ...
 
 
 class Workspace(Protocol):
@@ -97,7 +89,6 @@ class Workspace(Protocol):
 
     def input_names(self) -> Sequence[str]:
         """Return the names of the item's files, in alphabetical order."""
-        ...
 
     def read_input(self, name: str) -> bytes:
         """Return the content of one of the item's files.
@@ -105,11 +96,9 @@ class Workspace(Protocol):
         Raises:
             FileNotFoundError: none of them has the name; the text lists those that there are.
         """
-        ...
 
     async def search(self, query: str, documents: Sequence[FoundDocument]) -> Sequence[FoundDocument]:
         """Return what the run's search engine finds; where the run has none, the best of the item's own documents."""
-        ...
 
     async def open_page(self, address: str, documents: Sequence[FoundDocument]) -> str:
         """Return the text of a page; where the run has no search, of the item's own document with this address.
@@ -117,11 +106,9 @@ class Workspace(Protocol):
         Raises:
             DataError: with the reason why it is not read.
         """
-        ...
 
     async def run_python(self, code: str) -> str:
         """Run a program in a process of its own, within the limits; return its output and how it ended."""
-        ...
 
     @property
     def repository(self) -> str:
@@ -132,7 +119,6 @@ class Workspace(Protocol):
 
     async def run_shell(self, command: str) -> str:
         """Run a shell command in the repository, within the limits; return its output and how it ended."""
-        ...
 
 
 @runtime_checkable
@@ -141,7 +127,6 @@ class FollowsUp(Protocol):
 
     async def follow_up(self, public: JsonObject, response: str, workspace: Workspace) -> str | None:
         """Return the next message to the target; None ends the conversation."""
-        ...
 
 
 @runtime_checkable
@@ -150,7 +135,6 @@ class ShowsFiles(Protocol):
 
     async def shown_files(self, public: JsonObject, workspace: Workspace) -> str:
         """Return what ends the last of the messages that open the conversation; empty if there is nothing to show."""
-        ...
 
 
 @runtime_checkable
@@ -159,11 +143,9 @@ class OffersTools(Protocol):
 
     def task(self, public: JsonObject) -> str:
         """Return the task for an agent; the skill is given separately, as its instructions."""
-        ...
 
     def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
         """Return functions with docstrings and annotations, from which the model learns them."""
-        ...
 
 
 @runtime_checkable
@@ -184,23 +166,18 @@ class PlaysSession(Protocol):
 
     def world_files(self, contents: Mapping[str, bytes]) -> Mapping[str, bytes]:
         """Return what the world is made of, without anything in the item's files that tells its solution."""
-        ...
 
     def task(self, opening: Observation) -> str:
         """Return the task, and what is seen at first, for an agent that acts through a tool."""
-        ...
 
     def prompt(self, episode: Episode, last_turns: int) -> str:
         """Return the prompt for the next action; of the turns before it shows as many as are asked for."""
-        ...
 
     def shown(self, observation: Observation) -> str:
         """Return what an action brought, as a conversation goes on with it."""
-        ...
 
     def action(self, response: str) -> str:
         """Return the action that a reply asks for."""
-        ...
 
 
 @runtime_checkable
@@ -209,7 +186,6 @@ class JudgesFiles(Protocol):
 
     def score_files(self, item: Item, trajectory: Trajectory, produced: str, references: str) -> Score:
         """Judge an `ok` trajectory by the folders of what the target left and of the item's reference files."""
-        ...
 
 
 @runtime_checkable
@@ -221,15 +197,12 @@ class JudgesRepository(Protocol):
 
     def tests(self, item: Item, patch: str) -> RepositoryTests | Score:
         """Return how a patch is to be tested; its score where nothing is to be tested, such as of an empty one."""
-        ...
 
     def score_tests(self, item: Item, patch: str, ran: TestedRepository, unmoved: Collection[str] = ()) -> Score:
         """Judge by the output of the tests, and by those that pass whatever they expect."""
-        ...
 
     def unmoved(self, item: Item, ran: TestedRepository) -> frozenset[str]:
         """Return the tests that passed in a run in which they expected something else than they should."""
-        ...
 
 
 @runtime_checkable
@@ -238,23 +211,16 @@ class AsksJudge(Protocol):
 
     def decides(self, item: Item, trajectory: Trajectory) -> bool:
         """Return whether `score` is the last word on this answer."""
-        ...
 
     def grading(self, item: Item, trajectory: Trajectory) -> GradingRequest:
         """Return what the judge is asked about an answer."""
-        ...
 
 
 class Optimizer(Protocol):
     """The optimizer model, as the stages see it."""
 
     def ask(
-        self,
-        stage: str,
-        instructions: str,
-        prompt: str,
-        output_type: type[Output],
-        pictures: Pictures = NO_PICTURES,
+        self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
     ) -> Output:
         """Make one structured call; the pictures follow on the prompt, each behind its name.
 
@@ -262,7 +228,6 @@ class Optimizer(Protocol):
             ModelOutputError: the answer stayed outside `output_type` after it was asked again.
             ModelError: the provider did not answer.
         """
-        ...
 
 
 class Target(Protocol):
@@ -274,4 +239,3 @@ class Target(Protocol):
         Raises:
             ModelError: the provider did not answer.
         """
-        ...

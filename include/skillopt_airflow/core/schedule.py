@@ -10,23 +10,12 @@ from skillopt_airflow.core.training_groups import OptimizerGroup, TrainGroup
 T = TypeVar("T")
 
 
-def _constant(highest: int, lowest: int, progress: float) -> float:
-    return highest
-
-
-def _linear(highest: int, lowest: int, progress: float) -> float:
-    return highest + (lowest - highest) * progress
-
-
-def _cosine(highest: int, lowest: int, progress: float) -> float:
-    return lowest + (highest - lowest) * (1 + math.cos(math.pi * progress)) / 2
-
-
 _SCHEDULES: dict[str, Callable[[int, int, float], float]] = {
-    "constant": _constant,
-    "linear": _linear,
-    "cosine": _cosine,
+    "constant": lambda highest, lowest, progress: highest,
+    "linear": lambda highest, lowest, progress: highest + (lowest - highest) * progress,
+    "cosine": lambda highest, lowest, progress: lowest + (highest - lowest) * (1 + math.cos(math.pi * progress)) / 2,
 }
+"""The value at a share of the way from the highest to the lowest."""
 
 
 def edit_budget(step: int, total_steps: int, optimizer: OptimizerGroup) -> int | None:

@@ -55,8 +55,6 @@ class World(Protocol):
 
     def opening(self) -> Observation:
         """Return what is seen before the first action."""
-        ...
 
     def act(self, action: str) -> Observation:
         """Carry out an action; one that the world does not know has an observation as well."""
-        ...

@@ -39,11 +39,6 @@ def split_by_ratio(
     return splits
 
 
-def take(records: Sequence[Record], limit: int | None) -> list[Record]:
-    """Return the first `limit` records, or all of them."""
-    return list(records[:limit])
-
-
 def _groups(records: Sequence[Record], groups: Sequence[str]) -> list[list[Record]]:
     """Return the records by group, in the order in which the groups begin; one without is alone."""
     found: dict[object, list[Record]] = {}

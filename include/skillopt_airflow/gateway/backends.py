@@ -30,11 +30,9 @@ class Backend(Protocol):
             httpx.TransportError: no answer.
             TimeoutError: none in time.
         """
-        ...
 
     async def aclose(self) -> None:
         """Close the connections."""
-        ...
 
 
 def handed_over(upstream: Upstream) -> JsonObject:

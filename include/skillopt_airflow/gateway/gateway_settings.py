@@ -3,7 +3,6 @@
 from pydantic import Field
 
 from skillopt_airflow.core.types import Value
-from skillopt_airflow.core.wire_formats import Dialect
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 
 
@@ -26,8 +25,6 @@ class GatewaySettings(Value):
 
     stage: str
     """Purpose of the calls."""
-    dialect: Dialect | None = None
-    """The wire format that the sandbox speaks; the upstream's own when unset."""
     max_attempts: int = Field(ge=1)
     """Tries of one call at one server."""
     call_timeout: float = Field(gt=0.0)

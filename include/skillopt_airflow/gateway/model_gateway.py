@@ -15,7 +15,6 @@ from starlette.types import Receive, Scope, Send
 
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.types import ModelCall
-from skillopt_airflow.core.wire_formats import Dialect
 from skillopt_airflow.gateway.allowance import Allowance, More
 from skillopt_airflow.gateway.app import GatewayApp
 from skillopt_airflow.gateway.fallbacks import Provider
@@ -43,9 +42,6 @@ class ModelGateway:
         search: answers searches and opens pages, if the run has a search.
         more: gives more than the settings' allowance, if anybody does; called in a thread.
         settings: the fields of `GatewaySettings`.
-
-    Raises:
-        SandboxError: the connection cannot speak the wire format.
     """
 
     def __init__(
@@ -59,7 +55,7 @@ class ModelGateway:
         **settings: Any,
     ) -> None:
         self._settings = GatewaySettings(**settings)
-        self._upstream = _speaking(upstream, self._settings.dialect or upstream.dialect)
+        self._upstream = upstream
         self._address = address
         self._on_call = on_call
         self._search = None if search is None else SearchRoute(search)
@@ -141,14 +137,3 @@ class ModelGateway:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = await self._app.handle(Request(scope, receive))
         await response(scope, receive, send)
-
-
-def _speaking(upstream: Upstream, dialect: Dialect) -> Upstream:
-    """Return the upstream and its fallbacks in the wire format of the sandbox, with the same credentials."""
-    if upstream.provider and dialect != upstream.dialect:
-        raise SandboxError(
-            f"connection {upstream.conn_id}: requests to {upstream.provider} are translated from {upstream.dialect}, "
-            f"and this harness speaks {dialect}; use harness chat or tools"
-        )
-    fallbacks = tuple(_speaking(fallback, dialect) for fallback in upstream.fallbacks)
-    return upstream.model_copy(update={"dialect": dialect, "fallbacks": fallbacks})

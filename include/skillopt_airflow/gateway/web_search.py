@@ -37,11 +37,9 @@ class SearchMemory(Protocol):
 
     def recall(self, kind: Asked, asked: str) -> JsonValue:
         """Return the stored answer; None if there is none."""
-        ...
 
     def keep(self, kind: Asked, asked: str, answer: JsonValue) -> JsonValue:
         """Store an answer and return the one that counts: another's, if that was stored first."""
-        ...
 
 
 class PageAnswer(Value):

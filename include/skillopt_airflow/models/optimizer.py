@@ -83,12 +83,7 @@ class PydanticAIOptimizer(MeteredModel):
         """Until the server refuses them: then answers are taken from plain text."""
 
     def ask(
-        self,
-        stage: str,
-        instructions: str,
-        prompt: str,
-        output_type: type[Output],
-        pictures: Pictures = NO_PICTURES,
+        self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
     ) -> Output:
         """Return the answer to one structured call.
 

@@ -76,15 +76,6 @@ def questions(optimizer: Optimizer, skill: str, rollouts: Sequence[Rollout]) -> 
     return Questions(by_item=by_item, fallback=said("deep_reflect", flaws))
 
 
-def follow_up(target: Target, rollout: Rollout, question: str, pictures: Pictures) -> str:
-    """Return the target's answer to a question that continues the conversation of its trajectory.
-
-    Raises:
-        ModelError: the provider did not answer.
-    """
-    return target.ask("follow_up", [*rollout.trajectory.messages, Message(role="user", content=question)], pictures)
-
-
 def follow_ups(
     target: Target,
     rollouts: Sequence[Rollout],
@@ -129,8 +120,9 @@ def _flaw(proposed: ProposedQuestion, known: set[str]) -> str:
 
 def _answered(target: Target, rollout: Rollout, question: str, pictures: Pictures) -> tuple[str, str]:
     """Return the answer, and the reason to refuse it or an empty string."""
+    asked = [*rollout.trajectory.messages, Message(role="user", content=question)]
     try:
-        answer = follow_up(target, rollout, question, pictures)
+        answer = target.ask("follow_up", asked, pictures)
     except ModelError as error:
         return "", str(error)
     flaw = flaw_of(answer, MOST_OF_MEMORY)

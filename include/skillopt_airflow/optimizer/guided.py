@@ -21,12 +21,7 @@ class GuidedOptimizer:
         self._guidance = guidance
 
     def ask(
-        self,
-        stage: str,
-        instructions: str,
-        prompt: str,
-        output_type: type[Output],
-        pictures: Pictures = NO_PICTURES,
+        self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
     ) -> Output:
         """Ask with the guidance; raise as the optimizer does."""
         kind = stage.partition("_")[0]

@@ -10,7 +10,7 @@ from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.item_scores import is_failure
 from skillopt_airflow.core.protocols import Optimizer
-from skillopt_airflow.core.types import Patch, Score, UnitInterval, Value
+from skillopt_airflow.core.types import JsonObject, Patch, Score
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_SENTENCES, clipped, said
 from skillopt_airflow.optimizer.sections import (
@@ -29,25 +29,6 @@ class ChosenRate(Document):
     rate: int = Field(ge=0)
     reason: str = ""
     fallback: str = ""
-
-
-class BatchScores(Value):
-    """The scores of a step's rollouts: how many there are, how many failed, and the two means."""
-
-    items: int
-    failed: int
-    hard: UnitInterval
-    soft: UnitInterval
-
-
-def batch_scores(scores: Sequence[Score]) -> BatchScores:
-    """Sum up the scores of at least one rollout."""
-    return BatchScores(
-        items=len(scores),
-        failed=sum(map(is_failure, scores)),
-        hard=math.fsum(score.hard for score in scores) / len(scores),
-        soft=math.fsum(score.soft for score in scores) / len(scores),
-    )
 
 
 class RateAnswer(BaseModel):
@@ -75,7 +56,7 @@ def learning_rate(
     prompt = prompt_of(
         section("skill", skill),
         section("most", str(most)),
-        json_section("scores", batch_scores(scores).model_dump(mode="json")),
+        json_section("scores", _summed(scores)),
         edits_section(patch.edits),
         buffer_section(buffer),
         meta_skill_section(meta_skill),
@@ -89,3 +70,13 @@ def learning_rate(
         flaw = f"a rate {'below 0' if answer.learning_rate < 0 else f'above {most}'}"
         return ChosenRate(rate=most, fallback=said("learning_rate", [flaw]))
     return ChosenRate(rate=answer.learning_rate, reason=clipped(answer.reason, MOST_OF_SENTENCES))
+
+
+def _summed(scores: Sequence[Score]) -> JsonObject:
+    """Return how many scores of at least one rollout there are, how many are failures, and the two means."""
+    return {
+        "items": len(scores),
+        "failed": sum(map(is_failure, scores)),
+        "hard": math.fsum(score.hard for score in scores) / len(scores),
+        "soft": math.fsum(score.soft for score in scores) / len(scores),
+    }

@@ -91,31 +91,25 @@ def compact_trajectories(benchmark: str) -> JsonObject:
     The grades that judges gave such rows, and what their searches found, go with them, and corpora that no run used for
     as many days, or more if other benchmarks keep theirs for longer.
     """
-    from skillopt_airflow.store.retention import (
-        Cleaned,
-        compact,
-        drop_corpora,
-        drop_grades,
-        drop_searches,
-        partitions,
-    )
+    from skillopt_airflow.store.keys import grades_of, searches_of
+    from skillopt_airflow.store.retention import Cleaned, compact, drop_corpora, drop_old, partitions
 
     config = _config(benchmark)
-    store = AirflowConnections().object_store(config.storage, config.storage.bucket)
+    prefix, store = config.storage.prefix, AirflowConnections().object_store(config.storage, config.storage.bucket)
     days = config.retention.trajectory_days
     oldest = None if days is None else datetime.now(UTC) - timedelta(days=days)
     total = Cleaned()
-    found = partitions(store, config.storage.prefix, benchmark)
+    found = partitions(store, prefix, benchmark)
     for number, partition in enumerate(found, start=1):
         cleaned = compact(store, partition, oldest)
         total += cleaned
         log.info("%d of %d, %s: %s", number, len(found), partition, cleaned)
-    grades = 0 if oldest is None else drop_grades(store, config.storage.prefix, benchmark, oldest)
-    searches = 0 if oldest is None else drop_searches(store, config.storage.prefix, benchmark, oldest)
+    grades = 0 if oldest is None else drop_old(store, grades_of(prefix, benchmark), oldest)
+    searches = 0 if oldest is None else drop_old(store, searches_of(prefix, benchmark), oldest)
     corpora = 0
     unused_days = None if config.data.corpus is None else _corpora_days(config.storage)
     if unused_days is not None:
-        corpora = drop_corpora(store, config.storage.prefix, datetime.now(UTC) - timedelta(days=unused_days))
+        corpora = drop_corpora(store, prefix, datetime.now(UTC) - timedelta(days=unused_days))
     dropped = {"grades_dropped": grades, "searches_dropped": searches, "corpora_dropped": corpora}
     return total._asdict() | dropped
 

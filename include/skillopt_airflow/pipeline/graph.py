@@ -61,52 +61,44 @@ def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
     outlasts all of them, of as many items as the benchmark allows a chunk: their own limit ends those that hang,
     and their items get typed rows.
     """
-    sandbox = config.sandbox
-    engine = _engine(config)
-    seconds = task_seconds(sandbox, sandbox.items_per_container, engine.start_seconds)
-    return engine.chunk.partial(
+    task = _engine(config).chunk.partial(
         task_id=task_id,
-        image=config.image,
-        run=run,
         calls=calls_of_rollouts(config),
-        **in_pool(sandbox.pool, calls_of_rollouts(config)),
-        max_active_tis_per_dagrun=sandbox.max_containers,
-        execution_timeout=timedelta(seconds=seconds),
-        **engine_queue(config),
-    ).expand(chunk=chunks)
+        max_active_tis_per_dagrun=config.sandbox.max_containers,
+        **_in_sandboxes(config, run, config.sandbox.items_per_container),
+    )
+    return task.expand(chunk=chunks)
 
 
 def preflight(config: TrainConfig, run: Any) -> Any:
     """Return the task that tries what a run will use."""
-    sandbox = config.sandbox
-    engine = _engine(config)
-    return engine.preflight(
-        task_id="preflight",
-        image=config.image,
-        run=run,
-        chunk=None,
-        **in_pool(sandbox.pool, calls_of_rollouts(config), MOST_AT_ONCE),
-        execution_timeout=timedelta(seconds=task_seconds(sandbox, 1, engine.start_seconds)),
-        **engine_queue(config),
-    )
+    arguments = _in_sandboxes(config, run, 1, MOST_AT_ONCE)
+    return _engine(config).preflight(task_id="preflight", chunk=None, **arguments)
 
 
 def speculation(config: TrainConfig, run: Any, at: int | MomentKind) -> Any:
     """Return the task that rolls out the batch behind a moment before the moment's candidate is judged."""
-    sandbox, train, engine = config.sandbox, config.train, _engine(config)
+    train = config.train
     batch = train.batch_size * train.accumulation * train.rollouts_per_item
-    seconds = task_seconds(sandbox, max(sandbox.items_per_container, batch), engine.start_seconds)
-    return engine.speculation(
+    return _engine(config).speculation(
         task_id="speculate",
-        image=config.image,
-        run=run,
         at=at,
         calls=calls_of_rollouts(config),
         trigger_rule="none_failed",
-        **in_pool(sandbox.pool, calls_of_rollouts(config)),
-        execution_timeout=timedelta(seconds=seconds),
-        **engine_queue(config),
+        **_in_sandboxes(config, run, max(config.sandbox.items_per_container, batch)),
     )
+
+
+def _in_sandboxes(config: TrainConfig, run: Any, items: int, most_calls: int | None = None) -> dict[str, Any]:
+    """Return the arguments of a task that runs so many items in sandboxes, and takes no more slots than so many."""
+    seconds = task_seconds(config.sandbox, items, _engine(config).start_seconds)
+    return {
+        "image": config.image,
+        "run": run,
+        "execution_timeout": timedelta(seconds=seconds),
+        **in_pool(config.sandbox.pool, calls_of_rollouts(config), most_calls),
+        **engine_queue(config),
+    }
 
 
 def in_pool(pool: str, calls: int | None, most: int | None = None) -> dict[str, Any]:

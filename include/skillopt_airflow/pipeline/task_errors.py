@@ -22,20 +22,12 @@ MOST_ERRORS = 3
 """Different errors that are told."""
 
 
-class KeptError(NamedTuple):
-    """The error of a failed task."""
+class Failure(NamedTuple):
+    """What is known of a failed task, or of all that failed in a DAG run; no words if none did."""
 
     words: str
     lasting: bool
-    """Whether the task said that another try would meet it again."""
-
-
-class FailedTasks(NamedTuple):
-    """The failed tasks of a DAG run and their errors, as far as they are known; no words if none failed."""
-
-    words: str
-    lasting: bool
-    """Whether one of them would fail again."""
+    """Whether another try would meet it again, as the task said, or one of them."""
 
 
 def keep_error(context: "Context") -> None:
@@ -45,28 +37,28 @@ def keep_error(context: "Context") -> None:
     error = context.get("exception")
     # Where the process is gone, Airflow calls this elsewhere and knows no error.
     if isinstance(error, BaseException):
-        kept = KeptError(str(redact(_words(error)))[:MOST_CHARS], isinstance(error, AirflowFailException))
+        kept = Failure(str(redact(_words(error)))[:MOST_CHARS], isinstance(error, AirflowFailException))
         context["ti"].xcom_push(XCOM_KEY, kept._asdict())
 
 
-def failed_tasks(dag_id: str, run_id: str) -> FailedTasks:
+def failed_tasks(dag_id: str, run_id: str) -> Failure:
     """Return which tasks of a DAG run failed and why."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     states = RuntimeTaskInstance.get_task_states(dag_id, run_ids=[run_id]).get(run_id, {})
     failed = sorted(task for task, state in states.items() if state == "failed")
     if not failed:
-        return FailedTasks("", lasting=False)
+        return Failure("", lasting=False)
     more = f" and {len(failed) - MOST_TASKS} more" if len(failed) > MOST_TASKS else ""
     errors = list(_errors(dag_id, run_id, failed[:MOST_TASKS]))
     told = [f"{task}: {error.words}" for task, error in errors]
     words = "; ".join([f"failed tasks: {', '.join(failed[:MOST_TASKS])}{more}", *told])
-    return FailedTasks(words, any(error.lasting for _, error in errors))
+    return Failure(words, any(error.lasting for _, error in errors))
 
 
-def _errors(dag_id: str, run_id: str, tasks: list[str]) -> Iterator[tuple[str, KeptError]]:
+def _errors(dag_id: str, run_id: str, tasks: list[str]) -> Iterator[tuple[str, Failure]]:
     """Yield the first different errors, each with a task that had it."""
-    met: set[KeptError] = set()
+    met: set[Failure] = set()
     for task in tasks:
         error = _error(dag_id, run_id, task)
         if error and error not in met and len(met) < MOST_ERRORS:
@@ -74,7 +66,7 @@ def _errors(dag_id: str, run_id: str, tasks: list[str]) -> Iterator[tuple[str, K
             yield task, error
 
 
-def _error(dag_id: str, run_id: str, task: str) -> KeptError | None:
+def _error(dag_id: str, run_id: str, task: str) -> Failure | None:
     """Return the error of a task, by the name that Airflow gives its state: of a mapped one with `_<index>`."""
     from airflow.sdk.execution_time.xcom import XCom
 
@@ -82,7 +74,7 @@ def _error(dag_id: str, run_id: str, task: str) -> KeptError | None:
     mapped, _, index = task.rpartition("_")
     if found is None and mapped and index.isdecimal():
         found = XCom.get_one(key=XCOM_KEY, dag_id=dag_id, task_id=mapped, run_id=run_id, map_index=int(index))
-    return KeptError(**found) if isinstance(found, dict) else None
+    return Failure(**found) if isinstance(found, dict) else None
 
 
 def _words(error: BaseException) -> str:

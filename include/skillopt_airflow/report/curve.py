@@ -1,7 +1,7 @@
 """The values of the learning curve: of a run that is over, or the part of one that goes on."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.timeline import MomentKind
@@ -13,17 +13,14 @@ class CurveScore(Protocol):
     @property
     def score(self) -> float:
         """The mean."""
-        ...
 
     @property
     def low(self) -> float:
         """Lower end of the interval."""
-        ...
 
     @property
     def high(self) -> float:
         """Upper end of the interval."""
-        ...
 
 
 class CurveMoment(Protocol):
@@ -32,66 +29,42 @@ class CurveMoment(Protocol):
     @property
     def kind(self) -> MomentKind:
         """A step, or a part of an epoch's end."""
-        ...
 
     @property
     def step(self) -> int:
         """Number of steps taken when it was over."""
-        ...
 
     @property
     def epoch(self) -> int:
         """1-based."""
-        ...
 
     @property
     def decision(self) -> GateDecision:
         """The verdict."""
-        ...
 
     @property
     def candidate(self) -> CurveScore | None:
         """On the selection split; None if it was not measured as a whole."""
-        ...
 
     @property
     def score_after(self) -> float:
         """Score of the current skill after the moment; nan if it was taken without a score."""
-        ...
 
     @property
     def best_score(self) -> float:
         """Score of the best skill after the moment."""
-        ...
 
 
-class Curve(Protocol):
+class Curve(NamedTuple):
     """The scores of a run."""
 
-    @property
-    def metric(self) -> str:
-        """The metric of all scores."""
-        ...
-
-    @property
-    def seed(self) -> CurveScore:
-        """The skill that the run began with, on the selection split."""
-        ...
-
-    @property
-    def best(self) -> CurveScore:
-        """The best skill, on the selection split."""
-        ...
-
-    @property
-    def moments(self) -> Sequence[CurveMoment]:
-        """In their order."""
-        ...
-
-    @property
-    def test(self) -> Mapping[str, CurveScore]:
-        """Skills by name on the test split; empty if that was not measured."""
-        ...
+    metric: str
+    seed: CurveScore
+    """The skill that the run began with, on the selection split."""
+    best: CurveScore
+    moments: Sequence[CurveMoment]
+    test: Mapping[str, CurveScore]
+    """Skills by name on the test split; empty if that was not measured."""
 
 
 def accepted_of(moments: Sequence[CurveMoment]) -> tuple[int, int]:

@@ -60,7 +60,7 @@ def render(view: ReportView) -> str:
         total=summary.total(view.costs),
         seconds=summary.total_seconds(moment.seconds for moment in view.moments),
         skill_lines=list(skill_lines(view)),
-        learning_curve=plots.learning_curve(view),
+        learning_curve=plots.learning_curve(view.curve),
         costs=plots.costs(view.costs) if view.costs else "",
     )
 

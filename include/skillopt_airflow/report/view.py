@@ -13,6 +13,7 @@ from skillopt_airflow.core.run_gates import SmallestGain
 from skillopt_airflow.core.run_history import History, MomentHistory, StageRollouts
 from skillopt_airflow.core.timeline import moment_label
 from skillopt_airflow.core.types import FailurePattern
+from skillopt_airflow.report.curve import Curve
 from skillopt_airflow.report.item_examples import Example, Judging
 
 
@@ -84,6 +85,11 @@ class ReportView(History):
     def standin(self) -> bool:
         """True if the offline stand-in, which is no language model, was the target or the optimizer."""
         return any("stand-in" in name for name in (self.target, self.optimizer))
+
+    @property
+    def curve(self) -> Curve:
+        """The values of the learning curve."""
+        return Curve(self.metric, self.seed, self.best, self.moments, self.test)
 
     @property
     def measured(self) -> tuple[tuple[str, str, SplitScore], ...]:

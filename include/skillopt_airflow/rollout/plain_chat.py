@@ -38,11 +38,9 @@ class PlainFormat(Protocol):
 
     def request(self, settings: RolloutSettings, turns: Sequence[Turn]) -> JsonObject | None:
         """Return the request for the next turn of a conversation; None if it is no plain one."""
-        ...
 
     def reply(self, document: Any) -> Reply | None:
         """Return what an answer of status 200 says; None if it is no plain one, such as a refusal."""
-        ...
 
 
 PLAIN_FORMATS: Mapping[Dialect, PlainFormat] = {

@@ -1,10 +1,65 @@
-"""A command in a running container: its exit status and output, as the engine tells them."""
+"""A container that only waits, and a command in it: its exit status and output, as the engine tells them."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from skillopt_airflow.sandbox.docker_container import capped
+from skillopt_airflow.sandbox.labels import remove_container
+
+
+@contextmanager
+def waiting(
+    client: Any, image: str, seconds: int, *, user: str, labels: Mapping[str, str], **host: Any
+) -> Iterator[str]:
+    """Run a container that only waits, for commands and archives, until the block ends; yield its id.
+
+    Args:
+        client: the engine's low-level client.
+        image: what it runs.
+        seconds: after which it ends by itself.
+        user: whose rights it has.
+        labels: its own.
+        host: limits and mounts, as the engine's host configuration takes them.
+    """
+    made = client.create_container(
+        image,
+        entrypoint=["sleep", str(seconds)],
+        user=user,
+        labels=labels,
+        host_config=client.create_host_config(**host),
+        use_config_proxy=False,
+    )
+    try:
+        client.start(made["Id"])
+        yield str(made["Id"])
+    finally:
+        remove_container(client, made["Id"])
+
+
+@contextmanager
+def memory_volume(client: Any, options: str, labels: Mapping[str, str]) -> Iterator[str]:
+    """Make a volume in the engine's memory until the block ends; yield its name.
+
+    Args:
+        client: the engine's low-level client.
+        options: of the mount, its size among them.
+        labels: its own.
+    """
+    from docker.errors import DockerException
+    from requests import RequestException
+
+    made = client.create_volume(
+        driver="local",
+        driver_opts={"type": "tmpfs", "device": "tmpfs", "o": f"{options},nosuid,nodev,noexec"},
+        labels=labels,
+    )
+    try:
+        yield str(made["Name"])
+    finally:
+        # A killed task's volumes are gone by now.
+        with suppress(DockerException, RequestException):
+            client.remove_volume(made["Name"], force=True)
 
 
 def executed(

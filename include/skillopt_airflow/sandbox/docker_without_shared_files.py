@@ -11,14 +11,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.sandbox import docker_connection
 from skillopt_airflow.sandbox.corpus_volume import FOLDER, filled_volume
+from skillopt_airflow.sandbox.docker_exec import memory_volume, waiting
 from skillopt_airflow.sandbox.docker_limits import MEGABYTE, container_seconds, host_options
 from skillopt_airflow.sandbox.docker_runtime import DockerRuntime
 from skillopt_airflow.sandbox.gateway_container import GatewayContainer
@@ -108,20 +109,11 @@ def sees_files(client: Any, workload: Workload, folder: Path) -> bool:
     return False
 
 
-class Room(NamedTuple):
-    """The room that a folder takes in a volume in memory."""
-
-    size: int
-    """Bytes, in whole pages for each file."""
-    entries: int
-    """Files and folders."""
-
-    @classmethod
-    def of(cls, folder: Path) -> Self:
-        """Measure the task's own folder."""
-        paths = list(folder.rglob("*"))
-        pages = sum(-(-path.stat().st_size // PAGE) for path in paths if path.is_file())
-        return cls(pages * PAGE, len(paths))
+def _room(folder: Path) -> tuple[int, int]:
+    """Return the bytes that the task's own folder takes in a volume in memory, in whole pages, and its entries."""
+    paths = list(folder.rglob("*"))
+    pages = sum(-(-path.stat().st_size // PAGE) for path in paths if path.is_file())
+    return pages * PAGE, len(paths)
 
 
 class DockerWithoutSharedFiles(DockerRuntime):
@@ -141,10 +133,10 @@ class DockerWithoutSharedFiles(DockerRuntime):
     @contextmanager
     def _mounted(self, folder: ContainerFolder) -> Iterator[tuple[ContainerFolder, list[Any]]]:
         """Yield the folder that output is fetched to, and the mounts of volumes that hold copies of the folders."""
-        most, given = self.workload.limits.output_mb * MEGABYTE, Room.of(folder.inputs)
+        most, (size, entries) = self.workload.limits.output_mb * MEGABYTE, _room(folder.inputs)
         with (
-            self._volume(given.size + MEGABYTE, "0755", given.entries) as in_volume,
-            self._volume(most, "0777", Room.of(folder.outputs).entries) as out_volume,
+            self._volume(size + MEGABYTE, "0755", entries) as in_volume,
+            self._volume(most, "0777", _room(folder.outputs)[1]) as out_volume,
             self._keeper([_mount("/in", in_volume), _mount("/out", out_volume)]) as keeper,
         ):
             self.client.put_archive(keeper, "/in", packed(folder.inputs))
@@ -166,39 +158,17 @@ class DockerWithoutSharedFiles(DockerRuntime):
         volume = filled_volume(self.client, corpus, beside, lambda name: self._keeper([_mount(FOLDER, name)]))
         return [_mount(FOLDER, volume, read_only=True)]
 
-    @contextmanager
-    def _volume(self, size: int, mode: str, entries: int = 0) -> Iterator[str]:
-        """Make a volume in the engine's memory for so many bytes, and for MAX_ENTRIES more than so many entries."""
-        from docker.errors import APIError
+    def _volume(self, size: int, mode: str, entries: int = 0) -> AbstractContextManager[str]:
+        """Make a volume in memory for so many bytes, and for MAX_ENTRIES more than so many entries."""
+        options = f"size={size},nr_inodes={entries + MAX_ENTRIES},mode={mode}"
+        return memory_volume(self.client, options, self.labels)
 
-        options = f"size={size},nr_inodes={entries + MAX_ENTRIES},mode={mode},nosuid,nodev,noexec"
-        made = self.client.create_volume(
-            driver="local", driver_opts={"type": "tmpfs", "device": "tmpfs", "o": options}, labels=self.labels
-        )
-        try:
-            yield str(made["Name"])
-        finally:
-            # A killed task's volumes are gone by now.
-            with suppress(APIError):
-                self.client.remove_volume(made["Name"], force=True)
-
-    @contextmanager
-    def _keeper(self, mounts: list[Any]) -> Iterator[str]:
-        """Run a container that only waits: archives go through it, and memory volumes last while one mounts them."""
+    def _keeper(self, mounts: list[Any]) -> AbstractContextManager[str]:
+        """Run a container through which archives go; memory volumes last while one mounts them."""
         limits = self.workload.limits
-        made = self.client.create_container(
-            self.workload.image,
-            entrypoint=["sleep", str(container_seconds(limits, len(self.workload.items)) + GRACE_SECONDS)],
-            user=container_user(),
-            labels=self.labels,
-            host_config=self.client.create_host_config(mounts=mounts, **host_options(limits)),
-            use_config_proxy=False,
-        )
-        try:
-            self.client.start(made["Id"])
-            yield str(made["Id"])
-        finally:
-            remove_container(self.client, made["Id"])
+        seconds = container_seconds(limits, len(self.workload.items)) + GRACE_SECONDS
+        host = {"mounts": mounts, **host_options(limits)}
+        return waiting(self.client, self.workload.image, seconds, user=container_user(), labels=self.labels, **host)
 
 
 class FetchedFolder(CopiedFolder):

@@ -51,7 +51,6 @@ def gateway_settings(workload: Workload, allowance: RemainingBudget, gateways: i
     run = {name: workload.labels[name] for name in ("store", "benchmark", "run") if name in workload.labels}
     return GatewaySettings(
         stage=workload.stage,
-        dialect=workload.settings.dialect,
         max_attempts=workload.settings.max_attempts,
         call_timeout=workload.settings.call_timeout,
         max_concurrency=workload.run_concurrency,

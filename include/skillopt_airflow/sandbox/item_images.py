@@ -17,7 +17,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -28,8 +28,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, ItemImage, JsonObject, canonical_json, sha256
-from skillopt_airflow.sandbox.docker_exec import executed
-from skillopt_airflow.sandbox.labels import expiry, identity, remove_container
+from skillopt_airflow.sandbox.docker_exec import executed, waiting
+from skillopt_airflow.sandbox.labels import expiry, identity
 from skillopt_airflow.sandbox.tar_archive import packed
 
 REPOSITORY = "skillopt-item"
@@ -184,21 +184,11 @@ class ItemImages:
         config: dict[str, Any] = dict(self._client.inspect_image(base)["Config"])
         return config | {"Labels": {**(config.get("Labels") or {}), **labels}}
 
-    @contextmanager
-    def _container(self, image: str) -> Iterator[str]:
-        made = self._client.create_container(
-            image,
-            entrypoint=["sleep", str(BUILD_SECONDS + FETCH_SECONDS)],
-            user="0:0",
-            labels=identity({}) | expiry(BUILD_SECONDS + FETCH_SECONDS),
-            host_config=self._client.create_host_config(network_mode="none", mem_limit="2g", pids_limit=256),
-            use_config_proxy=False,
-        )
-        try:
-            self._client.start(made["Id"])
-            yield str(made["Id"])
-        finally:
-            remove_container(self._client, made["Id"])
+    def _container(self, image: str) -> AbstractContextManager[str]:
+        seconds = BUILD_SECONDS + FETCH_SECONDS
+        labels = identity({}) | expiry(seconds)
+        host = {"network_mode": "none", "mem_limit": "2g", "pids_limit": 256}
+        return waiting(self._client, image, seconds, user="0:0", labels=labels, **host)
 
     def _python(self, container: str) -> str:
         """Return version and machine of the image's Python, such as 3.11 x86_64."""

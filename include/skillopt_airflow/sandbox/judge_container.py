@@ -18,11 +18,11 @@ from skillopt_airflow.core.repository_patch import touched_paths
 from skillopt_airflow.core.repository_tests import Canaries, RepositoryTests, RunEnd, TestedRepository
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item
-from skillopt_airflow.sandbox.docker_exec import executed
+from skillopt_airflow.sandbox.docker_exec import executed, memory_volume, waiting
 from skillopt_airflow.sandbox.docker_limits import KILLED, MEGABYTE, WORK_FOLDER, host_options
 from skillopt_airflow.sandbox.item_images import FOLDER
 from skillopt_airflow.sandbox.judge_tree import NOT_APPLIED
-from skillopt_airflow.sandbox.labels import expiry, identity, remove_container
+from skillopt_airflow.sandbox.labels import expiry, identity
 from skillopt_airflow.sandbox.staging import container_user
 from skillopt_airflow.sandbox.tar_archive import packed_files
 
@@ -145,31 +145,14 @@ class JudgeContainer:
 
         seconds = 2 * LAYOUT_SECONDS + self._limits.test_timeout
         labels = identity(self._labels) | expiry(seconds)
-        options = f"size={16 * MEGABYTE},mode=0755,nosuid,nodev,noexec"
-        volume = self._client.create_volume(
-            driver="local", driver_opts={"type": "tmpfs", "device": "tmpfs", "o": options}, labels=labels
-        )["Name"]
-        container = ""
-        try:
-            made = self._client.create_container(
-                image,
-                entrypoint=["sleep", str(2 * seconds)],
-                user="0:0",
-                labels=labels,
-                host_config=self._client.create_host_config(
-                    mounts=[Mount(PLACE, volume, "volume", no_copy=True)],
-                    **host_options(self._limits, has_repository=True),
-                ),
-                use_config_proxy=False,
-            )
-            container = str(made["Id"])
-            self._client.start(container)
-            yield container
-        finally:
-            if container:
-                remove_container(self._client, container)
-            with suppress(Exception):
-                self._client.remove_volume(volume, force=True)
+        volume = memory_volume(self._client, f"size={16 * MEGABYTE},mode=0755", labels)
+        limits = host_options(self._limits, has_repository=True)
+        with volume as name:
+            mounts = [Mount(PLACE, name, "volume", no_copy=True)]
+            with waiting(
+                self._client, image, 2 * seconds, user="0:0", labels=labels, mounts=mounts, **limits
+            ) as container:
+                yield container
 
 
 def _environment(wanted: RepositoryTests) -> dict[str, str]:

@@ -103,7 +103,6 @@ class PodRuntime:
                 items=len(items),
                 most_bytes=most,
                 corpus=() if corpus is None else [exchange.shared_address(key, life) for key in corpus.archive_keys],
-                corpus_bytes=_room(corpus),
             )
             labels = labels_of(self._identity, time.time() + life)
             plan = PodPlan(name, workload.image, limits, len(items), labels, _room(corpus) // MEGABYTE)

@@ -54,22 +54,11 @@ class TransferConfig(Value):
     """Limit of each upload; what is larger stays where it is."""
     corpus: tuple[str, ...] = ()
     """GET: the tars of the run's corpus."""
-    corpus_bytes: int = 0
-    """Limit of what they hold together."""
 
 
 def fetch(config: TransferConfig, inputs: Path, outputs: Path) -> None:
     """Fill the folder of the inputs, and make the folders that items may leave files in; exit if that fails."""
-    import httpx
-
-    try:
-        # In pieces: the inputs of a large stage are more than the container's memory.
-        with httpx.stream("GET", config.inputs, timeout=HTTP_SECONDS) as answer:
-            answer.raise_for_status()
-            extract(answer.iter_bytes(), inputs, int(answer.headers["content-length"]))
-    except (httpx.HTTPError, OSError) as error:
-        # Its text would tell the signed address.
-        sys.exit(f"the inputs could not be fetched: {type(error).__name__}")
+    fetch_archive("the inputs", config.inputs, inputs)
     sealed, files = outputs / SEALED, outputs / "files"
     if (inputs / SEALED).is_dir():
         # Only there can the rollout program remove it.
@@ -82,18 +71,18 @@ def fetch(config: TransferConfig, inputs: Path, outputs: Path) -> None:
         folder.chmod(0o777)
 
 
-def fetch_corpus(config: TransferConfig, corpus: Path) -> None:
-    """Fill the folder of the corpus; exit if that fails."""
+def fetch_archive(what: str, address: str, folder: Path) -> None:
+    """Fill a folder from the tar at an address; exit if that fails."""
     import httpx
 
-    for address in config.corpus:
-        try:
-            with httpx.stream("GET", address, timeout=HTTP_SECONDS) as answer:
-                answer.raise_for_status()
-                extract(answer.iter_bytes(), corpus, config.corpus_bytes)
-        except (httpx.HTTPError, OSError) as error:
-            # Its text may tell the signed address.
-            sys.exit(f"the corpus could not be fetched: {type(error).__name__}")
+    try:
+        # In pieces: the inputs of a large stage are more than the container's memory.
+        with httpx.stream("GET", address, timeout=HTTP_SECONDS) as answer:
+            answer.raise_for_status()
+            extract(answer.iter_bytes(), folder, int(answer.headers["content-length"]))
+    except (httpx.HTTPError, OSError) as error:
+        # Its text would tell the signed address.
+        sys.exit(f"{what} could not be fetched: {type(error).__name__}")
 
 
 @dataclass
@@ -191,7 +180,8 @@ def main(arguments: list[str]) -> None:
     if what == "fetch":
         fetch(config, first, second)
         for corpus in third:
-            fetch_corpus(config, corpus)
+            for address in config.corpus:
+                fetch_archive("the corpus", address, corpus)
         return
     ended = threading.Event()
     # In a thread, since the signal may come while this one holds the event's lock.

@@ -8,7 +8,6 @@ from typing import Protocol
 from skillopt_airflow.core.corpus import CorpusManifest
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, ModelCall, Trajectory
-from skillopt_airflow.core.wire_formats import Dialect
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.gateway.web_search import WebSearch
@@ -24,10 +23,6 @@ class Settings(Protocol):
     @property
     def max_attempts(self) -> int:
         """Tries of one model call."""
-
-    @property
-    def dialect(self) -> Dialect:
-        """The wire format of the program's model calls."""
 
     @property
     def concurrency(self) -> int:

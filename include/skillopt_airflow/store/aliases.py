@@ -52,10 +52,7 @@ class ChampionAlias:
 
     def was(self, sequence: int) -> Alias | None:
         """Return what it said after so many moves; None if that was never filed, or is what it says now."""
-        try:
-            return self._store.get_model(self._keys.champion_was(sequence), Alias)
-        except ObjectMissing:
-            return None
+        return self._store.find_model(self._keys.champion_was(sequence), Alias)
 
     def move(
         self, version: str, sha256: str, run: str, reason: str, seen: Alias | None, *, rolled_back: bool = False

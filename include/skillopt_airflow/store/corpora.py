@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from skillopt_airflow.core.corpus import CorpusFile, CorpusManifest, corpus_manifest, why_no_name
 from skillopt_airflow.core.errors import Conflict, DataError, StoreError, StoreUnavailable
@@ -28,12 +28,6 @@ Read = TypeVar("Read")
 
 HIDDEN = "."
 """Files and folders whose names begin so are no part of a corpus: programs leave their notes in them."""
-
-
-class _Source(Protocol):
-    def files(self) -> list[CorpusFile]: ...
-
-    def read(self, name: str) -> bytes: ...
 
 
 class SourceCorpus:
@@ -52,7 +46,7 @@ class SourceCorpus:
         """
         self.address = address
         place = located(address, root, client, "data.corpus")
-        self._source: _Source = _Folder(place) if isinstance(place, Path) else _Bucket(*place)
+        self._source = _Folder(place) if isinstance(place, Path) else _Bucket(*place)
 
     @cached_property
     def manifest(self) -> CorpusManifest:

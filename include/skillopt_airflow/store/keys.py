@@ -353,9 +353,9 @@ class TransferKeys:
 
 
 def trajectories(
-    prefix: str, *, benchmark: str, target: str, harness: str, split: Split, skill_sha256: str, draw: int
+    prefix: str, benchmark: str, target: str, harness: str, split: Split, skill_sha256: str, draw: int
 ) -> str:
-    """Return the prefix of one skill's rollouts in the trajectory table."""
+    """Return the prefix of one skill's rollouts in the trajectory table; 12 digits of the skill's hash will do."""
     values = {
         "benchmark": benchmark,
         "target": target,

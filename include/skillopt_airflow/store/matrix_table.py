@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.transfer_matrix import MatrixRow, TransferMatrix
 from skillopt_airflow.store.keys import TransferKeys
 
@@ -44,14 +43,10 @@ class MatrixTable:
         """
         listed = reversed(self._store.list_keys(self._keys.of_skill(sha256)))
         runs = list(dict.fromkeys(map(TransferKeys.named, listed)))[:most]
-        found = []
-        for run in runs:
-            try:
-                found.append(self.read(run))
-            except ObjectMissing:
-                continue
+        found = (self._store.find_model(self._keys.matrix(run), TransferMatrix) for run in runs)
+        there = [matrix for matrix in found if matrix is not None]
         # Prepared again, a run may have been compared under another skill by the same name since.
-        return [matrix for matrix in found if any(skill.sha256 == sha256 for skill in matrix.skills)]
+        return [matrix for matrix in there if any(skill.sha256 == sha256 for skill in matrix.skills)]
 
 
 def rows_of(matrix: TransferMatrix) -> Any:

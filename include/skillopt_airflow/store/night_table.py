@@ -105,10 +105,7 @@ class NightTable:
 
     def read(self, date: str) -> Night | None:
         """Return the night of a date, if it was settled."""
-        try:
-            return self._store.get_model(self._keys.night(date), Night)
-        except ObjectMissing:
-            return None
+        return self._store.find_model(self._keys.night(date), Night)
 
     def all(self) -> list[Night]:
         """Return every settled night, in the order in which they were settled; `contents` has those of their items."""
@@ -155,18 +152,11 @@ class NightTable:
 
     def first_to_tell(self, champion: Contender, what: str, run: str) -> str:
         """Return the run that reports what became of this champion: this one, unless another was first."""
-        key = self._keys.told(champion.sha256, what)
-        try:
-            self._store.create(key, model_bytes(Told(run=run)))
-        except Conflict:
-            return self._store.get_model(key, Told).run
-        return run
+        return self._store.first_model(self._keys.told(champion.sha256, what), Told(run=run)).run
 
     def _together(self) -> tuple[Night, ...]:
-        try:
-            return self._store.get_model(self._keys.nights, NightIndex).nights
-        except ObjectMissing:
-            return ()
+        index = self._store.find_model(self._keys.nights, NightIndex)
+        return () if index is None else index.nights
 
     def _contents_together(self) -> Mapping[str, dict[str, str]]:
         try:

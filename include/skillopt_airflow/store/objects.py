@@ -109,6 +109,13 @@ class ObjectStore:
         """Return a document; raises ObjectMissing, and StoreError if `read_document` does."""
         return self.get_tagged_model(key, kind)[0]
 
+    def find_model(self, key: str, kind: type[Kind]) -> Kind | None:
+        """Return a document, None if nothing is stored under the key; raises StoreError if `read_document` does."""
+        try:
+            return self.get_model(key, kind)
+        except ObjectMissing:
+            return None
+
     def get_tagged_model(self, key: str, kind: type[Kind]) -> tuple[Kind, str]:
         """Return a document and its tag for `replace`; raises what `get_model` raises."""
         body, etag = self.get(key)
@@ -148,6 +155,14 @@ class ObjectStore:
     def create_model(self, key: str, document: Document) -> None:
         """Write a document only if nothing is there; raise Conflict as `create` does."""
         self.create(key, model_bytes(document))
+
+    def first_model(self, key: str, document: Kind) -> Kind:
+        """Write a document unless one is there; return the one that is stored."""
+        try:
+            self.create_model(key, document)
+        except Conflict:
+            return self.get_model(key, type(document))
+        return document
 
     def replace(self, key: str, body: bytes, etag: str) -> None:
         """Write only if the object is still the one that was read with this tag.

@@ -58,14 +58,12 @@ def compact(store: ObjectStore, partition: str, oldest: datetime | None) -> Clea
     return total
 
 
-def drop_grades(store: ObjectStore, prefix: str, benchmark: str, oldest: datetime) -> int:
-    """Remove what judges said before `oldest`, which quotes answers; return how many grades those were."""
-    return _drop(store, keys.grades_of(prefix, benchmark), oldest)
-
-
-def drop_searches(store: ObjectStore, prefix: str, benchmark: str, oldest: datetime) -> int:
-    """Remove what searches found before `oldest`, which is of other people's pages; return how many answers it was."""
-    return _drop(store, keys.searches_of(prefix, benchmark), oldest)
+def drop_old(store: ObjectStore, folder: str, oldest: datetime) -> int:
+    """Remove what was stored below a folder before `oldest`; return how many objects those were."""
+    dropped = store.list_older(folder, oldest)
+    for key in dropped:
+        store.delete(key)
+    return len(dropped)
 
 
 def drop_corpora(store: ObjectStore, prefix: str, oldest: datetime) -> int:
@@ -83,13 +81,6 @@ def _drop_corpus(store: ObjectStore, folder: str, oldest: datetime) -> bool:
     for key in reversed(stored):
         store.delete(key)
     return True
-
-
-def _drop(store: ObjectStore, folder: str, oldest: datetime) -> int:
-    dropped = store.list_older(folder, oldest)
-    for key in dropped:
-        store.delete(key)
-    return len(dropped)
 
 
 def _kept(store: ObjectStore, parts: Sequence[Part], oldest: datetime | None) -> Mapping[str, list[int]]:

@@ -106,7 +106,7 @@ class RolloutBrowser:
 
     def variants(self, partition: Partition) -> list[Variant]:
         """Return the keys of a partition's rollouts, the one with most rows first."""
-        read = self._each(partition, _origins)
+        read = self._each(keys.trajectories(self._prefix, *partition), _origins)
         rows: defaultdict[tuple[str, ...], int] = defaultdict(int)
         runs: dict[tuple[str, ...], str] = {}
         for _, origins in read:
@@ -114,7 +114,7 @@ class RolloutBrowser:
                 rows[*identity] += count
                 runs[*identity] = run
         by_size = sorted(rows, key=lambda identity: (-rows[identity], identity))
-        return [Variant(_key(partition, *identity), rows[identity], runs[identity]) for identity in by_size]
+        return [Variant(_key(partition, identity), rows[identity], runs[identity]) for identity in by_size]
 
     def listing(self, key: RolloutKey, run: str = "", items: pa.Table | None = None, *, alone: bool = False) -> Listing:
         """Return a row an item: the rollout with a score that was stored first, or else the failure stored last.
@@ -133,7 +133,7 @@ class RolloutBrowser:
                 found = found.filter(pc.or_(has_score(found), pc.equal(found["run"], run)))
             return _listed(found)
 
-        found = self._each(key, read)
+        found = self._each(key.partition(self._prefix), read)
         tables = [table.append_column("part", _all(number, table)) for number, (_, table) in enumerate(found)]
         together = pa.concat_tables(
             [LISTED.empty_table(), *(table.select(LISTED.names).cast(LISTED) for table in tables)]
@@ -149,7 +149,7 @@ class RolloutBrowser:
         def read(file: pq.ParquetFile) -> pa.Table:
             return _whole(file, _matching(file, key, ["item_id"], {"item_id": item_id})["row"].to_pylist())
 
-        tables = [table for _, table in self._each(key, read)]
+        tables = [table for _, table in self._each(key.partition(self._prefix), read)]
         rows = [row for table in tables for row in rollouts_from_table(table)]
         return sorted(rows, key=lambda row: (row.rollout.score is None, row.stored))
 
@@ -160,7 +160,7 @@ class RolloutBrowser:
             found = _matching(file, key, _OF_ITEM)
             return [*found["item_id"].filter(pc.equal(_marks(found["item_fingerprint"]), mark)).to_pylist()]
 
-        found = [name for _, names in self._each(key, read) for name in names]
+        found = [name for _, names in self._each(key.partition(self._prefix), read) for name in names]
         return found[0] if found else None
 
     def saying(self, listing: Listing, places: pa.Array, text: str, most_bytes: int) -> Said:
@@ -195,20 +195,8 @@ class RolloutBrowser:
                 found += (places[row] for row in _rows_saying(file, group, first, inside, text))
         return Said(pa.array(sorted(found), pa.uint64()), searched)
 
-    def _each(self, place: "Partition | RolloutKey", read: Callable[[pq.ParquetFile], T]) -> list[tuple[Part, T]]:
-        return read_each(self._store, self._folder(place), read, readers=READERS)
-
-    def _folder(self, place: "Partition | RolloutKey") -> str:
-        skill = place.skill if isinstance(place, Partition) else place.skill_sha256
-        return keys.trajectories(
-            self._prefix,
-            benchmark=place.benchmark,
-            target=place.target,
-            harness=place.harness,
-            split=place.split,
-            skill_sha256=skill,
-            draw=place.draw,
-        )
+    def _each(self, folder: str, read: Callable[[pq.ParquetFile], T]) -> list[tuple[Part, T]]:
+        return read_each(self._store, folder, read, readers=READERS)
 
 
 def release_memory() -> None:
@@ -228,17 +216,9 @@ def _partition(values: Mapping[str, str]) -> Partition:
     return Partition(values["benchmark"], values["target"], values["harness"], split, values["skill"], draw)
 
 
-def _key(partition: Partition, skill_sha256: str, settings_sha256: str, image: str) -> RolloutKey:
-    return RolloutKey(
-        benchmark=partition.benchmark,
-        target=partition.target,
-        harness=partition.harness,
-        split=partition.split,
-        draw=partition.draw,
-        skill_sha256=skill_sha256,
-        settings_sha256=settings_sha256,
-        image=image,
-    )
+def _key(partition: Partition, identity: Sequence[str]) -> RolloutKey:
+    fields = partition._asdict() | dict(zip(_IDENTITY, identity, strict=True))
+    return RolloutKey.model_validate(fields, extra="ignore")
 
 
 def _origins(file: pq.ParquetFile) -> Mapping[tuple[str, ...], int]:

@@ -69,6 +69,10 @@ class RolloutKey(Value):
     image: str
     """Program that made it: the version of the project's own rollout program, or the digest of another image."""
 
+    def partition(self, prefix: str) -> str:
+        """Return the prefix of such rollouts in the trajectory table."""
+        return keys.trajectories(prefix, **self.model_dump(exclude={"settings_sha256", "image"}))
+
 
 class RolloutTable:
     """Rollouts below `<prefix>trajectories/`."""
@@ -87,17 +91,17 @@ class RolloutTable:
             for item, rollout in rollouts
         ]
         body = to_parquet(rollouts_to_table(rows))
-        part = keys.part(self._partition(key), uuid4().hex)
+        part = keys.part(key.partition(self._prefix), uuid4().hex)
         self._store.put_bytes(part, body)
         return part
 
     def merge(self, key: RolloutKey, rows: int) -> None:
         """Make few parts of the key's many, if they are many for so many rows of a stage."""
-        merge_parts(self._store, self._partition(key), rows)
+        merge_parts(self._store, key.partition(self._prefix), rows)
 
     def merge_written(self, key: RolloutKey, parts: Sequence[str]) -> None:
         """Make one part of those that the caller has written."""
-        merge_these(self._store, self._partition(key), parts)
+        merge_these(self._store, key.partition(self._prefix), parts)
 
     def read(self, key: RolloutKey, items: Items) -> dict[str, Rollout]:
         """Return any run's rollouts that have a score, by item id; of duplicates, the first that was stored."""
@@ -211,7 +215,7 @@ class RolloutTable:
         def look(file: pq.ParquetFile) -> pa.Table:
             return _small(file, mask, more) if run is None or _may_have(file, run) else file.schema_arrow.empty_table()
 
-        tables = read_parts(self._store, self._partition(key), look, known)
+        tables = read_parts(self._store, key.partition(self._prefix), look, known)
         named = [*SCORED, "error", *more]
         empty = TRAJECTORIES.empty_table().select(named)
         return pa.concat_tables([empty, *(table.select(named) for table in tables)]).sort_by("stored")
@@ -224,22 +228,11 @@ class RolloutTable:
         def mask(table: pa.Table) -> pa.BooleanArray:
             return pc.and_(pc.and_(same(table), wanted(table)), theirs(table))
 
-        tables = read_parts(self._store, self._partition(key), lambda file: _whole(file, mask))
+        tables = read_parts(self._store, key.partition(self._prefix), lambda file: _whole(file, mask))
         rows = [row for table in tables for row in rollouts_from_table(table)]
         for row in sorted(rows, key=lambda row: row.stored):
             if fingerprints.get(row.rollout.trajectory.item_id) == row.item_fingerprint:
                 yield row
-
-    def _partition(self, key: RolloutKey) -> str:
-        return keys.trajectories(
-            self._prefix,
-            benchmark=key.benchmark,
-            target=key.target,
-            harness=key.harness,
-            split=key.split,
-            skill_sha256=key.skill_sha256,
-            draw=key.draw,
-        )
 
 
 class UsageTable:

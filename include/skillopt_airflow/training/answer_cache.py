@@ -50,12 +50,7 @@ class RememberingOptimizer(_Remembering[Optimizer]):
     """An `Optimizer` that stores each answer under the hash of its question, and connects only for a new one."""
 
     def ask(
-        self,
-        stage: str,
-        instructions: str,
-        prompt: str,
-        output_type: type[Output],
-        pictures: Pictures = NO_PICTURES,
+        self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
     ) -> Output:
         """Return the stored answer to the same question to the same model, or a new call.
 

@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.errors import ConfigError, ObjectMissing
+from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.pictures import parts
 from skillopt_airflow.core.protocols import Benchmark, FollowsUp, JudgesFiles, ShowsFiles
 from skillopt_airflow.core.rollout_tally import RolloutTally
@@ -224,10 +224,7 @@ class BatchWork:
     @cached_property
     def _before(self) -> BatchJob | None:
         """The plan's last job, as far as this attempt found one."""
-        try:
-            return self.run.store.get_model(batch_job(self._plan), BatchJob)
-        except ObjectMissing:
-            return None
+        return self.run.store.find_model(batch_job(self._plan), BatchJob)
 
     def _item(self, entry: Entry) -> Item:
         return next(item for item in self.chunks[entry.chunk].assigned if item.id == entry.item_id)

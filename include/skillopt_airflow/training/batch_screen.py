@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Sequence
 
-from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.item_scores import Evaluation, covers
 from skillopt_airflow.core.screening import Screening, screened
 from skillopt_airflow.core.skill import SkillDocument
@@ -55,11 +54,8 @@ def screening(run: TrainingRun, moment: Moment, candidate: SkillDocument) -> Scr
     """Return how the candidate's screen came out; None if it had none."""
     if not screens(run, moment):
         return None
-    try:
-        found = run.store.get_model(run.keys.moment(moment).screen, Screening)
-    except ObjectMissing:
-        return None
-    return found if found.candidate == candidate.sha256 else None
+    found = run.store.find_model(run.keys.moment(moment).screen, Screening)
+    return found if found is not None and found.candidate == candidate.sha256 else None
 
 
 def _batch(run: TrainingRun, moment: Moment) -> list[ItemRef]:

@@ -62,12 +62,7 @@ class BudgetedOptimizer:
         self._inner, self._turns = inner, turns
 
     def ask(
-        self,
-        stage: str,
-        instructions: str,
-        prompt: str,
-        output_type: type[Output],
-        pictures: Pictures = NO_PICTURES,
+        self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
     ) -> Output:
         """Return the answer; raise what the inner one does, and `turn`."""
         with self._turns.turn():

@@ -8,7 +8,6 @@ from skillopt_airflow.core.contenders import rules_among
 from skillopt_airflow.core.density import density
 from skillopt_airflow.core.early_rejection import reject_early
 from skillopt_airflow.core.edits import EditApplyReport, EditReport, apply_edits
-from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.gate import Action, GateDecision, decide, reject_screened, to_confirm
 from skillopt_airflow.core.item_scores import Evaluation, covers
 from skillopt_airflow.core.paired import interval
@@ -57,7 +56,9 @@ def store_candidate(run: TrainingRun, moment: Moment, keys: "MomentKeys", patch:
     version = run.state_before(moment).current.version
     skill = run.skill(version)
     candidate, report = apply_edits(skill, patch.edits)
-    report = report.model_copy(update={"skipped_is_untried": _skipped_is_untried(run, keys)})
+    # A step that is done again ends as it did, and so what its report says of that stays.
+    before = run.store.find_model(keys.edit_apply_report, EditApplyReport)
+    report = report.model_copy(update={"skipped_is_untried": before is None or before.skipped_is_untried})
     origins = run.store.get_model(run.keys.line_origins(version), LinesOfSkill)
     lines = LinesOfSkill(lines=trace(skill, origins.lines, report, moment.name))
     run.store.put_model(keys.applied_patch, patch)
@@ -66,14 +67,6 @@ def store_candidate(run: TrainingRun, moment: Moment, keys: "MomentKeys", patch:
     run.store.put_text(keys.candidate_skill, candidate.text)
     for row in report.rows:
         log.info("%s: %s %s %s", row.status, row.edit.op, row.edit.content[:80], row.reason)
-
-
-def _skipped_is_untried(run: TrainingRun, keys: "MomentKeys") -> bool:
-    """Return what a report says that is there already: a step that is done again ends as it did."""
-    try:
-        return run.store.get_model(keys.edit_apply_report, EditApplyReport).skipped_is_untried
-    except ObjectMissing:
-        return True
 
 
 def tried_edits(run: TrainingRun, keys: "MomentKeys") -> tuple[Edit, ...]:

@@ -27,43 +27,33 @@ class Connections(Protocol):
 
     def s3_client(self, storage: StorageGroup) -> "S3Client":
         """Return the client that reads data sets behind s3:// addresses."""
-        ...
 
     def object_store(self, storage: StorageGroup, bucket: str) -> "ObjectStore":
         """Open a bucket."""
-        ...
 
     def optimizer(self, model: ModelGroup, on_call: OnCall) -> AbstractContextManager[Optimizer]:
         """Open the optimizer for a `with` block; report every call."""
-        ...
 
     def judge(self, model: ModelGroup, on_call: OnCall) -> AbstractContextManager[Optimizer]:
         """Open the model that judges answers, which is asked as the optimizer is."""
-        ...
 
     def target(self, model: ModelGroup, on_call: OnCall) -> AbstractContextManager[Target]:
         """Open the target outside of a sandbox, for questions about what it did; report every call."""
-        ...
 
     def upstream(self, model: ModelGroup) -> "Upstream":
         """Return the target's address and credentials, for the gateway of a sandbox."""
-        ...
 
     def search(self, search: SearchGroup) -> "SearchUpstream":
         """Return the search server's address and credentials, for the gateway of a sandbox."""
-        ...
 
     def prices(self, config: TrainConfig) -> Prices:
         """Return what the models cost, as far as it is known."""
-        ...
 
     def item_images(self, config: TrainConfig, names: Sequence[str]) -> None:
         """Have named images of items on the engine; raise ImageMissing, with all that are missing."""
-        ...
 
     def image(self, config: TrainConfig) -> str:
         """Check that models and engine answer; return the digest of the sandbox image."""
-        ...
 
 
 def published_skills(connections: Connections, storage: StorageGroup, benchmark: str, target: str) -> "ArtifactStore":

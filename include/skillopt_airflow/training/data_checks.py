@@ -24,13 +24,15 @@ def store_quality(run: TrainingRun, report: "QualityReport") -> None:
 
     keys = {"records": run.keys.quality, "rollouts": run.keys.rollout_quality}
     run.store.put_model(keys[report.suite], report)
-    reports = [stored for key in keys.values() if (stored := _stored(run, key)) is not None]
+    reports = [stored for key in keys.values() if (stored := run.store.find_model(key, type(report))) is not None]
     run.store.put_text(run.keys.quality_page, render(run.ref.benchmark, run.ref.run, reports))
 
 
 def stored_quality(run: TrainingRun) -> "QualityReport | None":
     """Return what was found about the run's records before, if it was."""
-    return _stored(run, run.keys.quality)
+    from skillopt_airflow.quality.quality_report import QualityReport
+
+    return run.store.find_model(run.keys.quality, QualityReport)
 
 
 def stop_if_failed(run: TrainingRun, report: "QualityReport") -> None:
@@ -130,12 +132,3 @@ def items_of(run: TrainingRun, trained: str) -> Mapping[Split, list[Item]] | Non
 
 def _usable(items: Sequence[Item]) -> list[Item]:
     return [item for item in items if not item.unusable]
-
-
-def _stored(run: TrainingRun, key: str) -> "QualityReport | None":
-    from skillopt_airflow.quality.quality_report import QualityReport
-
-    try:
-        return run.store.get_model(key, QualityReport)
-    except ObjectMissing:
-        return None

@@ -10,7 +10,7 @@ from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.split_by_list import place_id, split_by_list
-from skillopt_airflow.core.split_by_ratio import split_by_ratio, take
+from skillopt_airflow.core.split_by_ratio import split_by_ratio
 from skillopt_airflow.core.task_types import task_types
 from skillopt_airflow.core.types import Item, ItemFile, ItemImage, JsonObject, Split
 from skillopt_airflow.training.data_checks import stop_if_failed
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from skillopt_airflow.quality.quality_report import QualityReport
     from skillopt_airflow.quality.sizes import Need
-    from skillopt_airflow.store.data_manifest import SplitList
     from skillopt_airflow.store.files import DataFiles, FileStore
 
 log = logging.getLogger(__name__)
@@ -50,61 +49,52 @@ def read_splits(name: str, config: TrainConfig, client: "S3Client") -> dict[Spli
     data, root = config.data, benchmarks.folder(name)
     read = read_records(data.uri, root, data.split_mode, client)
     if data.split_manifest is not None:
-        splits = _listed(name, config, [record for rows in read.values() for record in rows], client)
+        everything = [record for rows in read.values() for record in rows]
+        splits = _listed(name, config, data.split_manifest, everything, client)
     elif ALL in read:
         benchmark = benchmarks.load(name, config.task)
         groups = [_group(benchmark, record) for record in read[ALL]]
         splits = split_by_ratio(read[ALL], data.split_ratio, data.split_seed, groups)
     else:
         splits = {Split(name): rows for name, rows in read.items()}
-    return {split: take(rows, data.limit) for split, rows in splits.items()}
+    return {split: rows[: data.limit] for split, rows in splits.items()}
 
 
 def _listed(
-    name: str, config: TrainConfig, records: Sequence[JsonObject], client: "S3Client"
+    name: str, config: TrainConfig, manifest: str, records: Sequence[JsonObject], client: "S3Client"
 ) -> dict[Split, list[JsonObject]]:
-    """Return the records that the data set's manifest lists.
+    """Return the records that the manifest at an address lists.
 
     Raises:
         DataError: it cannot be read, or does not fit the records.
     """
-    benchmark, listed = benchmarks.load(name, config.task), split_list(name, config, client)
+    from skillopt_airflow.store.datasets import read_split_list
+
+    benchmark, listed = benchmarks.load(name, config.task), read_split_list(manifest, benchmarks.folder(name), client)
     identities = [_id(benchmark, record) for record in records]
     try:
         splits = split_by_list(records, identities, {split: part.ids for split, part in listed.splits.items()})
     except DataError as error:
-        raise DataError(f"data.split_manifest = {config.data.split_manifest}: {error}") from error
+        raise DataError(f"data.split_manifest = {manifest}: {error}") from error
     left_out = len(records) - sum(map(len, splits.values()))
     if left_out > 0:
         log.info("%d of %d records are in no split of data.split_manifest, and left out", left_out, len(records))
     return splits
 
 
-def split_list(name: str, config: TrainConfig, client: "S3Client") -> "SplitList":
-    """Return the manifest that data.split_manifest leads to; an empty one where it is unset.
-
-    Raises:
-        DataError: it is missing, or no manifest.
-    """
-    from skillopt_airflow.store.data_manifest import SplitList
-    from skillopt_airflow.store.datasets import read_split_list
-
-    address = config.data.split_manifest
-    if address is None:
-        return SplitList(splits={})
-    return read_split_list(address, benchmarks.folder(name), client)
-
-
 def changed_since_listed(run: TrainingRun, config: TrainConfig, items: Items) -> list[str]:
     """Return a sentence on each split whose items are not what they were when the manifest was written."""
     from skillopt_airflow.store.data_manifest import data_manifest
+    from skillopt_airflow.store.datasets import read_split_list
 
-    if config.data.split_manifest is None or config.data.limit is not None:
+    manifest = config.data.split_manifest
+    if manifest is None or config.data.limit is not None:
         return []
-    listed = split_list(run.ref.benchmark, config, run.connections.s3_client(config.storage)).splits
+    client = run.connections.s3_client(config.storage)
+    listed = read_split_list(manifest, benchmarks.folder(run.ref.benchmark), client).splits
     now = data_manifest(config.data, items).splits
     return [
-        f"the {split} split has the ids that {config.data.split_manifest} lists, and other contents than it had then"
+        f"the {split} split has the ids that {manifest} lists, and other contents than it had then"
         for split, part in listed.items()
         if part.fingerprint and part.fingerprint != now[split].fingerprint
     ]

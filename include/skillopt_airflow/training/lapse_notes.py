@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.edits import EditApplyReport, EditReport, apply_edits
-from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.provenance import LinesOfSkill, trace
 from skillopt_airflow.core.state import Measured, RunState
 from skillopt_airflow.core.timeline import Moment
@@ -33,10 +32,8 @@ def note_rows(run: TrainingRun, moment: Moment) -> tuple[EditReport, ...]:
     """Return the outcome of each note that the moment added without the gate."""
     if not notes_enter(run.config.optimizer):
         return ()
-    try:
-        return run.store.get_model(run.keys.moment(moment).notes_apply_report, EditApplyReport).rows
-    except ObjectMissing:
-        return ()
+    report = run.store.find_model(run.keys.moment(moment).notes_apply_report, EditApplyReport)
+    return () if report is None else report.rows
 
 
 def with_notes(run: TrainingRun, moment: Moment, state: RunState) -> RunState:

@@ -1,10 +1,8 @@
 """All nights of a benchmark and target as one small document, so that a page reads one object and judges nothing."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.night_point import NightPoint
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.store.night_table import NightTable
@@ -33,7 +31,9 @@ def write_series(store: "ObjectStore", keys: RegateKeys, alpha: float, row: Ledg
         row: the night.
     """
     nights = NightTable(store, keys).all()[-MOST_POINTS:]
-    known = {point.date: point for point in _stored(store, keys)} | {row.night.date: point_of(row)}
+    stored = store.find_model(keys.series, NightSeries)
+    points = () if stored is None else stored.points
+    known = {point.date: point for point in points} | {row.night.date: point_of(row)}
     for night in nights:
         if night.date not in known:
             known[night.date] = point_of(verdict_after(nights, alpha, night.date))
@@ -49,22 +49,11 @@ def read_series(store: "ObjectStore", keys: RegateKeys, alpha: float, most: int 
         alpha: `regate.alpha`, for nights of a release that did not write the document.
         most: how many are wanted.
     """
-    try:
-        return list(_read(store, keys)[-most:])
-    except ObjectMissing:
-        nights = NightTable(store, keys).all()
-        return [point_of(verdict_after(nights, alpha, night.date)) for night in nights[-most:]]
-
-
-def _stored(store: "ObjectStore", keys: RegateKeys) -> Sequence[NightPoint]:
-    try:
-        return _read(store, keys)
-    except ObjectMissing:
-        return ()
-
-
-def _read(store: "ObjectStore", keys: RegateKeys) -> Sequence[NightPoint]:
-    return store.get_model(keys.series, NightSeries).points
+    stored = store.find_model(keys.series, NightSeries)
+    if stored is not None:
+        return list(stored.points[-most:])
+    nights = NightTable(store, keys).all()
+    return [point_of(verdict_after(nights, alpha, night.date)) for night in nights[-most:]]
 
 
 def point_of(row: LedgerRow) -> NightPoint:

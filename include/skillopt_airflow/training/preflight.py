@@ -3,10 +3,9 @@
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from functools import partial
+from typing import Literal
 
-from skillopt_airflow.core.budget import Role
 from skillopt_airflow.core.errors import (
     ModelConnectionError,
     ModelError,
@@ -19,15 +18,12 @@ from skillopt_airflow.core.errors import (
     together,
 )
 from skillopt_airflow.core.http_failures import advice, may_pass
-from skillopt_airflow.core.protocols import Optimizer
-from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.types import ItemRef, JsonObject, ModelCall, Split, Status, Trajectory
 from skillopt_airflow.optimizer.readiness import check_answers
 from skillopt_airflow.sandbox.task_workload import counting
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.write_probe import check_conditional_write
 from skillopt_airflow.training.budget_lease import BudgetLease
-from skillopt_airflow.training.connections import OnCall
 from skillopt_airflow.training.rollout_plan import Chunk, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
@@ -66,9 +62,9 @@ def preflight(run: TrainingRun, roll_out: RollOut) -> None:
         return
     failures: list[SkillOptError] = []
     with ThreadPoolExecutor(2) as pool:
-        beside = [pool.submit(_try_optimizer, run), pool.submit(_try_buckets, run)]
+        beside = [pool.submit(_try_answers, run, "optimizer"), pool.submit(_try_buckets, run)]
         if run.config.model.judge is not None:
-            beside.append(pool.submit(_try_judge, run))
+            beside.append(pool.submit(_try_answers, run, "judge"))
         parts: list[Callable[[], str]] = [partial(_try_target, run, roll_out), *(one.result for one in beside)]
         for part in parts:
             with kept(failures):
@@ -119,26 +115,16 @@ def _check_target(run: TrainingRun, trajectory: Trajectory, calls: Sequence[Mode
         raise ModelError(f"{who} was not asked; raise the limit under budget.* ({why})")
 
 
-def _try_optimizer(run: TrainingRun) -> str:
-    model = run.config.model
-    who = f"connection {model.optimizer_conn_id}: the optimizer {model.optimizer}"
-    return f"optimizer {_try_answers(run, 'optimizer', run.connections.optimizer, who)}"
-
-
-def _try_judge(run: TrainingRun) -> str:
-    model = run.config.model
-    who = f"connection {model.judge_conn_id}: the judge {model.judge}"
-    return f"judge {_try_answers(run, 'judge', run.connections.judge, who)}"
-
-
-def _try_answers(
-    run: TrainingRun, role: Role, connect: Callable[[ModelGroup, OnCall], AbstractContextManager[Optimizer]], who: str
-) -> str:
+def _try_answers(run: TrainingRun, role: Literal["optimizer", "judge"]) -> str:
     """Ask a model one small question; raise what speaks against the run, with who it is."""
+    model, connect = run.config.model, run.connections.optimizer
+    who = f"connection {model.optimizer_conn_id}: the optimizer {model.optimizer}"
+    if role == "judge":
+        connect, who = run.connections.judge, f"connection {model.judge_conn_id}: the judge {model.judge}"
     calls: list[ModelCall] = []
     lease = BudgetLease(run, f"preflight of the {role}")
     try:
-        with lease.part(role) as part, connect(run.config.model, counting(part, calls.append)) as asked:
+        with lease.part(role) as part, connect(model, counting(part, calls.append)) as asked:
             check_answers(asked)
     except ModelConnectionError:
         raise
@@ -157,7 +143,7 @@ def _try_answers(
         run.usage.append(run.ref.benchmark, run.account, calls, run.timeline[0])
         lease.settle()
     tokens = f"{sum(call.prompt_tokens for call in calls)} + {sum(call.completion_tokens for call in calls)} tokens"
-    return f"answered in {sum(call.seconds for call in calls):.1f} s, {tokens}"
+    return f"{role} answered in {sum(call.seconds for call in calls):.1f} s, {tokens}"
 
 
 def _try_buckets(run: TrainingRun) -> str:

@@ -210,10 +210,10 @@ def check_unchanged(run: TrainingRun, config: TrainConfig) -> None:
     Raises:
         ConfigError: it has states of other settings; the text names the keys.
     """
-    try:
-        paths = changed_paths(run.store.get_model(run.keys.config, RunRecord).config, config)
-    except ObjectMissing:
+    former = run.store.find_model(run.keys.config, RunRecord)
+    if former is None:
         return
+    paths = changed_paths(former.config, config)
     changed = [path for path in paths if path.partition(".")[0] not in OF_NO_STEP]
     if changed and run.store.exists(run.keys.runtime_state):
         raise ConfigError(
@@ -298,10 +298,9 @@ def settle(
 
 def _beginning(run: TrainingRun, prices: Prices) -> tuple[str, Prices]:
     """Return when the run began, and what its models cost then; these are the present prices before its first state."""
-    try:
-        # Not `run.record`, which is settled anew.
-        former = run.store.get_model(run.keys.config, RunRecord)
-    except ObjectMissing:
+    # Not `run.record`, which is settled anew.
+    former = run.store.find_model(run.keys.config, RunRecord)
+    if former is None:
         return datetime.now(UTC).isoformat(timespec="seconds"), prices
     return former.created, former.prices if run.store.exists(run.keys.runtime_state) else prices
 

@@ -5,7 +5,6 @@ None of a run's large columns is read: of its model calls the counts of tokens, 
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -123,8 +122,7 @@ class _OpenedRun:
     def _first_estimate(self) -> EstimateTotals | None:
         """Return what the preparation estimated, which it stores after the configuration; None until it has."""
         if self._estimate is None:
-            with suppress(ObjectMissing):
-                self._estimate = self._store.get_model(self._keys.estimate, EstimateTotals)
+            self._estimate = self._store.find_model(self._keys.estimate, EstimateTotals)
         return self._estimate
 
     def _newest(self) -> _Reached | None:
@@ -190,10 +188,7 @@ class _OpenedRun:
         """Return what the run's report says, if it is at its end."""
         if reached is None or reached.state.moment != self._timeline[-1].name:
             return None
-        try:
-            return self._store.get_model(self._keys.history, History)
-        except ObjectMissing:
-            return None
+        return self._store.find_model(self._keys.history, History)
 
     def _left(self, reached: _Reached, under_way: Moment, stage: StageProgress, now: datetime) -> Seconds | None:
         """Return how long the run still takes."""

@@ -71,12 +71,9 @@ def plan_publication(
     """Settle who competes; return the chunks of both skills, none if there is nothing to publish."""
     keys, moment = run.keys.publication(name), run.timeline[-1]
     best = run.state(moment).best
-    try:
-        contest = run.store.get_model(keys.contest, PublishContest)
-    except ObjectMissing:
-        contest = PublishContest()
+    contest = run.store.find_model(keys.contest, PublishContest)
     # A part of the training that was cleared may have ended otherwise since.
-    if contest.look is None or contest.look.question.candidate != best.sha256:
+    if contest is None or contest.look is None or contest.look.question.candidate != best.sha256:
         contest = _contest(run, artifacts, name, rules)
         run.store.put_model(keys.contest, contest)
     if contest.withheld:

@@ -3,13 +3,11 @@
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from skillopt_airflow.core.buffer import ReflectedItems, ReflectionAhead
-from skillopt_airflow.core.errors import Conflict, ObjectMissing
 from skillopt_airflow.core.pictures import Pictures, PictureSizes, sizes
 from skillopt_airflow.core.schedule import edit_budget
 from skillopt_airflow.core.skill import SkillDocument
@@ -23,7 +21,6 @@ from skillopt_airflow.optimizer.minibatches import Minibatch, by_outcome, miniba
 from skillopt_airflow.optimizer.reflect import ReflectContext, reflect
 from skillopt_airflow.optimizer.select import select as select_edits
 from skillopt_airflow.optimizer.transcripts import Exhibits
-from skillopt_airflow.store.objects import model_bytes
 from skillopt_airflow.training.item_files import contents, pictures, shown_items
 from skillopt_airflow.training.rollout_plan import ids
 from skillopt_airflow.training.run import TrainingRun
@@ -143,10 +140,7 @@ def step_reflection(run: TrainingRun, moment: Moment) -> StepReflection:
 
 def stored_ahead(run: TrainingRun, moment: Moment) -> ReflectionAhead | None:
     """Return what was asked ahead for the step behind a moment; None if nothing was."""
-    try:
-        return run.store.get_model(run.keys.moment(moment).reflection_ahead, ReflectionAhead)
-    except ObjectMissing:
-        return None
+    return run.store.find_model(run.keys.moment(moment).reflection_ahead, ReflectionAhead)
 
 
 def fits(ahead: ReflectionAhead, state: RunState, seen: ReflectedItems) -> bool:
@@ -165,7 +159,7 @@ def _scored_batch(run: TrainingRun, moment: Moment, skill: SkillDocument, *, fix
         scored[item_id] = {draw: rollout for draw, rollout in found.items() if rollout.score is not None}
     seen = _seen(scored)
     if fixed:
-        seen = _fixed(run, moment, seen)
+        seen = run.store.first_model(run.keys.moment(moment).reflected_items, seen)
     return StepBatch(
         [[scored[item.id][draw] for item in part for draw in seen.draws_of(item.id)] for part in slices], seen
     )
@@ -179,14 +173,6 @@ def _seen(scored: Mapping[str, Mapping[int, Rollout]]) -> ReflectedItems:
     return ReflectedItems(
         item_ids=tuple(draws), failed=len(by_outcome(rollouts)["failure"]), draws=draws if several else {}
     )
-
-
-def _fixed(run: TrainingRun, moment: Moment, seen: ReflectedItems) -> ReflectedItems:
-    """Return what the first task of the step saw."""
-    key = run.keys.moment(moment).reflected_items
-    with suppress(Conflict):
-        run.store.create(key, model_bytes(seen))
-    return run.store.get_model(key, ReflectedItems)
 
 
 def _asked(run: TrainingRun, models: Assistants, skill: str, minibatch: Minibatch, probed: frozenset[str]) -> FollowUps:

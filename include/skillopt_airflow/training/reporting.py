@@ -4,7 +4,6 @@ import math
 from concurrent.futures import ThreadPoolExecutor
 
 from skillopt_airflow.core.edits import EditApplyReport
-from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.grading import GradingRequest
 from skillopt_airflow.core.groups import count_groups
 from skillopt_airflow.core.measured_score import SplitScore
@@ -32,7 +31,7 @@ def write_report(run: TrainingRun, published: Publication | None = None, withhel
     What the run published once stays said, whatever is withheld later. Where rollouts are gone that the first one
     counted, a second only adds what came of publishing.
     """
-    before = _written_before(run)
+    before = run.store.find_model(run.keys.history, History)
     # Without an outcome it is the training that ends, perhaps otherwise than before it was cleared.
     is_late = published is not None or withheld != ""
     if published is None and before is not None:
@@ -49,13 +48,6 @@ def write_report(run: TrainingRun, published: Publication | None = None, withhel
     run.store.put_text(run.keys.report, page)
     run.store.put_model(run.keys.history, history)
     return history
-
-
-def _written_before(run: TrainingRun) -> History | None:
-    try:
-        return run.store.get_model(run.keys.history, History)
-    except ObjectMissing:
-        return None
 
 
 def _lacks_rollouts(history: History, before: History) -> bool:

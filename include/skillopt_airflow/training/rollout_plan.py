@@ -9,7 +9,6 @@ from pydantic import Field
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.pool_slots import calls_of_rollouts
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Item, ItemRef, JsonObject, Split, Value
@@ -136,10 +135,8 @@ def store_plan(
 
 def stored_chunks(run: TrainingRun, moment: Moment, name: str) -> tuple[Chunk, ...]:
     """Return the chunks of a plan; none if it is not stored."""
-    try:
-        return run.store.get_model(run.keys.moment(moment).plan(name), RolloutPlan).chunks
-    except ObjectMissing:
-        return ()
+    plan = run.store.find_model(run.keys.moment(moment).plan(name), RolloutPlan)
+    return () if plan is None else plan.chunks
 
 
 def _is_done(run: TrainingRun, chunk: Chunk) -> bool:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment, moment_label
 from skillopt_airflow.core.types import Split
@@ -66,9 +65,8 @@ class Stage(NamedTuple):
 
 def reached(run: TrainingRun) -> tuple[Moment, ...]:
     """Return the run's moments as far as it has come, the one that it is at included."""
-    try:
-        state = run.store.get_model(run.keys.runtime_state, RunState)
-    except ObjectMissing:
+    state = run.store.find_model(run.keys.runtime_state, RunState)
+    if state is None:
         return run.timeline[:1]
     names = [moment.name for moment in run.timeline]
     final = run.timeline[-1]
@@ -137,11 +135,8 @@ def planned(run: TrainingRun, moment: Moment, stage: str) -> dict[Split, Planned
 
 def skills_of(run: TrainingRun, moment: Moment, stage: str, named: Sequence[str]) -> list[RunSkill]:
     """Return the skills that can be compared at a moment: those that its plan names, its candidates, all versions."""
-    try:
-        newest = run.store.get_model(run.keys.runtime_state, RunState).newest
-        versions = [run.keys.skill(version) for version in range(newest + 1)]
-    except ObjectMissing:
-        versions = []
+    state = run.store.find_model(run.keys.runtime_state, RunState)
+    versions = [] if state is None else [run.keys.skill(version) for version in range(state.newest + 1)]
     own = run.keys.moment(moment).folder
     candidates = [key for key in run.store.list_keys(own) if key.endswith("/candidate_skill.md")]
     names = (key.removeprefix(run.keys.folder) for key in (*candidates, *versions))
@@ -151,10 +146,7 @@ def skills_of(run: TrainingRun, moment: Moment, stage: str, named: Sequence[str]
 def current_before(run: TrainingRun, moment: Moment) -> str | None:
     """Return the name of the skill that a moment's candidate has to beat; None where nothing was measured before."""
     place = run.timeline.index(moment)
-    try:
-        before = run.store.get_model(run.keys.moment(run.timeline[place - 1]).state, RunState) if place else None
-    except ObjectMissing:
-        return None
+    before = run.store.find_model(run.keys.moment(run.timeline[place - 1]).state, RunState) if place else None
     return None if before is None else run.keys.skill(before.current.version).removeprefix(run.keys.folder)
 
 

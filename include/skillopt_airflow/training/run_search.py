@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.errors import Conflict, ObjectMissing
 from skillopt_airflow.core.types import JsonObject, canonical_json, sha256
 from skillopt_airflow.store.keys import searches_of
 from skillopt_airflow.training.search_settings import search_day
@@ -36,19 +35,12 @@ class StoredAnswers:
 
     def recall(self, kind: "Asked", asked: str) -> JsonValue:
         """Return the stored answer; None if there is none."""
-        try:
-            return self._store.get_model(self._key(kind, asked), FoundAnswer).answer
-        except ObjectMissing:
-            return None
+        found = self._store.find_model(self._key(kind, asked), FoundAnswer)
+        return None if found is None else found.answer
 
     def keep(self, kind: "Asked", asked: str, answer: JsonValue) -> JsonValue:
         """Store an answer unless there is one; return the stored one."""
-        key = self._key(kind, asked)
-        try:
-            self._store.create_model(key, FoundAnswer(asked=asked, answer=answer))
-        except Conflict:
-            return self._store.get_model(key, FoundAnswer).answer
-        return answer
+        return self._store.first_model(self._key(kind, asked), FoundAnswer(asked=asked, answer=answer)).answer
 
     def _key(self, kind: "Asked", asked: str) -> str:
         return f"{self._folder}{kind}-{sha256(canonical_json([self._shaping, asked]))[:32]}.json"

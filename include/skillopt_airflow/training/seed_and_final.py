@@ -11,9 +11,9 @@ from skillopt_airflow.core.provenance import LinesOfSkill, continued, seed_lines
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured, RunState, compete, seed_state
 from skillopt_airflow.core.types import JsonObject, Split
-from skillopt_airflow.training.evaluation import evaluation_chunks, measured
+from skillopt_airflow.training.evaluation import measured
 from skillopt_airflow.training.named_skill import NamedSkill
-from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids, store_plan
+from skillopt_airflow.training.rollout_plan import Chunk, Stage, chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 
 log = logging.getLogger(__name__)
@@ -41,18 +41,13 @@ def store_seed(run: TrainingRun, init: NamedSkill, seed: SkillDocument) -> None:
 
 def seed_plan(run: TrainingRun) -> list[JsonObject]:
     """Plan the seed's rollouts on the selection split."""
-    moment = run.timeline[0]
-    chunks = [
-        chunk.model_copy(update={"stage": "seed"}) for chunk in evaluation_chunks(run, moment, [run.keys.skill(0)])
-    ]
-    return store_plan(run, moment, "seed", chunks)
+    return store_plan(run, run.timeline[0], "seed", _chunks(run, "seed", Split.VAL, [0]))
 
 
 def seed_test_plan(run: TrainingRun) -> list[JsonObject]:
     """Plan the seed's rollouts on the test split, which need not wait for the training."""
-    moment = run.timeline[0]
-    chunks = test_chunks(run, [0]) if run.config.evaluation.eval_test else []
-    return store_plan(run, moment, "test", chunks)
+    chunks = _chunks(run, "test", Split.TEST, [0]) if run.config.evaluation.eval_test else []
+    return store_plan(run, run.timeline[0], "test", chunks)
 
 
 def start(run: TrainingRun) -> RunState:
@@ -78,7 +73,7 @@ def last_plan(run: TrainingRun) -> list[JsonObject]:
     """Plan the last skill's rollouts on the selection split, if it was never measured well enough."""
     moment = run.timeline[-1]
     state = run.state_before(moment)
-    chunks = [] if _is_measured(run, state) else _last_chunks(run, state)
+    chunks = [] if _is_measured(run, state) else _chunks(run, "final", Split.VAL, [state.current.version])
     return store_plan(run, moment, "final", chunks)
 
 
@@ -117,11 +112,10 @@ def _is_measured(run: TrainingRun, state: RunState) -> bool:
     return known and covers(state.current.evaluation, run.config.evaluation)
 
 
-def test_chunks(run: TrainingRun, versions: Iterable[int]) -> list[Chunk]:
-    """Return the chunks of versions on the test split."""
-    items, skills = ids(run.item_refs(Split.TEST)), [run.keys.skill(version) for version in versions]
-    draws = range(run.config.evaluation.draws)
-    return chunks_of(run.config, "test", skills, Split.TEST, items, draws)
+def _chunks(run: TrainingRun, stage: Stage, split: Split, versions: Iterable[int]) -> list[Chunk]:
+    """Return the chunks of versions on a split, with every draw of an evaluation."""
+    items, skills = ids(run.item_refs(split)), [run.keys.skill(version) for version in versions]
+    return chunks_of(run.config, stage, skills, split, items, range(run.config.evaluation.draws))
 
 
 def _tested(run: TrainingRun, final: RunState) -> list[Chunk]:
@@ -130,9 +124,4 @@ def _tested(run: TrainingRun, final: RunState) -> list[Chunk]:
         return []
     texts = {run.skill(version).sha256: version for version in (final.current.version, final.best.version)}
     texts.pop(run.skill(0).sha256, None)
-    return test_chunks(run, texts.values())
-
-
-def _last_chunks(run: TrainingRun, state: RunState) -> list[Chunk]:
-    chunks = evaluation_chunks(run, run.timeline[-1], [run.keys.skill(state.current.version)])
-    return [chunk.model_copy(update={"stage": "final"}) for chunk in chunks]
+    return _chunks(run, "test", Split.TEST, texts.values())

@@ -182,10 +182,5 @@ def _changes(buckets: Buckets, keys: RegateKeys, most: int) -> list[TargetChange
     own = [key for key in buckets.runs.list_keys(keys.target_change("")) if key.endswith(".json")]
     folders = buckets.runs.list_folders(RegateKeys.of_benchmark(buckets.prefix, keys.benchmark))
     others = [f"{RegateKeys.of_benchmark(buckets.prefix, keys.benchmark)}{folder}/{suffix}" for folder in folders]
-    found = []
-    for key in [*own, *others][: 2 * most]:
-        try:
-            found.append(buckets.runs.get_model(key, TargetChangeReport))
-        except ObjectMissing:
-            continue
-    return found[:most]
+    found = (buckets.runs.find_model(key, TargetChangeReport) for key in [*own, *others][: 2 * most])
+    return [report for report in found if report is not None][:most]

@@ -11,12 +11,10 @@ from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui.pages import app
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from mypy_boto3_s3 import S3Client
 
-    from skillopt_airflow.core.measured_score import SplitScore
-    from skillopt_airflow.training.progress import MomentProgress, Progress
+    from skillopt_airflow.report.curve import Curve
+    from skillopt_airflow.training.progress import Progress
     from skillopt_airflow.training.progress_reader import ProgressReader
 
 MOST_WATCHED = 32
@@ -33,22 +31,12 @@ class Sight(NamedTuple):
     """The learning curve as SVG; empty before the seed was measured."""
 
 
-class CurveSoFar(NamedTuple):
-    """The scores of a training that goes on; see `report.curve`."""
-
-    metric: str
-    seed: "SplitScore"
-    best: "SplitScore"
-    moments: "tuple[MomentProgress, ...]"
-    test: "Mapping[str, SplitScore]"
-
-
 class WatchedRun:
     """A training, and its curve as it was drawn last; may be looked at by several threads."""
 
     def __init__(self, reader: "ProgressReader") -> None:
         self._reader, self._lock = reader, Lock()
-        self._drawn: tuple[CurveSoFar, str] | None = None
+        self._drawn: tuple[Curve, str] | None = None
 
     def look(self, now: datetime) -> Sight | None:
         """Return what there is to see; None if the run has stored nothing yet.
@@ -66,11 +54,12 @@ class WatchedRun:
 
     def _curve(self, progress: "Progress") -> str:
         """Return the curve, drawn anew only after a moment has ended, because that takes longer than all the rest."""
+        from skillopt_airflow.report.curve import Curve
         from skillopt_airflow.report.plots import learning_curve
 
         if progress.seed is None or progress.best is None:
             return ""
-        curve = CurveSoFar(progress.metric, progress.seed, progress.best, progress.moments, {})
+        curve = Curve(progress.metric, progress.seed, progress.best, progress.moments, {})
         if self._drawn is None or self._drawn[0] != curve:
             self._drawn = curve, learning_curve(curve)
         return self._drawn[1]

@@ -35,12 +35,6 @@ class ChoiceLetter(Extraction):
             alone = _ALONE.fullmatch(marked)
             return alone["letter"].upper() if alone else marked
         line = last_line(response)
-        found = _ALONE.fullmatch(line) or _last(_CUED, response) or _FIRST.fullmatch(line)
+        cued = [*_CUED.finditer(response)]
+        found = _ALONE.fullmatch(line) or (cued[-1] if cued else _FIRST.fullmatch(line))
         return found["letter"].upper() if found else None
-
-
-def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    last = None
-    for match in pattern.finditer(text):
-        last = match
-    return last

@@ -93,10 +93,8 @@ class RegexMatch(Extraction):
 
     def find(self, response: str) -> str | None:
         """Return the last match."""
-        last = None
-        for match in re.finditer(self.pattern, response):
-            last = match
-        return None if last is None else next((group for group in last.groups() if group is not None), last[0])
+        matches = [*re.finditer(self.pattern, response)]
+        return next((group for group in matches[-1].groups() if group is not None), matches[-1][0]) if matches else None
 
 
 def last_line(text: str) -> str:
