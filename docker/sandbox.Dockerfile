@@ -12,10 +12,11 @@ RUN command -v git \
 RUN python3 -m compileall -q -j 0 -x '/(test|tests|idlelib|lib2to3|(site|dist)-packages)/' \
     "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
 COPY packages /opt/skillopt/packages
+RUN python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/skillopt/packages
 COPY program /opt/skillopt/program
 ENV PYTHONPATH=/opt/skillopt/program:/opt/skillopt/packages PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp
 # An adapter with a mistake in it fails its own benchmark's runs, not the image of all the others.
-RUN python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash -x /project/ /opt/skillopt \
+RUN python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash -x /project/ /opt/skillopt/program \
  && { python3 -m compileall -q --invalidation-mode unchecked-hash /opt/skillopt/program/skillopt_airflow/project || true; } \
  && useradd --uid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin skillopt
 USER 10001:10001
