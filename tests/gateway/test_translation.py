@@ -12,8 +12,9 @@ import httpx
 import pytest
 from pydantic import SecretStr
 from pydantic_ai.exceptions import UnexpectedModelBehavior
-from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import ToolDefinition
 
 from skillopt_airflow.core.types import ModelCall
@@ -180,6 +181,34 @@ def test_an_agents_tool_call_and_the_thinking_before_it(provider: Serve) -> None
     thought, called = server.last.body["messages"][1]["content"]
     assert thought["reasoningContent"]["reasoningText"] == {"text": "France, so", "signature": "c2ln"}
     assert called["toolUse"]["name"] == "look_up"
+
+
+def test_a_signature_that_a_provider_puts_beside_a_tool_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gemini refuses a tool's result without the signature of the call, which is no thinking of its own."""
+    seen: list[list[ModelMessage]] = []
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        seen.append(messages)
+        call = ToolCallPart("look_up", {"word": "Paris"}, provider_details={"thought_signature": "c2ln"})
+        return ModelResponse([call] if len(seen) == 1 else [TextPart("Paris")])
+
+    monkeypatch.setattr(translation, "translated_model", lambda upstream, timeout: FunctionModel(answer))
+
+    async def converse() -> None:
+        backend = open_backend(bedrock("http://127.0.0.1:9"), timeout=5)
+        tool = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
+        body: Document = {"model": NOVA, "max_tokens": 99, "tools": [tool]}
+        first = await backend.send(json.dumps(body | {"messages": [USER]}).encode(), {})
+        said = first.json()["choices"][0]["message"]
+        assert "c2ln" not in json.dumps(said)
+        result = {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "a city"}
+        await backend.send(json.dumps(body | {"messages": [USER, said, result]}).encode(), {})
+        await backend.aclose()
+
+    asyncio.run(converse())
+    [called] = seen[1][1].parts
+    assert isinstance(called, ToolCallPart)
+    assert called.provider_details == {"thought_signature": "c2ln"}
 
 
 @pytest.mark.parametrize(("question", "word"), [("The capital of France?", "Rome"), ("The city of light?", "Paris")])

@@ -20,6 +20,12 @@ def no_other_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(engine, "DEFAULT_SOCKET", f"unix://{tmp_path}/none.sock")
 
 
+def test_whoever_may_not_install_packages_is_told_which_are_missing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(EngineUnavailable, match=r"^docker.io is missing, and only as root .*: install it$"):
+        engine.install_packages("docker.io")
+
+
 def test_nobody_answers_at_a_stale_socket_or_a_closed_port(tmp_path: Path):
     assert not engine.answers(f"unix://{tmp_path}/none.sock")
     assert not engine.answers("tcp://127.0.0.1:9")

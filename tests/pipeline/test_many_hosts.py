@@ -1,3 +1,4 @@
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -6,10 +7,12 @@ import pytest
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.pipeline import evaluate_dag, many_hosts, night_dag, publishing, tasks
+from skillopt_airflow.pipeline import airflow_connections, evaluate_dag, many_hosts, night_dag, publishing, tasks
 from skillopt_airflow.pipeline.airflow_connections import open_run
 from skillopt_airflow.pipeline.preflight_task import Preflight
 from skillopt_airflow.training.deployment_file import VARIABLE
+from skillopt_airflow.training.run_record import RunRecord
+from tests.training.in_process import InProcessConnections
 
 EXECUTOR = "AIRFLOW__CORE__EXECUTOR"
 
@@ -117,3 +120,22 @@ def test_a_reference_by_hand_leads_nowhere_else(monkeypatch: pytest.MonkeyPatch)
         open_run({**reference, "storage": {"bucket": "theirs"}})
     with pytest.raises(ConfigError, match=r"model.target_conn_id = 'theirs'"):
         open_run({**reference, "overrides": {"model.target_conn_id": "theirs"}})
+
+
+def test_the_record_of_a_run_in_a_place_that_it_may_name_is_not_believed_about_connections(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "deployment.yaml").write_text("allowed: {storage: ['s3://shared/*']}")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "deployment.yaml"))
+    connections = InProcessConnections()
+    monkeypatch.setattr(airflow_connections, "AirflowConnections", lambda: connections)
+    reference = {"benchmark": "searchqa", "run": "one", "storage": {"bucket": "shared"}}
+    run = open_run(reference)
+    for conn_id, refused in (("skillopt_target", False), ("theirs", True)):
+        own = config(storage__bucket="shared", model__target_conn_id=conn_id)
+        record = RunRecord(
+            benchmark="searchqa", run="one", created="", config=own, image="", steps_in_epoch=1, prices={}
+        )
+        run.store.put_model(run.keys.config, record)
+        with pytest.raises(ConfigError, match=r"model.target_conn_id = 'theirs'") if refused else nullcontext():
+            open_run(reference)
