@@ -1,5 +1,5 @@
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,10 @@ os.environ.setdefault("SKILLOPT_DEPLOYMENT", str(PROJECT / "tests/everything_all
 BRINGS_A_BENCHMARK = "tests/pipeline/test_pictures_platform.py"
 BUILDS_IMAGES = "tests/pipeline/test_methods_platform.py"
 TOGETHER = {
+    # They share a browser.
+    "tests/ui/test_skills_browser.py": "tests/ui/test_browser.py",
+    "tests/ui/test_trajectories_browser.py": "tests/ui/test_browser.py",
+    "tests/ui/test_transfer_browser.py": "tests/ui/test_browser.py",
     # Both leave trajectories at the usual place.
     "tests/test_readme_platform.py": "tests/pipeline/test_training_platform.py",
     # An image is made anew when a benchmark has come or gone, also by `up` and `try`.
@@ -33,9 +37,20 @@ TOGETHER = {
     "tests/sandbox/test_item_images.py": BUILDS_IMAGES,
     "tests/sandbox/test_judge_container.py": BUILDS_IMAGES,
 }
-"""Files whose tests must not run at the same time."""
+"""Files whose tests must not run at the same time, or have something in common that takes long to start."""
+
+SETTINGS = """
+[dag_processor]
+min_file_process_interval = 3600
+"""
+"""Of the platform's Airflow. Who brings a benchmark touches the DAG files, which saves parsing them twice a minute."""
 
 LONG = (
+    "tests/pipeline/test_repositories_platform.py",
+    "tests/pipeline/test_training_platform.py",
+    "tests/pipeline/test_methods_platform.py",
+    "tests/ui/test_browser.py",
+    "tests/pipeline/test_faults_platform.py",
     "tests/test_training_loop.py",
     "tests/training/test_kill_at_every_write.py",
     "tests/training/test_nights.py",
@@ -45,7 +60,7 @@ LONG = (
     "tests/training/test_judging.py",
     "tests/training/test_officeqa_training.py",
 )
-"""Files whose slow tests take longest."""
+"""Files whose tests take longest."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -68,6 +83,25 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return TOGETHER.get(file, file)
 
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def each_table_is_checked_once() -> Iterator[None]:
+    """Have Great Expectations look at equal tables once: hundreds of trainings are prepared on the same sample."""
+    from skillopt_airflow.quality import validation
+
+    found: dict[tuple[str, ...], Any] = {}
+    look = validation._outcomes
+
+    def remembered(frame: Any, suite: Sequence[Any]) -> Any:
+        asked = (frame.to_json(orient="split"), str(frame.dtypes), *map(repr, suite))
+        if asked not in found:
+            found[asked] = look(frame, suite)
+        return found[asked]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(validation, "_outcomes", remembered)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -125,6 +159,10 @@ def platform(request: pytest.FixtureRequest, docker_host: str) -> Iterator[Runni
     """One platform for the whole session, in a home of its own; `@pytest.mark.parametrize` may name another home."""
     home = Path(getattr(request, "param", PROJECT / ".local" / "test"))
 
+    settings = home / "airflow" / "airflow.cfg"
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text(SETTINGS)
+
     def start() -> bool:
         control(home, "up", DOCKER_HOST=docker_host)
         return True
@@ -132,7 +170,9 @@ def platform(request: pytest.FixtureRequest, docker_host: str) -> Iterator[Runni
     def stop() -> None:
         control(home, "down", DOCKER_HOST=docker_host)
 
-    with shared(home, start, stop), closing(RunningPlatform(home)) as running:
+    with shared(home, start, stop), closing(RunningPlatform(home)) as running, pytest.MonkeyPatch.context() as patch:
+        # Three processes that wait for runs ask the API server more than all tasks do.
+        patch.setattr("local.airflow_api.POLL_SECONDS", 2.0)
         yield running
 
 

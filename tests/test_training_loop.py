@@ -112,15 +112,16 @@ def test_a_training_begins_where_it_is_told_to(init_skill: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "told"),
+    ("knobs", "told", "takes_tools"),
     [
-        ({}, {}),
-        ({"model__optimizer_reasoning_effort": "xhigh"}, {"reasoning_effort": "xhigh"}),
-        ({"model__optimizer_temperature": 0.5, "model__optimizer_max_tokens": 900}, {"temperature": 0.5}),
-        ({"model__optimizer_thinking_budget": 512}, {"chat_template_kwargs": {"thinking_budget": 512}}),
+        ({}, {}, True),
+        ({}, {}, False),
+        # Where tools are refused, a question goes out both with and without them.
+        ({"model__optimizer_reasoning_effort": "xhigh"}, {"reasoning_effort": "xhigh"}, False),
+        ({"model__optimizer_temperature": 0.5, "model__optimizer_max_tokens": 900}, {"temperature": 0.5}, False),
+        ({"model__optimizer_thinking_budget": 512}, {"chat_template_kwargs": {"thinking_budget": 512}}, False),
     ],
 )
-@pytest.mark.parametrize("takes_tools", [True, False])
 def test_an_optimizer_is_told_how_to_think_and_may_lack_tools(
     knobs: dict[str, Any], told: dict[str, Any], takes_tools: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,15 +171,13 @@ def test_a_training_on_the_splits_of_another_goes_as_that_one_did(listed: bool, 
     assert (history_of(second.run).seed_val_score == history_of(first.run).seed_val_score) or not listed
 
 
-def test_an_imported_run_needs_no_call_of_the_optimizer(tmp_path: Path) -> None:
+def test_an_imported_run_needs_no_call_of_the_optimizer(plain: Training, tmp_path: Path) -> None:
     training = Training.of()
     reference = ReferenceRun(reference_folder.write(tmp_path / "theirs"))
     assert import_run(training.run, training.config, reference)
     assert training.run.skill(training.run.newest_state().best.version).text == reference_folder.BEST
     assert not stages(training)
-    own = Training.of(train__num_epochs=1, train__steps_per_epoch=1, evaluation__eval_test=False)
-    own()
-    assert stages(own)["reflect"] > 0
+    assert stages(plain)["reflect"] > 0
 
 
 @pytest.mark.parametrize("preset", ["paper", None])
@@ -390,7 +389,7 @@ def test_a_measured_candidate_is_told_with_its_score_per_token(plain: Training) 
 def test_density_chooses_the_best_skill_on_request() -> None:
     # With this weight a skill of a higher score that is much longer is accepted, and not the best.
     rules = {"evaluation__semantic_density_weight": 50.0, "evaluation__early_reject": False}
-    off, on = Training.of(**rules), Training.of(**rules, evaluation__use_semantic_density=True)
+    off, on = Training.of(**rules), Training.of(**rules, evaluation__use_semantic_density=True, reports=True)
     off(), on()
     assert [one.action.accepted for one in decisions(on).values()] == [
         one.action.accepted for one in decisions(off).values()
@@ -407,9 +406,9 @@ def test_density_chooses_the_best_skill_on_request() -> None:
 
 def test_a_benchmark_with_types_of_task_is_told_by_them() -> None:
     short = {"train__num_epochs": 1, "evaluation__val_limit": 20}
-    off = Training.of("livemathematicianbench", **short)
+    off = Training.of("livemathematicianbench", **short, reports=True)
     # All items of the sample are of one month.
-    on = Training.of("livemathematicianbench", **short, data__task_type="month")
+    on = Training.of("livemathematicianbench", **short, data__task_type="month", reports=True)
     off(), on()
     assert [verdict.action for verdict in decisions(on).values()] == [one.action for one in decisions(off).values()]
     assert not any(verdict.by_type for verdict in decisions(off).values())
@@ -489,6 +488,7 @@ def test_a_forced_slow_update_is_taken_with_the_score_that_was_measured() -> Non
     training()
     verdict = decisions(training)["slow_update/epoch_02"]
     assert verdict.action.accepted
+    assert verdict.reason.startswith("taken without the gate, which says ")
     state = training.run.state(training.run.timeline[5])
     rules = training.config.evaluation
     assert state.current.evaluation.size == len(training.run.items(Split.VAL))
@@ -571,6 +571,13 @@ def test_meta_reflection_proposes_from_the_epoch_behind_the_same_gate(plain: Tra
     assert {"meta_reflect/epoch_01", "meta_reflect/epoch_02"} <= decisions(training).keys()
     assert [step["step"] for step in json.loads(sections(training, "meta_reflect", "epoch_steps")[1])] == [3, 4]
     assert "meta_reflect/epoch_01" not in decisions(plain)
+
+
+def test_meta_reflection_proposes_as_many_edits_where_steps_write_the_body_anew() -> None:
+    short = {"train__num_epochs": 1, "train__steps_per_epoch": 1, "optimizer__use_meta_reflect": True}
+    training = Training.of(**short, optimizer__skill_update_mode="full_rewrite_minibatch")
+    training()
+    assert sections(training, "meta_reflect", "budget") == [str(training.config.optimizer.learning_rate)]
 
 
 @pytest.mark.parametrize("source", ["failure", "success", "both"])
@@ -755,7 +762,8 @@ SIDE_BY_SIDE = {"train__steps_per_epoch": 3, "train__batch_size": 16, "gradient_
 
 
 def test_a_step_makes_several_candidates_and_gates_the_best() -> None:
-    one, three = Training.of(**SIDE_BY_SIDE), Training.of(**SIDE_BY_SIDE, train__proposals=3)
+    rules = SIDE_BY_SIDE | {"reports": True}
+    one, three = Training.of(**rules), Training.of(**rules, train__proposals=3)
     one(), three()
     assert not any("/proposals/" in key for key in one.store.objects)
     assert not any(verdict.contenders for verdict in decisions(one).values())
@@ -995,7 +1003,9 @@ class LeftBehind:
         return store
 
     def resumed(self, config: TrainConfig) -> Training:
-        return Training(config, store=self.store, done=self.done)
+        """A training that goes on from there, and writes its page again where that was begun."""
+        begun = any(key.endswith("report.html") for key in self.objects)
+        return Training(config, store=self.store, done=self.done, reports=begun)
 
 
 @dataclass(eq=False)
@@ -1014,7 +1024,7 @@ class WatchedTraining(Training):
 
 
 def test_a_run_that_is_interrupted_after_any_task_ends_like_one_that_is_not() -> None:
-    whole = WatchedTraining.of(**TINY)
+    whole = WatchedTraining.of(**TINY, reports=True)
     expected = whole()
     expected_bytes = whole.store.objects[whole.run.keys.moment(whole.run.timeline[-1]).state]
     assert len(whole.order) > 30
@@ -1026,11 +1036,11 @@ def test_a_run_that_is_interrupted_after_any_task_ends_like_one_that_is_not() ->
 
 
 def test_a_run_whose_process_dies_at_any_write_ends_like_one_that_does_not() -> None:
-    whole = Training.of(**TINY)
+    whole = Training.of(**TINY, reports=True)
     left: list[LeftBehind] = []
     whole.store.before_write = lambda key: left.append(LeftBehind.of(whole))
     expected = whole()
-    deaths = left[::11]
+    deaths = [*left[::11], left[-1]]
     assert len(deaths) > 5
     for death in deaths:
         assert death.resumed(whole.config)() == expected

@@ -126,9 +126,15 @@ def test_the_seed_is_bad_on_the_sample_and_a_trained_skill_is_not() -> None:
     assert trained >= seed + 0.4
 
 
+SHORT = {"optimizer__use_slow_update": False, "evaluation__eval_test": False}
+"""Tesseract reads a picture in a third of a second."""
+
+
 @pytest.mark.slow
 def test_a_whole_training_makes_it_better() -> None:
-    training = Training.of("docvqa", train__steps_per_epoch=3, train__batch_size=12, evaluation__val_limit=None)
+    training = Training.of(
+        "docvqa", train__steps_per_epoch=3, train__batch_size=12, evaluation__val_limit=None, **SHORT
+    )
     training()
     history = history_of(training.run)
     assert history.best_val_score >= history.seed_val_score + 0.2

@@ -81,6 +81,7 @@ def test_a_training_with_tools_beats_its_seed(stand_in: None) -> None:
         model__harness="tools",
         model__max_turns=12,
         evaluation__val_limit=24,
+        evaluation__eval_test=False,
         **{f"model__{role}": "openai-chat:stand-in-target" for role in ROLES},
     )
     trained()

@@ -68,14 +68,14 @@ def test_the_same_skill_scores_the_same_in_every_harness(
     platform: Any, plain: TrainedRun, cli_docker_host: str
 ) -> None:
     trained = plain.store.address(plain.keys.best_skill)
-    asked = {"skill": trained, "compare_to": "seed", "split": "test", "data.limit": 10}
+    asked = {"skill": trained, "compare_to": "seed", "split": "test", "data.limit": 3}
     harnesses = ("chat", "codex", "claude_code")
     runs = {harness: score(platform, plain, asked | {"model.harness": harness}) for harness in harnesses}
     cards = {harness: scorecard(run) for harness, run in runs.items()}
     assert [card.harness for card in cards.values()] == list(cards)
     scores = {harness: (card.skill.score, card.other and card.other.score) for harness, card in cards.items()}
     assert scores["codex"] == scores["claude_code"] == scores["chat"]
-    assert {card.skill.items for card in cards.values()} == {10}
+    assert {card.skill.items for card in cards.values()} == {3}
 
 
 def test_the_tab_of_a_run_shows_its_report_to_who_is_logged_in(platform: Any, plain: TrainedRun) -> None:

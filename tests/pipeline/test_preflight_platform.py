@@ -62,7 +62,13 @@ def target(name: str) -> str:
 WRONG = {
     "key": Wrong(ForeignServer(KEY), target("key"), "correct its password", "preflight", key="sk-a-wrong-key-00000"),
     "model": Wrong(ForeignServer(KEY), target("model"), "correct the name of its model", "preflight", model="other"),
-    "address": Wrong(ForeignServer(KEY), target("address"), "correct its host", "prepare", host=NOWHERE),
+    "address": Wrong(
+        ForeignServer(KEY),
+        f"{target('address')}no model server answers at {NOWHERE}",
+        "correct its host",
+        "prepare",
+        host=NOWHERE,
+    ),
     "html": Wrong(ForeignServer(KEY, html=True), target("html"), "correct its host", "preflight"),
     "bucket": Wrong(
         ForeignServer(KEY),
@@ -114,6 +120,8 @@ def test_a_wrong_setting_stops_the_run_with_a_sentence_and_hardly_a_call(
     assert wrong.sentence in log
     assert wrong.advice in log
     assert len(wrong.server.asked) < 20
+    if wrong.task == "prepare":
+        assert run.store.list_keys(run.keys.folder) == []
     row = run.platform.api.run(DAG, run.run_id)
     seconds = _time(row["end_date"]) - _time(row["queued_at"])
     print(f"{name}: {seconds:.0f} s from trigger to failure, {len(wrong.server.asked)} requests")

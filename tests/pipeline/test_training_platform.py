@@ -25,7 +25,6 @@ from skillopt_airflow.store.keys import ArtifactKeys, trajectories_of
 from tests.pipeline.trained_run import (
     DAG,
     TrainedRun,
-    create_connection,
     executions,
     set_paused,
     trajectories,
@@ -45,13 +44,9 @@ BAD_SETTINGS = (
     ("no-folder", {"data.uri": "/nowhere/at/all"}, "/nowhere/at/all"),
     ("no-connection", {"model.target_conn_id": "nobody"}, "connection nobody does not exist"),
     ("no-bucket", {"storage.bucket": "skillopt-missing"}, "bucket skillopt-missing does not exist"),
-    ("no-image", {"sandbox.image": "skillopt-missing:none"}, "skillopt-missing:none"),
 )
-BAD_DATA = (
-    ("duplicate-ids", {"id": "same"}, "same"),
-    ("no-reference", {"answers": []}, "answers"),
-    ("blank-question", {"question": "  "}, "question"),
-)
+BAD_DATA = (("no-reference", {"answers": []}, "answers"),)
+"""All that can be wrong with records is in tests/pipeline/test_broken_data.py."""
 
 
 @pytest.fixture(scope="module")
@@ -99,10 +94,8 @@ def real_started(platform: Any) -> TrainedRun:
 @pytest.fixture(scope="module")
 def refused(platform: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainedRun]:
     """Every run that its first task refuses, by name; they run at the same time."""
-    create_connection(platform, "skillopt_gone", "http://127.0.0.1:9/v1", "openai-chat:m")
     asked = {name: overrides for name, overrides, _ in BAD_SETTINGS}
     asked |= {name: sample_with_bad_data(tmp_path_factory.mktemp(name), spoil) for name, spoil, _ in BAD_DATA}
-    asked |= {"wrong-address": {"model.target_conn_id": "skillopt_gone"}}
     return {
         name: TrainedRun.trigger(platform, f"bad-{name}-{time.time_ns()}", overrides)
         for name, overrides in asked.items()
@@ -233,11 +226,6 @@ def test_bad_data_fails_the_first_task_and_leaves_only_what_is_wrong(
 ) -> None:
     run = refused[name]
     failed_at_prepare(run, sentence, [run.keys.quality_page, run.keys.quality])
-
-
-def test_a_wrong_provider_address_fails_the_first_task(refused: dict[str, TrainedRun]) -> None:
-    sentence = "connection skillopt_gone: no model server answers at http://127.0.0.1:9/v1"
-    failed_at_prepare(refused["wrong-address"], sentence)
 
 
 def test_without_an_engine_the_preparation_says_so_and_leaves_nothing(platform: Any) -> None:

@@ -204,6 +204,8 @@ class Training(TrainingLoop):
     """The error of a rollout that fails."""
     calls_each: int = 1
     """Calls that a rollout takes."""
+    reports: bool = False
+    """Whether its page is written, whose figures take longer to draw than two steps to train."""
     rollouts: Counter[str] = field(default_factory=Counter)
     """Rollouts that were carried out, by stage."""
 
@@ -213,10 +215,13 @@ class Training(TrainingLoop):
         super().__init__(TrainingRun(ref, self.models), self.config, self.run_containers)
 
     @classmethod
-    def of(cls, benchmark: str = "searchqa", reply: Reply | None = None, **overrides: Any) -> "Training":
+    def of(
+        cls, benchmark: str = "searchqa", reply: Reply | None = None, *, reports: bool = False, **overrides: Any
+    ) -> "Training":
         """A run of the benchmark's sample with overrides by dotted path, `__` for the dot."""
         paths = {key.replace("__", "."): value for key, value in overrides.items()}
-        return cls(configured(benchmark, paths), benchmark, **({} if reply is None else {"reply": reply}))
+        played = {} if reply is None else {"reply": reply}
+        return cls(configured(benchmark, paths), benchmark, reports=reports, **played)
 
     def prepare(self) -> list[JsonObject]:
         """Only the first task, done."""
@@ -241,6 +246,8 @@ class Training(TrainingLoop):
 
     def task(self, name: str, work: Callable[[], Any]) -> Any:
         """Do it unless it is done; what it returned is known from then on."""
+        if name == "report" and not self.reports:
+            return None
         if name not in self.done:
             result = work()
             self.order.append(name)

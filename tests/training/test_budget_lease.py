@@ -307,7 +307,9 @@ def provider() -> Iterator[ScriptedProvider]:
 def test_hosts_that_share_nothing_but_the_object_store_make_no_more_calls_than_the_budget_has(
     store: ObjectStore, s3_endpoint: str, provider: ScriptedProvider, tmp_path: Path, clock: Clock, killed: bool
 ) -> None:
-    most, hosts, context = 400, 3, multiprocessing.get_context("spawn")
+    most, hosts, context = 400, 3, multiprocessing.get_context("forkserver")
+    # All of them fork from one process that has imported what they need.
+    context.set_forkserver_preload(["tests.training.spending_host"])
     training = Training(configured("searchqa", {"budget.max_calls": most}), name="hosts", store=store)  # type: ignore[arg-type]
     training.prepare()
     running = []

@@ -31,6 +31,7 @@ def training(request: Any) -> Training:
         optimizer__use_meta_reflect=True,
         evaluation__val_limit=None,
         evaluation__test_limit=60,
+        reports=True,
         **WITH_TASKS_OF_ITS_OWN.get(request.param, {}),
     )
     training()

@@ -86,13 +86,14 @@ SCREENED = {
         {"evaluation__draws": 2, "evaluation__val_limit": 11, "train__num_epochs": 1},
         SCREENED,
         SCREENED | {"train__rollouts_per_item": 3},
-        {"evaluation__gate_policy": "confirm", "optimizer__slow_update_samples": 30},
+        {"evaluation__gate_policy": "confirm", "optimizer__slow_update_samples": 30, "evaluation__val_limit": 24},
         {"train__proposals": 3, "gradient__minibatch_size": 2, "evaluation__draws": 2},
     ],
 )
 def test_no_plan_of_a_training_is_larger_than_its_demand(knobs: dict[str, Any]) -> None:
     small = {"sandbox__items_per_container": 3, "sandbox__max_containers": 2, "train__speculative_rollout": False}
-    small["train__num_epochs"] = 2
+    small |= {"train__num_epochs": 2, "train__steps_per_epoch": 1, "train__preflight": False}
+    small |= {"evaluation__val_limit": 12, "evaluation__test_limit": 6}
     training = Training.of(**(small | knobs))
     training()
     artifacts = ArtifactStore(LocalStore(), ArtifactKeys("", "searchqa", "openai-chat:stand-in-target"))

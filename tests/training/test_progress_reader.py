@@ -208,7 +208,7 @@ def test_a_run_that_reads_again_reads_only_what_is_new(watched: Watched) -> None
 
 
 def test_a_run_that_its_budget_stops(watched: Watched) -> None:
-    stopped = Watched(budget__max_calls=100)
+    stopped = Watched(budget__max_calls=100, reports=True)
     ended = stopped.until("")
     assert "budget.max_calls = 100" in ended.stopped
     assert 0 < ended.steps < ended.total_steps

@@ -15,7 +15,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def trained() -> Training:
-    training = Training.of(train__num_epochs=1, train__steps_per_epoch=2, optimizer__use_slow_update=False)
+    training = Training.of(
+        train__num_epochs=1, train__steps_per_epoch=2, optimizer__use_slow_update=False, reports=True
+    )
     training()
     return training
 
@@ -55,7 +57,11 @@ def test_the_report_of_a_training_that_was_cleared_and_ends_otherwise_is_of_that
 
 def test_an_epochs_end_that_leaves_a_memory_alone_is_no_candidate() -> None:
     training = Training.of(
-        train__num_epochs=3, train__steps_per_epoch=1, optimizer__use_slow_update=False, evaluation__eval_test=False
+        train__num_epochs=3,
+        train__steps_per_epoch=1,
+        optimizer__use_slow_update=False,
+        evaluation__eval_test=False,
+        reports=True,
     )
     training()
     history = training.run.store.get_model(training.run.keys.history, History)

@@ -117,6 +117,7 @@ def training() -> Any:
         train__batch_size=5,
         evaluation__val_limit=None,
         evaluation__test_limit=None,
+        evaluation__eval_test=False,
         optimizer__use_slow_update=False,
     )
     with pytest.MonkeyPatch.context() as patched:

@@ -52,9 +52,9 @@ def assert_easy_to_use(page: Page, source: str, path: str) -> None:
     """In light and dark, and in a narrow window, axe finds nothing and nothing has to be scrolled sideways."""
     for theme in ("light", "dark"):
         page.choose_theme(theme)
+        page.open(path)
         for width in (WIDE, NARROW):
             page.resize(width)
-            page.open(path)
             assert findings(page.driver, source) == [], (path, theme, width)
             taken = page.driver.execute_script("return document.documentElement.scrollWidth")
             assert taken <= width, (path, theme, width)

@@ -39,6 +39,10 @@ class Page:
     def open(self, path: str) -> None:
         self.driver.get(f"{self.url}{path}")
 
+    def leave(self) -> None:
+        """Show nothing: Airflow's pages keep the browser busy as long as they are open."""
+        self.driver.get("about:blank")
+
     def until(self, condition: Callable[[], Any], what: str) -> Any:
         wait = WebDriverWait(self.driver, SECONDS, ignored_exceptions=[StaleElementReferenceException])
         try:
@@ -179,9 +183,9 @@ class ProgressPage:
     def wait_for_steps(self, done: str) -> ShownProgress:
         """What it shows when so many steps are done; a step may take minutes."""
         deadline = time.monotonic() + STEP_SECONDS
-        while done not in self._page.text():
+        while done not in self._page.driver.execute_script("return document.body.innerText"):
             assert time.monotonic() < deadline, f"no {done} in:\n{self._page.text()}"
-            time.sleep(0.5)
+            time.sleep(1)
         shown = self._page.driver.execute_script(
             """return [document.querySelector("[role=status]").textContent,
             document.querySelector("[data-refresh]") !== null, window.marked === true,

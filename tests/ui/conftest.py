@@ -25,6 +25,8 @@ ARGUMENTS = (
     # Shared memory is small in containers.
     "--disable-dev-shm-usage",
     "--window-size=1400,1000",
+    # What moves without end is drawn without end, by the processor.
+    "--force-prefers-reduced-motion",
 )
 
 
@@ -35,7 +37,7 @@ def tables() -> Iterator[Tables]:
         yield tables
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[webdriver.Chrome]:
     """The distribution's Chromium, without a screen; installed if it is missing."""
     if not all(shutil.which(program) for program in PACKAGES):
@@ -56,7 +58,7 @@ def browser() -> Iterator[webdriver.Chrome]:
     chrome.quit()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def page(platform: RunningPlatform, browser: webdriver.Chrome) -> Page:
     """Airflow's pages, as its administrator."""
     page = Page(browser, airflow_url(platform.settings))
@@ -78,7 +80,7 @@ def pages(page: Page) -> Iterator[Page]:
     page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     return axe_source(tmp_path_factory.mktemp("axe"))
 

@@ -88,6 +88,7 @@ def watched(page: Page, before: Published, shots: Path) -> list[ShownProgress]:
 def trained(platform: Any, page: Page, before: Published, shots: Path, watched: list[ShownProgress]) -> TrainedRun:
     """Approved by the button."""
     run = TrainedRun(platform, before.name, before.prefix)
+    page.leave()
     wait_for_approval(platform, DAG, before.name, APPROVE_PUBLICATION)
     asked = page.open_approval(DAG, before.name, APPROVE_PUBLICATION, "Publish a new champion of searchqa?")
     page.driver.save_screenshot(str(shots / "publication.png"))
@@ -98,6 +99,7 @@ def trained(platform: Any, page: Page, before: Published, shots: Path, watched: 
     assert "\n+- " in asked
     assert before.champion == before.first
     page.approve()
+    page.leave()
     return run.wait()
 
 
@@ -152,6 +154,7 @@ def test_a_rollback_by_the_form_waits_for_its_approval(
     left, run_id = before.champion, f"back-{before.name}"
     asked = {"Run Parameters": {"version": before.first, "reason": REASON}, "more": before.more()}
     page.trigger(ROLLBACK, run_id, asked)
+    page.leave()
     wait_for_approval(platform, ROLLBACK, run_id, APPROVE_ROLLBACK)
     page.open_approval(ROLLBACK, run_id, APPROVE_ROLLBACK, "Roll back the champion of searchqa?", left, REASON)
     page.driver.save_screenshot(str(shots / "rollback.png"))
