@@ -1,6 +1,7 @@
 """Taking the letter of a choice from a response."""
 
 import re
+from collections import deque
 from typing import Literal
 
 from pydantic import Field
@@ -35,6 +36,6 @@ class ChoiceLetter(Extraction):
             alone = _ALONE.fullmatch(marked)
             return alone["letter"].upper() if alone else marked
         line = last_line(response)
-        cued = [*_CUED.finditer(response)]
-        found = _ALONE.fullmatch(line) or (cued[-1] if cued else _FIRST.fullmatch(line))
+        cued = deque(_CUED.finditer(response), maxlen=1)
+        found = _ALONE.fullmatch(line) or (cued[0] if cued else _FIRST.fullmatch(line))
         return found["letter"].upper() if found else None

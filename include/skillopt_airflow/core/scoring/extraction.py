@@ -1,6 +1,7 @@
 """Taking the answer from a response: tags, the last line, a box, a regular expression."""
 
 import re
+from collections import deque
 from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
@@ -93,8 +94,8 @@ class RegexMatch(Extraction):
 
     def find(self, response: str) -> str | None:
         """Return the last match."""
-        matches = [*re.finditer(self.pattern, response)]
-        return next((group for group in matches[-1].groups() if group is not None), matches[-1][0]) if matches else None
+        last = deque(re.finditer(self.pattern, response), maxlen=1)
+        return next((group for group in last[0].groups() if group is not None), last[0][0]) if last else None
 
 
 def last_line(text: str) -> str:
