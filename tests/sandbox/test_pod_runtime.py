@@ -77,6 +77,11 @@ def test_nothing_else_is(outputs, hostile):
     assert left(outputs.parent) == ["out/files/1/good"]
 
 
+def test_of_many_refused_files_a_log_has_one_line(outputs, caplog):
+    unpack([tar_with(*(member(f"x{number}") for number in range(50)))], outputs / "files", MOST)
+    assert caplog.messages == ["Refused 50 files of the container's output, such as 'x0, x1, x2'"]
+
+
 def test_all_files_together_have_a_limit(outputs):
     unpack([tar_with(member("0/a", 600), member("0/b", 600), member("1/c", 400))], outputs / "files", MOST)
     assert left(outputs) == ["files/0/a"]

@@ -13,6 +13,8 @@ from skillopt_airflow.core.types import FILE_NAME, MAX_FILES
 
 OVERHEAD_BYTES = 1024 * 1024
 """Bytes that a tar may have beside the contents, and as much again as they have."""
+REFUSED_NAMED = 3
+"""Refused files that a log names."""
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +80,7 @@ def extract(chunks: Iterable[bytes], folder: Path, limit: int) -> None:
 def unpack(chunks: Iterable[bytes], folder: Path, limit: int, below: str = "") -> None:
     """Write the plain files <index>/<name> of a stream into those folders of `folder` that exist; refuse all else."""
     counts: Counter[str] = Counter()
+    refused: list[str] = []
     with refusing():
         for path, content in plain_files(chunks, limit):
             index, _, name = path.removeprefix(below).partition("/")
@@ -86,7 +89,11 @@ def unpack(chunks: Iterable[bytes], folder: Path, limit: int, below: str = "") -
                 (folder / index / name).write_bytes(content)
                 counts[index] += 1
             else:
-                log.warning("Refused a file of the container's output: %.120r", path)
+                refused.append(path)
+    if refused:
+        # One line: a container is fetched from again and again, and may leave thousands.
+        named = ", ".join(f"{path:.120}" for path in refused[:REFUSED_NAMED])
+        log.warning("Refused %d files of the container's output, such as %r", len(refused), named)
 
 
 @contextmanager
