@@ -1,4 +1,5 @@
 import os
+import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -90,11 +91,11 @@ def each_table_is_checked_once() -> Iterator[None]:
     """Have Great Expectations look at equal tables once: hundreds of trainings are prepared on the same sample."""
     from skillopt_airflow.quality import validation
 
-    found: dict[tuple[str, ...], Any] = {}
+    found: dict[bytes, Any] = {}
     look = validation._outcomes
 
     def remembered(frame: Any, suite: Sequence[Any]) -> Any:
-        asked = (frame.to_json(orient="split"), str(frame.dtypes), *map(repr, suite))
+        asked = pickle.dumps((frame, repr(suite)))
         if asked not in found:
             found[asked] = look(frame, suite)
         return found[asked]

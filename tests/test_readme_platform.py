@@ -2,9 +2,11 @@
 
 import json
 import shlex
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from shared_resource import alone
 
 from local.airflow_api import REQUEST_SECONDS
 from local.environment import airflow_url
+from local.shell_commands import command_environment
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, RunKeys, run_name
 from skillopt_airflow.store.objects import ObjectStore
@@ -28,8 +31,6 @@ pytestmark = pytest.mark.platform
 REGATE = "regate_searchqa"
 SCHEDULED = (REGATE, "cleanup")
 SECONDS = 300
-AT_ONCE = 2
-"""A command of Airflow's takes six seconds of a processor before it does anything."""
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,7 @@ def asked(command: str) -> Any:
 
 
 def test_trigger(platform: Any, airflow: httpx.Client, folder: Path) -> None:
-    [run_id] = [row["dag_run_id"] for row in triggered(platform, folder, [TRIGGER])]
+    [run_id] = [row["dag_run_id"] for row in triggered(platform, in_shell(folder), TRIGGER)]
     try:
         wait_for_task(platform, DAG, run_id, "prepare", "success")
         record = ObjectStore(platform.s3, "skillopt").get_model(
@@ -84,13 +85,13 @@ def test_trigger(platform: Any, airflow: httpx.Client, folder: Path) -> None:
 
 
 def test_every_night(platform: Any, airflow: httpx.Client, folder: Path) -> None:
-    unpause(platform, airflow, folder, UNPAUSE)
+    unpause(platform, airflow, in_shell(folder), UNPAUSE)
 
 
 def test_backfill(platform: Any, airflow: httpx.Client, folder: Path) -> None:
     conf = json.loads(asked(BACKFILL.text).dag_run_conf)
     set_paused(platform, REGATE, paused=False)
-    create_backfill(platform, airflow, folder, BACKFILL)
+    create_backfill(platform, airflow, in_shell(folder), BACKFILL)
     deadline = time.monotonic() + SECONDS
     while True:
         nights = {row["dag_run_id"]: row["state"] for row in platform.api.runs(REGATE) if row["conf"] == conf}
@@ -122,12 +123,15 @@ def test_the_other_commands_reach_airflow_as_they_are_meant(platform: Any, airfl
     assert sum(map(len, kinds.values())) == len(OTHERS)
     for dag in {asked(command).dag_id for block in OTHERS for command in block.commands}:
         platform.api.wait_for_dag(dag)
-    for block in kinds[UNPAUSES]:
-        unpause(platform, airflow, folder, block)
-    for row in triggered(platform, folder, kinds[TRIGGERS]):
-        end(airflow, row["dag_id"], row["dag_run_id"])
-    for block in kinds[BACKFILLS]:
-        made, [wanted] = create_backfill(platform, airflow, folder, block), map(asked, block.commands)
+    with commands(platform) as run:
+        for block in kinds[UNPAUSES]:
+            unpause(platform, airflow, run, block)
+        for block in kinds[TRIGGERS]:
+            for row in triggered(platform, run, block):
+                end(airflow, row["dag_id"], row["dag_run_id"])
+        made_of = {block: create_backfill(platform, airflow, run, block) for block in kinds[BACKFILLS]}
+    for block, made in made_of.items():
+        [wanted] = map(asked, block.commands)
         airflow.put(f"/backfills/{made['id']}/cancel").raise_for_status()
         assert (made["from_date"][:10], made["to_date"][:10]) == (f"{wanted.from_date:%F}", f"{wanted.to_date:%F}")
         # Without a configuration Airflow stores either of the two.
@@ -149,21 +153,49 @@ def end(airflow: httpx.Client, dag: str, run_id: str) -> None:
         time.sleep(1)
 
 
-def unpause(platform: Any, airflow: httpx.Client, folder: Path, block: Block) -> None:
+def in_shell(folder: Path) -> Callable[[Block], None]:
+    """Blocks as a user types them."""
+    return lambda block: typed(block.text, folder)
+
+
+@contextmanager
+def commands(platform: Any) -> Iterator[Callable[[Block], None]]:
+    """Blocks of Airflow's commands, of which the shell would start each in a process that imports all of Airflow."""
+    program = subprocess.Popen(
+        [sys.executable, "-P", str(PROJECT / "tests" / "airflow_commands.py")],
+        env=command_environment(platform.home, "airflow", {}),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+
+        def run(block: Block) -> None:
+            for command in block.commands:
+                program.stdin.write(f"{command}\n")
+                program.stdin.flush()
+                assert program.stdout.readline() == "0\n", command
+
+        yield run
+        program.stdin.close()
+
+
+def unpause(platform: Any, airflow: httpx.Client, run: Callable[[Block], None], block: Block) -> None:
     named = [asked(command).dag_id for command in block.commands]
     for dag in named:
         set_paused(platform, dag, paused=True)
-    typed(block.text, folder)
+    run(block)
     assert {dag: airflow.get(f"/dags/{dag}").json()["is_paused"] for dag in named} == dict.fromkeys(named, False)
 
 
-def triggered(platform: Any, folder: Path, blocks: list[Block]) -> list[dict[str, Any]]:
-    """Run the blocks; return the run of each command, which others' runs on the platform do not resemble."""
-    wanted = [asked(command) for block in blocks for command in block.commands]
+def triggered(platform: Any, run: Callable[[Block], None], block: Block) -> list[dict[str, Any]]:
+    """Run a block; return the run of each of its commands, which others' runs on the platform do not resemble."""
+    wanted = [asked(command) for command in block.commands]
     dags = {one.dag_id for one in wanted}
     before = {(dag, row["dag_run_id"]) for dag in dags for row in platform.api.runs(dag)}
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(lambda block: typed(block.text, folder), blocks))
+    run(block)
     begun = [row for dag in dags for row in platform.api.runs(dag) if (dag, row["dag_run_id"]) not in before]
     found = []
     for one in wanted:
@@ -176,7 +208,7 @@ def triggered(platform: Any, folder: Path, blocks: list[Block]) -> list[dict[str
     return found
 
 
-def create_backfill(platform: Any, airflow: httpx.Client, folder: Path, block: Block) -> dict[str, Any]:
+def create_backfill(platform: Any, airflow: httpx.Client, run: Callable[[Block], None], block: Block) -> dict[str, Any]:
     """Run the block once no other backfill of the DAG is under way; return the backfill that it made."""
 
     def listed() -> list[dict[str, Any]]:
@@ -188,5 +220,5 @@ def create_backfill(platform: Any, airflow: httpx.Client, folder: Path, block: B
         while any(one["completed_at"] is None for one in listed()):
             assert time.monotonic() < deadline
             time.sleep(1)
-        typed(block.text, folder)
+        run(block)
         return max(listed(), key=lambda one: int(one["id"]))

@@ -154,6 +154,17 @@ def changed(day: int, count: int = 12) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def nights() -> Nights:
+    return of_two_champions()
+
+
+@pytest.fixture(scope="module")
+def declining() -> tuple[Nights, list[LedgerRow]]:
+    """Fifteen nights in a world in which the champion is worse, for tests that only look at them."""
+    found = of_two_champions()
+    return found, [found.night(date(day), changed(day)) for day in range(1, 16)]
+
+
+def of_two_champions() -> Nights:
     found = Nights()
     found.publish(FORMER)
     found.publish(CHAMPION)
@@ -208,9 +219,7 @@ def test_a_night_is_settled_once_however_often_it_is_done_again(nights: Nights) 
 
 
 def test_nights_count_in_the_order_of_their_arrival(nights: Nights) -> None:
-    late = Nights()
-    late.publish(FORMER)
-    late.publish(CHAMPION)
+    late = of_two_champions()
     for day in (1, 2, 3):
         nights.night(date(day), changed(day) if day == 2 else healthy(day))
     for day, worlds_day in ((1, 1), (3, 2), (2, 3)):
@@ -226,8 +235,8 @@ def test_nights_count_in_the_order_of_their_arrival(nights: Nights) -> None:
     assert in_order == arrived
 
 
-def test_an_older_night_does_not_move_the_alias(nights: Nights) -> None:
-    rows = [nights.night(date(day), changed(day)) for day in range(1, 7)]
+def test_an_older_night_does_not_move_the_alias(declining: tuple[Nights, list[LedgerRow]]) -> None:
+    nights, rows = declining
     assert declined(rows[-1])
     as_bad = rows[0].model_copy(update={"judgement": rows[-1].judgement})
     assert to_demote(as_bad, nights.all(), nights.artifacts) is None
@@ -255,9 +264,9 @@ def test_a_night_is_as_many_chunks_whoever_is_measured_and_when_it_is_settled(ni
     ("stored", "other"), [({}, {"metric": "soft"}), ({"mixed_weight": 0.5}, {"mixed_weight": 0.1})]
 )
 def test_nights_under_another_metric_are_no_evidence(
-    nights: Nights, stored: dict[str, object], other: dict[str, object]
+    declining: tuple[Nights, list[LedgerRow]], stored: dict[str, object], other: dict[str, object]
 ) -> None:
-    rows = [nights.night(date(day), changed(day)) for day in range(1, 16)]
+    _, rows = declining
     assert declined(rows[-1])
     found = [row.night.model_copy(update=stored) for row in rows]
     softer = [night.model_copy(update=other) for night in found[:-1]]
