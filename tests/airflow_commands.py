@@ -13,12 +13,12 @@ COMMANDS = ("airflow.cli.commands.dag_command", "airflow.cli.commands.backfill_c
 
 def main() -> None:
     """Run the commands, one after the other."""
+    # What Airflow prints is none of the answers.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
     for module in COMMANDS:
         importlib.import_module(module)
     airflow = importlib.import_module("airflow.__main__").main
-    # What a command prints is none of the answers.
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

@@ -129,13 +129,12 @@ def test_the_other_commands_reach_airflow_as_they_are_meant(platform: Any, airfl
         for block in kinds[TRIGGERS]:
             for row in triggered(platform, run, block):
                 end(airflow, row["dag_id"], row["dag_run_id"])
-        made_of = {block: create_backfill(platform, airflow, run, block) for block in kinds[BACKFILLS]}
-    for block, made in made_of.items():
-        [wanted] = map(asked, block.commands)
-        airflow.put(f"/backfills/{made['id']}/cancel").raise_for_status()
-        assert (made["from_date"][:10], made["to_date"][:10]) == (f"{wanted.from_date:%F}", f"{wanted.to_date:%F}")
-        # Without a configuration Airflow stores either of the two.
-        assert (made["dag_run_conf"] or {}) == json.loads(wanted.dag_run_conf or "{}")
+        for block in kinds[BACKFILLS]:
+            made, [wanted] = create_backfill(platform, airflow, run, block), map(asked, block.commands)
+            airflow.put(f"/backfills/{made['id']}/cancel").raise_for_status()
+            assert (made["from_date"][:10], made["to_date"][:10]) == (f"{wanted.from_date:%F}", f"{wanted.to_date:%F}")
+            # Without a configuration Airflow stores either of the two.
+            assert (made["dag_run_conf"] or {}) == json.loads(wanted.dag_run_conf or "{}")
 
 
 def end(airflow: httpx.Client, dag: str, run_id: str) -> None:

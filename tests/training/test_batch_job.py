@@ -7,12 +7,12 @@ import pytest
 
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.training import seed_and_final
-from skillopt_airflow.training.batch_job import FRAME_BYTES, BatchWork, JobLimits
+from skillopt_airflow.training.batch_job import FRAME_BYTES, BatchWork
 from skillopt_airflow.training.rollout_plan import store_plan
 from tests.training.in_process import Training
 
 ANSWER = "<answer>Eiffel</answer>"
-LIMITS = JobLimits(requests=50_000, size=200_000_000)
+MOST_REQUESTS, MOST_BYTES = 50_000, 200_000_000
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def row(index: int, status: str = "success", **fields: Any) -> str:
 def recorded(training: Training, *rows: str) -> Any:
     """Store the rows as a job's answers, the rest as good ones, and what came of it by place in the job."""
     work = work_of(training)
-    work.begin(LIMITS)
+    work.begin(MOST_REQUESTS, MOST_BYTES)
     given = {json.loads(one)["index"] for one in rows}
     others = [row(place, output=ANSWER) for place in range(10) if place not in given]
     name = work.results.partition("@")[2].partition("/")[2]
@@ -85,7 +85,7 @@ def test_rows_out_of_order_reach_their_items(training):
 
 def test_a_job_under_way_stays_as_it_was_sent_though_another_run_stored_some_of_it(training):
     work = work_of(training)
-    work.begin(LIMITS)
+    work.begin(MOST_REQUESTS, MOST_BYTES)
     sent = work.job.entries
     recorded(training)
     # As if the worker had died between the rows and the mark behind them.
@@ -104,7 +104,7 @@ def test_the_next_job_has_what_failed_and_a_folder_of_its_own(training):
 
 def test_another_plan_makes_another_job(training):
     first = work_of(training)
-    first.begin(LIMITS)
+    first.begin(MOST_REQUESTS, MOST_BYTES)
     other = BatchWork(training.run, seed_and_final.seed_plan(training.run)[:1], "run")
     assert len(other.job.entries) < len(first.job.entries)
     assert other.job.number == first.job.number
@@ -114,7 +114,7 @@ def test_a_job_has_no_more_requests_than_the_budget_has_calls(training):
     work = work_of(training)
     everything = work.job.entries
     work.shorten(4)
-    assert len(work.begin(LIMITS)) == 4
+    assert len(work.begin(MOST_REQUESTS, MOST_BYTES)) == 4
     assert work.job.entries == everything[:4]
 
     stored = training.run.stored(Split.VAL, training.run.skill(0), 0, training.run.items(Split.VAL))
@@ -160,33 +160,33 @@ def test_a_plan_that_shrank_to_nothing_is_covered(training):
 
 def sizes(training: Training) -> list[int]:
     """The bytes of the requests of the next job, as they count against the limit."""
-    return [len(json.dumps(request)) + FRAME_BYTES for request in work_of(training).begin(LIMITS)]
+    return [len(json.dumps(request)) + FRAME_BYTES for request in work_of(training).begin(MOST_REQUESTS, MOST_BYTES)]
 
 
 def test_a_job_has_no_more_requests_than_the_provider_takes(training):
     first = work_of(training)
     everything = first.job.entries
-    first.begin(LIMITS._replace(requests=4))
+    first.begin(4, MOST_BYTES)
     assert (first.job.entries, first.job.later) == (everything[:4], everything[4:])
     # An attempt that has to find this job again, whatever the limits are by now.
-    assert len(work_of(training).begin(LIMITS._replace(requests=2))) == 4
+    assert len(work_of(training).begin(2, MOST_BYTES)) == 4
 
 
 def test_a_job_has_no_more_bytes_than_the_provider_takes(training):
     first, second, third, *_ = sizes(training)
     training.store.delete(f"{work_of(training)._plan.removesuffix('.json')}/batch.json")
     work = work_of(training)
-    assert len(work.begin(LIMITS._replace(size=first + second + third - 1))) == 2
+    assert len(work.begin(MOST_REQUESTS, first + second + third - 1)) == 2
 
 
 def test_a_request_that_is_too_large_alone_is_a_job(training):
-    assert len(work_of(training).begin(LIMITS._replace(size=1))) == 1
+    assert len(work_of(training).begin(MOST_REQUESTS, 1)) == 1
 
 
 def test_the_next_job_has_what_the_first_had_no_room_for_and_not_what_failed(training):
     first = work_of(training)
     everything = first.job.entries
-    first.begin(LIMITS._replace(requests=6))
+    first.begin(6, MOST_BYTES)
     path = first.results.partition("@")[2].partition("/")[2]
     rows = [row(place, "expired" if place == 2 else "success", output=ANSWER) for place in range(6)]
     training.store.put_text(f"{path}/answers.jsonl", "\n".join(rows))
@@ -194,5 +194,5 @@ def test_the_next_job_has_what_the_first_had_no_room_for_and_not_what_failed(tra
 
     second = work_of(training)
     assert (second.job.entries, second.job.earlier) == (everything[6:], 6)
-    second.begin(LIMITS)
+    second.begin(MOST_REQUESTS, MOST_BYTES)
     assert not second.job.later

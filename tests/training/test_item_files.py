@@ -14,7 +14,7 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.pictures import marked
 from skillopt_airflow.core.types import DATA_SPLITS, Split
-from skillopt_airflow.training.batch_job import BatchWork, JobLimits, check_batchable
+from skillopt_airflow.training.batch_job import BatchWork, check_batchable
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.data_items import unusable_items
 from skillopt_airflow.training.item_files import contents, pictures
@@ -164,7 +164,7 @@ def test_a_batch_job_has_pictures_in_its_requests(folder: Path, target: str) -> 
     check_batchable(run.config, run.benchmark)
     work = BatchWork(run, seed_plan(run), "p")
     items = {item.id: item for item in run.items(Split.VAL)}
-    requests = work.begin(JobLimits(requests=1000, size=1_000_000))
+    requests = work.begin(1000, 1_000_000)
     assert len(requests) == len(items) > 0
     for entry, request in zip(work.job.entries, requests, strict=True):
         picture, text = request["prompt"]

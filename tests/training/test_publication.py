@@ -24,10 +24,10 @@ from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.approval import MAX_DIFF_CHARS, fenced, publication_body
+from skillopt_airflow.training.evaluation import measured
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.publication import (
     PublishContest,
-    compared,
     gate_publication,
     looks_at,
     plan_publication,
@@ -110,7 +110,7 @@ def test_the_gate_looks_at_items_that_no_candidate_was_selected_by(trained: Trai
     trained.run_containers(refs)
     # Their first draws were rolled out for the test.
     assert trained.rollouts["publish"] == before + 2 * len(trained.run.items(Split.TEST))
-    assert compared(trained.run, trained.run.skill(0), contest).coverage == 1.0
+    assert measured(trained.run, contest.split, trained.run.skill(0), contest.draws).coverage == 1.0
 
 
 def test_every_comparison_is_a_look_and_its_level_follows(trained: Training, artifacts: ArtifactStore) -> None:

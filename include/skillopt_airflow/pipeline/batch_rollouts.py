@@ -81,8 +81,6 @@ class BatchRollouts(LLMBatchOperator):
             AirflowSkipException: the plan has no chunks.
             AirflowException: too many items failed and Airflow may try again; what was scored is kept.
         """
-        from skillopt_airflow.training.batch_job import JobLimits
-
         if not self.chunks:
             raise AirflowSkipException("nothing is to be evaluated")
         work = self._open(context)
@@ -99,7 +97,7 @@ class BatchRollouts(LLMBatchOperator):
                 return self._result(context)
             work.shorten(allowance.calls)
         adapter = _adapter(work.run.config.model)
-        self.requests = work.begin(JobLimits(adapter.max_requests, adapter.max_payload_bytes))  # type: ignore[assignment]
+        self.requests = work.begin(adapter.max_requests, adapter.max_payload_bytes)  # type: ignore[assignment]
         super().execute(context)
         return self._go_on(context)
 

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import Field, JsonValue
 
@@ -42,14 +42,6 @@ REFUSALS = ("content_filter", "refusal")
 TOO_LONG = ("length", "max_tokens")
 FRAME_BYTES = 1000
 """Most bytes that a provider's format puts around a request: its id, the model, the limit of tokens."""
-
-
-class JobLimits(NamedTuple):
-    """The limits of a provider to one job."""
-
-    requests: int
-    size: int
-    """Bytes of all requests together."""
 
 
 class Entry(Value):
@@ -155,10 +147,14 @@ class BatchWork:
         self.refuse("budget.max_calls", entries[calls:])
         self.job = self.job.model_copy(update={"entries": entries[:calls]})
 
-    def begin(self, limits: JobLimits) -> list[dict[str, Any]]:
+    def begin(self, most_requests: int, most_bytes: int) -> list[dict[str, Any]]:
         """Store what is about to be sent, and return it as Airflow's batch operator takes it.
 
         A job that is under way stays as it was sent; another one leaves to the next what the limits do not allow.
+
+        Args:
+            most_requests: the provider's limit of a job.
+            most_bytes: its limit of all requests together.
 
         Raises:
             ConfigError: the benchmark opens with something else than instructions and one question.
@@ -169,7 +165,7 @@ class BatchWork:
             request = self._request(entry)
             size += len(json.dumps(request)) + FRAME_BYTES
             # Airflow's operator refuses the one that is too large alone.
-            if not self.under_way and requests and (size > limits.size or len(requests) == limits.requests):
+            if not self.under_way and requests and (size > most_bytes or len(requests) == most_requests):
                 break
             requests.append(request)
         if len(requests) < len(entries):

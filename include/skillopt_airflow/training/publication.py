@@ -164,11 +164,6 @@ def _planned(run: TrainingRun, contest: PublishContest) -> Measured:
     return best
 
 
-def compared(run: TrainingRun, skill: SkillDocument, contest: PublishContest) -> Evaluation:
-    """Return a skill's scores on what the publication looks at."""
-    return measured(run, contest.split, skill, contest.draws)
-
-
 def publishing_items(run: TrainingRun, split: Split) -> list[ItemRef]:
     """Return the items that a publication is to look at.
 
@@ -190,7 +185,7 @@ def looks_at(run: TrainingRun, artifacts: "ArtifactStore", split: Split) -> int:
 
 
 def _covered(run: TrainingRun, who: str, skill: SkillDocument, contest: PublishContest) -> Evaluation:
-    evaluation = compared(run, skill, contest)
+    evaluation = measured(run, contest.split, skill, contest.draws)
     advice = "clear the task measure and what follows it to try these again"
     require_coverage(
         evaluation, run.config.evaluation, f"publishing, the {who} skill on the {contest.split} split", advice
@@ -310,7 +305,8 @@ def _scores(run: TrainingRun, skill: Measured, contest: PublishContest) -> "Spli
     """Return what was measured of a skill, by the model that it is published for."""
     from skillopt_airflow.store.artifacts import SplitScores
 
-    scores = {contest.split: _published(run, compared(run, run.skill(skill.version), contest))}
+    evaluation = measured(run, contest.split, run.skill(skill.version), contest.draws)
+    scores = {contest.split: _published(run, evaluation)}
     if not run.for_another_model:
         if run.config.evaluation.eval_test and contest.split is not Split.TEST:
             scores[Split.TEST] = _published(run, measured(run, Split.TEST, run.skill(skill.version)))
