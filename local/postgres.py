@@ -5,7 +5,7 @@ import pwd
 import shutil
 import signal
 import subprocess
-from contextlib import closing
+from contextlib import closing, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
@@ -119,9 +119,14 @@ def _unprivileged() -> list[str]:
 
 def _postmaster(home: Home) -> list[psutil.Process]:
     """Return the server's first process, if it lives, as a list of one."""
-    members = [process for process in processes.of_postgres(home) if processes.is_alive(process)]
-    pids = {process.pid for process in members}
-    return [process for process in members if process.ppid() not in pids]
+    parents: dict[psutil.Process, int] = {}
+    for process in processes.of_postgres(home):
+        # One that serves a client ends with it, at any moment.
+        with suppress(psutil.NoSuchProcess):
+            if processes.is_alive(process):
+                parents[process] = process.ppid()
+    pids = {process.pid for process in parents}
+    return [process for process, parent in parents.items() if parent not in pids]
 
 
 def _connect(home: Home) -> "psycopg2.extensions.connection":

@@ -1,9 +1,10 @@
 from pathlib import Path
 from threading import Event
 
+import psutil
 import pytest
 
-from local import postgres
+from local import postgres, processes
 from local.home import Home
 from skillopt_airflow.core.errors import PlatformError
 
@@ -36,3 +37,14 @@ def test_a_server_that_ends_at_once_is_told_of_with_its_log(home: Home, monkeypa
     monkeypatch.setattr(postgres, "_unprivileged", lambda: ["sh", "-c", "echo no such luck; exit 1"])
     with pytest.raises(PlatformError, match=r"(?s)postgres ended at once.*no such luck"):
         postgres.ensure(home, Event())
+
+
+def test_a_servers_process_that_ends_while_it_is_looked_at_stops_nobody(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ppid(self: psutil.Process) -> int:
+        raise psutil.NoSuchProcess(self.pid)
+
+    monkeypatch.setattr(processes, "of_postgres", lambda _: [psutil.Process()])
+    monkeypatch.setattr(psutil.Process, "ppid", ppid)
+    assert postgres._postmaster(home) == []
