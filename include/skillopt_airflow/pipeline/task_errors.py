@@ -23,7 +23,7 @@ MOST_ERRORS = 3
 
 
 class Failure(NamedTuple):
-    """What is known of a failed task, or of all that failed in a DAG run; no words if none did."""
+    """A failed task, or all tasks that failed in a DAG run; no words if none did."""
 
     words: str
     lasting: bool
