@@ -53,7 +53,7 @@ HEADER = (
 )
 NOTE = (
     f"Simulated trainings, {len(SEEDS)} for each row with the screen and as many without, of the same seeds: {TRAIN} "
-    f"training items, {VAL} on the selection split, 4 epochs of at most 10 steps, default settings but without slow "
+    f"training items, {VAL} on the selection split, 4 epochs, default settings but without slow "
     "update, with the project's own functions for all stages. Target and optimizer are those of the world of known "
     "rules: an item is right exactly if the skill has the sentence that it needs, an eighth of the items are a matter "
     "of chance, and `noise` is how often the target misses what it would get right, each time on its own. Calls are "
