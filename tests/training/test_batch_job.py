@@ -8,7 +8,7 @@ import pytest
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.training import seed_and_final
 from skillopt_airflow.training.batch_job import FRAME_BYTES, BatchWork
-from skillopt_airflow.training.rollout_plan import store_plan
+from skillopt_airflow.training.rollout_plan import chunks_of, store_plan
 from tests.training.in_process import Training
 
 ANSWER = "<answer>Eiffel</answer>"
@@ -156,6 +156,20 @@ def test_a_plan_that_shrank_to_nothing_is_covered(training):
     assert len(emptied) == len(before)
     assert not work.job.entries
     assert work.tally().coverage == 1.0
+
+
+def test_each_skill_of_a_job_has_a_coverage_of_its_own(training):
+    run = training.run
+    run.store.put_text(run.keys.skill(1), "# Another")
+    item_ids = [item.id for item in run.item_refs(Split.VAL)]
+    chunks = chunks_of(run.config, "evaluate", [run.keys.skill(0), run.keys.skill(1)], Split.VAL, item_ids)
+    work = BatchWork(run, store_plan(run, run.timeline[0], "evaluate", chunks), "run")
+    work.refuse(
+        "budget.max_calls", [entry for entry in work.job.entries if chunks[entry.chunk].skill == run.keys.skill(1)]
+    )
+    work.refuse("budget.max_calls", work.job.entries[:1])
+    found = [(tally.planned, sum(tally.failures.values()), wanted) for tally, wanted in work.tallies()]
+    assert found == [(10, 1, pytest.approx(0.95)), (10, 10, pytest.approx(0.95))]
 
 
 def sizes(training: Training) -> list[int]:

@@ -12,6 +12,7 @@ from skillopt_airflow.sandbox.gateway_container import gateway_settings
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.pod import labels_of, workload_label
 from skillopt_airflow.sandbox.task_workload import Outcome
+from skillopt_airflow.store.items import save_items
 from skillopt_airflow.store.keys import item_file
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.item_files import contents
@@ -91,6 +92,17 @@ def test_the_draws_of_an_evaluation_may_lack_together_what_one_may(draws: int, w
     training.prepare()
     found = [ChunkWorkload(training.run, ref, "run").wanted_coverage for ref in seed_plan(training.run)]
     assert found == [pytest.approx(wanted)] * len(found) != []
+
+
+@pytest.mark.parametrize(("useless", "wanted"), [(0, 0.9), (1, 1 - 1 / 19), (2, 1.0)])
+def test_items_of_no_use_lack_a_score_like_those_that_failed(useless: int, wanted: float) -> None:
+    training = Training.of(evaluation__val_limit=20, evaluation__min_coverage=0.9)
+    training.prepare()
+    keys, items = training.run.keys, training.run.items(Split.VAL)
+    spoiled = [item.model_copy(update={"unusable": "no answers"}) for item in items[:useless]]
+    save_items(training.store, keys.items(Split.VAL), [*spoiled, *items[useless:]])
+    run = TrainingRun(training.run.ref, training.run.connections)
+    assert [ChunkWorkload(run, ref, "run").wanted_coverage for ref in seed_plan(run)] == [pytest.approx(wanted)]
 
 
 def test_a_chunk_whose_first_items_are_refused_ends_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,6 +129,11 @@ def test_bodies_are_merged_as_often_as_patches_would_be() -> None:
     assert calls(estimated(SEARCHQA, optimizer=merging))["merge_rewrites"] == BASE["merge"]
 
 
+def test_of_rewrites_the_optimizer_chooses_no_number() -> None:
+    rewriting = {"lr_control_mode": "autonomous", "skill_update_mode": "full_rewrite_minibatch"}
+    assert "learning_rate" not in calls(estimated(SEARCHQA, optimizer=rewriting))
+
+
 def test_of_rewrites_one_is_chosen_also_where_edits_have_no_limit() -> None:
     rewriting = {"lr_control_mode": "none", "skill_update_mode": "full_rewrite_minibatch"}
     found = estimated(SEARCHQA, optimizer=rewriting)
@@ -198,8 +203,8 @@ def test_the_log_says_what_each_stage_takes_and_what_it_costs() -> None:
 @pytest.mark.parametrize(("mode", "ranks"), [("fixed", 77), ("autonomous", 40)])
 def test_what_is_asked_ahead_counts_as_asked_in_vain(mode: str, ranks: int) -> None:
     ahead = {"gradient": {"reflect_ahead": True, "use_deep_reflect": True}, "optimizer": {"lr_control_mode": mode}}
-    without = calls(estimated(SEARCHQA, **ahead))
-    found = calls(estimated(SEARCHQA, **ahead | {"train": {"preflight": False, "speculative_rollout": True}}))
+    without = calls(estimated(SEARCHQA, gradient={"use_deep_reflect": True}, optimizer={"lr_control_mode": mode}))
+    found = calls(estimated(SEARCHQA, **ahead, train={"speculative_rollout": True}))
     # Behind 9 steps of each of 4 epochs, and behind the last of the first, which has no slow update.
     assert (without["reflect"], found["reflect"]) == (240, (40 + 37) * 6)
     assert (without["deep_reflect"], found["deep_reflect"], found["follow_up"]) == (240, 77 * 6, 77 * 6)

@@ -20,7 +20,7 @@ from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.quality.quality_report import DataQualityError
 from skillopt_airflow.report import summary
-from skillopt_airflow.store.artifacts import ArtifactStore
+from skillopt_airflow.store.artifacts import ArtifactStore, PublishedScore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.approval import MAX_DIFF_CHARS, fenced, publication_body
@@ -111,6 +111,14 @@ def test_the_gate_looks_at_items_that_no_candidate_was_selected_by(trained: Trai
     # Their first draws were rolled out for the test.
     assert trained.rollouts["publish"] == before + 2 * len(trained.run.items(Split.TEST))
     assert measured(trained.run, contest.split, trained.run.skill(0), contest.draws).coverage == 1.0
+
+
+def test_a_seed_that_takes_no_part_has_the_score_of_its_test(trained: Training, artifacts: ArtifactStore) -> None:
+    artifacts.publish("# Former\n", provenance_of(trained, artifacts), None)
+    assert contest(trained, artifacts, "more-draws", draws=3) == ""
+    _, manifest = artifacts.read(publish_best(trained.run, artifacts, "more-draws").version)
+    tested = measured(trained.run, Split.TEST, trained.run.skill(0))
+    assert manifest.seed_scores.test == PublishedScore.of(tested, trained.config.evaluation)
 
 
 def test_every_comparison_is_a_look_and_its_level_follows(trained: Training, artifacts: ArtifactStore) -> None:

@@ -59,9 +59,9 @@ def test_the_optimizer_is_told_what_was_tried_and_not_how_it_scored() -> None:
 
 
 def test_after_an_acceptance_the_step_asks_anew_and_what_was_asked_ahead_is_wasted() -> None:
-    always = {"evaluation__use_gate": False}
+    always = {"train__seed": 1}
     behind, ahead = trained(**always), trained(**always, gradient__reflect_ahead=True)
-    assert set(ahead.actions()) <= {"accept", "accept_new_best"}
+    assert ahead.actions() == ["accept_new_best"] * 3
     assert ahead.state == behind.state
     counts = history_of(ahead.run).asked_ahead
     assert counts.calls == counts.wasted == len(ahead.models.prompts) - len(behind.models.prompts) > 0
@@ -138,6 +138,11 @@ def test_the_optimizer_that_chooses_the_rate_sees_the_scores() -> None:
 def test_it_is_for_steps_with_one_candidate() -> None:
     with pytest.raises(ConfigError, match=r"gradient\.reflect_ahead tells the optimizer of the one candidate"):
         TrainConfig.from_layers({"train": {"proposals": 2}, "gradient": {"reflect_ahead": True}})
+
+
+def test_it_is_for_steps_with_a_batch_ahead() -> None:
+    with pytest.raises(ConfigError, match=r"the batch that train\.speculative_rollout rolls out ahead"):
+        TrainConfig.from_layers({"train": {"speculative_rollout": False}, "gradient": {"reflect_ahead": True}})
 
 
 def test_a_buffer_without_its_last_scores() -> None:

@@ -5,6 +5,7 @@ import pytest
 from skillopt_airflow.core.density import density
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.pipeline.evaluate_dag import _request
+from skillopt_airflow.quality.quality_report import QualityReport
 from skillopt_airflow.training.preparation import prepare_scoring
 from skillopt_airflow.training.scorecard import Scorecard, scorecard
 from tests.training.in_process import Training
@@ -39,6 +40,10 @@ def test_all_splits_are_scored_at_once_and_the_unselected_one_comes_first() -> N
     assert all(one.paired is not None for one in card.other_splits)
     assert training.store.get_model(training.run.keys.scorecard, Scorecard) == card
     assert training.rollouts["score"] == 2 * sum(sizes.values())
+    checked = training.store.get_model(training.run.keys.rollout_quality, QualityReport)
+    assert checked.rows == {
+        f"{name} skill, draw 0, {split}": sizes[split] for split in sizes for name in ("first", "second")
+    }
     _, alone = scored("val")
     assert (alone.split, alone.other_splits) == (Split.VAL, ())
     assert "other_splits" not in alone.to_json()

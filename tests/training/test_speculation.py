@@ -3,12 +3,14 @@ from typing import Any
 
 import pytest
 
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.timeline import timeline
 from skillopt_airflow.core.training_groups import TrainGroup
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.training import steps
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.rollout_plan import BATCH_AHEAD, RolloutPlan
-from skillopt_airflow.training.speculation import first_speculation
+from skillopt_airflow.training.speculation import first_speculation, may_precede
 from tests.training.in_process import Training
 
 
@@ -41,6 +43,15 @@ def test_speculation_begins_by_itself_after_two_rejections_where_the_budget_has_
     assert ahead.rollouts["speculate"] == (4 * 8 if speculates else 0)
     assert plain.rollouts["rollout"] - ahead.rollouts["rollout"] == ahead.rollouts["speculate"]
     assert history_of(ahead.run).rollouts.wasted == 0
+
+
+def test_without_a_gate_no_skill_stays_as_it_is() -> None:
+    made = [
+        [may_precede(moment, config) for moment in timeline(config, 2)]
+        for config in (TrainConfig.from_layers({"evaluation": {"use_gate": gated}}) for gated in (True, False))
+    ]
+    assert any(made[0])
+    assert not any(made[1])
 
 
 @pytest.mark.slow

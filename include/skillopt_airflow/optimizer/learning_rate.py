@@ -73,9 +73,9 @@ def learning_rate(
 
 
 def _summed(scores: Sequence[Score]) -> JsonObject:
-    """Return how many scores of at least one rollout there are, how many are failures, and the two means."""
+    """Return how many rollouts there are, of which there is at least one, how many failed, and the two means."""
     return {
-        "items": len(scores),
+        "rollouts": len(scores),
         "failed": sum(map(is_failure, scores)),
         "hard": math.fsum(score.hard for score in scores) / len(scores),
         "soft": math.fsum(score.soft for score in scores) / len(scores),

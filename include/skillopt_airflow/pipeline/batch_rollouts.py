@@ -140,9 +140,9 @@ class BatchRollouts(LLMBatchOperator):
 
     def _result(self, context: "Context") -> JsonObject:
         work, ti = self._work, context["ti"]
-        tally = work.tally()
-        tell_rollouts(tally, work.chunks[0].wanted_coverage, may_retry=ti.try_number <= ti.max_tries)
-        return {"items": work.job.earlier + len(work.job.entries), "coverage": tally.coverage}
+        for tally, wanted in work.tallies():
+            tell_rollouts(tally, wanted, may_retry=ti.try_number <= ti.max_tries)
+        return {"items": work.job.earlier + len(work.job.entries), "coverage": work.tally().coverage}
 
     def _save_timing(self) -> None:
         from skillopt_airflow.training import timing

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -205,8 +206,14 @@ class BatchWork:
 
     def tally(self) -> RolloutTally:
         """Return what became of the stage's items by now."""
-        ended = [trajectory for chunk in self.chunks for trajectory in chunk.ended()]
-        return RolloutTally.of(ended, sum(len(chunk.assigned) for chunk in self.chunks))
+        return _tally(self.chunks)
+
+    def tallies(self) -> list[tuple[RolloutTally, float]]:
+        """Return what became of the items under each skill and on each split, and the share that wants a score."""
+        measured: defaultdict[object, list[ChunkWorkload]] = defaultdict(list)
+        for work in self.chunks:
+            measured[work.chunk.measures].append(work)
+        return [(_tally(works), works[0].wanted_coverage) for works in measured.values()]
 
     @property
     def _folder(self) -> str:
@@ -282,6 +289,11 @@ class BatchWork:
             **tokens,
         )
         return Outcome(trajectory), call
+
+
+def _tally(works: Sequence[ChunkWorkload]) -> RolloutTally:
+    ended = [rollout for work in works for rollout in work.ended()]
+    return RolloutTally.of(ended, sum(len(work.assigned) for work in works))
 
 
 def _status(row: Mapping[str, Any]) -> tuple[Status, str]:

@@ -83,7 +83,7 @@ def _batches_ahead(config: TrainConfig, steps: int) -> list[tuple[Moment, int]]:
 
 
 def _may_speculate(moment: Moment, config: TrainConfig) -> bool:
-    if not may_precede(moment, config.optimizer):
+    if not may_precede(moment, config):
         return False
     # Behind an epoch's last step one more has been judged.
     return moment.step + (moment.kind != "step") >= first_speculation(config.train)
@@ -139,7 +139,7 @@ def optimizer_calls(config: TrainConfig, slices: Sequence[Sequence[int]]) -> dic
         "reflect": sum(minibatches[place] for place in places) * gradient.analyst_rounds,
         "merge": 0 if rewrites else sum(merges[place] for place in places),
         "merge_rewrites": sum(merges[place] for place in places) if rewrites and rules.merge_rewrites else 0,
-        "learning_rate": made if rules.lr_control_mode == "autonomous" else 0,
+        "learning_rate": made if rules.chooses_rate else 0,
         # Of rewrites of the whole body one stays, also where edits have no limit.
         "rank": ranked if rewrites or rules.lr_control_mode != "none" else 0,
         "rewrite": made if rules.skill_update_mode == "rewrite_from_suggestions" else 0,

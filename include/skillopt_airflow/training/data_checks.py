@@ -91,7 +91,7 @@ def check_measured(
     Raises:
         DataQualityError: rows that miss expectations; the text names them.
     """
-    check_tables(run, split, measured_tables(run, split, skills, draws))
+    check_tables(run, [split], measured_tables(run, split, skills, draws))
 
 
 def measured_tables(
@@ -109,11 +109,15 @@ def measured_tables(
     }
 
 
-def check_tables(run: TrainingRun, split: Split, tables: RowsByTable) -> None:
-    """Check rows of `measured_tables`, of one target and harness or of several; raise as `check_measured` does."""
+def check_tables(run: TrainingRun, splits: Sequence[Split], tables: RowsByTable) -> None:
+    """Check rows of `measured_tables`, of one target and harness or of several; raise as `check_measured` does.
+
+    The result is the run's: what was found before about other tables gives way to it.
+    """
     from skillopt_airflow.quality.rollout_rows import check_rollouts
 
-    report = check_rollouts(f"{run.ref.run} on {split}", tables, {item.id for item in run.item_refs(split)})
+    item_ids = {item.id for split in splits for item in run.item_refs(split)}
+    report = check_rollouts(f"{run.ref.run} on {', '.join(splits)}", tables, item_ids)
     store_quality(run, report)
     report.raise_for_failures()
 

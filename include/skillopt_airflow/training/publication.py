@@ -308,7 +308,8 @@ def _scores(run: TrainingRun, skill: Measured, contest: PublishContest) -> "Spli
     evaluation = measured(run, contest.split, run.skill(skill.version), contest.draws)
     scores = {contest.split: _published(run, evaluation)}
     if not run.for_another_model:
-        if run.config.evaluation.eval_test and contest.split is not Split.TEST:
+        # A contest takes more draws, which only those have that took part in it.
+        if run.config.evaluation.eval_test and scores.get(Split.TEST) is None:
             scores[Split.TEST] = _published(run, measured(run, Split.TEST, run.skill(skill.version)))
         scores[Split.VAL] = _published(run, skill.evaluation)
     return SplitScores.model_validate({split.value: score for split, score in scores.items()})

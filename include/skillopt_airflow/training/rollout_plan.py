@@ -56,6 +56,11 @@ class Chunk(Value):
     cell: int | None = Field(default=None, exclude_if=lambda cell: cell is None)
     """The cell of the run's matrix that it belongs to, by its place; None where the run has one target and harness."""
 
+    @property
+    def measures(self) -> tuple[str, Split, int | None]:
+        """Return what its rollouts are a part of: the scores of a skill on a split, in a cell of the matrix."""
+        return self.skill, self.split, self.cell
+
 
 class RolloutPlan(Document):
     """The chunks of a stage, for which mapped tasks are made."""

@@ -11,7 +11,7 @@ from skillopt_airflow.core.measured_score import MeasuredScore, require_coverage
 from skillopt_airflow.core.paired import PairedTable, paired
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import JsonObject, Split, Status, Value
-from skillopt_airflow.training.data_checks import check_measured
+from skillopt_airflow.training.data_checks import check_tables, measured_tables
 from skillopt_airflow.training.evaluation import by_type, measured
 from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
@@ -85,19 +85,27 @@ def scorecard(run: TrainingRun, request: ScoringRequest) -> Scorecard:
     Raises:
         DataError: rows cannot be concluded from, or too few items have a score.
     """
+    _check(run, request)
     first, *others = (_scorecard(run, request, split) for split in request.splits)
     card = first.model_copy(update={"other_splits": tuple(others)})
     run.store.put_model(run.keys.scorecard, card)
     return card
 
 
+def _check(run: TrainingRun, request: ScoringRequest) -> None:
+    names = ("first", "second") if request.other else ("first",)
+    skills = {name: run.skill(version) for version, name in enumerate(names)}
+    tables = {}
+    for split in request.splits:
+        run.merge_parts(split, skills.values())
+        for name, rows in measured_tables(run, split, skills).items():
+            tables[name if len(request.splits) == 1 else f"{name}, {split}"] = rows
+    check_tables(run, request.splits, tables)
+
+
 def _scorecard(run: TrainingRun, request: ScoringRequest, split: Split) -> Scorecard:
     rules = run.config.evaluation
     sources = [request.skill, request.other] if request.other else [request.skill]
-    names = ("first", "second")[: len(sources)]
-    skills = {name: run.skill(version) for version, name in enumerate(names)}
-    run.merge_parts(split, skills.values())
-    check_measured(run, split, skills)
     evaluations = [measured(run, split, run.skill(version)) for version in range(len(sources))]
     scores = []
     for version, (source, evaluation) in enumerate(zip(sources, evaluations, strict=True)):

@@ -5,9 +5,10 @@ It is wasted if the candidate is accepted, because the next step then starts fro
 
 import math
 
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.training_groups import OptimizerGroup, TrainGroup
+from skillopt_airflow.core.training_groups import TrainGroup
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.training.lapse_notes import notes_enter
 from skillopt_airflow.training.rollout_plan import BATCH_AHEAD, Chunk, chunks_of, ids, store_plan
@@ -32,7 +33,7 @@ def plan_ahead(run: TrainingRun, moment: Moment) -> list[JsonObject]:
 def speculation(run: TrainingRun, moment: Moment) -> list[Chunk]:
     """Return the batch of the step that follows at once, under the skill that it starts from after a rejection."""
     following = run.timeline[run.timeline.index(moment) + 1]
-    if following.kind != "step" or not may_precede(moment, run.config.optimizer) or not _pays(run, moment):
+    if following.kind != "step" or not may_precede(moment, run.config) or not _pays(run, moment):
         return []
     skill = run.keys.skill(run.state_before(moment).current.version)
     items = [item for part in run.slices(following) for item in part]
@@ -45,8 +46,11 @@ def first_speculation(train: TrainGroup) -> float:
     return REJECTED + 1 if wanted == "auto" else 1 if wanted else math.inf
 
 
-def may_precede(moment: Moment, rules: OptimizerGroup) -> bool:
-    """Return whether a rejection leaves the skill as it was, so that the batch behind a moment can begin before it."""
+def may_precede(moment: Moment, config: TrainConfig) -> bool:
+    """Return whether the skill may stay as it was, so that the batch behind a moment can begin before its end."""
+    rules = config.optimizer
+    if not config.evaluation.use_gate:
+        return False
     if moment.kind == "step":
         return not notes_enter(rules)
     if moment.kind == "slow_update":

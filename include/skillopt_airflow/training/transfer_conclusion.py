@@ -54,7 +54,7 @@ def conclude_transfer(run: TrainingRun, request: TransferRequest) -> TransferMat
         for place, view in views.items()
         for name, rows in measured_tables(view, split, by_name).items()
     }
-    check_tables(run, split, tables)
+    check_tables(run, [split], tables)
     cells = []
     for place, cell in places.items():
         measured = {skill: _measured(views[place], split, skill, cell) for skill in dict.fromkeys(skills)}

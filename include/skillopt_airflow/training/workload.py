@@ -79,9 +79,7 @@ class ChunkWorkload:
         self.run = run if self.chunk.cell is None else in_cell(run, self.chunk.cell)
         self.moment = plan.moment
         filled = [chunk for chunk in plan.chunks if chunk.item_ids]
-        draws = {chunk.draw for chunk in filled if chunk.skill == self.chunk.skill}
-        self.wanted_coverage = 1 - (1 - run.config.evaluation.min_coverage) / max(1, len(draws))
-        """Share of the items that want a score, so that with several draws enough of them have one in each."""
+        self._measuring = [chunk for chunk in filled if chunk.measures == self.chunk.measures]
         self.index = int(str(ref["index"]))
         # The chunks of a batch ahead run one after the other, and the gateways hold stages side by side to the run's.
         same = 1 if self.stage == "speculate" else sum(chunk.stage == self.stage for chunk in filled)
@@ -304,6 +302,18 @@ class ChunkWorkload:
     def tally(self) -> RolloutTally:
         """Return what became of the chunk's items by now."""
         return RolloutTally.of(self.ended(), len(self.assigned))
+
+    @cached_property
+    def wanted_coverage(self) -> float:
+        """Share of the assigned items that want a score, so that of all that is measured enough have one in every draw.
+
+        Items that are of no use have none either.
+        """
+        planned = {item_id for part in self._measuring for item_id in part.item_ids}
+        useless = sum(bool(ref.unusable) for ref in self.run.item_refs(self.chunk.split) if ref.id in planned)
+        may_fail = (1 - self.run.config.evaluation.min_coverage) * len(planned) - useless
+        rollouts = len({part.draw for part in self._measuring}) * (len(planned) - useless)
+        return 1 - max(0.0, may_fail) / rollouts if rollouts else 1.0
 
     @property
     def _fresh(self) -> bool:
