@@ -3,6 +3,7 @@ import logging
 import stat
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 
 import pytest
@@ -171,8 +172,8 @@ def test_a_request_of_very_many_parts_is_refused_before_it_is_read(rig, monkeypa
     assert one.post(messages=[{"role": "user", "content": "A" * 20_000_000}]).status_code == 200
 
 
-def test_requests_that_wait_together_over_their_size_are_refused(rig, monkeypatch):
-    monkeypatch.setattr(surface, "MAX_WAITING_BYTES", 1500)
+def test_a_request_waits_for_room_beside_others(rig, monkeypatch):
+    monkeypatch.setattr(surface, "MAX_HELD_BYTES", 1500)
     waiting, release = threading.Event(), threading.Event()
 
     def hang(asked: Asked) -> Reply:
@@ -181,13 +182,14 @@ def test_requests_that_wait_together_over_their_size_are_refused(rig, monkeypatc
         return answer(asked)
 
     one = rig(hang)
-    first = threading.Thread(target=one.post, kwargs={"messages": ["x" * 900]})
-    first.start()
-    assert waiting.wait(30)
-    assert one.post(messages=["x" * 900]).status_code == 503
-    release.set()
-    first.join()
-    assert one.post(messages=["x" * 900]).status_code == 200
+    with ThreadPoolExecutor(3) as clients:
+        first = clients.submit(one.post, messages=["x" * 900])
+        assert waiting.wait(30)
+        others = [clients.submit(one.post, messages=["x" * 900]) for _ in range(2)]
+        assert not wait(others, timeout=1).done
+        assert len(one.provider.requests) == 1
+        release.set()
+    assert [sent.result().status_code for sent in (first, *others)] == [200] * 3
 
 
 def test_the_calls_of_a_budget_are_never_passed(rig):

@@ -7,6 +7,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from skillopt_airflow.core.errors import StoreUnavailable
+from skillopt_airflow.core.found_document import FoundDocument
+from skillopt_airflow.gateway.web_search import WebSearch
 from tests.gateway.gateway_rig import Rig, rigs
 from tests.gateway.page_server import fetcher, page, page_server
 from tests.gateway.scripted_provider import completion
@@ -67,6 +70,15 @@ def test_no_other_path_leads_to_the_search(searched: Rig, path: str) -> None:
     assert ask(searched, path, query="mayor").status_code == 403
     assert searched.client.get("/search").status_code == 403
     assert not searched.server.asked  # type: ignore[attr-defined]
+
+
+def test_a_store_that_fails_is_told_as_such(searched: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def search(self: WebSearch, query: str) -> list[FoundDocument]:
+        raise StoreUnavailable("the store does not answer")
+
+    monkeypatch.setattr(WebSearch, "search", search)
+    failed = ask(searched, "/search", query="mayor")
+    assert (failed.status_code, failed.json()["error"]) == (502, "the store does not answer")
 
 
 def test_a_search_that_is_down_or_spent_is_told_apart(searched: Rig) -> None:

@@ -55,6 +55,11 @@ ITEMS: list[dict[str, Any]] = [
     {"id": f"i-{number}", "public": {"question": question, "context": context}}
     for number, (question, context) in enumerate(CONTEXTS.items())
 ]
+LONG: dict[str, Any] = {
+    "id": "long",
+    "public": {"question": next(iter(CONTEXTS)), "context": next(iter(CONTEXTS.values())) + " [DOC] words" * 15_000},
+}
+"""An item whose prompt is longer than an argument of a program may be."""
 
 Run = Callable[..., tuple[list[Trajectory], list[ModelCall]]]
 
@@ -135,9 +140,10 @@ def in_chat(item: dict[str, Any], skill: str) -> str:
 def test_the_answers_are_those_of_the_chat_harness(
     run: Run, standin_url: str, harness: HarnessName, caplog: pytest.LogCaptureFixture
 ):
-    trajectories, calls = run(harness, standin_url, ITEMS)
+    items = [*ITEMS, LONG]
+    trajectories, calls = run(harness, standin_url, items)
 
-    for item, trajectory in zip(ITEMS, trajectories, strict=True):
+    for item, trajectory in zip(items, trajectories, strict=True):
         said = in_chat(item, SKILL)
         assert (trajectory.status, trajectory.error) == (Status.OK, "")
         assert trajectory.messages[-1].content == said
@@ -145,7 +151,7 @@ def test_the_answers_are_those_of_the_chat_harness(
         assert [message.role for message in trajectory.messages] == ["system", "user", "assistant"]
     # One call an item, none that the gateway had to refuse, and the trace's tokens are those that the gateway saw.
     assert "Refused" not in caplog.text
-    assert [call.http_status for call in calls] == [200] * len(ITEMS)
+    assert [call.http_status for call in calls] == [200] * len(items)
     assert [call.prompt_tokens for call in calls] == [one.prompt_tokens for one in trajectories]
     assert [call.completion_tokens for call in calls] == [one.completion_tokens for one in trajectories]
 

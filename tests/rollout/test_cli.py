@@ -49,8 +49,11 @@ class Program(CLIHarness):
     def prepare(self, home: Path, skill: str) -> None:
         skill_folder.install(home / "skills", self.settings.benchmark, skill)
 
-    def command(self, task: str, pictures: Sequence[str]) -> Sequence[str]:
-        return [sys.executable, "-c", self.code, task]
+    def command(self, pictures: Sequence[str]) -> Sequence[str]:
+        return [sys.executable, "-c", self.code]
+
+    def prompt(self, task: str, pictures: Sequence[str]) -> str:
+        return task
 
     def variables(self) -> Mapping[str, str]:
         return {"OWN": "1"}

@@ -91,4 +91,5 @@ def test_the_effort_is_the_providers_own_when_unset(tmp_path: Path):
 
 
 def test_the_prompt_invokes_the_skill():
-    assert harness().command("Which?", [])[-2:] == ["--", "$searchqa\n\nWhich?"]
+    assert harness().command([])[-2:] == ["--", "-"]
+    assert harness().prompt("Which?", []) == "$searchqa\n\nWhich?"

@@ -114,13 +114,12 @@ def test_the_server_gets_the_very_pictures_in_their_places(
 def test_an_agents_cli_is_given_the_files(inputs: Path) -> None:
     paths = [str(inputs / file.name) for file in ITEM.files]
     codex = CodexHarness(RolloutSettings(**PLAIN | {"harness": "codex", "dialect": "openai"}), BENCHMARK, "http://g")
-    command = list(codex.command("Look!", paths))
+    command = list(codex.command(paths))
     assert command[command.index("--") - 2 : command.index("--")] == [f"--image={path}" for path in paths]
     claude = ClaudeCodeHarness(
         RolloutSettings(**PLAIN | {"harness": "claude_code", "dialect": "anthropic"}), BENCHMARK, "http://g"
     )
-    prompt = list(claude.command("Look!", paths))[-1]
-    assert [line for line in prompt.splitlines() if "with the tool Read" in line] == [
+    assert [line for line in claude.prompt("Look!", paths).splitlines() if "with the tool Read" in line] == [
         f"Before you answer, look at the picture {path} with the tool Read." for path in paths
     ]
 

@@ -29,8 +29,8 @@ from skillopt_airflow.gateway.token_usage import Meter, estimated, tokens_of
 from skillopt_airflow.gateway.upstream import Upstream
 
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
-MAX_WAITING_BYTES = 256 * 1024 * 1024
-"""Limit for all requests together."""
+MAX_HELD_BYTES = 256 * 1024 * 1024
+"""Limit for all requests together; one that would exceed it waits until others have their answers."""
 REQUEST_SECONDS = 60.0
 """Time limit for receiving a request's body."""
 MAX_LOGGED_REFUSALS = 20
@@ -70,7 +70,8 @@ class GatewayApp:
         self._on_call = on_call
         self._wire_format = upstream.wire_format
         self._path = f"/v1/{self._wire_format.path}"
-        self._waiting_bytes = 0
+        self._held_bytes = 0
+        self._released = asyncio.Event()
         self._refusals = 0
 
     async def handle(self, request: Request) -> Response:
@@ -81,10 +82,11 @@ class GatewayApp:
         try:
             if self._search is not None and self._search.takes(request.scope):
                 async with self._received(request) as body:
-                    return await self._search.answer(request.url.path, body)
+                    return await self._search.answer(request.url.path, bytes(body))
             self._check_address(request.scope)
             async with self._received(request) as body:
                 forwarded = self._checked(body)
+                body.clear()
                 call = Call(forwarded, httpx.Headers(request.headers.raw), model=self._upstream.model)
                 return await self._forward(request, call)
         except Refused as refused:
@@ -111,29 +113,35 @@ class GatewayApp:
             raise Refused(403, f"this sandbox may only POST {self._path} without a query")
 
     @asynccontextmanager
-    async def _received(self, request: Request) -> AsyncIterator[bytes]:
-        """Yield the request's body, which counts towards the bytes that may wait while the block runs."""
-        body = bytearray()
+    async def _received(self, request: Request) -> AsyncIterator[bytearray]:
+        """Yield the request's body, whose length counts towards the bytes that are held while the block runs."""
+        # One without a length may turn out as long as any.
+        length = int(request.headers.get("content-length", MAX_REQUEST_BYTES))
+        if length > MAX_REQUEST_BYTES:
+            raise _too_long()
+        while self._held_bytes + length > MAX_HELD_BYTES:
+            self._released.clear()
+            await self._released.wait()
+        self._held_bytes += length
         try:
-            await self._read(request, body)
-            yield bytes(body)
+            yield await self._read(request)
         finally:
-            self._waiting_bytes -= len(body)
+            self._held_bytes -= length
+            self._released.set()
 
-    async def _read(self, request: Request, body: bytearray) -> None:
+    async def _read(self, request: Request) -> bytearray:
+        body = bytearray()
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 async for chunk in request.stream():
                     body += chunk
-                    self._waiting_bytes += len(chunk)
                     if len(body) > MAX_REQUEST_BYTES:
-                        raise Refused(413, f"a request may have at most {MAX_REQUEST_BYTES} bytes")
-                    if self._waiting_bytes > MAX_WAITING_BYTES:
-                        raise Refused(503, f"more than {MAX_WAITING_BYTES} bytes of requests are waiting")
+                        raise _too_long()
         except TimeoutError:
             raise Refused(408, f"a request has to be there within {REQUEST_SECONDS:g} s") from None
+        return body
 
-    def _checked(self, body: bytes) -> bytes:
+    def _checked(self, body: bytes | bytearray) -> bytes:
         """Return the request as it is forwarded."""
         if has_many_parts(body):
             raise Refused(413, f"a request may have at most {MAX_PARTS} lists, objects and values")
@@ -271,6 +279,10 @@ class Streamed(Response):
         yield self._head
         async for chunk in self._rest:
             yield chunk
+
+
+def _too_long() -> Refused:
+    return Refused(413, f"a request may have at most {MAX_REQUEST_BYTES} bytes")
 
 
 async def _say(send: Send, text: bytes) -> None:

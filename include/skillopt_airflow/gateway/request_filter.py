@@ -12,6 +12,8 @@ KEPT_BACK = frozenset(
         *("models", "fallbacks", "route", "provider"),
         *("plugins", "mcp_servers", "background", "container"),
         *("web_search_options", "enable_search", "search_options", "search_parameters"),
+        # Azure asks an index at an address for what the answer is about.
+        *("data_sources", "dataSources"),
         *("service_tier", "speed"),
     }
 )
@@ -29,7 +31,7 @@ class NotUsable(ValueError):
     """A text does not fit the wire format; the message says why, without quoting it."""
 
 
-def parsed(text: bytes | str) -> JsonObject:
+def parsed(text: bytes | bytearray | str) -> JsonObject:
     """Return the JSON object that a text holds.
 
     Raises:
@@ -44,7 +46,7 @@ def parsed(text: bytes | str) -> JsonObject:
     return document
 
 
-def has_many_parts(text: bytes) -> bool:
+def has_many_parts(text: bytes | bytearray) -> bool:
     """Return whether a JSON text may hold more than MAX_PARTS lists, objects and values, without parsing it.
 
     What a string holds is counted too.

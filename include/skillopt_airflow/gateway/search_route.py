@@ -7,6 +7,7 @@ from pydantic import Field, ValidationError
 from starlette.responses import JSONResponse, Response
 from starlette.types import Scope
 
+from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.gateway.page_fetcher import MAX_ADDRESS_CHARS
 from skillopt_airflow.gateway.web_search import SearchFailed, SearchSpent, WebSearch
@@ -55,6 +56,6 @@ class SearchRoute:
             return JSONResponse({"error": f"the request is not usable: {reasons}"}, 400)
         except SearchSpent as error:
             return JSONResponse({"error": str(error)}, 429)
-        except SearchFailed as error:
+        except (SearchFailed, StoreError) as error:
             log.warning("%s", error)
             return JSONResponse({"error": str(error)}, 502)

@@ -25,17 +25,19 @@ class ClaudeCodeHarness(CLIHarness):
         """Write `~/.claude/skills/<name>/SKILL.md`."""
         skill_folder.install(home / ".claude" / "skills", self.settings.benchmark, literal(skill))
 
-    def command(self, task: str, pictures: Sequence[str]) -> Sequence[str]:
-        """Return the command; the prompt follows `--`, so that none is read as an option."""
+    def command(self, pictures: Sequence[str]) -> Sequence[str]:
+        """Return the command."""
         settings = self.settings
         wanted = LEAST_EFFORT if settings.reasoning_effort == "minimal" else settings.reasoning_effort
         effort = [] if wanted is None else ["--effort", wanted]
+        command = ["claude", "--print", "--output-format", "stream-json", "--verbose", "--model", settings.model]
+        return [*command, "--tools", TOOLS, "--dangerously-skip-permissions", "--no-session-persistence", *effort]
+
+    def prompt(self, task: str, pictures: Sequence[str]) -> str:
+        """Return the task behind the skill's name."""
         # It has no option for pictures, and its tool Read shows them to the model.
         looked = "".join(f"\n\nBefore you answer, look at the picture {path} with the tool Read." for path in pictures)
-        prompt = f"/{skill_folder.skill_name(settings.benchmark)} {task}{looked}"
-        command = ["claude", "--print", "--output-format", "stream-json", "--verbose", "--model", settings.model]
-        command += ["--tools", TOOLS, "--dangerously-skip-permissions", "--no-session-persistence", *effort]
-        return [*command, "--", prompt]
+        return f"/{skill_folder.skill_name(self.settings.benchmark)} {task}{looked}"
 
     def variables(self) -> Mapping[str, str]:
         """Return settings for a single model, as the gateway allows, without retries or calls of other kinds."""

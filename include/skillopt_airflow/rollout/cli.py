@@ -96,8 +96,15 @@ class CLIHarness(ABC):
         """Write the configuration and the skill into an empty home."""
 
     @abstractmethod
-    def command(self, task: str, pictures: Sequence[str]) -> Sequence[str]:
-        """Return the program and its arguments, which include the prompt; `pictures` are paths of those in the task."""
+    def command(self, pictures: Sequence[str]) -> Sequence[str]:
+        """Return the program and its arguments; it reads the prompt from its standard input.
+
+        An argument may have no more than 128 KB. `pictures` are paths of those in the task.
+        """
+
+    @abstractmethod
+    def prompt(self, task: str, pictures: Sequence[str]) -> str:
+        """Return the text that invokes the skill with the task."""
 
     @abstractmethod
     def variables(self) -> Mapping[str, str]:
@@ -116,7 +123,9 @@ class CLIHarness(ABC):
             home = folder / "home"
             home.mkdir()
             self.prepare(home, skill)
-            ended = await self._execute(self.command(task, _pictures(task, workspace)), home, folder, workspace)
+            pictures = _pictures(task, workspace)
+            (folder / "prompt").write_text(self.prompt(task, pictures), encoding="utf-8")
+            ended = await self._execute(self.command(pictures), home, folder, workspace)
             trace = self.read(_lines(folder / "trace"))
             status, error = _outcome(trace, ended, _tail(folder / "errors"), self.settings.agent_seconds)
         opening = (Message(role="system", content=skill), Message(role="user", content=task))
@@ -159,12 +168,16 @@ class CLIHarness(ABC):
         places |= corpus_variable(workspace.corpus)
         env = {**passed, **places, "LANG": "C.UTF-8", **workspace.agent_variables(), **self.variables()}
         # Files and not pipes: a program that outlives the CLI would hold a pipe open.
-        with (folder / "trace").open("wb") as out, (folder / "errors").open("wb") as errors:
+        with (
+            (folder / "prompt").open("rb") as prompt,
+            (folder / "trace").open("wb") as out,
+            (folder / "errors").open("wb") as errors,
+        ):
             process = await asyncio.create_subprocess_exec(
                 *command,
                 cwd=workspace.repository or workspace.outputs,
                 env=env,
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=prompt,
                 stdout=out,
                 stderr=errors,
                 start_new_session=True,

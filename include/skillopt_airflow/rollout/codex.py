@@ -59,11 +59,14 @@ class CodexHarness(CLIHarness):
         (home / ".codex" / "config.toml").write_text(config, encoding="utf-8")
         skill_folder.install(home / ".agents" / "skills", settings.benchmark, skill)
 
-    def command(self, task: str, pictures: Sequence[str]) -> Sequence[str]:
-        """Return the command; the prompt follows `--`, so that none is read as an option."""
+    def command(self, pictures: Sequence[str]) -> Sequence[str]:
+        """Return the command, whose `-` stands for the standard input."""
         images = [f"--image={path}" for path in pictures]
-        prompt = f"${skill_folder.skill_name(self.settings.benchmark)}\n\n{task}"
-        return ["codex", "exec", "--json", "--strict-config", "--skip-git-repo-check", *images, "--", prompt]
+        return ["codex", "exec", "--json", "--strict-config", "--skip-git-repo-check", *images, "--", "-"]
+
+    def prompt(self, task: str, pictures: Sequence[str]) -> str:
+        """Return the task behind the skill's name."""
+        return f"${skill_folder.skill_name(self.settings.benchmark)}\n\n{task}"
 
     def variables(self) -> Mapping[str, str]:
         """Return a placeholder for the key, which the gateway replaces."""
