@@ -169,8 +169,10 @@ def _tested(
     with tempfile.TemporaryDirectory(prefix="instance-") as scratch:
         python, tree = Path(scratch, "venv", "bin", "python"), Path(scratch, "tree")
         print("Making an environment ...", flush=True)
-        _done([sys.executable, "-m", "venv", str(python.parent.parent)], Path(scratch), "the environment")
-        if requirements.strip():
+        wants_pip = bool(requirements.strip())
+        made = [sys.executable, "-m", "venv", *([] if wants_pip else ["--without-pip"]), str(python.parent.parent)]
+        _done(made, Path(scratch), "the environment")
+        if wants_pip:
             Path(scratch, "requirements.txt").write_text(requirements, encoding="utf-8")
             _done([str(python), "-m", "pip", "install", "-q", "-r", "requirements.txt"], Path(scratch), "pip")
         for path, content in files.items():

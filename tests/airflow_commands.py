@@ -3,12 +3,17 @@
 A line of standard input is a command; the exit status is the line that answers it, on standard output.
 """
 
+import gc
 import importlib
 import os
 import shlex
 import sys
 
-COMMANDS = ("airflow.cli.commands.dag_command", "airflow.cli.commands.backfill_command")
+COMMANDS = (
+    "airflow.cli.commands.dag_command",
+    "airflow.cli.commands.backfill_command",
+    "airflow.serialization.serialized_objects",
+)
 
 
 def main() -> None:
@@ -19,6 +24,9 @@ def main() -> None:
     for module in COMMANDS:
         importlib.import_module(module)
     airflow = importlib.import_module("airflow.__main__").main
+    importlib.import_module("airflow.cli.cli_parser").get_parser()
+    importlib.import_module("sqlalchemy.orm").configure_mappers()
+    gc.freeze()
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

@@ -1,3 +1,4 @@
+import gc
 import os
 import pickle
 from collections.abc import Iterator, Sequence
@@ -43,15 +44,20 @@ TOGETHER = {
 SETTINGS = """
 [dag_processor]
 min_file_process_interval = 3600
+[api]
+auto_refresh_interval = 15
 """
-"""Of the platform's Airflow. Who brings a benchmark touches the DAG files, which saves parsing them twice a minute."""
+"""Of the platform's Airflow. Who brings a benchmark touches the DAG files, which saves parsing them twice a minute; and
+its own pages are drawn anew less often."""
 
 LONG = (
-    "tests/pipeline/test_repositories_platform.py",
     "tests/pipeline/test_training_platform.py",
     "tests/pipeline/test_methods_platform.py",
+    "tests/local/test_platform.py",
     "tests/ui/test_browser.py",
+    "tests/pipeline/test_repositories_platform.py",
     "tests/pipeline/test_faults_platform.py",
+    "tests/test_recipe_platform.py",
     "tests/test_training_loop.py",
     "tests/training/test_kill_at_every_write.py",
     "tests/training/test_nights.py",
@@ -62,6 +68,18 @@ LONG = (
     "tests/training/test_officeqa_training.py",
 )
 """Files whose tests take longest."""
+
+
+def pytest_sessionstart() -> None:
+    """Keep Python from looking for cycles while it imports all tests, which has hardly any."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Look for cycles from now on, and never again among what was imported."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -82,6 +100,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
             return TOGETHER.get(file, file)
+
+        def _reschedule(self, node: Any) -> None:
+            # A process that knows its next test is busy; with two left it would be given a file long before its time.
+            if not self.workqueue or self._pending_of(self.assigned_work[node]) <= 1:
+                super()._reschedule(node)
 
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 

@@ -19,7 +19,7 @@ EARLY = {
     # So few at the same time that a candidate is looked at again and again, although the stand-in answers at once.
     "model.concurrency": 1,
 }
-BUDGET = {"budget.max_calls": 260, "train.num_epochs": 2}
+BUDGET = {"budget.max_calls": 200, "train.num_epochs": 2}
 
 
 def short_run(platform: Any, name: str, overrides: dict[str, Any]) -> TrainedRun:
@@ -105,7 +105,7 @@ def scorecard(run: TrainedRun) -> Scorecard:
 def test_a_run_over_its_budget_stops_keeps_what_it_has_and_publishes_nothing(started: dict[str, TrainedRun]) -> None:
     run = started["budget"].wait()
     history = run.history
-    assert history.stopped.startswith("budget.max_calls = 260")
+    assert history.stopped.startswith("budget.max_calls = 200")
     assert 1 <= len(history.steps) < 6
     assert history.published is None
     assert history.test == {}

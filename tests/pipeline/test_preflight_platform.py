@@ -103,7 +103,9 @@ def ended(platform: Any) -> Iterator[dict[str, TrainedRun]]:
             prefix = f"wrong-{name}-{time.time_ns()}/"
             models = {"model.target_conn_id": conn_id, "model.optimizer_conn_id": conn_id, "storage.prefix": prefix}
             run_id = f"wrong-{name}-{time.time_ns()}"
-            runs[name] = TrainedRun.trigger(platform, run_id, SHORT | models | dict(wrong.overrides))
+            runs[name] = TrainedRun.trigger(
+                platform, run_id, SHORT | {"train.preflight": True} | models | dict(wrong.overrides)
+            )
         for run in runs.values():
             assert platform.api.wait(DAG, run.run_id, seconds=300) == "failed"
         yield runs

@@ -26,6 +26,7 @@ SHORT = {
     "train.steps_per_epoch": 2,
     # The first candidate is accepted, and the second one rejected.
     "train.seed": 1,
+    "train.preflight": False,
     "evaluation.eval_test": False,
     # What publishing is decided by.
     "evaluation.test_limit": 40,

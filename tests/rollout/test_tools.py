@@ -315,7 +315,7 @@ def test_a_world_that_breaks_down_is_no_score_of_the_targets(
         asked.append(one)
         return calls("openai-chat", "act", {"action": action if len(asked) == 2 else "down"})
 
-    settings = RolloutSettings(**TOOLS | {"benchmark": NAME, "session": {"turn_timeout": 10}})
+    settings = RolloutSettings(**TOOLS | {"benchmark": NAME, "session": {"turn_timeout": 4}})
     harness = partial(ToolsHarness, settings, benchmarks.load(NAME))
     with pytest.raises(SandboxError, match=words):
         run_item(answer, harness, PublicItem(id="i-1", public={}), tmp_path, files("3"))

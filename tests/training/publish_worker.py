@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.report import run_page
+from skillopt_airflow.report import plots, run_page
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
@@ -22,6 +22,8 @@ KEYS = ArtifactKeys("", "searchqa", "openai-chat:stand-in-target")
 # What a process reads and compiles once, done before the workers are forked from one that has imported this.
 make_client("http://127.0.0.1:9").close()
 run_page._template()
+# To draw takes most of the time, and is no write.
+plots.learning_curve = plots.costs = lambda view: ""
 
 
 class Buckets:

@@ -39,7 +39,7 @@ Work = tuple[Callable[..., None], tuple[str, ...]]
 def workers() -> Any:
     """Processes that have imported all, and nothing else of this one."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.training.publish_worker", "matplotlib.pyplot"])
+    context.set_forkserver_preload(["tests.training.publish_worker"])
     return context
 
 

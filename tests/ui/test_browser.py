@@ -183,4 +183,4 @@ def polled_states(platform: Any, dag_id: str, run_id: str, seconds: float = 600.
         yield {row["task_id"]: row["state"] for row in platform.api.task_instances(dag_id, run_id)}
         if finished:
             return
-        time.sleep(1)
+        time.sleep(3)
