@@ -132,10 +132,12 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _up(home: Home, options: argparse.Namespace) -> int:
     from local import platform, shell_commands
-    from local.environment import airflow_url, s3_url
+    from local.environment import airflow_url, s3_url, stand_in_serves
 
     settings = platform.up(home, _workers(options))
     print(f"Airflow    {airflow_url(settings)}  user {ADMIN}, password {settings.password}")
+    if stand_in_serves(os.environ):
+        print("Models     the offline stand-in, which is no language model, where no connection of yours is exported")
     print(f"S3         {s3_url(settings)}")
     print(f"Commands   {shell_commands.paths(home)}, which are in the platform's environment")
     print(f"State      {home.root} (login and ports: {home.settings_file.name}, logs: {home.logs.name}/)")

@@ -24,12 +24,17 @@ find_python() {
     fail "no Python 3.11, 3.12 or 3.13 found; install one (Debian, Ubuntu: apt install python3 python3-venv) or name it with PYTHON3=/path/to/python3"
 }
 
+# Its programs and the editable package have the folder in them, and its packages are those of one Python.
+made_for() {
+    printf '%s %s\n' "$(pwd)" "$("$venv/bin/python" --version 2>/dev/null)"
+}
+
 stamp="$venv/lock-$(cat requirements*.txt pyproject.toml | sha256sum | cut -c1-16)"
-if [ -e "$stamp" ] && "$venv/bin/python" -c '' 2>/dev/null; then
+if [ "$(cat "$stamp" 2>/dev/null)" = "$(made_for)" ]; then
     exit 0
 fi
 
-if ! "$venv/bin/python" -c '' 2>/dev/null; then
+if [ "$(cat "$venv"/lock-* 2>/dev/null)" != "$(made_for)" ]; then
     python=$(find_python)
     "$python" -c 'import ensurepip, venv' 2>/dev/null ||
         fail "$python cannot make virtual environments; install its venv module (Debian, Ubuntu: apt install python3-venv)"
@@ -47,4 +52,4 @@ echo "Installing the locked packages and compiling them (about a minute)"
 "$venv/bin/uv" pip install --python "$venv/bin/python" --quiet --no-deps --editable . ||
     fail "the project itself could not be installed; is the Python package index reachable? PIP_INDEX_URL names a mirror"
 rm -f "$venv"/lock-*
-: >"$stamp"
+made_for >"$stamp"

@@ -184,8 +184,9 @@ def _show(history: History, home: Home, settings: Settings, training: Training, 
     calls = ", ".join(f"{history.calls(role)} {role}" for role in ("optimizer", "target"))
     console.print(f"Calls      {calls}")
     published = history.published
-    what = f"{published.version}: {published.key}" if published is not None else "nothing: no candidate beat the seed"
-    console.print(f"Published  {what}")
+    why = history.withheld if history.withheld else "no candidate beat the seed"
+    what = f"nothing: {why}" if published is None else f"{published.version}: {published.key}"
+    console.print(f"Published  {what}", markup=False)
     console.print(f"Run        {training.store.address(training.keys.folder)}")
     console.print(f"Airflow    {airflow_url(settings)}/dags/{training.dag_id}/runs/{training.run_id}")
     console.print(f"Login      user {ADMIN}, password {settings.password}")

@@ -2,12 +2,13 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
 from local.home import ADMIN, IMPORT_PATH, PROJECT, Home, Settings
 from skillopt_airflow.benchmarks import LIST_VARIABLE
+from skillopt_airflow.core.errors import PlatformError
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.pipeline.dag_ids import PREFIX_VARIABLE
 from skillopt_airflow.training.deployment_file import VARIABLE as DEPLOYMENT_VARIABLE
@@ -15,6 +16,7 @@ from skillopt_airflow.training.deployment_file import VARIABLE as DEPLOYMENT_VAR
 HOME_VARIABLE = "SKILLOPT_HOME"
 TARGET_CONNECTION = "AIRFLOW_CONN_SKILLOPT_TARGET"
 OPTIMIZER_CONNECTION = "AIRFLOW_CONN_SKILLOPT_OPTIMIZER"
+S3_CONNECTION = "AIRFLOW_CONN_SKILLOPT_S3"
 UNCHECKED_KEY = "loopback-only-unchecked"
 """Key of the S3 server and the stand-in, which listen on loopback only and check none. Airflow masks it in logs, so it
 must not be a word that occurs there."""
@@ -23,7 +25,7 @@ BROKER_SOCKET = "broker.sock"
 LOG_BUCKET = "skillopt-logs"
 """Bucket of the task logs where workers have no common folder."""
 
-_FOREIGN = ("AIRFLOW__", "AIRFLOW_HOME", "AIRFLOW_CONFIG", "PYTHONDONTWRITEBYTECODE", "MAKE", "MFLAGS")
+_FOREIGN = ("AIRFLOW__", "AIRFLOW_HOME", "AIRFLOW_CONFIG", "PGPORT", "PYTHONDONTWRITEBYTECODE", "MAKE", "MFLAGS")
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -51,6 +53,7 @@ def platform_variables(home: Home, settings: Settings, outer: Mapping[str, str])
         name: value
         for name, value in outer.items()
         if name.startswith(("AIRFLOW_CONN_", "AIRFLOW_VAR_", LIST_VARIABLE, DEPLOYMENT_VARIABLE, PREFIX_VARIABLE))
+        and (value or not name.startswith("AIRFLOW_CONN_"))
     }
     return (
         own_variables(home, outer)
@@ -81,7 +84,26 @@ def own_variables(home: Home, outer: Mapping[str, str]) -> dict[str, str]:
 
 def stand_in_serves(outer: Mapping[str, str]) -> bool:
     """Return whether a connection is left that leads to the offline stand-in."""
-    return not {TARGET_CONNECTION, OPTIMIZER_CONNECTION} <= set(outer)
+    return not (outer.get(TARGET_CONNECTION) and outer.get(OPTIMIZER_CONNECTION))
+
+
+def own_connections(outer: Mapping[str, str], before: Iterable[str]) -> tuple[str, ...]:
+    """Return the variables of the user's connections, among those that the platform has some for.
+
+    Args:
+        outer: the user's environment.
+        before: what this returned at the last start.
+
+    Raises:
+        PlatformError: one is there no longer, so that the platform's server would answer in the place of the user's.
+    """
+    lost = [name for name in before if name not in outer]
+    if lost:
+        raise PlatformError(
+            f"the last start had {' and '.join(lost)} from its shell, and this shell has not: export it again, or set "
+            f"it to nothing ({' '.join(f'{name}=' for name in lost)}) for the server that the platform brings along"
+        )
+    return tuple(name for name in (TARGET_CONNECTION, OPTIMIZER_CONNECTION, S3_CONNECTION) if outer.get(name))
 
 
 def airflow_url(settings: Settings) -> str:
@@ -112,13 +134,13 @@ def registry_address(settings: Settings) -> str:
 
 def database_url(home: Home) -> str:
     """Return the SQLAlchemy address of Airflow's database."""
-    return f"postgresql+psycopg2://postgres@/airflow?host={home.sockets}"
+    return f"postgresql+psycopg2://postgres@/airflow?host={quote(str(home.sockets))}"
 
 
 def _connections(settings: Settings) -> dict[str, str]:
     s3 = f"aws://{UNCHECKED_KEY}:{UNCHECKED_KEY}@/?region_name={REGION}&endpoint_url={quote(s3_url(settings), safe='')}"
     return {
-        "AIRFLOW_CONN_SKILLOPT_S3": s3,
+        S3_CONNECTION: s3,
         TARGET_CONNECTION: model_connection(model_url(settings), "openai-chat:stand-in-target"),
         OPTIMIZER_CONNECTION: model_connection(model_url(settings), "openai-chat:stand-in-optimizer"),
     }

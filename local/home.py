@@ -18,7 +18,8 @@ IMPORT_PATH = os.pathsep.join([str(PROJECT / "include"), str(PROJECT)])
 """PYTHONPATH of a process that imports the package and this folder."""
 ADMIN = "admin"
 SOCKET_PATH_BYTES = 107
-SOCKET_NAME = ".s.PGSQL.5432"
+POSTGRES_PORT = 5432
+SOCKET_NAME = f".s.PGSQL.{POSTGRES_PORT}"
 """PostgreSQL's name for its socket, the longest name in the folder of sockets."""
 
 
@@ -54,6 +55,8 @@ class Settings:
     workers: Workers = NO_WORKERS
     docker_host: str = ""
     """Address of the engine that the last start found; empty before the first."""
+    connections: tuple[str, ...] = ()
+    """Variables of the user's own connections at the last start, among those that the platform has some for."""
     fernet_key: str = field(default_factory=lambda: urlsafe_b64encode(secrets.token_bytes(32)).decode())
     jwt_secret: str = field(default_factory=lambda: secrets.token_urlsafe(48))
     session_key: str = field(default_factory=lambda: secrets.token_urlsafe(32))
@@ -151,6 +154,7 @@ class Home:
         try:
             stored = json.loads(self.settings_file.read_text())
             made = {"ports": Ports(**stored["ports"]), "workers": Workers(**stored.get("workers", {}))}
+            made |= {"connections": tuple(stored.get("connections", ()))}
             return Settings(**{**stored, **made})
         except FileNotFoundError:
             raise PlatformError(f"no platform was started in {self.root} yet: run `make up`") from None

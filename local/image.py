@@ -351,7 +351,7 @@ def _build(client: docker.DockerClient, context: Path, base: str, image: str, in
         client.images.build(
             path=str(context),
             tag=image,
-            buildargs={"BASE": base},
+            buildargs={"BASE": base, **_proxies()},
             labels={INPUTS_LABEL: inputs},
             # The sandbox image gets git where its base has none. The local engine has no other network than the host's.
             network_mode="host" if image == IMAGE and base != BOOTSTRAPPED_BASE else "none",
@@ -361,6 +361,12 @@ def _build(client: docker.DockerClient, context: Path, base: str, image: str, in
     except BuildError as error:
         lines = "".join(str(line.get("stream", "")) for line in error.build_log).strip()
         raise ImageMissing(f"building {image} failed: {error.msg}: {_one_line(lines[-500:])}") from error
+
+
+def _proxies() -> dict[str, str]:
+    """Return the proxies of the environment, which Docker hands to every step of a build and keeps in no layer."""
+    names = ("http_proxy", "https_proxy", "no_proxy")
+    return {name: os.environ[name] for name in (*names, *map(str.upper, names)) if name in os.environ}
 
 
 def _one_line(text: str) -> str:

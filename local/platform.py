@@ -29,7 +29,7 @@ from local import (
     workers,
 )
 from local.display import Display
-from local.environment import platform_variables, registry_address, stand_in_serves
+from local.environment import own_connections, platform_variables, registry_address, stand_in_serves
 from local.home import NO_WORKERS, Home, Settings, Workers, free_ports
 
 DATABASE, STORE, MODEL, ENGINE, IMAGE, AIRFLOW, WORKERS = (
@@ -161,7 +161,8 @@ def up(home: Home, hosts: Workers | None = None) -> Settings:
         ports = settings.ports if settings.ports.registry else replace(settings.ports, registry=free_ports(1)[0])
         if hosts is None:
             hosts = settings.workers if was_running else NO_WORKERS
-        settings = home.write(replace(settings, workers=hosts, ports=ports))
+        connections = own_connections(os.environ, settings.connections)
+        settings = home.write(replace(settings, workers=hosts, ports=ports, connections=connections))
         _write_deployment(home, settings)
         parts = [DATABASE, STORE, ENGINE, IMAGE, AIRFLOW, *([MODEL] if stand_in_serves(os.environ) else [])]
         parts += [WORKERS] if hosts.count else []

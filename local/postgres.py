@@ -14,7 +14,7 @@ import psutil
 import psycopg2
 
 from local import processes, services
-from local.home import SOCKET_NAME, Home
+from local.home import POSTGRES_PORT, SOCKET_NAME, Home
 from skillopt_airflow.core.errors import PlatformError
 
 VERSION = 18
@@ -79,7 +79,13 @@ def _initialise(home: Home) -> None:
 def _start(home: Home) -> subprocess.Popen[bytes]:
     _clear_remains(home)
     # A local database may lose its last half second in a power cut, but no more than that, and not its order.
-    options = [f"-D{home.postgres}", f"-k{home.sockets}", "-clisten_addresses=", "-csynchronous_commit=off"]
+    options = [
+        f"-D{home.postgres}",
+        f"-k{home.sockets}",
+        f"-p{POSTGRES_PORT}",
+        "-clisten_addresses=",
+        "-csynchronous_commit=off",
+    ]
     with services.new_log(home, "postgres").open("wb") as log:
         return subprocess.Popen(
             [*_unprivileged(), _binary("postgres"), *options],
@@ -130,7 +136,9 @@ def _postmaster(home: Home) -> list[psutil.Process]:
 
 
 def _connect(home: Home) -> "psycopg2.extensions.connection":
-    return psycopg2.connect(host=str(home.sockets), user="postgres", dbname="postgres", connect_timeout=5)
+    return psycopg2.connect(
+        host=str(home.sockets), port=POSTGRES_PORT, user="postgres", dbname="postgres", connect_timeout=5
+    )
 
 
 def _create_database(home: Home) -> None:

@@ -3,18 +3,23 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
+
 from local.environment import (
     DEPLOYMENT_VARIABLE,
     OPTIMIZER_CONNECTION,
+    S3_CONNECTION,
     TARGET_CONNECTION,
     inherited,
     model_url,
+    own_connections,
     platform_variables,
     s3_url,
     stand_in_serves,
 )
 from local.home import Home, Workers
 from skillopt_airflow.benchmarks import LIST_VARIABLE
+from skillopt_airflow.core.errors import PlatformError
 
 
 def test_another_airflow_of_the_user_is_left_out():
@@ -42,6 +47,20 @@ def test_a_connection_of_the_user_is_used_and_the_other_stays(tmp_path: Path):
     assert variables[TARGET_CONNECTION] == "mine"
     assert "stand-in-optimizer" in variables[OPTIMIZER_CONNECTION]
     assert not stand_in_serves(outer | {OPTIMIZER_CONNECTION: "mine too"})
+
+
+def test_a_connection_of_the_last_start_is_missed_unless_it_is_set_to_nothing(tmp_path: Path):
+    home = Home.at(tmp_path)
+    kept = own_connections({TARGET_CONNECTION: "mine", S3_CONNECTION: "mine", OPTIMIZER_CONNECTION: ""}, ())
+    assert kept == (TARGET_CONNECTION, S3_CONNECTION)
+    home.write(replace(home.read_or_choose(), connections=kept))
+    remembered = home.read().connections
+    with pytest.raises(PlatformError, match=rf"the last start had {TARGET_CONNECTION} .*\({TARGET_CONNECTION}=\)"):
+        own_connections({S3_CONNECTION: "mine"}, remembered)
+    given_up = {TARGET_CONNECTION: "", S3_CONNECTION: "mine"}
+    assert own_connections(given_up, remembered) == (S3_CONNECTION,)
+    assert "stand-in-target" in platform_variables(home, home.read(), given_up)[TARGET_CONNECTION]
+    assert stand_in_serves(given_up)
 
 
 def test_airflow_and_the_stand_in_know_the_same_benchmarks(tmp_path: Path):

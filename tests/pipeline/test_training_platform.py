@@ -241,7 +241,7 @@ def test_without_an_engine_the_preparation_says_so_and_leaves_nothing(
             monkeypatch.setenv(name, value)
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     form = {name: field.value for name, field in params.form(benchmark_config("searchqa")).items()}
-    with pytest.raises(EngineUnavailable, match="no Docker engine answers at unix:///nowhere/docker.sock"):
+    with pytest.raises(EngineUnavailable, match=r"no Docker engine answers at unix:///nowhere/docker\.sock"):
         prepare_training(*new_run("searchqa", "no-engine", form), 1024)
     assert not TrainedRun(platform, "no-engine").store.list_keys(TrainedRun(platform, "no-engine").keys.folder)
 

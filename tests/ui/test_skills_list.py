@@ -184,6 +184,15 @@ def test_a_late_night_is_marked_at_the_benchmarks_own_target(
     assert ("late" in other, "late" in own) == (False, True)
 
 
+def test_a_late_night_of_a_target_without_a_line_is_marked_at_the_benchmarks_first(
+    browser: TestClient, shelf: Shelf, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_in(monkeypatch)
+    shelf.publish("searchqa", "a:former")
+    tables.has_dag("regate_searchqa", due=datetime.now(UTC) - timedelta(hours=7))
+    assert "late" in rows(listed(browser))[0]
+
+
 def test_what_cannot_be_read_is_said_in_its_line(
     browser: TestClient, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:

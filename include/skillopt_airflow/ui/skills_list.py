@@ -222,7 +222,11 @@ def _asked_and_late(
     patience = {dag: timedelta(hours=configs[nightly[dag]].alerts.late_hours) for dag in nightly if dag in allowed}
     late = [nightly[dag] for dag in late_dags(session, patience, datetime.now(UTC))]
     waiting = [(asking[one.dag_id], one) for one in waiting_approvals(session, allowed & asking.keys())]
-    return by_target(waiting, entries, configs), {(name, _own_target(name, entries)) for name in late}
+    there = {(entry.benchmark, entry.target) for entry in entries}
+    places = [(name, _own_target(name, entries)) for name in late]
+    # A target that has nothing yet has no line.
+    marked = {place if place in there else (place[0], _first(entries, place[0])) for place in places}
+    return by_target(waiting, entries, configs), marked
 
 
 def by_target(
