@@ -1,4 +1,7 @@
 import json
+import socket
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,9 +10,17 @@ import pytest
 from docker.errors import APIError, ImageNotFound
 
 from local import image
+from local.served import served
 from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, ImageMissing
 from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.sandbox.docker_connection import ensure_image, found, has_image, image_digest, reached
+from skillopt_airflow.sandbox.docker_connection import (
+    ensure_image,
+    found,
+    has_image,
+    image_digest,
+    kept_alive,
+    reached,
+)
 
 
 class Registry:
@@ -139,3 +150,27 @@ def test_a_run_names_its_image_by_what_it_holds(docker_host, monkeypatch):
         client.close()
     with pytest.raises(ImageMissing, match="none:1"):
         image_digest("none:1", SandboxGroup(pull="never"))
+
+
+class Answering(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("content-length", "2")
+        self.end_headers()
+        self.wfile.write(b"OK")
+
+    def log_message(self, *_: object) -> None:
+        """It is no log of the test's."""
+
+
+def test_a_host_that_vanished_is_noticed_by_its_connection() -> None:
+    with (
+        served(ThreadingHTTPServer(("127.0.0.1", 0), Answering)) as server,
+        closing(docker.APIClient(f"tcp://127.0.0.1:{server.server_port}", version="1.44")) as client,
+        closing(kept_alive(client).get(f"{client.base_url}/_ping", stream=True)) as response,
+    ):
+        wire = response.raw.connection.sock
+        assert wire.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60

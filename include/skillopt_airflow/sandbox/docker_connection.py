@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -96,6 +97,25 @@ def found(docker_conn_id: str | None, docker_url: str | None = None) -> Engine:
     return Engine(hook, url, extra.get("network"))
 
 
+def kept_alive(client: Any) -> Any:
+    """Return an engine's client, whose connections break within three minutes of its host's end.
+
+    It reads what containers say without a time limit.
+    """
+    from urllib3.connection import HTTPConnection
+
+    options = [
+        *HTTPConnection.default_socket_options,
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 8),
+    ]
+    for adapter in client.adapters.values():
+        adapter.poolmanager.connection_pool_kw["socket_options"] = options
+    return client
+
+
 @contextmanager
 def reached(url: str) -> Iterator[None]:
     """Raise EngineUnavailable, which says what to do, for errors of the engine's client."""
@@ -124,7 +144,7 @@ def judged(url: str) -> Iterator[None]:
         raise ImageMissing(f"the Docker engine at {url} lost the sandbox image: {error.explanation}") from error
     except APIError as error:
         raise SandboxError(f"the Docker engine at {url} refused the sandbox: {error.explanation}") from error
-    except (DockerException, RequestException, HTTPError) as error:
+    except (DockerException, RequestException, HTTPError, ConnectionError, TimeoutError) as error:
         raise EngineUnavailable(f"the Docker engine at {url} went away: {error}") from error
 
 

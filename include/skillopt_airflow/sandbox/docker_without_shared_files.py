@@ -59,7 +59,7 @@ def opened_runtime(
     limits = workload.limits
     engine = docker_connection.found(limits.docker_conn_id, docker_url)
     with docker_connection.reached(engine.url):
-        client = engine.hook.api_client
+        client = docker_connection.kept_alive(engine.hook.api_client)
         left = remove_all(client, identity(workload.labels)) + reap(client)
     if left:
         log.warning("Removed %d container(s) that killed tasks left behind", left)
