@@ -21,6 +21,7 @@ from skillopt_airflow.store.run_states import RunStates
 
 DAG = "train_searchqa"
 EPOCH_DAG = "train_searchqa_epoch"
+TASK_SECONDS = 300.0
 SHORT = {
     "train.num_epochs": 1,
     "train.steps_per_epoch": 2,
@@ -105,9 +106,9 @@ def create_connection(platform: Any, conn_id: str, host: str, model: str, passwo
     platform.api.request("POST", "/connections", json=body)
 
 
-def wait_for_task(platform: Any, dag_id: str, run_id: str, task_id: str, state: str, seconds: float = 300) -> None:
+def wait_for_task(platform: Any, dag_id: str, run_id: str, task_id: str, state: str) -> None:
     """Over REST, until the task is in the state; another end of it fails at once."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + TASK_SECONDS
     while True:
         states = {row["task_id"]: row["state"] for row in platform.api.task_instances(dag_id, run_id)}
         if states.get(task_id) == state:

@@ -12,9 +12,10 @@ from skillopt_airflow.core.shortening import MOST_TOLD_CHARS
 from skillopt_airflow.core.types import JsonObject, Status, Trajectory
 from skillopt_airflow.rollout.chat import ChatHarness
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
+from tests.gateway.gateway_rig import PATHS
 from tests.gateway.scripted_provider import Asked, Reply, completion, failure
 from tests.rollout.single_item import PLAIN, run_item
-from tests.rollout.wire import DIALECTS, cut_off, says
+from tests.rollout.wire import cut_off, says
 
 ITEM = PublicItem(id="i-1", public={"question": "Which tower?", "context": "[DOC] Eiffel"})
 
@@ -87,7 +88,7 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", PATHS)
 @pytest.mark.parametrize(("reply", "status", "words"), BROKEN)
 def test_what_a_provider_does_wrong_becomes_the_status(dialect: str, reply: Reply, status: Status, words: str):
     trajectory, requests = run(lambda asked: reply, dialect=dialect)
@@ -112,7 +113,7 @@ def test_a_refusal_is_none_of_the_errors(reply: Reply, words: str):
     assert words in trajectory.error
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", PATHS)
 def test_an_answer_that_never_comes_is_a_timeout(dialect: str):
     release = threading.Event()
 
@@ -131,7 +132,7 @@ def test_an_empty_answer_is_an_answer():
     assert (trajectory.status, trajectory.answer) == (Status.OK, "")
 
 
-@pytest.mark.parametrize(("dialect", "path"), DIALECTS.items())
+@pytest.mark.parametrize(("dialect", "path"), PATHS.items())
 def test_every_dialect(dialect: str, path: str):
     trajectory, (asked,) = run(lambda asked: says(dialect, "<answer>Eiffel</answer>"), dialect=dialect)
 
@@ -141,7 +142,7 @@ def test_every_dialect(dialect: str, path: str):
     assert (trajectory.prompt_tokens, trajectory.completion_tokens) == (11, 3)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", PATHS)
 @pytest.mark.parametrize(
     "text", ["<think>Is it <answer>Big Ben</answer>?</think>Eiffel", "Hm, Big Ben?</think>\nEiffel"]
 )
@@ -161,7 +162,7 @@ def test_sampling_is_told_in_the_words_of_the_server():
     assert responses.body["reasoning"]["effort"] == "low"
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", PATHS)
 def test_a_conversation_goes_on_until_the_benchmark_ends_it(dialect: str):
     said = ["Big Ben", "Tower", "<answer>Eiffel</answer>", "never asked"]
     trajectory, requests = run(
@@ -176,7 +177,7 @@ def test_a_conversation_goes_on_until_the_benchmark_ends_it(dialect: str):
     assert "not Tower!" in requests[2].raw.decode()
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", PATHS)
 @pytest.mark.parametrize("text", ["It is <answer>Eiffel</answer>, which", ""])
 def test_an_answer_that_was_cut_off_counts_by_what_it_holds(dialect: str, text: str):
     trajectory, _ = run(lambda asked: cut_off(dialect, text), dialect=dialect)

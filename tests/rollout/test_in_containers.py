@@ -19,8 +19,9 @@ from skillopt_airflow.core.task_group import TaskGroup
 from skillopt_airflow.core.types import Item, Status
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
+from tests.gateway.gateway_rig import PATHS
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
-from tests.rollout.wire import DIALECTS, calls, results
+from tests.rollout.wire import calls, results
 from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
 
 MODEL = "stand-in-target"
@@ -57,7 +58,7 @@ def workload(harness: HarnessName, dialect: Any, base_url: str, items: list[Item
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", PATHS)
 def test_the_stand_in_searches(dialect: str, docker_host: str, standin_url: str):
     fake = workload("tools", dialect, standin_url, QUESTIONS)
     FakeOperator(fake=fake, docker_url=docker_host).execute({})

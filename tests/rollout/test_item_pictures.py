@@ -22,9 +22,10 @@ from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.tools import ToolsHarness
 from skillopt_airflow.rollout.workspace import ItemFolders
+from tests.gateway.gateway_rig import PATHS
 from tests.gateway.scripted_provider import Asked, ScriptedProvider
 from tests.rollout.single_item import PLAIN
-from tests.rollout.wire import DIALECTS, says
+from tests.rollout.wire import says
 
 TASK = TaskGroup.model_validate(
     {
@@ -87,7 +88,7 @@ def run(harness: str, inputs: Path, dialect: str, **changed: Any) -> tuple[Traje
     return trajectory, asked
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", PATHS)
 @pytest.mark.parametrize("harness", HARNESSES)
 @pytest.mark.parametrize("detail", [None, "low"])
 def test_the_server_gets_the_very_pictures_in_their_places(

@@ -20,10 +20,11 @@ from skillopt_airflow.core.types import JsonObject, Status, Trajectory
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.tools import ToolsHarness
 from skillopt_airflow.rollout.workspace import ItemFolders
+from tests.gateway.gateway_rig import PATHS
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 from tests.rollout.cellar import NAME, files, make_cellar
 from tests.rollout.single_item import PLAIN, run_item
-from tests.rollout.wire import DIALECTS, calls, cut_off, results, says
+from tests.rollout.wire import calls, cut_off, results, says
 
 CONTEXT = "[DOC] [TLE] London [PAR] Big Ben stands in London. [DOC] [TLE] Paris [PAR] The Eiffel tower stands in Paris."
 ITEM = PublicItem(id="i-1", public={"question": "Which tower stands in Paris?", "context": CONTEXT})
@@ -54,7 +55,7 @@ def run(
     return run_item(answer, partial(ToolsHarness, RolloutSettings(**TOOLS | settings), benchmark), ITEM, outputs)
 
 
-@pytest.mark.parametrize(("dialect", "path"), DIALECTS.items())
+@pytest.mark.parametrize(("dialect", "path"), PATHS.items())
 def test_the_target_searches_and_answers(dialect: str, path: str):
     def answer(asked: Asked) -> Reply:
         if not results(asked):
@@ -103,7 +104,7 @@ def test_code_runs_in_the_items_folders(tmp_path: Path):
     assert (tmp_path / "made.txt").read_text() == "x"
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", PATHS)
 @pytest.mark.parametrize(
     ("name", "arguments", "words"),
     [
@@ -170,7 +171,7 @@ def test_a_target_that_used_up_its_turns_without_a_word_has_no_answer(tmp_path: 
     assert (trajectory.status, trajectory.answer) == (Status.OK, "")
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", PATHS)
 @pytest.mark.parametrize("text", ["<answer>Eiffel</answer> and", ""])
 def test_an_answer_that_was_cut_off_counts_by_what_it_holds(dialect: str, text: str):
     def answer(asked: Asked) -> Reply:
@@ -203,7 +204,7 @@ def test_an_answer_that_stays_empty_is_none():
     assert (trajectory.status, trajectory.calls, len(requests)) == (Status.MODEL_ERROR, 2, 2)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", PATHS)
 @pytest.mark.parametrize(
     ("reply", "status", "words"),
     [
@@ -262,7 +263,7 @@ def test_a_benchmark_without_tools_is_refused():
         ToolsHarness(RolloutSettings(**TOOLS), WITHOUT_TOOLS, "http://127.0.0.1:1")
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", PATHS)
 def test_the_stand_in_searches_too(dialect: str, standin_url: str):
     context = "[DOC] [TLE] x [PAR] Ruritania has Strelsau. [DOC] [TLE] y [PAR] Nothing of note."
     item = PublicItem(id="i-1", public={"question": "Ruritania has this capital", "context": context})

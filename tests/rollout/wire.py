@@ -5,9 +5,6 @@ from typing import Any
 
 from tests.gateway.scripted_provider import Asked, Reply, completion
 
-DIALECTS = {"openai-chat": "/v1/chat/completions", "openai": "/v1/responses", "anthropic": "/v1/messages"}
-"""Their paths, by name."""
-
 
 def says(dialect: str, text: str) -> Reply:
     if dialect == "openai":

@@ -1,25 +1,20 @@
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import docker
-import httpx
 import pytest
 from pydantic import SecretStr
 
 from local import image
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.core.types import Item, ModelCall
-from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.core.types import Item
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
-from tests.gateway.gateway_rig import Rig, upstream_at
-from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider
+from tests.gateway.scripted_provider import ScriptedProvider
 from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeWorkload
 
 
@@ -84,36 +79,3 @@ def program(client: docker.DockerClient, tmp_path: Path) -> Iterator[Callable[[s
     yield make
     for tag in made:
         client.images.remove(tag, force=True)
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
-    """A gateway between a client and a scripted provider; `speaks` is the client's wire format, if it is another."""
-    with ExitStack() as stack:
-
-        def make(
-            answer: Callable[[Asked], Reply],
-            dialect: Any = "openai-chat",
-            speaks: Any = None,
-            upstream: Mapping[str, Any] = MappingProxyType({}),
-            **options: Any,
-        ) -> Rig:
-            provider = stack.enter_context(ScriptedProvider(answer))
-            address = options.pop("base_url", provider.base_url)
-            calls: list[ModelCall] = []
-            settings = {"max_attempts": 3, "call_timeout": 5.0} | options
-            path = tmp_path / "model.sock"
-            gateway = ModelGateway(
-                upstream_at(address, dialect, **upstream),
-                path,
-                stage="rollout",
-                dialect=speaks,
-                on_call=calls.append,
-                **settings,
-            )
-            stack.enter_context(gateway)
-            transport = httpx.HTTPTransport(uds=str(path))
-            client = stack.enter_context(httpx.Client(transport=transport, base_url="http://gateway", timeout=30))
-            return Rig(client, provider, calls, path)
-
-        yield make

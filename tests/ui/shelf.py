@@ -1,6 +1,6 @@
 """Published skills and nights on stores in memory, and the tables of Airflow that the pages look at."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -110,7 +110,3 @@ def airflow_tables() -> Iterator[Tables]:
         del app.dependency_overrides[_get_session]
         session.close()
         engine.dispose()
-
-
-def shown_versions(artifacts: ArtifactStore) -> Sequence[str]:
-    return [name.partition("-")[0] for name in artifacts.list_versions()]
