@@ -204,23 +204,23 @@ def _try(home: Home, options: argparse.Namespace) -> int:
     # Airflow reads this when it is imported. What goes wrong is in the rows, and in the error.
     os.environ["AIRFLOW__LOGGING__LOGGING_LEVEL"] = "ERROR"
     logging.disable(logging.WARNING)
-    from local.try_benchmark import Asked, run
+    from local.try_benchmark import run
 
-    return run(home, Asked(options.benchmark, options.items, options.split, options.skill, options.set))
+    return run(home, options.benchmark, options.items, options.split, options.skill, options.set)
 
 
 def _instance(home: Home, options: argparse.Namespace) -> int:
-    from local.instance import Asked, run
+    from local.instance import run
 
     given = (options.repo, options.base, options.fix, options.out)
-    return run(Asked(*given, options.requirements, options.problem, options.python_path))
+    return run(*given, options.requirements, options.problem, options.python_path)
 
 
 def _import(home: Home, options: argparse.Namespace) -> int:
     logging.disable(logging.WARNING)
-    from local.import_run import Asked, run
+    from local.import_run import run
 
-    return run(home, Asked(options.folder, options.benchmark, options.set))
+    return run(home, options.folder, options.benchmark, options.set)
 
 
 if __name__ == "__main__":

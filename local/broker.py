@@ -23,18 +23,16 @@ def ensure(home: Home, variables: dict[str, str], cancelled: Event, report: Call
         EngineUnavailable: the package cannot be installed.
         PlatformError: it does not start; the text has the last lines of its log.
     """
-    program = shutil.which(PROGRAM)
-    if program is None:
+    if shutil.which(PROGRAM) is None:
         report(f"installing {PACKAGE}")
         install_packages(PACKAGE)
-        program = PROGRAM
     folder = home.root / "broker"
     folder.mkdir(exist_ok=True)
     listening = ("--port", "0", "--unixsocket", str(address(home)), "--unixsocketperm", "600")
     kept = ("--dir", str(folder), "--appendonly", "yes", "--save", "")
     # A title would lie over the environment by which the process is found again.
     untitled = ("--set-proc-title", "no")
-    service = services.Service(NAME, (program, *listening, *kept, *untitled), variables)
+    service = services.Service(NAME, (PROGRAM, *listening, *kept, *untitled), variables)
     services.ensure(home, service, lambda: answers(address(home)), cancelled, START_SECONDS)
 
 

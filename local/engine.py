@@ -21,6 +21,7 @@ from docker.errors import DockerException
 from requests import RequestException
 
 from local import processes
+from local.home import Inside
 from skillopt_airflow.core.errors import EngineUnavailable
 from skillopt_airflow.sandbox.labels import SANDBOX_LABEL, remove_all
 
@@ -39,27 +40,20 @@ APT_LOCK = Path(tempfile.gettempdir()) / "skillopt-apt-get.lock"
 class OwnEngine:
     """Folders and files of the engine that belongs to one platform folder."""
 
-    home: Path
+    root: Path
+    """The platform's."""
 
-    @property
-    def data(self) -> Path:
-        """Return the folder of images and containers."""
-        return self.home / "docker"
-
-    @property
-    def log(self) -> Path:
-        """Return what dockerd says."""
-        return self.data / "dockerd.log"
-
-    @property
-    def pidfile(self) -> Path:
-        """Return the process number of the running dockerd."""
-        return self.data / "dockerd.pid"
+    data = Inside("docker")
+    """The folder of images and containers."""
+    log = Inside("docker/dockerd.log")
+    """What dockerd says."""
+    pidfile = Inside("docker/dockerd.pid")
+    """The process number of the running dockerd."""
 
     @property
     def runtime(self) -> Path:
-        """Return the folder of the sockets. It is not below home: an address of a socket ends after 107 characters."""
-        return Path("/run") / f"skillopt-{hashlib.sha256(str(self.home).encode()).hexdigest()[:10]}"
+        """Return the folder of the sockets. It is not below root: an address of a socket ends after 107 characters."""
+        return Path("/run") / f"skillopt-{hashlib.sha256(str(self.root).encode()).hexdigest()[:10]}"
 
     @property
     def url(self) -> str:
@@ -97,11 +91,11 @@ def stop(home: Path) -> None:
     """End the engine that `ensure` started for this home and remove its sockets and mounts; others stay."""
     own = OwnEngine(home.resolve())
     if answers(own.url):
-        remove_containers(own.url, own.home)
-    daemons = [process for process in processes.of_engine(own.home) if process.name() == "dockerd"]
+        remove_containers(own.url, own.root)
+    daemons = [process for process in processes.of_engine(own.root) if process.name() == "dockerd"]
     processes.end(daemons, STOP_SECONDS)
     # The first process of each container has an environment of its own.
-    processes.kill(processes.with_children(processes.of_engine(own.home)), STOP_SECONDS)
+    processes.kill(processes.with_children(processes.of_engine(own.root)), STOP_SECONDS)
     _unmount(own)
     shutil.rmtree(own.runtime, ignore_errors=True)
     own.pidfile.unlink(missing_ok=True)
@@ -213,13 +207,13 @@ def _distribution() -> set[str]:
 
 def _start(own: OwnEngine, daemon: str, report: Report) -> str:
     report("starting a Docker engine for this folder")
-    stop(own.home)
+    stop(own.root)
     for driver in STORAGE_DRIVERS:
         own.data.mkdir(parents=True, exist_ok=True)
         own.runtime.mkdir(mode=0o700, exist_ok=True)
         if _comes_up(own, _launch(own, daemon, driver)):
             return own.url
-        stop(own.home)
+        stop(own.root)
         if not _storage_trouble(own):
             break
         report("the engine cannot use overlay2 here, trying the slower storage driver vfs")
@@ -240,7 +234,7 @@ def _launch(own: OwnEngine, daemon: str, driver: str) -> int:
         "--ip-masq=false",
         *([f"--storage-driver={driver}"] if driver else []),
     ]
-    environment = {**os.environ, "PATH": _search_path(), "SKILLOPT_HOME": str(own.home)}
+    environment = {**os.environ, "PATH": _search_path(), "SKILLOPT_HOME": str(own.root)}
     to_log = (os.POSIX_SPAWN_OPEN, 1, str(own.log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), to_log, (os.POSIX_SPAWN_DUP2, 1, 2)]
     # Not a Popen: the daemon outlives this process on purpose, and nothing here waits for its end.

@@ -10,6 +10,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from skillopt_airflow.core.errors import PlatformError
 
@@ -64,11 +65,41 @@ class Settings:
     """The UI's password of the user `admin`."""
 
 
+class Inside:
+    """A path at a fixed place in the `root` of whatever has it as an attribute."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def __get__(self, folder: Any, owner: type) -> Path:
+        """Return the path."""
+        return Path(folder.root, self._place)
+
+
 @dataclass(frozen=True)
 class Home:
     """Paths of a platform's folder; `root` is absolute, because processes are recognised by it."""
 
     root: Path
+
+    postgres = Inside("postgres")
+    """PostgreSQL's data directory."""
+    s3 = Inside("s3")
+    """The folder of the S3 server's objects and state."""
+    airflow = Inside("airflow")
+    """AIRFLOW_HOME."""
+    bin = Inside("bin")
+    """The folder of the commands that a user types."""
+    logs = Inside("logs")
+    """The folder with one log file a service; task logs are below AIRFLOW_HOME."""
+    settings_file = Inside("settings.json")
+    """The file with ports, keys and the login, readable to the owner alone."""
+    deployment_file = Inside("deployment.yaml")
+    """The administrator's file of the platform's Airflow, which every start writes anew."""
+    workers = Inside("workers")
+    """The folder with a folder for each worker's host."""
+    lock_file = Inside("lock")
+    """The file that the one process holds that starts or stops the platform."""
 
     @classmethod
     def at(cls, path: Path) -> "Home":
@@ -76,51 +107,6 @@ class Home:
         root = path.expanduser().resolve()
         root.mkdir(parents=True, exist_ok=True)
         return cls(root)
-
-    @property
-    def postgres(self) -> Path:
-        """Return PostgreSQL's data directory."""
-        return self.root / "postgres"
-
-    @property
-    def s3(self) -> Path:
-        """Return the folder of the S3 server's objects and state."""
-        return self.root / "s3"
-
-    @property
-    def airflow(self) -> Path:
-        """Return AIRFLOW_HOME."""
-        return self.root / "airflow"
-
-    @property
-    def bin(self) -> Path:
-        """Return the folder of the commands that a user types."""
-        return self.root / "bin"
-
-    @property
-    def logs(self) -> Path:
-        """Return the folder with one log file a service; task logs are below AIRFLOW_HOME."""
-        return self.root / "logs"
-
-    @property
-    def settings_file(self) -> Path:
-        """Return the file with ports, keys and the login, readable to the owner alone."""
-        return self.root / "settings.json"
-
-    @property
-    def deployment_file(self) -> Path:
-        """Return the administrator's file of the platform's Airflow, which every start writes anew."""
-        return self.root / "deployment.yaml"
-
-    @property
-    def workers(self) -> Path:
-        """Return the folder with a folder for each worker's host."""
-        return self.root / "workers"
-
-    @property
-    def lock_file(self) -> Path:
-        """Return the file that the one process holds that starts or stops the platform."""
-        return self.root / "lock"
 
     @property
     def sockets(self) -> Path:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,33 +21,28 @@ if TYPE_CHECKING:
 EPOCHS = "train.num_epochs"
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The arguments of the command."""
-
-    folder: Path
-    benchmark: str
-    """Empty for the one that the run names."""
-    settings: Sequence[str] = ()
-    """Knobs as KEY=VALUE, the value in YAML."""
-
-
-def run(home: Home, asked: Asked) -> int:
+def run(home: Home, folder: Path, benchmark: str = "", settings: Sequence[str] = ()) -> int:
     """Import the folder, and print what came of it and what to do with it.
+
+    Args:
+        home: the platform's.
+        folder: what the reference implementation left of the run.
+        benchmark: empty for the one that the run names.
+        settings: knobs as KEY=VALUE, the value in YAML.
 
     Raises:
         SkillOptError: of the kind that says what is wrong.
     """
-    reference = ReferenceRun(asked.folder)
-    benchmark = _benchmark(reference, asked.benchmark)
-    print(f"Read {asked.folder}: steps {len(reference.steps)}, skills {len(reference.skills)}", flush=True)
+    reference = ReferenceRun(folder)
+    benchmark = _benchmark(reference, benchmark)
+    print(f"Read {folder}: steps {len(reference.steps)}, skills {len(reference.skills)}", flush=True)
     os.environ.update(environment(home.root) | {"AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR"})
     from skillopt_airflow.pipeline.params import form
     from skillopt_airflow.pipeline.triggered import new_run
     from skillopt_airflow.training.benchmark_settings import benchmark_config
 
     fields = {name: field.value for name, field in form(benchmark_config(benchmark)).items()}
-    named = knobs_of(asked.settings)
+    named = knobs_of(settings)
     knobs = reference.overrides() | named
     # No graph has to have room for epochs that are over.
     epochs = {EPOCHS: knobs.pop(EPOCHS)} if EPOCHS in knobs else {}

@@ -29,22 +29,6 @@ PLAIN = ("--no-renames", "--no-ext-diff", "--no-textconv", "--no-color", "--src-
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The arguments of the command."""
-
-    repository: Path
-    base: str
-    fix: str
-    out: Path
-    requirements: Path | None = None
-    """Pinned packages that the tests need."""
-    problem: Path | None = None
-    """The issue's text; without one the fix's commit message."""
-    python_path: str = ""
-    """Folders of the tree to import from, with colons between; without one src, if there is one, and the tree."""
-
-
-@dataclass(frozen=True)
 class Change:
     """The difference between the two commits."""
 
@@ -56,19 +40,37 @@ class Change:
     """Files that cannot be part of an instance."""
 
 
-def run(asked: Asked) -> int:
+def run(
+    repository: Path,
+    base: str,
+    fix: str,
+    out: Path,
+    requirements_file: Path | None = None,
+    problem_file: Path | None = None,
+    python_path: str = "",
+) -> int:
     """Write the instance's folder and say what it holds.
+
+    Args:
+        repository: with both commits.
+        base: the commit before the fix.
+        fix: the commit of the fix and its tests.
+        out: where the folder is made.
+        requirements_file: pinned packages that the tests need.
+        problem_file: the issue's text; without one the fix's commit message.
+        python_path: folders of the tree to import from, with colons between; without one src, if there is one, and the
+            tree.
 
     Raises:
         DataError: it would be no instance; the text says why.
     """
-    base, fix = (commit(asked.repository, name) for name in (asked.base, asked.fix))
-    change = between(asked.repository, base, fix)
-    requirements = _text_of(asked.requirements) if asked.requirements else ""
-    problem = _text_of(asked.problem) if asked.problem else ""
-    files, executable = tree_of(asked.repository, base)
+    base, fix = (commit(repository, name) for name in (base, fix))
+    change = between(repository, base, fix)
+    requirements = _text_of(requirements_file) if requirements_file else ""
+    problem = _text_of(problem_file) if problem_file else ""
+    files, executable = tree_of(repository, base)
     log_format = LogFormat.PYTEST if "pytest" in requirements.lower() else LogFormat.UNITTEST
-    roots = asked.python_path or ("src:." if any(path.startswith("src/") for path in files) else ".")
+    roots = python_path or ("src:." if any(path.startswith("src/") for path in files) else ".")
     modules = [path.removesuffix(".py").replace("/", ".") for path in change.test_files]
     settings: dict[str, object] = {
         "runner": log_format.value,
@@ -80,8 +82,8 @@ def run(asked: Asked) -> int:
     pass_to_pass = sorted(case for case in after if after[case].passing and _passed(case, before))
     if not fail_to_pass:
         raise DataError("no test fails before the fix and passes with it: name a fix whose tests show the fault")
-    name = asked.repository.resolve().name.lower()
-    message = _git(asked.repository, "log", "-1", "--format=%B%x00%cI", fix)
+    name = repository.resolve().name.lower()
+    message = _git(repository, "log", "-1", "--format=%B%x00%cI", fix)
     text, _, created = message.strip().partition("\0")
     record = {
         "repo": f"local/{name}",
@@ -89,7 +91,7 @@ def run(asked: Asked) -> int:
         "base_commit": base,
         "patch": change.patch,
         "test_patch": change.test_patch,
-        "problem_statement": problem if asked.problem else text.strip() + "\n",
+        "problem_statement": problem if problem_file else text.strip() + "\n",
         "hints_text": "",
         "created_at": created.strip(),
         "version": "",
@@ -97,7 +99,7 @@ def run(asked: Asked) -> int:
         "PASS_TO_PASS": json.dumps(pass_to_pass),
         "environment_setup_commit": "",
     }
-    folder = asked.out / str(record["instance_id"])
+    folder = out / str(record["instance_id"])
     write_instance(folder, record, files, settings, requirements, executable)
     left_out = "".join(f"\nLeft out: {path} ({why})" for path, why in change.left_out.items())
     print(f"Wrote {folder}: FAIL_TO_PASS {len(fail_to_pass)}, PASS_TO_PASS {len(pass_to_pass)}{left_out}")

@@ -37,19 +37,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The arguments of the command."""
-
-    benchmark: str
-    items: int
-    split: Split
-    skill: Path | None
-    """The file of a skill; the seed skill when None."""
-    settings: Sequence[str]
-    """Knobs as KEY=VALUE, the value in YAML."""
-
-
-@dataclass(frozen=True)
 class TargetModel:
     """The model that works on the items."""
 
@@ -60,36 +47,46 @@ class TargetModel:
     is_stand_in: bool = False
 
 
-def run(home: Home, asked: Asked) -> int:
+def run(
+    home: Home, benchmark: str, count: int, split: Split, skill_file: Path | None = None, settings: Sequence[str] = ()
+) -> int:
     """Try the items and show what comes; 0 if each has a score.
+
+    Args:
+        home: of a platform, which keeps the images.
+        benchmark: its name.
+        count: how many items are tried, at most.
+        split: where they are from.
+        skill_file: the seed skill when None.
+        settings: knobs as KEY=VALUE, the value in YAML.
 
     Raises:
         SkillOptError: the benchmark, its data, the skill, the model or the engine is not usable; the text says why.
     """
     display = TryDisplay()
-    config = configured(asked.benchmark, asked.settings)
-    adapter = benchmarks.load(asked.benchmark, config.task)
+    config = configured(benchmark, settings)
+    adapter = benchmarks.load(benchmark, config.task)
     check_requirements(config.model, adapter)
     check_search(config.search, adapter)
     check_judge(config.evaluation, adapter)
-    skill = skill_of(asked.benchmark, asked.skill)
+    skill = skill_of(benchmark, skill_file)
     client = s3_client(config)
-    items = first_items(asked.benchmark, adapter, config, asked.split, asked.items, client)
+    items = first_items(benchmark, adapter, config, split, count, client)
     with target_model(config) as target:
         trial = Trial(
-            benchmark=asked.benchmark,
+            benchmark=benchmark,
             config=config,
             adapter=adapter,
             skill=skill,
             items=items,
             upstream=target.upstream,
-            data=DataFiles.of(config.data, benchmarks.folder(asked.benchmark), client),
+            data=DataFiles.of(config.data, benchmarks.folder(benchmark), client),
             labels={"store": str(home.root), "dag_run": f"try-{os.getpid()}"},
             on_row=display.show,
-            corpus=source_corpus(asked.benchmark, config, client),
+            corpus=source_corpus(benchmark, config, client),
         )
-        source = asked.skill if asked.skill is not None else benchmarks.seed_skill(asked.benchmark)
-        display.begin(trial, asked.split, source, target.name)
+        source = skill_file if skill_file is not None else benchmarks.seed_skill(benchmark)
+        display.begin(trial, split, source, target.name)
         stopped = threading.Event()
         with display.progress():
             run_workload(trial, lambda folder: opened_sandbox(home.root, trial, folder, stopped, display), stopped)

@@ -19,8 +19,8 @@ PLAIN_WIDTH = 100
 class TryDisplay:
     """Prints to the terminal, with colours and a spinner if it is one; safe to call from threads."""
 
-    def __init__(self, console: Console | None = None) -> None:
-        self._console = Console(highlight=False, markup=False, emoji=False) if console is None else console
+    def __init__(self) -> None:
+        self._console = Console(highlight=False, markup=False, emoji=False)
         if not self._console.is_terminal:
             self._console.width = PLAIN_WIDTH
         self._spinner: Spinner | None = None

@@ -38,7 +38,8 @@ def main(arguments: list[str]) -> int:
     for folder in OWN:
         (place / folder).mkdir(parents=True, exist_ok=True)
     os.environ.pop("DOCKER_HOST", None)
-    alone = _is_alone()
+    # The first process of a host of its own.
+    alone = os.getpid() == 1
     if alone:
         place = _move_in(home, place, options.name)
     variables = environment(home.root) | {"TMPDIR": str(place / "tmp"), "HOME": str(place / "home")}
@@ -58,11 +59,6 @@ def _own_variables(place: Path) -> dict[str, str]:
     """Return the variables that this host alone has, such as another clock, to see what comes of it."""
     file = place / "variables.json"
     return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}
-
-
-def _is_alone() -> bool:
-    """Return whether this process is the first of a host of its own."""
-    return os.getpid() == 1
 
 
 def _move_in(home: Home, own: Path, name: str) -> Path:

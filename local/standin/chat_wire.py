@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from local.standin.conversation import Call, Conversation, Reply, Turn, joined, objects, text_of
+from local.standin.conversation import Call, Conversation, Reply, Turn, objects, text_of
 from local.standin.deciding import decide
 from skillopt_airflow.core.errors import ModelError
 
@@ -69,7 +69,7 @@ def read(request: Mapping[str, Any]) -> Conversation:
     pictures: list[bytes] = []
     turns = [_turn(message, pictures) for message in messages if message.get("role") not in ("system", "developer")]
     model = str(request.get("model", MODELS[0]))
-    return Conversation(model, joined(system), tuple(turns), _tools(request), tuple(pictures))
+    return Conversation(model, "\n\n".join(system), tuple(turns), _tools(request), tuple(pictures))
 
 
 def _turn(message: Mapping[str, Any], pictures: list[bytes]) -> Turn:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -103,11 +103,6 @@ def text_of(content: object, pictures: list[bytes] | None = None) -> str:
             pictures.append(picture)
         texts.append(str(part.get("text", "")) if picture is None else PLACE)
     return "".join(texts)
-
-
-def joined(texts: Sequence[str]) -> str:
-    """Return several system messages as one text."""
-    return "\n\n".join(texts)
 
 
 def _words(text: str) -> int:

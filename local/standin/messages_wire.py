@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from local.standin.conversation import Call, Conversation, Reply, Turn, joined, objects, text_of
+from local.standin.conversation import Call, Conversation, Reply, Turn, objects, text_of
 from local.standin.deciding import decide
 from skillopt_airflow.core.errors import ModelError
 
@@ -79,7 +79,7 @@ def read(request: Mapping[str, Any]) -> Conversation:
     turns = [turn for message in messages if message.get("role") != "system" for turn in _turns(message, pictures)]
     tools = objects(request, "tools", "a name") if request.get("tools") else []
     names = tuple(str(tool.get("name", "")) for tool in tools)
-    return Conversation(str(request.get("model", "")), joined(system), tuple(turns), names, tuple(pictures))
+    return Conversation(str(request.get("model", "")), "\n\n".join(system), tuple(turns), names, tuple(pictures))
 
 
 def _turns(message: Mapping[str, Any], pictures: list[bytes]) -> Iterator[Turn]:
@@ -95,7 +95,7 @@ def _turns(message: Mapping[str, Any], pictures: list[bytes]) -> Iterator[Turn]:
             for block in blocks
             if block.get("type") == "tool_use"
         ]
-        yield Turn("assistant", joined(texts), tuple(calls))
+        yield Turn("assistant", "\n\n".join(texts), tuple(calls))
         return
     for block in blocks:
         if block.get("type") == "tool_result":
@@ -109,7 +109,7 @@ def _paragraphs(content: object) -> str:
     """Return a text as it is, or the blocks of a list joined as texts of their own."""
     if not isinstance(content, list):
         return text_of(content)
-    return joined([text_of(block.get("text")) for block in content if isinstance(block, dict)])
+    return "\n\n".join(text_of(block.get("text")) for block in content if isinstance(block, dict))
 
 
 def _content(conversation: Conversation, reply: Reply) -> list[dict[str, Any]]:

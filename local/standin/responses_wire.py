@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from local.standin.conversation import Call, Conversation, Reply, Role, Turn, joined, objects, text_of
+from local.standin.conversation import Call, Conversation, Reply, Role, Turn, objects, text_of
 from local.standin.deciding import decide
 from skillopt_airflow.core.errors import ModelError
 
@@ -54,7 +54,7 @@ def read(request: Mapping[str, Any]) -> Conversation:
     pictures: list[bytes] = []
     turns = [turn for item in items if (turn := _turn(item, pictures)) is not None]
     model = str(request.get("model", ""))
-    return Conversation(model, joined(system), tuple(turns), _tools(request), tuple(pictures))
+    return Conversation(model, "\n\n".join(system), tuple(turns), _tools(request), tuple(pictures))
 
 
 def _turn(item: Mapping[str, Any], pictures: list[bytes]) -> Turn | None:

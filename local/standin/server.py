@@ -55,6 +55,7 @@ class StandInServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
+    server: StandInServer
     protocol_version = "HTTP/1.1"
     # Headers and body in one segment: written apart, Nagle's algorithm and delayed acknowledgement cost 40 ms a call.
     wbufsize = -1
@@ -74,7 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self._batched("POST", body):
             return
-        endpoint = self._endpoints.get(self._served)
+        endpoint = self.server.endpoints.get(self._served)
         if endpoint is None:
             self._not_served()
             return
@@ -97,9 +98,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _batched(self, method: str, body: bytes) -> bool:
         """Return whether the request was one for the batch API, and is answered."""
-        batches: Batches = self.server.batches  # type: ignore[attr-defined]
         try:
-            answer = batches.answer(method, self._served, self.headers.get("Content-Type", ""), body)
+            answer = self.server.batches.answer(method, self._served, self.headers.get("Content-Type", ""), body)
         except (ModelError, ValueError) as error:
             self._fail(400, str(error))
             return True
@@ -111,17 +111,12 @@ class _Handler(BaseHTTPRequestHandler):
         log.debug(format, *args)
 
     @property
-    def _endpoints(self) -> Mapping[str, Endpoint]:
-        endpoints: Mapping[str, Endpoint] = self.server.endpoints  # type: ignore[attr-defined]
-        return endpoints
-
-    @property
     def _served(self) -> str:
         """Return the path without a query: clients of one provider add `?beta=true`."""
         return urlsplit(self.path).path.rstrip("/")
 
     def _not_served(self) -> None:
-        self._fail(404, f"{self._served}: not served here; there are {MODELS_PATH}, {', '.join(self._endpoints)}")
+        self._fail(404, f"{self._served}: not served here; there are {MODELS_PATH}, {', '.join(self.server.endpoints)}")
 
     def _fail(self, status: int, message: str) -> None:
         error = {"message": message, "type": "invalid_request_error", "code": None, "param": None}

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
-from typing import NamedTuple
 
 from PIL import Image, ImageChops, UnidentifiedImageError
 
@@ -42,12 +41,6 @@ class Word:
     """The same for the words of one line, and growing down the page."""
     confidence: float
     """0 to 100."""
-
-
-class _Way(NamedTuple):
-    digest: str
-    layout: int
-    enlarged: int
 
 
 class _Reading:
@@ -96,9 +89,8 @@ def words_in(picture: bytes, layout: int = _BLOCK, enlarged: int = 1) -> tuple[W
     Raises:
         ModelError: it is no picture, or tesseract is not there and cannot be installed; the text says what to do.
     """
-    way = _Way(hashlib.sha256(picture).hexdigest(), layout, enlarged)
     with _LOOKING_UP:
-        reading = _reading(way)
+        reading = _reading(hashlib.sha256(picture).hexdigest(), layout, enlarged)
     with reading.lock:
         if reading.words is None:
             reading.words = _recognised(image_of(picture), layout, enlarged)
@@ -106,7 +98,7 @@ def words_in(picture: bytes, layout: int = _BLOCK, enlarged: int = 1) -> tuple[W
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _reading(_: _Way) -> _Reading:
+def _reading(digest: str, layout: int, enlarged: int) -> _Reading:
     return _Reading()
 
 

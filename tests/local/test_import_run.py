@@ -12,7 +12,7 @@ import pytest
 from local import import_run
 from local.__main__ import _parser
 from local.home import PROJECT, Home
-from local.import_run import Asked, run
+from local.import_run import run
 from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.store.keys import RunKeys
@@ -61,8 +61,8 @@ def test_the_run_is_in_the_platforms_bucket_and_the_output_says_what_to_do(
     tmp_path: Path, store: ObjectStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write(tmp_path / "my_run")
-    asked = Asked(folder, "", [f"storage.bucket={store.bucket}"])
-    assert run(Home.at(tmp_path), asked) == 0
+    settings = [f"storage.bucket={store.bucket}"]
+    assert run(Home.at(tmp_path), folder, settings=settings) == 0
     name = ReferenceRun(folder).name
     keys = RunKeys("", "searchqa", name)
     assert store.get_text(keys.best_skill) == BEST
@@ -76,13 +76,13 @@ def test_the_run_is_in_the_platforms_bucket_and_the_output_says_what_to_do(
     assert f"{tmp_path}/bin/airflow dags trigger evaluate_searchqa --conf" in said
     assert f'evaluate_searchqa --conf \'{{"skill": "s3://{store.bucket}/{keys.best_skill}"}}\'' in said
     before = store.list_keys(keys.folder)
-    assert run(Home.at(tmp_path), asked) == 0
+    assert run(Home.at(tmp_path), folder, settings=settings) == 0
     said = capsys.readouterr().out
     assert f"It was imported before: run {name}" in said
     assert "Checking the items" not in said
     assert store.list_keys(keys.folder) == before
     with pytest.raises(ConfigError, match=r"gradient\.minibatch_size = 8, now 4; data\.split_seed = 42, now 7; "):
-        run(Home.at(tmp_path), Asked(folder, "", [*asked.settings, "data.split_seed=7", "gradient.minibatch_size=4"]))
+        run(Home.at(tmp_path), folder, settings=[*settings, "data.split_seed=7", "gradient.minibatch_size=4"])
     assert "Checking the items" not in capsys.readouterr().out
 
 
@@ -90,7 +90,7 @@ def test_the_run_is_in_the_platforms_bucket_and_the_output_says_what_to_do(
 def test_a_run_may_have_more_epochs_than_the_benchmarks_graph(tmp_path: Path, store: ObjectStore) -> None:
     epochs = benchmark_config("searchqa").train.num_epochs + 4
     folder = write(tmp_path / "long_run", num_epochs=epochs)
-    assert run(Home.at(tmp_path), Asked(folder, "", [f"storage.bucket={store.bucket}"])) == 0
+    assert run(Home.at(tmp_path), folder, settings=[f"storage.bucket={store.bucket}"]) == 0
     record = store.get_model(RunKeys("", "searchqa", ReferenceRun(folder).name).config, RunRecord)
     assert record.config.train.num_epochs == epochs
 
@@ -100,13 +100,13 @@ def test_what_is_wrong_is_said_and_nothing_is_stored(tmp_path: Path, store: Obje
     before = store.list_keys("")
     folder = write(tmp_path / "my_run", env="chess")
     with pytest.raises(ConfigError, match=r"^benchmark chess: there is none of that name here, only .*BENCHMARK=NAME"):
-        run(Home.at(tmp_path), Asked(folder, ""))
+        run(Home.at(tmp_path), folder)
     bucket = f"storage.bucket={store.bucket}"
     with pytest.raises(ConfigError, match="no such key"):
-        run(Home.at(tmp_path), Asked(folder, "searchqa", [bucket, "data.url=x"]))
+        run(Home.at(tmp_path), folder, "searchqa", [bucket, "data.url=x"])
     with pytest.raises(DataError, match="/nowhere does not exist"):
-        run(Home.at(tmp_path), Asked(folder, "searchqa", [bucket, "data.uri=/nowhere/at/all"]))
+        run(Home.at(tmp_path), folder, "searchqa", [bucket, "data.uri=/nowhere/at/all"])
     (folder / "history.json").write_text("{")
     with pytest.raises(DataError, match=r"history\.json: not JSON"):
-        run(Home.at(tmp_path), Asked(folder, "searchqa", [bucket]))
+        run(Home.at(tmp_path), folder, "searchqa", [bucket])
     assert store.list_keys("") == before

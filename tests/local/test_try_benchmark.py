@@ -16,7 +16,7 @@ from local.__main__ import _parser
 from local.environment import TARGET_CONNECTION
 from local.home import PROJECT, Home
 from local.served import served
-from local.try_benchmark import Asked, configured, run, s3_client
+from local.try_benchmark import configured, run, s3_client
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError, DataError, ModelConnectionError
 from skillopt_airflow.core.types import Split
@@ -32,8 +32,8 @@ def home(tmp_path: Path) -> Home:
     return Home.at(tmp_path / "home")
 
 
-def asked(benchmark: str, *settings: str, items: int = 3, skill: Path | None = None) -> Asked:
-    return Asked(benchmark, items, Split.TRAIN, skill, settings)
+def tried(home: Home, benchmark: str, *settings: str, items: int = 3, skill: Path | None = None) -> int:
+    return run(home, benchmark, items, Split.TRAIN, skill, settings)
 
 
 class Server(ThreadingHTTPServer):
@@ -102,7 +102,7 @@ COMPLETION = {
 def test_without_a_connection_the_stand_in_answers(
     home: Home, capsys: pytest.CaptureFixture[str], benchmark: str
 ) -> None:
-    assert run(home, asked(benchmark)) == 0
+    assert tried(home, benchmark) == 0
     said = capsys.readouterr().out
     seed = benchmarks.seed_skill(benchmark).read_text(encoding="utf-8")
     assert said.count(max(seed.splitlines(), key=len)) == 1, "the skill is printed once"
@@ -118,7 +118,7 @@ def test_what_the_model_writes_runs_in_containers(
     home: Home, docker_host: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", docker_host)
-    assert run(home, asked("spreadsheetbench", items=2)) == 0
+    assert tried(home, "spreadsheetbench", items=2) == 0
     said = capsys.readouterr().out
     assert "Harness    chat, in a sandbox container for each item" in said
     assert said.count("output.xlsx") >= 2
@@ -131,7 +131,7 @@ def test_a_repository_is_judged_on_the_engine_that_its_target_worked_on(
 ) -> None:
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.setattr("local.try_benchmark.engine.ensure", lambda *_: docker_host)
-    assert run(home, asked("swebench", items=1)) == 0
+    assert tried(home, "swebench", items=1) == 0
     assert "of 1 tests of the issue pass" in capsys.readouterr().out
 
 
@@ -143,7 +143,7 @@ def test_a_server_of_the_users_is_asked_with_his_skill(
     skill = tmp_path / "skill.md"
     skill.write_text("# Mine\n\nSay the city.\n", encoding="utf-8")
     prices = 'budget.prices={"openai-chat:mine": {"input": 1, "output": 2}}'
-    assert run(home, asked("searchqa", prices, "model.temperature=0.5", skill=skill)) == 0
+    assert tried(home, "searchqa", prices, "model.temperature=0.5", skill=skill) == 0
     said = capsys.readouterr().out
     assert [request["model"] for request in answering.asked] == ["mine"] * 3
     assert {request["temperature"] for request in answering.asked} == {0.5}
@@ -160,7 +160,7 @@ def test_a_server_of_the_users_is_asked_with_his_skill(
 def test_a_server_that_refuses_is_told_with_count_and_reason(
     home: Home, answering: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(home, asked("searchqa")) == 1
+    assert tried(home, "searchqa") == 1
     said = capsys.readouterr().out
     assert "No score   3 of 3 items:" in said
     assert "Most often 3 of 3 items: model_error: " in said
@@ -175,7 +175,7 @@ def test_an_address_without_a_server_is_told_before_anything_runs(
         connection = server.connection
     monkeypatch.setenv(TARGET_CONNECTION, connection)
     with pytest.raises(ModelConnectionError, match=r"connection skillopt_target: no model server answers at http"):
-        run(home, asked("searchqa"))
+        tried(home, "searchqa")
     assert capsys.readouterr().out == ""
 
 
@@ -199,15 +199,15 @@ def test_from_the_command_line_it_needs_no_airflow(tmp_path: Path) -> None:
 
 def test_a_skill_that_is_not_there_is_named(home: Home, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothing\.md: the skill cannot be read \(No such file or directory\)"):
-        run(home, asked("searchqa", skill=tmp_path / "nothing.md"))
+        tried(home, "searchqa", skill=tmp_path / "nothing.md")
     (tmp_path / "latin1.md").write_bytes("# Müll\n".encode("latin-1"))
     with pytest.raises(ConfigError, match=r"latin1\.md: the skill cannot be read \(not UTF-8 text\)"):
-        run(home, asked("searchqa", skill=tmp_path / "latin1.md"))
+        tried(home, "searchqa", skill=tmp_path / "latin1.md")
 
 
 def test_a_benchmark_that_is_not_there_is_answered_with_those_that_are(home: Home) -> None:
     with pytest.raises(ConfigError, match=r"there is none of this name; there are: .*searchqa"):
-        run(home, asked("searchqua"))
+        tried(home, "searchqua")
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_benchmark_that_is_not_there_is_answered_with_those_that_are(home: Hom
 )
 def test_what_a_run_refuses_is_not_tried(home: Home, benchmark: str, settings: tuple[str, ...], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
-        run(home, asked(benchmark, *settings))
+        tried(home, benchmark, *settings)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def changed(adapter: Path, function: str, line: str) -> int:
 @pytest.mark.slow
 def test_a_scorer_that_fails_is_told_with_its_line(home: Home, own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = changed(own, "score", "item.reference['word']")
-    assert run(home, asked("spelling", items=2)) == 1
+    assert tried(home, "spelling", items=2) == 1
     said = capsys.readouterr().out
     assert "assistant" in said, "what came is shown all the same"
     assert said.count(f"the scorer failed: KeyError: 'word' ({own}, line {line})") == 4
@@ -293,7 +293,7 @@ def test_a_scorer_that_fails_is_told_with_its_line(home: Home, own: Path, capsys
 @pytest.mark.slow
 def test_a_prompt_that_fails_is_told(home: Home, own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changed(own, "messages", "public['word']")
-    assert run(home, asked("spelling", items=2)) == 1
+    assert tried(home, "spelling", items=2) == 1
     assert "Most often 2 of 2 items: sandbox_error: KeyError: 'word'" in capsys.readouterr().out
 
 
@@ -302,18 +302,18 @@ def test_a_program_that_dies_is_told_with_its_last_words(
     home: Home, own: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changed(own, "messages", "import os; print('out of luck', flush=True); os._exit(3)")
-    assert run(home, asked("spelling", items=1)) == 1
+    assert tried(home, "spelling", items=1) == 1
     assert "sandbox_error: the rollout program ended with exit status 3: out of luck" in capsys.readouterr().out
 
 
 def test_a_record_that_is_none_is_told_with_its_row(home: Home, own: Path) -> None:
     line = changed(own, "item", "record['word']")
     with pytest.raises(DataError) as error:
-        run(home, asked("spelling"))
+        tried(home, "spelling")
     assert str(error.value) == f"train row 1: KeyError: 'word' ({own}, line {line})"
 
 
 def test_a_split_without_records_is_told(home: Home, own: Path) -> None:
     (own.parent / "sample" / "train" / "items.json").write_text("[]")
     with pytest.raises(DataError, match=r"the train split has no records"):
-        run(home, asked("spelling"))
+        tried(home, "spelling")
