@@ -18,11 +18,10 @@ from typing import Any
 import yaml
 from rich.progress import Progress
 
-from local import objectstore
-from local.airflow_api import AirflowApi
+from local import airflow_services, objectstore
 from local.demo import steps_done
-from local.environment import airflow_url
-from local.home import ADMIN, PROJECT, Home, Settings
+from local.environment import s3_url
+from local.home import PROJECT, Home
 from skillopt_airflow.core.errors import PlatformError
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.run_history import History
@@ -40,11 +39,10 @@ LOG_LINES = 20
 class Checkout:
     """A running platform of a copy of the project."""
 
-    def __init__(self, root: Path, settings: Settings) -> None:
-        self.root = root
-        self.home = Home.at(root / ".local")
-        self.api = AirflowApi(airflow_url(settings), ADMIN, settings.password)
-        self.store = ObjectStore(objectstore.client(settings), StorageGroup().bucket)
+    def __init__(self, home: Home) -> None:
+        self.home, settings = home, home.read()
+        self.api = airflow_services.api(settings)
+        self.store = ObjectStore(objectstore.client(s3_url(settings)), StorageGroup().bucket)
 
     def wait_for(self, benchmark: str) -> None:
         """Wait until Airflow has the DAGs of a training."""
@@ -124,7 +122,7 @@ def checkout(benchmarks: Mapping[str, Mapping[str, Any]], **connections: str) ->
     variables = environment(PLACE, connections)
     try:
         subprocess.run([*command, "up"], cwd=PLACE, env=variables, check=True)
-        yield Checkout(PLACE, Home.at(PLACE / ".local").read())
+        yield Checkout(Home.at(PLACE / ".local"))
     finally:
         subprocess.run([*command, "down"], cwd=PLACE, env=variables, check=False)
         shutil.rmtree(PLACE, ignore_errors=True)

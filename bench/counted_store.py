@@ -58,6 +58,11 @@ class CountedPlace(Place):
     used: Used = field(default_factory=Used)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @classmethod
+    def of(cls, place: Place) -> Self:
+        """Return a place that counts what is done at another one."""
+        return cls(place.endpoint, place.data, place.run)
+
     @property
     def client(self) -> "S3Client":
         """Return a client of the S3 server that counts."""

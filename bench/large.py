@@ -3,16 +3,12 @@
 import json
 import multiprocessing
 import resource
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import large_run, tables
 from bench.large_run import Place
-from local.objectstore import server_in
-from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.store.keys import trajectories_of
 from skillopt_airflow.store.objects import ObjectStore
@@ -53,18 +49,13 @@ def measure() -> None:
     """
     columns = []
     for items in SIZES:
-        with tempfile.TemporaryDirectory(prefix="skillopt-large-") as name, server_in(Path(name)) as endpoint:
-            data = Path(name) / "data"
-            large_run.write_data(data, items)
-            columns.append(_figures(Place(endpoint, str(data), "large"), items))
+        with large_run.own_place(items) as place:
+            columns.append(_figures(place, items))
     rows = [(figure, *(column[figure] for column in columns)) for figure in columns[-1]]
     tables.write("large", "Runs of 200 and of 100,000 items", NOTE, ("figure", *(f"{n:,} items" for n in SIZES)), rows)
 
 
 def _figures(place: Place, items: int) -> dict[str, str]:
-    storage = StorageGroup()
-    for bucket in (storage.bucket, storage.artifact_bucket):
-        place.client.create_bucket(Bucket=bucket)
     stages: dict[str, Measured] = {}
 
     def carried_out(stage: Callable[..., Any], name: str) -> Any:

@@ -2,23 +2,24 @@
 
 import json
 import random
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
-import boto3
 import yaml
-from botocore.config import Config
 
+from local import objectstore
 from local.home import PROJECT
 from skillopt_airflow.core.budget import Prices
 from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import PlatformError
-from skillopt_airflow.core.resource_groups import ModelGroup, StorageGroup
+from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import Edit, Item, JsonObject, Message, ModelCall, Patch, Split, Status, Trajectory
-from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.run import TrainingRun
@@ -54,14 +55,7 @@ class Place:
     @property
     def client(self) -> "S3Client":
         """Return a client of the S3 server."""
-        return boto3.client(
-            "s3",
-            endpoint_url=self.endpoint,
-            region_name="us-east-1",
-            aws_access_key_id="bench",
-            aws_secret_access_key="bench",  # noqa: S106 - the server checks none
-            config=Config(retries={"max_attempts": 1}, s3={"addressing_style": "path"}, proxies={}),
-        )
+        return objectstore.client(self.endpoint)
 
 
 class LocalConnections:
@@ -78,16 +72,6 @@ class LocalConnections:
         """Open a bucket of it."""
         return ObjectStore(self._place.client, bucket)
 
-    def optimizer(self, model: ModelGroup, on_call: Any) -> Any:
-        """Raise PlatformError, as for the target."""
-        raise PlatformError("this measurement asks no model")
-
-    target = optimizer
-
-    def upstream(self, model: ModelGroup) -> Upstream:
-        """Raise PlatformError."""
-        raise PlatformError("this measurement asks no model")
-
     def prices(self, config: TrainConfig) -> Prices:
         """Return that none is known."""
         return {"target": None, "optimizer": None}
@@ -95,6 +79,22 @@ class LocalConnections:
     def image(self, config: TrainConfig) -> str:
         """Return a digest that no image has."""
         return "sha256:none"
+
+
+@contextmanager
+def own_place(items: int) -> Iterator[Place]:
+    """Yield a place with a data set of so many items to evaluate on, and an S3 server of its own with the two buckets.
+
+    Raises:
+        PlatformError: the server does not start.
+    """
+    storage = StorageGroup()
+    with tempfile.TemporaryDirectory(prefix="skillopt-large-") as name, objectstore.server_in(Path(name)) as endpoint:
+        place = Place(endpoint, str(Path(name) / "data"), "large")
+        write_data(Path(place.data), items)
+        for bucket in (storage.bucket, storage.artifact_bucket):
+            place.client.create_bucket(Bucket=bucket)
+        yield place
 
 
 def prepare(place: Place) -> list[JsonObject]:

@@ -107,7 +107,8 @@ def _start_seconds(place: Checkout) -> float:
         run_id = place.run("evaluate_many_000", {"split": "val", "skill": "seed", "compare_to": None})
         [first] = [row for row in place.api.task_instances("evaluate_many_000", run_id) if row["task_id"] == "prepare"]
         queued = place.api.run("evaluate_many_000", run_id)["queued_at"]
-        lags.append((_moment(first["start_date"]) - _moment(queued)).total_seconds())
+        began, asked = (datetime.fromisoformat(moment) for moment in (first["start_date"], queued))
+        lags.append((began - asked).total_seconds())
     return max(lags)
 
 
@@ -126,7 +127,3 @@ def _is_named(place: Checkout) -> float:
             raise PlatformError("the broken benchmark is not named")
         time.sleep(0.5)
     return time.monotonic() - began
-
-
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)

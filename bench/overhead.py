@@ -8,7 +8,7 @@ from statistics import mean, median
 from bench import tables
 from bench.checkout import PLACE, add_benchmark, checkout, environment, write_sample
 from skillopt_airflow.benchmarks import LIST_VARIABLE
-from skillopt_airflow.core.run_history import History, StepSeconds
+from skillopt_airflow.core.run_history import History
 
 SHAPES = {"bench_4x10": (4, 10), "bench_4x50": (4, 50)}
 EPOCHS = {"bench_4x10": 4, "bench_4x50": 2}
@@ -66,14 +66,10 @@ def measure() -> None:
 
 def _row(graph: str, history: History) -> Sequence[object]:
     seconds = [step.seconds for step in history.steps]
-    own = [_own(step) for step in seconds]
+    own = [step.container + step.own + step.airflow for step in seconds]
     parts = (mean(getattr(step, part) for step in seconds) for part in ("container", "own", "airflow"))
     figures = (median(own), mean(own), mean(own[:10]), mean(own[-10:]), *parts)
     return (graph, len(own), *(f"{figure:.2f}" for figure in figures))
-
-
-def _own(seconds: StepSeconds) -> float:
-    return seconds.container + seconds.own + seconds.airflow
 
 
 def _parsed(count: int) -> float:

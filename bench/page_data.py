@@ -32,9 +32,9 @@ ADVICE = (
 )
 
 
-def skill_text(lines: int, title: str = "Answering questions") -> str:
+def skill_text(lines: int) -> str:
     """Return a skill with so many pieces of advice."""
-    return "\n".join([f"# {title}", "", *(ADVICE[place % len(ADVICE)] for place in range(lines)), ""])
+    return "\n".join(["# Answering questions", "", *(ADVICE[place % len(ADVICE)] for place in range(lines)), ""])
 
 
 def provenance(run: str, target: str, text: str, score: float = 0.8) -> Provenance:

@@ -14,13 +14,12 @@ from statistics import median
 from typing import NamedTuple
 from urllib.parse import quote
 
-import boto3
 import httpx
-from botocore.config import Config
 
 from bench import page_data, tables
+from local.environment import REGION, UNCHECKED_KEY
 from local.home import free_ports
-from local.objectstore import server_in
+from local.objectstore import client, server_in
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import PlatformError
 from skillopt_airflow.core.resource_groups import StorageGroup
@@ -39,7 +38,6 @@ LINES = 80
 TRIES = 20
 FILLERS = 8
 START_SECONDS = 120.0
-KEY = "bench"
 HEADER = ("page", "seconds, median of 20", "slowest", "KB of the page", "MB before", "MB after")
 NOTE = (
     f"Airflow's API server with the plugin, and {SKILLS} skills ({SKILLS // TARGETS} benchmarks with {TARGETS} target "
@@ -160,7 +158,9 @@ def api_server(address: str) -> Iterator[ApiServer]:
     """
     with tempfile.TemporaryDirectory() as home:
         (port,) = free_ports(1)
-        connection = f"aws://{KEY}:{KEY}@/?region_name=us-east-1&endpoint_url={quote(address, safe='')}"
+        connection = (
+            f"aws://{UNCHECKED_KEY}:{UNCHECKED_KEY}@/?region_name={REGION}&endpoint_url={quote(address, safe='')}"
+        )
         own = {
             "AIRFLOW_HOME": home,
             "AIRFLOW_CONN_SKILLOPT_S3": connection,
@@ -189,14 +189,11 @@ def api_server(address: str) -> Iterator[ApiServer]:
 
 def fill(address: str) -> None:
     """Publish the skills, and write their nights."""
-    client = boto3.client(
-        "s3", endpoint_url=address, region_name="us-east-1", aws_access_key_id=KEY, aws_secret_access_key=KEY,
-        config=Config(s3={"addressing_style": "path"}, max_pool_connections=FILLERS),
-    )  # fmt: skip
+    s3 = client(address)
     storage = StorageGroup()
     for bucket in (storage.bucket, storage.artifact_bucket):
-        client.create_bucket(Bucket=bucket)
-    runs, published = (ObjectStore(client, name) for name in (storage.bucket, storage.artifact_bucket))
+        s3.create_bucket(Bucket=bucket)
+    runs, published = (ObjectStore(s3, name) for name in (storage.bucket, storage.artifact_bucket))
     texts = [page_data.skill_text(LINES + place) for place in range(VERSIONS)]
     first = page_data.publish(published, "", _names()[0], _target(0), texts)
     newest, before = (page_data.contender(first, name) for name in first.list_versions()[:-3:-1])
@@ -212,7 +209,7 @@ def fill(address: str) -> None:
 
     with ThreadPoolExecutor(FILLERS) as pool:
         list(pool.map(one, range(SKILLS)))
-    client.close()
+    s3.close()
 
 
 def _timed(call: Callable[[], object]) -> float:

@@ -2,10 +2,8 @@
 
 import logging
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 from statistics import mean
 
 from bench import large_run, many_benchmarks, scale_airflow, scale_items, scale_limits, scale_nights, tables
@@ -13,9 +11,7 @@ from bench.checkout import PLACE, add_benchmark, copy_tracked
 from bench.counted_store import CountedPlace, Used
 from bench.large import MEGABYTE
 from bench.scale_limits import BENCHMARKS, GOAL, TRAIN, Line, line_through, over_items
-from local.objectstore import server_in
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.pipeline.epochs import (
     MOST_STEPS,
@@ -60,13 +56,8 @@ def measure() -> None:
 
 
 def _nights() -> Mapping[int, Mapping[str, Used]]:
-    storage = StorageGroup()
-    with tempfile.TemporaryDirectory(prefix="skillopt-scale-") as name, server_in(Path(name)) as endpoint:
-        data = Path(name) / "data"
-        large_run.write_data(data, 200)
-        place = CountedPlace(endpoint, str(data), "large")
-        for bucket in (storage.bucket, storage.artifact_bucket):
-            place.client.create_bucket(Bucket=bucket)
+    with large_run.own_place(200) as own:
+        place = CountedPlace.of(own)
         large_run.prepare(place)
         calendar = scale_nights.Calendar(place, ITEMS_OF_NIGHT)
         calendar.carry_out()

@@ -1,17 +1,14 @@
 """A training of one step on many items, as `bench large` carries it out: its requests, bytes, objects and memory."""
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import large_run
 from bench.counted_store import CountedPlace, Used
 from bench.large import alone
 from bench.large_run import Place
-from local.objectstore import server_in
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import JsonObject
 
@@ -53,13 +50,8 @@ def carry_out(items: int) -> Training:
     Raises:
         PlatformError: the server does not start, or a stage failed.
     """
-    storage = StorageGroup()
-    with tempfile.TemporaryDirectory(prefix="skillopt-scale-") as name, server_in(Path(name)) as endpoint:
-        data = Path(name) / "data"
-        large_run.write_data(data, items)
-        place = CountedPlace(endpoint, str(data), "large")
-        for bucket in (storage.bucket, storage.artifact_bucket):
-            place.client.create_bucket(Bucket=bucket)
+    with large_run.own_place(items) as own:
+        place = CountedPlace.of(own)
         stages: dict[str, Stage] = {}
         planned: list[JsonObject] = []
         for stage, work in STAGES.items():
@@ -69,21 +61,21 @@ def carry_out(items: int) -> Training:
                         large_run.chunk(place, ref)
                 stages[stage] = Stage(used, 0.0)
             else:
-                found = alone(partial(_counted, work), Place(endpoint, str(data), "large"))
+                found = alone(partial(_counted, work), own)
                 planned, used = found.result
                 stages[stage] = Stage(used, found.peak)
-        sizes = _sizes(place, storage)
+        sizes = _sizes(own)
         return Training(stages, len(sizes), sum(sizes.values()))
 
 
 def _counted(work: Callable[..., Any], place: Place) -> tuple[Any, Used]:
-    counted = CountedPlace(place.endpoint, place.data, place.run)
+    counted = CountedPlace.of(place)
     with counted.metered() as used:
         result = work(counted)
     return result, used
 
 
-def _sizes(place: Place, storage: StorageGroup) -> Counter[str]:
+def _sizes(place: Place) -> Counter[str]:
     """Return the bytes of each object that is left, by key."""
-    pages = place.client.get_paginator("list_objects_v2").paginate(Bucket=storage.bucket)
+    pages = place.client.get_paginator("list_objects_v2").paginate(Bucket=StorageGroup().bucket)
     return Counter({found["Key"]: found["Size"] for page in pages for found in page.get("Contents", ())})

@@ -143,10 +143,7 @@ def _skewed(spread: Spread, trials: Mapping[int, int]) -> tables.Section:
         "Share that is accepted, by the tests of means and by those of wins against losses. Where losses are large and "
         "rare, few items may show none of them: only e_process holds its level then, whatever the scores are.",
         ("items", "candidate", "draws", "gain", *TESTS),
-        [
-            (items, world, draws, f"{100 * gain:+.0f}", *cells)
-            for (world, items, draws, gain), cells in _found(spread, cases, trials)
-        ],
+        _found(spread, cases, trials),
     )
 
 
@@ -164,10 +161,7 @@ def _gains(spread: Spread, trials: Mapping[int, int]) -> tables.Section:
         "Share that is accepted: the power of the tests of means beside that of wins against losses, and at the level "
         f"of the first look of a publication, {level_of(1, ALPHA):.2g}.",
         ("items", "answers", "draws", "gain", *TESTS),
-        [
-            (items, world, draws, f"{100 * gain:+.0f}", *cells)
-            for (world, items, draws, gain), cells in _found(spread, cases, trials)
-        ],
+        _found(spread, cases, trials),
     )
 
 
@@ -219,9 +213,13 @@ def _at_smallest(policy: str, items: int, draws: int, trials: int) -> tuple[floa
 
 def _found(
     spread: Spread, cases: Sequence[tuple[str, int, int, float]], trials: Mapping[int, int]
-) -> list[tuple[tuple[str, int, int, float], list[str]]]:
+) -> list[Sequence[object]]:
+    """Return a row of the table for each case."""
     shares = spread(found, *zip(*cases, strict=True), [trials[items] for _, items, _, _ in cases])
-    return [(case, [_percent(share) for share in each.values()]) for case, each in zip(cases, shares, strict=True)]
+    return [
+        (items, world, draws, f"{100 * gain:+.0f}", *map(_percent, each.values()))
+        for (world, items, draws, gain), each in zip(cases, shares, strict=True)
+    ]
 
 
 def _accepting(contest: Contest, draws: int, random: Random) -> list[str]:

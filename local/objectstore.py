@@ -36,7 +36,7 @@ def ensure(home: Home, settings: Settings, variables: dict[str, str], cancelled:
     """
     service = services.Service(NAME, COMMAND, variables | own_variables("127.0.0.1", settings.ports.s3, home.s3))
     services.ensure(home, service, lambda: is_ready(s3_url(settings)), cancelled, START_SECONDS)
-    s3 = client(settings)
+    s3 = client(s3_url(settings))
     present = {bucket["Name"] for bucket in s3.list_buckets()["Buckets"]}
     storage = StorageGroup()
     for bucket in {storage.bucket, storage.artifact_bucket, LOG_BUCKET} - present:
@@ -95,11 +95,11 @@ def is_ready(address: str) -> bool:
     return services.serves(f"{address}/_ministack/health")
 
 
-def client(settings: Settings) -> "S3Client":
-    """Return a client of the platform's S3 server."""
+def client(address: str) -> "S3Client":
+    """Return a client of a server."""
     return boto3.client(
         "s3",
-        endpoint_url=s3_url(settings),
+        endpoint_url=address,
         region_name=REGION,
         aws_access_key_id=UNCHECKED_KEY,
         aws_secret_access_key=UNCHECKED_KEY,

@@ -11,14 +11,14 @@ class RunningPlatform:
 
     def __init__(self, home: Path) -> None:
         from local import airflow_services, objectstore
-        from local.environment import environment
+        from local.environment import environment, s3_url
         from local.home import Home
 
         self.home = Home.at(home)
         self.settings = self.home.read()
         self.environment = environment(home)
         self.api = airflow_services.api(self.settings)
-        self.s3 = objectstore.client(self.settings)
+        self.s3 = objectstore.client(s3_url(self.settings))
 
     def close(self) -> None:
         """Close the connections; the platform stays up."""
