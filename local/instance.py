@@ -69,14 +69,8 @@ def run(
     requirements = _text_of(requirements_file) if requirements_file else ""
     problem = _text_of(problem_file) if problem_file else ""
     files, executable = tree_of(repository, base)
-    log_format = LogFormat.PYTEST if "pytest" in requirements.lower() else LogFormat.UNITTEST
-    roots = python_path or ("src:." if any(path.startswith("src/") for path in files) else ".")
-    modules = [path.removesuffix(".py").replace("/", ".") for path in change.test_files]
-    settings: dict[str, object] = {
-        "runner": log_format.value,
-        "files": [*change.test_files] if log_format is LogFormat.PYTEST else modules,
-        "pythonpath": roots,
-    }
+    settings = _settings(change, requirements)
+    settings["pythonpath"] = python_path or ("src:." if any(path.startswith("src/") for path in files) else ".")
     before, after = _tested(files, change, settings, requirements)
     fail_to_pass = sorted(case for case in after if after[case].passing and not _passed(case, before))
     pass_to_pass = sorted(case for case in after if after[case].passing and _passed(case, before))
@@ -104,6 +98,14 @@ def run(
     left_out = "".join(f"\nLeft out: {path} ({why})" for path, why in change.left_out.items())
     print(f"Wrote {folder}: FAIL_TO_PASS {len(fail_to_pass)}, PASS_TO_PASS {len(pass_to_pass)}{left_out}")
     return 0
+
+
+def _settings(change: Change, requirements: str) -> dict[str, object]:
+    """Return how the fix's tests are run: by pytest if it is among the packages."""
+    if "pytest" in requirements.lower():
+        return {"runner": LogFormat.PYTEST.value, "files": [*change.test_files]}
+    modules = [path.removesuffix(".py").replace("/", ".") for path in change.test_files]
+    return {"runner": LogFormat.UNITTEST.value, "files": modules}
 
 
 def _text_of(path: Path) -> str:

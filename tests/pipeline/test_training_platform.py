@@ -3,6 +3,8 @@
 import hashlib
 import json
 import re
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -17,14 +19,9 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from bench.real_data import ABSENT, SEARCHQA
-from skillopt_airflow.core.errors import EngineUnavailable
 from skillopt_airflow.core.types import DATA_SPLITS, Split
-from skillopt_airflow.pipeline import params
-from skillopt_airflow.pipeline.triggered import new_run
 from skillopt_airflow.store.artifacts import Alias, SkillManifest
 from skillopt_airflow.store.keys import ArtifactKeys, trajectories_of
-from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.preparation import prepare_training
 from tests.pipeline.trained_run import (
     DAG,
     TrainedRun,
@@ -233,16 +230,19 @@ def test_bad_data_fails_the_first_task_and_leaves_only_what_is_wrong(
     failed_at_prepare(run, sentence, [run.keys.quality_page, run.keys.quality])
 
 
-def test_without_an_engine_the_preparation_says_so_and_leaves_nothing(
-    platform: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in platform.environment.items():
-        if name.startswith(("AIRFLOW_CONN_", "SKILLOPT_")):
-            monkeypatch.setenv(name, value)
-    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
-    form = {name: field.value for name, field in params.form(benchmark_config("searchqa")).items()}
-    with pytest.raises(EngineUnavailable, match=r"no Docker engine answers at unix:///nowhere/docker\.sock"):
-        prepare_training(*new_run("searchqa", "no-engine", form), 1024)
+def test_without_an_engine_the_preparation_says_so_and_leaves_nothing(platform: Any) -> None:
+    code = (
+        "from skillopt_airflow.pipeline import params; from skillopt_airflow.pipeline.triggered import new_run; "
+        "from skillopt_airflow.training.benchmark_settings import benchmark_config; "
+        "from skillopt_airflow.training.preparation import prepare_training; "
+        "form = {name: field.value for name, field in params.form(benchmark_config('searchqa')).items()}; "
+        "prepare_training(*new_run('searchqa', 'no-engine', form), 1024)"
+    )
+    environment = platform.environment | {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=PROJECT, capture_output=True, text=True, timeout=120
+    )
+    assert "EngineUnavailable: no Docker engine answers at unix:///nowhere/docker.sock" in done.stderr
     assert not TrainedRun(platform, "no-engine").store.list_keys(TrainedRun(platform, "no-engine").keys.folder)
 
 
