@@ -10,7 +10,7 @@ from skillopt_airflow.store import rollout_browser
 from skillopt_airflow.store.parquet import to_parquet
 from skillopt_airflow.store.parts import parts_of
 from skillopt_airflow.store.rollout_browser import MARK, Partition, RolloutBrowser, counting
-from skillopt_airflow.store.rollout_filter import RolloutFilter, beside, filtered, scored_by, typed_by
+from skillopt_airflow.store.rollout_filter import beside, filtered, scored_by, typed_by
 from skillopt_airflow.store.rollout_table import RolloutTable
 from tests.store.stored_rollouts import OTHER, SKILL, Try, put, rollout_key
 from tests.training.local_store import LocalStore
@@ -195,6 +195,6 @@ def test_rows_of_parts_that_are_being_merged_are_there_once(store: LocalStore, b
 def test_nothing_is_stored(browser: RolloutBrowser) -> None:
     listing = browser.listing(rollout_key())
     rows = beside(typed_by(scored_by(listing.rows, "hard", 0.5), None), None)
-    assert filtered(rows, RolloutFilter()).to_pylist() == []
+    assert filtered(rows).to_pylist() == []
     assert browser.variants(PLACE) == []
     assert browser.tries(rollout_key(), "a") == []

@@ -10,7 +10,6 @@ from skillopt_airflow.core.item_scores import Metric, metric_value
 from skillopt_airflow.core.types import Score, Status
 from skillopt_airflow.store import rollout_filter as filters
 from skillopt_airflow.store.rollout_browser import RolloutBrowser
-from skillopt_airflow.store.rollout_filter import RolloutFilter
 from tests.store.stored_rollouts import OTHER, Try, put, rollout_key
 from tests.training.local_store import LocalStore
 
@@ -98,8 +97,7 @@ def test_a_list_is_what_a_plain_filter_finds(
         return filters.scored_by(browser.listing(rollout_key(skill), "run").rows, metric, WEIGHT)
 
     rows = filters.beside(filters.typed_by(listed("a" * 64), None), None if right is None else listed(OTHER))
-    wanted = RolloutFilter.model_validate({"show": show, "status": status, "text": text})
-    places = filters.sorted_by(rows, filters.filtered(rows, wanted), sort, descending=descending)
+    places = filters.sorted_by(rows, filters.filtered(rows, show, status, text=text), sort, descending=descending)
     found = filters.page(rows, places)
 
     others = {} if right is None else counting(right, "run")
@@ -132,7 +130,7 @@ def rows_of(*tries: Try) -> filters.pa.Table:
 def test_equal_rows_keep_the_order_of_their_ids() -> None:
     rows = rows_of(*(Try(f"{number:02d}", hard=number % 2) for number in range(40)))
     for descending in (False, True):
-        places = filters.sorted_by(rows, filters.filtered(rows, RolloutFilter()), "score", descending=descending)
+        places = filters.sorted_by(rows, filters.filtered(rows), "score", descending=descending)
         found = [row.item_id for row in filters.page(rows, places)]
         assert found == sorted(found[:20]) + sorted(found[20:])
 
@@ -142,7 +140,7 @@ def test_items_of_a_type_and_how_many_there_are_of_each_kind() -> None:
     items = filters.pa.table({"id": ["c", "a", "d"], "task_types": ['["x","y"]', '["y"]', '["z"]']})
     rows = filters.beside(filters.typed_by(rows.drop_columns(["task_types", *OF_OTHER]), items), rows)
     assert filters.task_types(rows) == ["x", "y"]
-    places = filters.filtered(rows, RolloutFilter(task_type="x"))
+    places = filters.filtered(rows, task_type="x")
     assert [(row.item_id, row.types) for row in filters.page(rows, places)] == [("c", ["x", "y"])]
     counts = filters.counts(rows)
     assert (counts.items, counts.successes, counts.failures) == (3, 1, 1)
@@ -162,6 +160,5 @@ def test_another_content_of_an_item_is_no_rollout_beside_it() -> None:
 @pytest.mark.parametrize("show", SHOWN)
 def test_an_empty_list_shows_nothing(show: str) -> None:
     rows = rows_of()
-    wanted = RolloutFilter.model_validate({"show": show, "text": "a", "task_type": "x"})
-    assert filters.page(rows, filters.filtered(rows, wanted)) == []
+    assert filters.page(rows, filters.filtered(rows, show, task_type="x", text="a")) == []
     assert filters.counts(rows).items == 0

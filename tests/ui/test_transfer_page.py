@@ -10,9 +10,11 @@ from skillopt_airflow.core.failure_reasons import FailureReason
 from skillopt_airflow.core.transfer_matrix import TransferMatrix
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.pipeline.addresses import DAG_RUN_REPORT
+from skillopt_airflow.pipeline.dag_ids import transfer_dag_id
 from skillopt_airflow.store.keys import TransferKeys, run_name, transfer_name
 from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.ui import reports, transfer_page
+from skillopt_airflow.ui.trainings import benchmark_of
 from tests.store.test_matrix_table import example
 from tests.training.local_store import LocalStore
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
@@ -124,6 +126,6 @@ def unreadable(key: str) -> None:
 
 
 def test_a_matrix_keeps_no_name_of_a_training() -> None:
-    assert transfer_page.compared_benchmark("train_searchqa") is None
-    assert transfer_page.compared_benchmark("transfer_searchqa") == "searchqa"
+    assert benchmark_of("train_searchqa", transfer_dag_id) is None
+    assert benchmark_of("transfer_searchqa", transfer_dag_id) == "searchqa"
     assert transfer_page.compared_run("searchqa", RUN_ID, {}).run == RUN != run_name(RUN_ID)

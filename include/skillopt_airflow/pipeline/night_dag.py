@@ -205,7 +205,7 @@ def tell_stale(benchmark: str, run: JsonObject) -> JsonObject:
     return _emit(stale_asset(benchmark), news_of(opened, base_target(benchmark), HARM), starts)
 
 
-def _emit(asset: Asset, news: JsonObject | str, starts: str = "") -> JsonObject:
+def _emit(asset: Asset, news: JsonObject | str, starts: str) -> JsonObject:
     """Emit an event; `starts` is the DAG that it is to start, empty if there is none."""
     if isinstance(news, str):
         raise AirflowSkipException(news)

@@ -19,10 +19,12 @@ def check_pools(benchmark: str) -> None:
     Raises:
         ConfigError: Airflow has no pool of a name, or too few slots for one task; the text has the command.
     """
+    from airflow.sdk import Variable
+
     uses = pool_uses(benchmark_config(benchmark))
     if not uses:
         return
-    pools = _known_pools()
+    pools: Mapping[str, int] | None = Variable.get(VARIABLE, default=None, deserialize_json=True)
     if pools is None:
         log.warning(
             "Whether Airflow has the pools %s is not known: its scheduler does not load the plugin of this project",
@@ -42,10 +44,3 @@ def check_pools(benchmark: str) -> None:
                 f"ever: give it more with `{make}`, or lower model.concurrency / sandbox.max_containers, or "
                 "gradient.analyst_workers"
             )
-
-
-def _known_pools() -> Mapping[str, int] | None:
-    from airflow.sdk import Variable
-
-    found: Mapping[str, int] | None = Variable.get(VARIABLE, default=None, deserialize_json=True)
-    return found

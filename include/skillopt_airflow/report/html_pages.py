@@ -6,6 +6,9 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from skillopt_airflow.core.failure_reasons import share
+from skillopt_airflow.report import summary
+
 TEMPLATES = Path(__file__).parent / "templates"
 STYLESHEET = TEMPLATES / "pages.css"
 """The look of the reports, which carry it, and of the pages of the plugin, which link it."""
@@ -25,6 +28,8 @@ SYMBOLS: dict[int, int | str] = {
 def html_environment(kept: str = "", folders: Sequence[Path] = ()) -> Environment:
     """Return an environment whose templates escape everything and show control characters, except for `kept`.
 
+    Its filters show numbers as all pages do.
+
     Args:
         kept: control characters that a page writes as they are, such as line breaks.
         folders: where templates are looked for before the folder of the reports.
@@ -35,7 +40,7 @@ def html_environment(kept: str = "", folders: Sequence[Path] = ()) -> Environmen
         # Exactly str: a template's own macros give Markup, which is escaped already and stays what it is.
         return value.translate(symbols) if type(value) is str else value
 
-    return Environment(
+    environment = Environment(
         loader=FileSystemLoader([*folders, TEMPLATES]),
         autoescape=True,
         undefined=StrictUndefined,
@@ -43,3 +48,11 @@ def html_environment(kept: str = "", folders: Sequence[Path] = ()) -> Environmen
         lstrip_blocks=True,
         finalize=visible,
     )
+    environment.filters |= {
+        "share": share,
+        "score": summary.score,
+        "signed": summary.signed,
+        "usd": summary.usd,
+        "duration": summary.duration,
+    }
+    return environment

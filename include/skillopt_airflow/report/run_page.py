@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from jinja2 import Template
 
-from skillopt_airflow.core.failure_reasons import share
 from skillopt_airflow.core.gate import Action, GateDecision
 from skillopt_airflow.report import plots, summary
 from skillopt_airflow.report.curve import accepted_of
@@ -76,15 +75,7 @@ def with_outcome(page: str, view: ReportView) -> str:
 def _template() -> Template:
     """Return the compiled template; compiling takes longer than filling it in."""
     environment = html_environment(kept="\t\n")
-    environment.filters |= {
-        "share": share,
-        "score": summary.score,
-        "signed": summary.signed,
-        "usd": summary.usd,
-        "duration": summary.duration,
-        "verdict": verdict,
-        "diff_lines": diff_lines,
-    }
+    environment.filters |= {"verdict": verdict, "diff_lines": diff_lines}
     return environment.get_template("report.html")
 
 

@@ -79,7 +79,7 @@ class ChampionAlias:
             return self._standing(wanted)
         try:
             if present is None:
-                self._store.create(self._keys.champion, model_bytes(wanted))
+                self._store.create_model(self._keys.champion, wanted)
             else:
                 self._file(present)
                 self._store.replace(self._keys.champion, model_bytes(wanted), etag)
@@ -97,7 +97,7 @@ class ChampionAlias:
     def _file(self, alias: Alias) -> None:
         key = self._keys.champion_was(alias.sequence)
         try:
-            self._store.create(key, model_bytes(alias))
+            self._store.create_model(key, alias)
         except Conflict:
             # Filed by somebody who then failed or lost the race to move the alias.
             if self._store.get_model(key, Alias) != alias:

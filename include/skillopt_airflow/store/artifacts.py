@@ -17,7 +17,7 @@ from skillopt_airflow.core.types import JsonObject, Split, Value, sha256
 from skillopt_airflow.store.aliases import Alias, ChampionAlias
 from skillopt_airflow.store.keys import ArtifactKeys, version_name
 from skillopt_airflow.store.look_ledger import LookLedger
-from skillopt_airflow.store.objects import ObjectStore, model_bytes
+from skillopt_airflow.store.objects import ObjectStore
 
 log = logging.getLogger(__name__)
 
@@ -257,7 +257,7 @@ class ArtifactStore:
         self._create_same(keys.skill_md, self._skill_md(version, skill).encode())
         # A manifest that is there already is this skill's: of an earlier publisher, or of this one before it failed.
         with suppress(Conflict):
-            self._store.create(keys.manifest, model_bytes(manifest))
+            self._store.create_model(keys.manifest, manifest)
         self.read(version)
 
     def _create_same(self, key: str, body: bytes) -> None:

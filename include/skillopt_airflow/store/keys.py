@@ -249,6 +249,13 @@ class RegateKeys:
     benchmark: str
     target: str
 
+    nights = Below("nights.json")
+    """All nights together, which saves reading them one by one."""
+    contents = Below("contents.parquet")
+    """The fingerprints of all nights' items, one row an item."""
+    series = Below("series.json")
+    """What charts and lists show of all nights."""
+
     @property
     def folder(self) -> str:
         """Return the prefix of all nights."""
@@ -266,21 +273,6 @@ class RegateKeys:
     def night(self, date: str) -> str:
         """Return the key of what a night (YYYY-MM-DD) measured."""
         return f"{self._of(date)}night.json"
-
-    @property
-    def nights(self) -> str:
-        """Return the key of all nights together, which saves reading them one by one."""
-        return f"{self.folder}nights.json"
-
-    @property
-    def contents(self) -> str:
-        """Return the key of the fingerprints of all nights' items, one row an item."""
-        return f"{self.folder}contents.parquet"
-
-    @property
-    def series(self) -> str:
-        """Return the key of what charts and lists show of all nights."""
-        return f"{self.folder}series.json"
 
     def paired(self, date: str) -> str:
         """Return the key of the scores behind it, one row an item."""

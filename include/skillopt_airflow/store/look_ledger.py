@@ -6,7 +6,7 @@ from skillopt_airflow.core.errors import Conflict
 from skillopt_airflow.core.looks import Look, Question
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.store.keys import ArtifactKeys
-from skillopt_airflow.store.objects import ObjectStore, model_bytes
+from skillopt_airflow.store.objects import ObjectStore
 
 
 class LookLedger:
@@ -46,7 +46,7 @@ class LookLedger:
                 entered=datetime.now(UTC),
             )
             try:
-                self._store.create(self._keys.look(fingerprint, look.number), model_bytes(look))
+                self._store.create_model(self._keys.look(fingerprint, look.number), look)
             except Conflict:
                 # Another publisher took the number.
                 continue

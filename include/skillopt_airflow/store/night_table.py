@@ -8,13 +8,13 @@ import pyarrow as pa
 from pydantic import AwareDatetime, Field
 
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.errors import Conflict, ObjectMissing
+from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.item_scores import Evaluation, Metric, metric_value
 from skillopt_airflow.core.night_evidence import NightMean
 from skillopt_airflow.core.paired import PairedTable
 from skillopt_airflow.core.types import Split, Value
 from skillopt_airflow.store.keys import RegateKeys
-from skillopt_airflow.store.objects import ObjectStore, model_bytes
+from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import from_parquet, to_parquet
 
 Rival = Literal["seed", "previous", "promise"]
@@ -140,11 +140,9 @@ class NightTable:
         rows = _rows(evaluations, night.metric, mixed_weight)
         # First, so that a settled night always has its rows; another attempt writes the same ones.
         self._store.put_bytes(self._keys.paired(night.date), to_parquet(rows))
-        try:
-            self._store.create(self._keys.night(night.date), model_bytes(night))
-        except Conflict:
-            standing = self.read(night.date)
-            return night if standing is None else standing
+        standing = self._store.first_model(self._keys.night(night.date), night)
+        if standing is not night:
+            return standing
         everything = self.all()
         self._store.put_model(self._keys.nights, NightIndex(nights=tuple(everything)))
         self._store.put_bytes(self._keys.contents, to_parquet(_content_rows(self.contents(everything))))

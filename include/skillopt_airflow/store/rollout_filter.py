@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skillopt_airflow.core.item_scores import Metric
-from skillopt_airflow.core.types import Status, Value
+from skillopt_airflow.core.types import Status
 
 Outcome = Literal["all", "success", "failure", "no_score"]
 """success is a hard score of 1, failure one below it."""
@@ -20,17 +20,6 @@ Change = Literal["won", "lost", "tied", "flipped"]
 """Of a skill against another on an item: a higher, lower or equal score; flipped is a success of one of the two."""
 Order = Literal["item_id", "score", "other", "difference", "status", "tokens", "seconds"]
 CHANGES: tuple[Change, ...] = get_args(Change)
-
-
-class RolloutFilter(Value):
-    """The choice of what is shown of a listing."""
-
-    show: Outcome | Change = "all"
-    status: Status | None = None
-    task_type: str = ""
-    """Any, if it is empty."""
-    text: str = ""
-    """Text in the item's id or the error, in any case of letters."""
 
 
 class ListedRollout(NamedTuple):
@@ -105,16 +94,26 @@ def beside(rows: pa.Table, other: pa.Table | None) -> pa.Table:
     return rows
 
 
-def filtered(rows: pa.Table, wanted: RolloutFilter) -> pa.Array:
-    """Return the places of the rows that are shown, in their order."""
-    masks = [_shown(rows, wanted.show)]
-    if wanted.status is not None:
-        masks.append(pc.equal(rows["status"], wanted.status.value))
-    if wanted.task_type:
-        having = [texts for texts in pc.unique(rows["task_types"]).to_pylist() if wanted.task_type in json.loads(texts)]
+def filtered(
+    rows: pa.Table, show: Outcome | Change = "all", status: Status | None = None, task_type: str = "", text: str = ""
+) -> pa.Array:
+    """Return the places of the rows that are shown, in their order.
+
+    Args:
+        rows: of all rollouts.
+        show: those of an outcome, or of a change against another skill.
+        status: any, if it is None.
+        task_type: any, if it is empty.
+        text: in the item's id or the error, in any case of letters.
+    """
+    masks = [_shown(rows, show)]
+    if status is not None:
+        masks.append(pc.equal(rows["status"], status.value))
+    if task_type:
+        having = [texts for texts in pc.unique(rows["task_types"]).to_pylist() if task_type in json.loads(texts)]
         masks.append(pc.is_in(rows["task_types"], value_set=pa.array(having, pa.string())))
-    if wanted.text:
-        named, told = (pc.match_substring(rows[name], wanted.text, ignore_case=True) for name in ("item_id", "error"))
+    if text:
+        named, told = (pc.match_substring(rows[name], text, ignore_case=True) for name in ("item_id", "error"))
         masks.append(pc.or_(named, told))
     return pc.indices_nonzero(reduce(pc.and_, (pc.fill_null(mask, False) for mask in masks)))
 

@@ -12,8 +12,8 @@ from airflow.models.dag import DagModel
 from fastapi import Depends, HTTPException, Request
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.pipeline.dag_ids import train_dag_id
-from skillopt_airflow.ui.trainings import published_benchmark, trained_benchmark
+from skillopt_airflow.pipeline.dag_ids import epoch_dag_id, publish_dag_id, train_dag_id
+from skillopt_airflow.ui.trainings import benchmark_of
 
 
 def may_read(benchmark: str, request: Request, user: GetUserDep) -> None:
@@ -29,7 +29,7 @@ def may_read(benchmark: str, request: Request, user: GetUserDep) -> None:
 def may_read_dag_run(dag_id: str, request: Request, user: GetUserDep) -> None:
     """Let those pass who may read the DAG's runs and, behind a training's part or publication, those of its DAG."""
     requires_access_dag("GET", DagAccessEntity.RUN, dag_id)(request, user)
-    benchmark = trained_benchmark(dag_id) or published_benchmark(dag_id)
+    benchmark = benchmark_of(dag_id, train_dag_id, epoch_dag_id, publish_dag_id)
     if benchmark is not None:
         may_read(benchmark, request, user)
 

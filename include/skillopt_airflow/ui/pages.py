@@ -13,10 +13,8 @@ from fastapi.responses import FileResponse, HTMLResponse
 from jinja2 import Environment
 from markupsafe import Markup
 
-from skillopt_airflow.core.failure_reasons import share
 from skillopt_airflow.core.shortening import shortened
 from skillopt_airflow.pipeline.addresses import UI_PREFIX
-from skillopt_airflow.report import summary
 from skillopt_airflow.report.html_pages import STYLESHEET, html_environment
 
 HERE = Path(__file__).parent
@@ -138,16 +136,7 @@ def count(value: int) -> str:
 @cache
 def _environment() -> Environment:
     environment = html_environment(kept="\t\n", folders=[HERE / "templates"])
-    environment.filters |= {
-        "score": summary.score,
-        "share": share,
-        "signed": summary.signed,
-        "usd": summary.usd,
-        "duration": summary.duration,
-        "moment": moment,
-        "count": count,
-        "shortened": shortened,
-    }
+    environment.filters |= {"moment": moment, "count": count, "shortened": shortened}
     return environment
 
 

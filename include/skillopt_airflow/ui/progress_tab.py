@@ -10,13 +10,13 @@ from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse
 
 from skillopt_airflow.core.errors import SkillOptError
-from skillopt_airflow.pipeline.dag_ids import train_dag_id
+from skillopt_airflow.pipeline.dag_ids import epoch_dag_id, train_dag_id
 from skillopt_airflow.report.summary import usd
 from skillopt_airflow.ui.access import may_read_dag_run
 from skillopt_airflow.ui.pages import app, count, dag_run_tab, message_page, page
 from skillopt_airflow.ui.reports import DagRunRow, row_of
 from skillopt_airflow.ui.training_runs import TrainingDagRun, training_dag_run
-from skillopt_airflow.ui.trainings import trained_benchmark, training_of
+from skillopt_airflow.ui.trainings import benchmark_of, training_of
 from skillopt_airflow.ui.watched_runs import Sight, watched_run
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def dag_run_progress(
     request: Request, dag_id: str, run_id: str, row: Annotated[DagRunRow | None, Depends(row_of)], session: SessionDep
 ) -> HTMLResponse:
     """Return how far the training is that the DAG run is, or is a part of."""
-    benchmark = trained_benchmark(dag_id)
+    benchmark = benchmark_of(dag_id, train_dag_id, epoch_dag_id)
     if benchmark is None:
         text = f"Progress is that of trainings of skills, the runs of {train_dag_id('<benchmark>')}."
         return message_page(404, "This DAG trains no skill", text)

@@ -8,7 +8,13 @@ from fastapi.responses import HTMLResponse
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError, SkillOptError
-from skillopt_airflow.pipeline.dag_ids import evaluate_dag_id, regate_dag_id, train_dag_id, transfer_dag_id
+from skillopt_airflow.pipeline.dag_ids import (
+    epoch_dag_id,
+    evaluate_dag_id,
+    regate_dag_id,
+    train_dag_id,
+    transfer_dag_id,
+)
 from skillopt_airflow.pipeline.params import run_storage
 from skillopt_airflow.store.keys import RunKeys, night_name, scoring_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
@@ -16,7 +22,7 @@ from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui.access import may_read_dag_run
 from skillopt_airflow.ui.pages import app, dag_run_tab, message_page
 from skillopt_airflow.ui.reports import DagRunRow, row_of, stored_page
-from skillopt_airflow.ui.trainings import referenced_run, trained_benchmark, training_of
+from skillopt_airflow.ui.trainings import benchmark_of, referenced_run, training_of
 from skillopt_airflow.ui.transfer_page import compared_run
 
 QUALITY_ROUTE = "/dag_runs/{dag_id}/{run_id}/quality"
@@ -54,7 +60,7 @@ def checked_run(dag_id: str, run_id: str, row: DagRunRow) -> RunRef:
     # Plugins are loaded into every process of Airflow, and these bring Arrow along.
     from skillopt_airflow.pipeline.triggered import night_config, night_date
 
-    trained = trained_benchmark(dag_id)
+    trained = benchmark_of(dag_id, train_dag_id, epoch_dag_id)
     if trained is not None:
         return training_of(trained, dag_id, run_id, row.conf)
     for name in benchmarks.names():

@@ -13,15 +13,15 @@ from sqlalchemy import select
 
 from skillopt_airflow.core.errors import ObjectMissing, SkillOptError
 from skillopt_airflow.pipeline.addresses import DAG_RUN_REPORT
-from skillopt_airflow.pipeline.dag_ids import train_dag_id, transfer_dag_id
+from skillopt_airflow.pipeline.dag_ids import epoch_dag_id, train_dag_id, transfer_dag_id
 from skillopt_airflow.store.keys import RunKeys, run_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui.access import may_read, may_read_dag_run
 from skillopt_airflow.ui.buckets import open_bucket
 from skillopt_airflow.ui.pages import STORED, app, dag_run_tab, message_page
-from skillopt_airflow.ui.trainings import trained_benchmark, training_of
-from skillopt_airflow.ui.transfer_page import compared_benchmark, matrix_page
+from skillopt_airflow.ui.trainings import benchmark_of, training_of
+from skillopt_airflow.ui.transfer_page import matrix_page
 
 REPORT_ROUTE = "/runs/{benchmark}/{run}/report"
 """Below the plugin's prefix; `run` as `skillopt_airflow.store.keys.run_name` gives it."""
@@ -74,10 +74,10 @@ def dag_run_report(
 
     What a run of the transfer DAG has to show is its matrix.
     """
-    compared = compared_benchmark(dag_id)
+    compared = benchmark_of(dag_id, transfer_dag_id)
     if compared is not None and row is not None:
         return matrix_page(request, compared, run_id, row.conf)
-    benchmark = trained_benchmark(dag_id)
+    benchmark = benchmark_of(dag_id, train_dag_id, epoch_dag_id)
     if benchmark is None and compared is None:
         text = (
             f"Reports are written by the trainings of skills, the runs of {train_dag_id('<benchmark>')}, and matrices "
@@ -116,11 +116,7 @@ def _report(training: RunRef) -> HTMLResponse:
         "if it failed, its tasks' logs say why."
     )
     found = stored_page(training, keys.report, "No report yet", why)
-    if found.status_code == 404 and _is_imported(training, keys):
+    if found.status_code == 404 and open_bucket(training.storage, training.storage.bucket).exists(keys.imported):
         text = f"Run {training.run} was trained elsewhere, by another project, and its skills were imported from there."
         return message_page(404, "An imported run has no report", text)
     return found
-
-
-def _is_imported(training: RunRef, keys: RunKeys) -> bool:
-    return open_bucket(training.storage, training.storage.bucket).exists(keys.imported)

@@ -1,30 +1,27 @@
 """The training that a DAG run belongs to, and the place of its documents."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.pipeline.dag_ids import epoch_dag_id, publish_dag_id, train_dag_id
+from skillopt_airflow.pipeline.dag_ids import train_dag_id
 from skillopt_airflow.pipeline.params import run_storage
 from skillopt_airflow.store.keys import run_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run_record import RunRef
 
 
-def trained_benchmark(dag_id: str) -> str | None:
-    """Return the benchmark whose trainings, or parts of them, the DAG runs; None for another DAG."""
-    for name in benchmarks.names():
-        if dag_id in (train_dag_id(name), epoch_dag_id(name)):
-            return name
-    return None
+def benchmark_of(dag_id: str, *ids: Callable[[str], str]) -> str | None:
+    """Return the benchmark of which the DAG has one of the ids; None for another DAG.
 
-
-def published_benchmark(dag_id: str) -> str | None:
-    """Return the benchmark whose trainings the DAG publishes; None for another DAG."""
-    return next((name for name in benchmarks.names() if dag_id == publish_dag_id(name)), None)
+    Args:
+        dag_id: the DAG's.
+        ids: name a benchmark's DAGs of some kinds, as functions of `dag_ids` do.
+    """
+    return next((name for name in benchmarks.names() if dag_id in [id_of(name) for id_of in ids]), None)
 
 
 def training_of(benchmark: str, dag_id: str, run_id: str, conf: Mapping[str, Any]) -> RunRef:

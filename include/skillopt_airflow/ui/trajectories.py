@@ -8,6 +8,7 @@ from fastapi import Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
 from skillopt_airflow.core.errors import DataError, ObjectMissing, SkillOptError
+from skillopt_airflow.pipeline.dag_ids import publish_dag_id
 from skillopt_airflow.pipeline.params import run_storage
 from skillopt_airflow.store.keys import publication_name, run_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
@@ -17,7 +18,7 @@ from skillopt_airflow.ui.access import may_read, may_read_dag_run
 from skillopt_airflow.ui.pages import PRIVATE, app, dag_run_tab, message_page, page
 from skillopt_airflow.ui.quality_tab import checked_run
 from skillopt_airflow.ui.reports import DagRunRow, row_of
-from skillopt_airflow.ui.trainings import published_benchmark
+from skillopt_airflow.ui.trainings import benchmark_of
 from skillopt_airflow.ui.trajectory_query import Asked, TrajectoryQuery
 from skillopt_airflow.ui.trajectory_subject import Subject
 
@@ -53,7 +54,7 @@ def _rolled_out(dag_id: str, run_id: str, row: DagRunRow, asked: TrajectoryQuery
     """
     from skillopt_airflow.training.rollout_stages import PUBLICATION
 
-    benchmark = published_benchmark(dag_id)
+    benchmark = benchmark_of(dag_id, publish_dag_id)
     if benchmark is None:
         return checked_run(dag_id, run_id, row), asked
     run, storage = str(row.conf.get("run")), run_storage(benchmark_config(benchmark), row.conf)

@@ -74,13 +74,9 @@ def found(subject: Subject, asked: TrajectoryQuery) -> Found:
     other = None if subject.other is None else scored(listing_of(subject.other))
     rows = filters.beside(filters.typed_by(scored(listing), subject.types), other)
     said = asked.text if asked.within == "said" else ""
-    wanted = filters.RolloutFilter(
-        show=asked.show,
-        status=Status(asked.status) if asked.status else None,
-        task_type=asked.task_type,
-        text="" if said else asked.text,
-    )
-    places, unsearched = filters.filtered(rows, wanted), 0
+    status = Status(asked.status) if asked.status else None
+    text = "" if said else asked.text
+    places, unsearched = filters.filtered(rows, asked.show, status, asked.task_type, text), 0
     if said:
         having = browser.saying(listing, places, said, MOST_SEARCHED)
         places, unsearched = having.places, len(places) - having.searched

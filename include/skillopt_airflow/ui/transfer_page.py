@@ -7,20 +7,13 @@ from airflow.sdk.exceptions import AirflowException
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 
-from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ObjectMissing, SkillOptError
-from skillopt_airflow.pipeline.dag_ids import transfer_dag_id
 from skillopt_airflow.pipeline.params import run_storage
 from skillopt_airflow.store.keys import TransferKeys, transfer_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui.buckets import open_bucket
 from skillopt_airflow.ui.pages import message_page, page
-
-
-def compared_benchmark(dag_id: str) -> str | None:
-    """Return the benchmark whose skills the DAG compares under several targets; None for another DAG."""
-    return next((name for name in benchmarks.names() if dag_id == transfer_dag_id(name)), None)
 
 
 def compared_run(benchmark: str, run_id: str, conf: Mapping[str, Any]) -> RunRef:
