@@ -20,7 +20,7 @@ SIZES = (200, 100_000)
 WORKERS = 2
 CHUNKS_EACH = 10
 """Chunks of a process; a task has one."""
-MEGABYTE = 1024 * 1024
+MEBIBYTE = 1024 * 1024
 TEXTS = ("messages", "answer")
 """Columns of the texts themselves."""
 NOTE = (
@@ -38,7 +38,7 @@ class Measured(NamedTuple):
     result: Any
     seconds: float
     peak: float
-    """MB."""
+    """MiB."""
 
 
 def measure() -> None:
@@ -83,8 +83,8 @@ def _figures(place: Place, items: int) -> dict[str, str]:
         **files,
         "seconds to read the scores of a skill": f"{reading:.2f}",
         "bytes of state.json": f"{state:,}",
-        "chunk: most MB": f"{max(*first, *second):.0f}",
-        **{f"{name}: seconds, most MB": f"{one.seconds:.1f}, {one.peak:.0f}" for name, one in stages.items()},
+        "chunk: most MiB": f"{max(*first, *second):.0f}",
+        **{f"{name}: seconds, most MiB": f"{one.seconds:.1f}, {one.peak:.0f}" for name, one in stages.items()},
     }
 
 
@@ -109,7 +109,7 @@ def _files(store: ObjectStore) -> dict[str, str]:
 
 
 def _chunks(place: Place, refs: Sequence[JsonObject]) -> list[float]:
-    """Carry out chunks side by side; return the most MB that each process had by then."""
+    """Carry out chunks side by side; return the most MiB that each process had by then."""
     with multiprocessing.get_context("spawn").Pool(WORKERS, maxtasksperchild=CHUNKS_EACH) as pool:
         return pool.starmap(_chunk, [(place, ref) for ref in refs], chunksize=1)
 
@@ -132,4 +132,4 @@ def _timed(stage: Callable[..., Any], place: Place) -> Measured:
 
 
 def _peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MEGABYTE
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MEBIBYTE

@@ -29,7 +29,7 @@ SIZES = (1_000, 100_000)
 """Items on the selection split."""
 CONCURRENCY = 16
 LOOK_SECONDS = 0.5
-MEGABYTE = 1024 * 1024
+MEBIBYTE = 1024 * 1024
 ANSWER = {
     "id": "chatcmpl-0",
     "object": "chat.completion",
@@ -88,7 +88,7 @@ def _figures(items: int, port: int) -> dict[str, str]:
             "tries of chunks": str(sum(row["try_number"] for row in chunks)),
             "files of rollouts": str(len(keys)),
             "bytes a rollout": f"{sum(map(place.store.size, keys)) / items:,.0f}",
-            **{f"{kind}: most MB": f"{peaks[kind]:,.0f}" for kind in sorted(peaks)},
+            **{f"{kind}: most MiB": f"{peaks[kind]:,.0f}" for kind in sorted(peaks)},
         }
 
 
@@ -112,7 +112,7 @@ def _seconds(instances: Sequence[Any], task: str) -> float:
 
 @contextmanager
 def _peaks(place: Checkout) -> Iterator[Counter[str]]:
-    """Yield the MB of the largest process of each of Airflow's services, and of the tasks, until the block ends."""
+    """Yield the MiB of the largest process of each of Airflow's services, and of the tasks, until the block ends."""
     peaks = Counter[str]()
 
     def look() -> None:
@@ -128,7 +128,7 @@ def _look(peaks: Counter[str], place: Checkout, name: str) -> None:
     service = services.running(place.home, name)
     if service is None:
         return
-    peaks[name] = max(peaks[name], service.memory_info().rss / MEGABYTE)
+    peaks[name] = max(peaks[name], service.memory_info().rss / MEBIBYTE)
     for process in service.children(recursive=True) if name == SCHEDULER else ():
         with suppress(psutil.Error):
-            peaks["task"] = max(peaks["task"], process.memory_info().rss / MEGABYTE)
+            peaks["task"] = max(peaks["task"], process.memory_info().rss / MEBIBYTE)

@@ -19,7 +19,7 @@ import yaml
 from PIL import Image
 
 from bench import tables
-from bench.large import MEGABYTE, alone
+from bench.large import MEBIBYTE, alone
 from bench.large_run import LocalConnections, Place
 from local.objectstore import server_in
 from local.rollout_process import ProcessRuntime
@@ -126,13 +126,13 @@ def _figures(items: int) -> dict[str, str]:
         others = [len(store.get_bytes(key)) for key in store.list_keys("") if not key.startswith("files/")]
     rollouts, program = chunk.result
     return {
-        "MB of the tables": f"{table / MEGABYTE:,.0f}",
-        "prepare: seconds, most MB": f"{prepared.seconds:.0f}, {prepared.peak:.0f}",
+        "MiB of the tables": f"{table / MEBIBYTE:,.0f}",
+        "prepare: seconds, most MiB": f"{prepared.seconds:.0f}, {prepared.peak:.0f}",
         "items of a chunk": f"{rollouts:,}",
-        "chunk: seconds, most MB of its task": f"{chunk.seconds:.0f}, {chunk.peak:.0f}",
-        "chunk: most MB of the program in its sandbox": f"{program:.0f}",
-        "stored pictures, MB": f"{len(kept):,}, {sum(kept) / MEGABYTE:,.0f}",
-        "all other objects, MB": f"{sum(others) / MEGABYTE:.1f}",
+        "chunk: seconds, most MiB of its task": f"{chunk.seconds:.0f}, {chunk.peak:.0f}",
+        "chunk: most MiB of the program in its sandbox": f"{program:.0f}",
+        "stored pictures, MiB": f"{len(kept):,}, {sum(kept) / MEBIBYTE:,.0f}",
+        "all other objects, MiB": f"{sum(others) / MEBIBYTE:.1f}",
     }
 
 
@@ -172,7 +172,7 @@ class _FirstChunk:
     refs: Sequence[JsonObject]
 
     def __call__(self, place: Place) -> tuple[int, float]:
-        """Carry the chunk out; return its items, and the most MB of the program."""
+        """Carry the chunk out; return its items, and the most MiB of the program."""
         from skillopt_airflow.sandbox.container_loop import run_workload
 
         work = ChunkWorkload(place.open(), self.refs[0], "bench")
@@ -180,7 +180,7 @@ class _FirstChunk:
         tally = work.tally()
         if tally.scored != tally.planned:
             raise PlatformError(f"the chunk has {tally}")
-        return tally.planned, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / MEGABYTE
+        return tally.planned, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / MEBIBYTE
 
 
 class _Model(BaseHTTPRequestHandler):
@@ -189,7 +189,7 @@ class _Model(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         left = int(self.headers["Content-Length"])
         while left > 0:
-            left -= len(self.rfile.read(min(left, MEGABYTE)))
+            left -= len(self.rfile.read(min(left, MEBIBYTE)))
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(ANSWER)))

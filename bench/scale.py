@@ -9,7 +9,7 @@ from statistics import mean
 from bench import large_run, many_benchmarks, scale_airflow, scale_items, scale_limits, scale_nights, tables
 from bench.checkout import PLACE, add_benchmark, copy_tracked
 from bench.counted_store import CountedPlace, Used
-from bench.large import MEGABYTE
+from bench.large import MEBIBYTE
 from bench.scale_limits import BENCHMARKS, GOAL, TRAIN, Line, line_through, over_items
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.types import Split
@@ -89,8 +89,8 @@ def _items(trainings: Sequence[scale_items.Training]) -> tables.Section:
             over_items(trainings, lambda training, one=one: one(found(training)))  # type: ignore[misc]
             for one in (
                 lambda used: used.requests,
-                lambda used: used.bytes_read / MEGABYTE,
-                lambda used: used.bytes_written / MEGABYTE,
+                lambda used: used.bytes_read / MEBIBYTE,
+                lambda used: used.bytes_written / MEBIBYTE,
                 lambda used: used.cpu_seconds,
             )
         )
@@ -112,7 +112,7 @@ def _items(trainings: Sequence[scale_items.Training]) -> tables.Section:
         "rollouts for 100,000 items, in chunks of 400 items, 40 rollouts stored at a time. Requests and bytes are "
         "counted at two sizes, where botocore sends them; the figures of 100,000 items are on the straight line "
         f"through these, since every chunk does the same. They leave {rollouts:,} rows of rollouts, as many of model "
-        f"calls, {objects:,.0f} objects and {stored / MEGABYTE:,.0f} MB."
+        f"calls, {objects:,.0f} objects and {stored / MEBIBYTE:,.0f} MiB."
     )
     first, second = scale_items.MEASURED
     at = f"at {GOAL:,}"
@@ -121,11 +121,11 @@ def _items(trainings: Sequence[scale_items.Training]) -> tables.Section:
         f"requests at {first:,}",
         f"at {second:,}",
         at,
-        f"MB read {at}",
-        f"MB written {at}",
+        f"MiB read {at}",
+        f"MiB written {at}",
         f"seconds {at}",
     )
-    return tables.Section("100,000 items in S3", note, (*header, f"most MB of memory {at}"), rows)
+    return tables.Section("100,000 items in S3", note, (*header, f"most MiB of memory {at}"), rows)
 
 
 def _peak(trainings: Sequence[scale_items.Training], stage: str) -> str:
@@ -172,13 +172,13 @@ def _rows(left: scale_airflow.Left) -> tables.Section:
         (f"a night of {BENCHMARKS} benchmarks", BENCHMARKS * TASKS_OF_NIGHT),
         (f"{NIGHTS:,} nights of {BENCHMARKS} benchmarks", NIGHTS * BENCHMARKS * TASKS_OF_NIGHT),
     )
-    rows = [(name, f"{n:,}", f"{n * each:,.0f}", f"{n * size / MEGABYTE:,.0f}") for name, n in counts]
+    rows = [(name, f"{n:,}", f"{n * each:,.0f}", f"{n * size / MEBIBYTE:,.0f}") for name, n in counts]
     note = (
         f"Rows and bytes of Airflow's database, indexes included, are {each:.1f} rows and {size / 1024:.1f} KB a task "
         "instance in the measured training; the others are that times their tasks. Airflow keeps them until "
         "`airflow db clean` removes them; the project needs none of them once a run has ended."
     )
-    return tables.Section("Rows in Airflow's database", note, ("what", "task instances", "rows", "MB"), rows)
+    return tables.Section("Rows in Airflow's database", note, ("what", "task instances", "rows", "MiB"), rows)
 
 
 def _waiting(left: scale_airflow.Left) -> tables.Section:
@@ -211,8 +211,8 @@ def _of_nights(nights: Mapping[int, Mapping[str, Used]]) -> tables.Section:
         (
             f"{night:,}",
             *(f"{one:,}" for one in (used.gets, used.puts, used.lists, used.deletes)),
-            f"{used.bytes_read / MEGABYTE:.1f}",
-            f"{used.bytes_written / MEGABYTE:.1f}",
+            f"{used.bytes_read / MEBIBYTE:.1f}",
+            f"{used.bytes_written / MEBIBYTE:.1f}",
             f"{used.cpu_seconds:.1f}",
         )
         for night, used in totals.items()
@@ -229,8 +229,8 @@ def _of_nights(nights: Mapping[int, Mapping[str, Used]]) -> tables.Section:
         (lambda used: used.puts, 1),
         (lambda used: used.lists, 1),
         (lambda used: used.deletes, 1),
-        (lambda used: used.bytes_read, MEGABYTE),
-        (lambda used: used.bytes_written, MEGABYTE),
+        (lambda used: used.bytes_read, MEBIBYTE),
+        (lambda used: used.bytes_written, MEBIBYTE),
         (lambda used: used.cpu_seconds, 1),
     )
     rows.append((f"all {NIGHTS:,}", *(f"{together(figure) / unit:,.0f}" for figure, unit in figures)))
@@ -240,5 +240,5 @@ def _of_nights(nights: Mapping[int, Mapping[str, Used]]) -> tables.Section:
         "that the project's own tables store. What grows is the ledger of all nights, which a night reads a few times "
         "and writes once; the last row is the sum by straight lines between the measured nights."
     )
-    header = ("night", "GET", "PUT", "LIST", "DELETE", "MB read", "MB written", "seconds")
+    header = ("night", "GET", "PUT", "LIST", "DELETE", "MiB read", "MiB written", "seconds")
     return tables.Section("1,000 nights", note, header, rows)

@@ -32,7 +32,7 @@ class Stage(NamedTuple):
 
     used: Used
     peak: float
-    """MB of its process; of a chunk's, which are carried out in this one, 0."""
+    """MiB of its process; of a chunk's, which are carried out in this one, 0."""
 
 
 class Training(NamedTuple):

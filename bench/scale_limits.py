@@ -18,7 +18,7 @@ MOST_MAPPED = 1024
 """Tasks that Airflow makes of a list ([core] max_map_length)."""
 READ_SECONDS = 30
 """That Airflow lets a DAG file take ([core] dagbag_import_timeout)."""
-WORKER_MEGABYTES = 4096
+WORKER_MEBIBYTES = 4096
 """Memory of a worker, for the limit; nothing in the project knows it."""
 
 
@@ -74,10 +74,10 @@ def limits_of(trainings: Sequence[scale_items.Training], reading: Line) -> list[
     alone = (MOST_TASKS - of_step) * config.sandbox.items_per_container + GOAL
     found = [
         Limit(
-            f"the memory of `{stage}`, on workers with {WORKER_MEGABYTES // 1024} GB",
-            WORKER_MEGABYTES,
+            f"the memory of `{stage}`, on workers with {WORKER_MEBIBYTES // 1024} GiB",
+            WORKER_MEBIBYTES,
             memory(GOAL),
-            f"with {memory.reaches(WORKER_MEGABYTES):,.0f} items, one such task at a time",
+            f"with {memory.reaches(WORKER_MEBIBYTES):,.0f} items, one such task at a time",
         ),
         Limit(
             f"tasks that Airflow makes of a list, {MOST_MAPPED:,}",

@@ -6,7 +6,7 @@ import pytest
 
 from bench.counted_store import Used
 from bench.scale_items import MEASURED, STAGES, Stage, Training
-from bench.scale_limits import WORKER_MEGABYTES, limits_of, line_through, over_items
+from bench.scale_limits import WORKER_MEBIBYTES, limits_of, line_through, over_items
 
 
 def training(items: int) -> Training:
@@ -27,8 +27,8 @@ def test_the_limit_that_is_nearest_comes_first() -> None:
     trainings = [training(items) for items in MEASURED]
     memory, *others = limits_of(trainings, line_through((10, 200), [0.5, 5.0]))
     assert memory.name.startswith("the memory of `report`")
-    assert (memory.needed, memory.limit) == (pytest.approx(1300), WORKER_MEGABYTES)
-    assert f"with {(WORKER_MEGABYTES - 300) * 100:,} items" in memory.met
+    assert (memory.needed, memory.limit) == (pytest.approx(1300), WORKER_MEBIBYTES)
+    assert f"with {(WORKER_MEBIBYTES - 300) * 100:,} items" in memory.met
     reading, *_ = limits_of(trainings, line_through((10, 200), [2.0, 40.0]))
     assert "DAG file" in reading.name
     assert reading.share > 1
