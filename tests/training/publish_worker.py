@@ -1,6 +1,7 @@
 """What the tasks `publish` and `move_back` do, for processes that are killed."""
 
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.report import plots, run_page
@@ -22,8 +23,6 @@ KEYS = ArtifactKeys("", "searchqa", "openai-chat:stand-in-target")
 # What a process reads and compiles once, done before the workers are forked from one that has imported this.
 make_client("http://127.0.0.1:9").close()
 run_page._template()
-# To draw takes most of the time, and is no write.
-plots.learning_curve = plots.costs = lambda view: ""
 
 
 class Buckets:
@@ -42,7 +41,9 @@ def publish(endpoint: str, runs: str, artifacts: str, run: str, name: str) -> No
     ref = RunRef(benchmark="searchqa", run=run, storage=StorageGroup())
     opened = TrainingRun(ref, Buckets(client, runs, artifacts))
     published = publish_best(opened, opened.published, name)
-    write_report(opened, published)
+    # To draw takes most of the time, and is no write.
+    with patch.multiple(plots, learning_curve=str, costs=str):
+        write_report(opened, published)
 
 
 def move_back(endpoint: str, artifacts: str, request: str) -> None:
