@@ -76,9 +76,7 @@ def pytest_sessionstart() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Look for cycles from now on, and never again among what was imported."""
-    gc.collect()
-    gc.freeze()
+    """Look for cycles from now on."""
     gc.enable()
 
 

@@ -341,7 +341,7 @@ def test_an_autonomous_optimizer_chooses_the_learning_rate_and_says_why(plain: T
     ranked = training.store.get_model(training.run.keys.step(1).ranked_edits, Patch)
     assert len(ranked.edits) <= chosen["rate"]
     scores = [json.loads(text) for text in sections(training, "learning_rate", "scores")]
-    assert all(score["items"] == 8 and 0 < score["failed"] <= 8 and score["hard"] < 1 for score in scores)
+    assert all(score["rollouts"] == 8 and 0 < score["failed"] <= 8 and score["hard"] < 1 for score in scores)
     buffers = [json.loads(text) for text in sections(training, "learning_rate", "step_buffer")]
     assert {len(buffer) for buffer in buffers} == {0, 1}
     assert stages(plain)["learning_rate"] == 0

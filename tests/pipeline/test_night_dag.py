@@ -33,7 +33,7 @@ asset = decline_asset("searchqa")
 with DAG("tells") as dag:
     @task(inlets=[asset], outlets=[asset])
     def tell():
-        return _emit(asset, {"target": os.environ.get("TARGET", "own"), "date": "2026-11-01", "sha256": "0a"})
+        return _emit(asset, {"target": os.environ.get("TARGET", "own"), "date": "2026-11-01", "sha256": "0a"}, "")
     tell()
 """
 
