@@ -100,7 +100,7 @@ def test_commits_become_instances_and_a_training(platform: Any, tmp_path: Path) 
         chosen = make.replace("REPO=.", f"REPO={tmp_path}/units").replace("HEAD~1", base).replace("HEAD", fix)
         typed(chosen.replace("OUT=instances", f"OUT={tmp_path}/instances"), PROJECT)
     typed(
-        splits.replace("python", f"{PROJECT}/.local/venv/bin/python", 1).replace("instances", f"{tmp_path}/instances"),
+        splits.replace(".local", f"{PROJECT}/.local", 1).replace("instances", f"{tmp_path}/instances"),
         PROJECT,
     )
     (tmp_path / ".local").symlink_to(platform.home.root)
