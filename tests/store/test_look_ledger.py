@@ -28,6 +28,13 @@ def test_each_question_is_a_look_and_asked_again_the_same_one(store: ObjectStore
     assert ask(ledger, "a", fingerprint="g").number == 1
 
 
+def test_behind_a_look_that_was_removed_the_others_keep_their_numbers(store: ObjectStore) -> None:
+    ledger = LookLedger(store, KEYS)
+    first, second = ask(ledger, "a"), ask(ledger, "c")
+    store.delete(KEYS.look("f", first.number))
+    assert ask(ledger, "d").number == second.number + 1
+
+
 @pytest.mark.parametrize("candidates", [["a", "c", "d", "e"], ["a", "a", "c", "c"]])
 def test_publishers_at_the_same_moment_take_no_number_twice(store: ObjectStore, candidates: list[str]) -> None:
     ledger, start = LookLedger(store, KEYS), threading.Barrier(len(candidates))

@@ -32,6 +32,8 @@ Versions that an alias points to, or ever did, are kept. A benchmark that fails 
 
 UNUSED_DAYS = 7
 """A version without an alias may be on its way to one, and a run may take some days."""
+CLEANING = timedelta(hours=12)
+"""Time for all partitions of a benchmark, which no retry could go on with in the middle."""
 
 
 def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG:
@@ -60,7 +62,7 @@ def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG
     ) as dag:
         with TaskGroup("benchmarks"):
             for name in names:
-                clean_up.override(task_id=name)(name)
+                clean_up.override(task_id=name, execution_timeout=CLEANING)(name)
         with TaskGroup("engines"):
             for number, those in enumerate(_by_queue(configs), start=1):
                 queue = engine_queue(configs[those[0]])

@@ -37,7 +37,8 @@ class LookLedger:
             if asked is not None:
                 return asked
             look = Look(
-                number=len(before) + 1,
+                # Behind one that somebody removed, the others keep their numbers.
+                number=before[-1].number + 1 if before else 1,
                 split=split,
                 items=items,
                 question=question,
