@@ -222,11 +222,7 @@ def _asked_and_late(
     patience = {dag: timedelta(hours=configs[nightly[dag]].alerts.late_hours) for dag in nightly if dag in allowed}
     late = [nightly[dag] for dag in late_dags(session, patience, datetime.now(UTC))]
     waiting = [(asking[one.dag_id], one) for one in waiting_approvals(session, allowed & asking.keys())]
-    there = {(entry.benchmark, entry.target) for entry in entries}
-    places = [(name, _own_target(name, entries)) for name in late]
-    # A target that has nothing yet has no line.
-    marked = {place if place in there else (place[0], _first(entries, place[0])) for place in places}
-    return by_target(waiting, entries, configs), marked
+    return by_target(waiting, entries, configs), {_line(name, _own_target(name, entries), entries) for name in late}
 
 
 def by_target(
@@ -240,14 +236,11 @@ def by_target(
         configs: the configurations of these.
     """
     placed: dict[tuple[str, str], list[WaitingApproval]] = {}
-    there = {(entry.benchmark, entry.target) for entry in entries}
     for name, one in waiting:
         target = one.target
         if not target and one.dag_id != rollback_dag_id(name):
             target = _trained_for(name, configs[name], one.run)
-        place = (name, target or _own_target(name, entries))
-        # What is to be published for a model that has nothing yet is shown at the benchmark's first line.
-        placed.setdefault(place if place in there else (name, _first(entries, name)), []).append(one)
+        placed.setdefault(_line(name, target or _own_target(name, entries), entries), []).append(one)
     return placed
 
 
@@ -270,6 +263,12 @@ def _own_target(benchmark: str, entries: Sequence[Entry]) -> str:
         return base_target(benchmark)
     except (SkillOptError, AirflowException):
         return _first(entries, benchmark)
+
+
+def _line(benchmark: str, target: str, entries: Sequence[Entry]) -> tuple[str, str]:
+    """Return the line of a target; the benchmark's first one where it has nothing yet, and so no line."""
+    has_line = any((entry.benchmark, entry.target) == (benchmark, target) for entry in entries)
+    return benchmark, target if has_line else _first(entries, benchmark)
 
 
 def _first(entries: Sequence[Entry], benchmark: str) -> str:
