@@ -195,8 +195,11 @@ def test_an_attempt_that_lost_its_worker_finds_its_job_again(run, server):
     with pytest.raises(TaskDeferred):
         operator(run, chunks).execute(context(run))
 
+    # In a retried epoch another task of another DAG run comes to the same step.
+    again = context(run, attempt=2)
+    again["ti"].task_id, again["ti"].run_id = "step_1.evaluate", "epoch__retried"
     # The job is complete by now, so the second attempt need not wait.
-    assert operator(run, chunks).execute(context(run, attempt=2)) == {"items": 10, "coverage": 1.0}
+    assert operator(run, chunks).execute(again) == {"items": 10, "coverage": 1.0}
     assert len(server.batches.jobs) == 1
 
 

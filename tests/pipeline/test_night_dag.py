@@ -20,6 +20,7 @@ from skillopt_airflow.pipeline.publishing import champion_asset
 from skillopt_airflow.pipeline.triggered import night_date, nights_before
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
+from skillopt_airflow.training.night import HARM
 from tests.pipeline.own_airflow import dags_of, printed
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import configured
@@ -33,7 +34,8 @@ asset = decline_asset("searchqa")
 with DAG("tells") as dag:
     @task(inlets=[asset], outlets=[asset])
     def tell():
-        return _emit(asset, {"target": os.environ.get("TARGET", "own"), "date": "2026-11-01", "sha256": "0a"}, "")
+        news = {"target": os.environ.get("TARGET", "own"), "date": "2026-11-01", "sha256": "0a"}
+        return _emit(asset, news, "", lambda news: True)
     tell()
 """
 
@@ -143,9 +145,10 @@ def test_a_demotion_that_is_done_again_emits_no_second_event(
 
 
 @pytest.mark.parametrize(("paused", "starts"), [(True, True), (False, True), (True, False)])
-def test_an_event_that_would_start_no_training_is_not_emitted(
+def test_an_event_that_would_start_no_training_is_neither_emitted_nor_counted_as_told(
     monkeypatch: pytest.MonkeyPatch, paused: bool, starts: bool
 ) -> None:
+    told = []
     asset, emitted = stale_asset("searchqa"), SimpleNamespace(extra=None)
     context = {
         "dag_run": SimpleNamespace(dag_id="regate_searchqa", run_id="night"),
@@ -159,10 +162,12 @@ def test_an_event_that_would_start_no_training_is_not_emitted(
     monkeypatch.setattr(night_dag, "open_run", lambda run: SimpleNamespace(config=rules))
     monkeypatch.setattr("skillopt_airflow.pipeline.triggered.base_target", lambda benchmark: "t")
     monkeypatch.setattr("skillopt_airflow.training.night.news_of", lambda run, base, verdicts: news)
+    monkeypatch.setattr("skillopt_airflow.training.night.first_to_tell", lambda run, *what: told.append(what) or True)
     refused = pytest.raises(AirflowFailException, match=r"train_searchqa is paused.*then clear this task")
     with refused if paused and starts else nullcontext():
         night_dag.tell_stale.function("searchqa", {})
     assert emitted.extra == (None if paused and starts else news)
+    assert told == ([] if paused and starts else [(news, HARM)])
 
 
 @pytest.mark.parametrize("task_id", ["demote", "tell", "tell_stale"])

@@ -4,7 +4,7 @@ import datetime
 import json
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import groupby
@@ -32,11 +32,12 @@ from skillopt_airflow.training.night import (
     HARM,
     LedgerRow,
     demote,
+    first_to_tell,
+    is_news,
     ledger,
     news_of,
     night_table,
     settle_night,
-    tells,
     to_demote,
     verdict_after,
 )
@@ -111,8 +112,10 @@ class Nights:
         training.models.artifacts = self.store
         return training.run
 
-    def tells(self, row: LedgerRow) -> bool:
-        return tells(self.run(row), row, self.all())
+    def tells(self, row: LedgerRow, verdicts: Mapping[NightVerdict, str] = DECLINES) -> bool:
+        run = self.run(row)
+        news = {"sha256": row.night.champion.sha256, "verdict": row.judgement.verdict}
+        return is_news(run, row, self.all(), verdicts) and first_to_tell(run, news, verdicts)
 
     def all(self) -> list[Night]:
         return NightTable(self.store, RegateKeys("", "searchqa", self.target)).all()
@@ -294,12 +297,20 @@ def test_a_stale_champion_is_told_once_to_whoever_trains(nights: Nights) -> None
         for verdict in (NightVerdict.STALE, NightVerdict.DEMOTE)
     )
 
-    def told(row: LedgerRow) -> bool:
-        return tells(nights.run(row), row, nights.all(), HARM)
-
-    assert [told(row) for row in [*demoted, *stale]] == [False, False, False, True]
+    assert [nights.tells(row, HARM) for row in [*demoted, *stale]] == [False, False, False, True]
     later = nights.night(date(3), healthy(3, 3))
-    assert not told(later.model_copy(update={"judgement": stale[0].judgement}))
+    assert not nights.tells(later.model_copy(update={"judgement": stale[0].judgement}), HARM)
+
+
+def test_a_decline_that_was_held_back_is_news_of_the_night_that_follows(nights: Nights) -> None:
+    days, told = iter(range(1, 40)), []
+    while len(told) < 2:
+        day = next(days)
+        row = nights.night(date(day), changed(day))
+        if declined(row):
+            # The first one's event is not emitted, since the DAG that it starts is paused.
+            told.append(news_of(nights.run(row), TARGET, DECLINES))
+    assert [isinstance(news, dict) for news in told] == [True, True]
 
 
 def test_a_decline_that_a_late_night_reveals_is_told_by_it(nights: Nights) -> None:

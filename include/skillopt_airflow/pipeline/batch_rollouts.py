@@ -126,6 +126,13 @@ class BatchRollouts(LLMBatchOperator):
         self.llm_conn_id, self.model_id, self.max_tokens = model.target_conn_id, model.target, model.max_tokens
         return self._work
 
+    def _identity(self, context: "Context") -> tuple[str, str]:  # type: ignore[override]
+        """Return the job's id, by its folder: after a retried epoch its step may stand elsewhere in the part."""
+        from airflow.providers.common.ai.batch import state
+
+        key = state.compute_identity_key(dag_id="", task_id=self.result_path, run_id="", map_index=-1)
+        return key, state.key16(key)
+
     def _land(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Record the answers of a job, also of one that was cancelled halfway."""
         manifest: dict[str, Any] = super()._land(*args, **kwargs)

@@ -1,5 +1,6 @@
 """`regate_<benchmark>`: every night the champion on fresh items, against the one before it and the seed skill."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -186,27 +187,36 @@ def tell(benchmark: str, run: JsonObject) -> JsonObject:
     Done again, the task that told it tells it again if it was killed before Airflow heard of it.
     """
     from skillopt_airflow.pipeline.triggered import base_target
-    from skillopt_airflow.training.night import DECLINES, news_of
+    from skillopt_airflow.training.night import DECLINES, first_to_tell, news_of
 
     opened = open_run(run)
     starts = train_dag_id(benchmark) if opened.config.regate.train_on_decline else ""
-    return _emit(decline_asset(benchmark), news_of(opened, base_target(benchmark), DECLINES), starts)
+    news = news_of(opened, base_target(benchmark), DECLINES)
+    return _emit(decline_asset(benchmark), news, starts, lambda news: first_to_tell(opened, news, DECLINES))
 
 
 @task
 def tell_stale(benchmark: str, run: JsonObject) -> JsonObject:
     """Emit the event of a champion that is worse than the seed skill; see `tell`."""
     from skillopt_airflow.pipeline.triggered import base_target
-    from skillopt_airflow.training.night import HARM, news_of
+    from skillopt_airflow.training.night import HARM, first_to_tell, news_of
 
     opened = open_run(run)
     rules = opened.config.regate
     starts = train_dag_id(benchmark) if rules.on_stale == "train" and not rules.train_on_decline else ""
-    return _emit(stale_asset(benchmark), news_of(opened, base_target(benchmark), HARM), starts)
+    news = news_of(opened, base_target(benchmark), HARM)
+    return _emit(stale_asset(benchmark), news, starts, lambda news: first_to_tell(opened, news, HARM))
 
 
-def _emit(asset: Asset, news: JsonObject | str, starts: str) -> JsonObject:
-    """Emit an event; `starts` is the DAG that it is to start, empty if there is none."""
+def _emit(asset: Asset, news: JsonObject | str, starts: str, is_first: Callable[[JsonObject], bool]) -> JsonObject:
+    """Emit an event.
+
+    Args:
+        asset: the event's.
+        news: what it says, or why there is nothing to say.
+        starts: the DAG that it is to start; empty if there is none.
+        is_first: keeps that the news are told, and returns whether no other night told them.
+    """
     if isinstance(news, str):
         raise AirflowSkipException(news)
     context = get_current_context()
@@ -218,6 +228,9 @@ def _emit(asset: Asset, news: JsonObject | str, starts: str) -> JsonObject:
             f"{starts} is paused, and Airflow would forget that this event was to start it: unpause it, then clear "
             "this task"
         )
+    # Not before: an event that was held back is news of the nights that follow.
+    if not is_first(news):
+        raise AirflowSkipException(f"{news['date']}: another night tells it")
     context["outlet_events"][asset].extra = news
     return news
 

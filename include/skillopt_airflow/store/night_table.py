@@ -148,9 +148,14 @@ class NightTable:
         self._store.put_bytes(self._keys.contents, to_parquet(_content_rows(self.contents(everything))))
         return night
 
-    def first_to_tell(self, champion: Contender, what: str, run: str) -> str:
-        """Return the run that reports what became of this champion: this one, unless another was first."""
-        return self._store.first_model(self._keys.told(champion.sha256, what), Told(run=run)).run
+    def told_by(self, sha256: str, what: str) -> str | None:
+        """Return the run that reported what became of the champion with this hash; None if none did yet."""
+        told = self._store.find_model(self._keys.told(sha256, what), Told)
+        return None if told is None else told.run
+
+    def first_to_tell(self, sha256: str, what: str, run: str) -> str:
+        """Return the run that reports what became of the champion with this hash: this one, unless another is."""
+        return self._store.first_model(self._keys.told(sha256, what), Told(run=run)).run
 
     def _together(self) -> tuple[Night, ...]:
         index = self._store.find_model(self._keys.nights, NightIndex)

@@ -131,17 +131,20 @@ def verdict_after(nights: Sequence[Night], alpha: float, date: str) -> LedgerRow
     return LedgerRow(night=nights[place], judgement=_judge(nights[: place + 1], alpha))
 
 
-def tells(
+def is_news(
     run: TrainingRun, row: LedgerRow, nights: Sequence[Night], verdicts: Mapping[NightVerdict, str] = DECLINES
 ) -> bool:
-    """Return whether the run's night reports its verdict: the newest does, unless one did for this champion before.
-
-    Which night did is kept, since evidence may swing.
-    """
+    """Return whether the run's night may report its verdict: the newest may, unless another did for this champion."""
     what = verdicts.get(row.judgement.verdict)
     if what is None or nights[-1].date != row.night.date:
         return False
-    return night_table(run).first_to_tell(row.night.champion, what, run.ref.run) == run.ref.run
+    return night_table(run).told_by(row.night.champion.sha256, what) in (None, run.ref.run)
+
+
+def first_to_tell(run: TrainingRun, news: JsonObject, verdicts: Mapping[NightVerdict, str] = DECLINES) -> bool:
+    """Keep that the run's night reports these news, since evidence may swing; return False if another night does."""
+    what = verdicts[NightVerdict(str(news["verdict"]))]
+    return night_table(run).first_to_tell(str(news["sha256"]), what, run.ref.run) == run.ref.run
 
 
 def to_demote(row: LedgerRow, nights: Sequence[Night], artifacts: "ArtifactStore") -> Alias | None:
@@ -196,9 +199,12 @@ def question_of(run: TrainingRun) -> JsonObject | str:
 
 
 def news_of(run: TrainingRun, base: str, verdicts: Mapping[NightVerdict, str]) -> JsonObject | str:
-    """Return what the night's event of a verdict says, of the benchmark's own target only, or why there is none."""
+    """Return what the night's event of a verdict says, of the benchmark's own target only, or why there is none.
+
+    Nothing is told by this: who emits the event asks `first_to_tell` before.
+    """
     row, nights = settled(run)
-    if row.night.target != base or not _stands(run, row.night) or not tells(run, row, nights, verdicts):
+    if row.night.target != base or not _stands(run, row.night) or not is_news(run, row, nights, verdicts):
         return f"{row.night.date}: {row.judgement.verdict}, which is no news"
     return {
         "benchmark": run.ref.benchmark,
