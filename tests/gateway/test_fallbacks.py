@@ -1,13 +1,17 @@
 import itertools
 import json
+import socket
 import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
+from skillopt_airflow.gateway import http_clients
 from skillopt_airflow.gateway import one_try as attempt
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from tests.gateway.gateway_rig import MODEL, PATHS, upstream_at
 from tests.gateway.scripted_provider import ANSWERS, Asked, Reply, ScriptedProvider, completion, events, failure
 
@@ -126,6 +130,44 @@ def test_a_server_that_hangs_is_asked_again_and_then_a_gateway_timeout(rig):
     assert response.status_code == 504
     assert "did not answer within 0.2 s" in response.json()["error"]["message"]
     assert one.outcomes() == [(0, 2)]
+
+
+def test_a_try_that_times_out_costs_what_it_may_have_cost(rig):
+    release = threading.Event()
+
+    def hang_once(asked: Asked) -> Reply:
+        if asked.number == 1:
+            release.wait(30)
+        return answer(asked)
+
+    one = rig(hang_once, max_attempts=2, call_timeout=0.5, allowance=RemainingBudget(tokens=50))
+    assert one.post(max_tokens=100, messages="x" * 4000).status_code == 200
+    release.set()
+
+    (call,) = one.calls
+    assert (call.attempts, call.completion_tokens) == (2, 100 + 3)
+    assert 1000 <= call.prompt_tokens - 11 < 1100
+    assert one.post().status_code == 402
+
+
+def test_what_is_no_answer_costs_the_usage_that_it_tells(rig):
+    one = rig(then_answer(GARBAGE["a choice that broke off"]))
+    assert one.post().status_code == 200
+    assert [(call.prompt_tokens, call.completion_tokens) for call in one.calls] == [(22, 6)]
+
+
+def test_a_host_that_takes_no_connection_was_asked_nothing(rig, monkeypatch):
+    monkeypatch.setattr(http_clients, "CONNECT_SECONDS", 0.2)
+    # Nobody accepts, and the queue of those who wait is full.
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, ExitStack() as waiting:
+        for _ in range(2):
+            one = waiting.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(deaf.getsockname())
+        one = rig(answer, base_url=f"http://127.0.0.1:{deaf.getsockname()[1]}/v1", max_attempts=1)
+        response = one.post(max_tokens=100)
+    assert "cannot be reached (ConnectTimeout)" in response.json()["error"]["message"]
+    assert [(call.prompt_tokens, call.completion_tokens) for call in one.calls] == [(0, 0)]
 
 
 def test_an_answer_over_its_size_is_not_asked_for_again(rig, monkeypatch):

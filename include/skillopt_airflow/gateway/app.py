@@ -186,6 +186,7 @@ class GatewayApp:
         if call.end is not None and broken_at is not None:
             tokens = estimated(call.body, broken_at, tokens, self._wire_format)
         if call.attempts:
+            used = call.lost + tokens
             self._on_call(
                 ModelCall(
                     role="target",
@@ -193,8 +194,8 @@ class GatewayApp:
                     model=call.model,
                     http_status=call.reply.status,
                     attempts=call.attempts,
-                    prompt_tokens=tokens.prompt,
-                    completion_tokens=tokens.completion,
+                    prompt_tokens=used.prompt,
+                    completion_tokens=used.completion,
                     started=call.started,
                     seconds=time.monotonic() - call.clock,
                 )

@@ -9,7 +9,7 @@ from functools import partial
 
 import httpx
 
-from skillopt_airflow.core.wire_formats.wire_format import Tokens
+from skillopt_airflow.core.wire_formats.wire_format import Tokens, WireFormat
 from skillopt_airflow.gateway.allowance import Allowance
 from skillopt_airflow.gateway.backends import Backend, HttpBackend
 from skillopt_airflow.gateway.gateway_settings import GatewaySettings
@@ -17,6 +17,7 @@ from skillopt_airflow.gateway.one_try import Reply, ask
 from skillopt_airflow.gateway.rate_limit import RateLimit
 from skillopt_airflow.gateway.rate_limiter import Outcome, RateLimiter
 from skillopt_airflow.gateway.shared_state import SharedState
+from skillopt_airflow.gateway.token_usage import estimated, tokens_of
 from skillopt_airflow.gateway.upstream import Upstream
 
 FIRST_PAUSE = 0.5
@@ -35,6 +36,8 @@ class Call:
     """Tries that were begun."""
     model: str = ""
     """The model that was asked last."""
+    lost: Tokens = NONE
+    """The tokens of tries that ended without an answer."""
     reply: Reply = field(default_factory=lambda: Reply(failure="timeout", why="was not asked in time"))
     """The result of the last try that ended."""
     end: Callable[[], Awaitable[None]] | None = None
@@ -122,7 +125,9 @@ class Provider:
         call.reply = await ask(route.backend, call.body, call.headers, route.upstream.wire_format, self._call_timeout)
         call.end = partial(route.limiter.end, began, *self._judged(call.reply))
         if call.reply.passing:
-            await self.settle(call, NONE)
+            lost = _lost(call, route.upstream.wire_format)
+            call.lost += lost
+            await self.settle(call, lost)
         return call.reply
 
     async def _begun(self, route: _Route, call: Call) -> int:
@@ -185,6 +190,13 @@ class Provider:
             return limit.model_copy(update={"closed_until": time.time() + CLOSED_SECONDS}), None
 
         await self._shared.update_limit(route.name, closed)
+
+
+def _lost(call: Call, wire_format: WireFormat) -> Tokens:
+    """Return what the last try cost, which ended without an answer: what it told, or may have cost until its end."""
+    if call.reply.failure == "timeout":
+        return estimated(call.body, 0, NONE, wire_format)
+    return tokens_of(call.reply.body, wire_format)
 
 
 def open_backend(upstream: Upstream, timeout: float) -> Backend:

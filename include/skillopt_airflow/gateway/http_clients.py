@@ -7,6 +7,9 @@ from typing import Any
 
 import httpx
 
+CONNECT_SECONDS = 10.0
+"""Time for a connection: a host that takes longer is not there, and was asked nothing."""
+
 
 class HttpClients:
     """HTTP clients, each of which makes one request at a time.
@@ -16,7 +19,8 @@ class HttpClients:
     """
 
     def __init__(self, timeout: float) -> None:
-        self._open = partial(httpx.AsyncClient, timeout=timeout, verify=_trusted())
+        limits = httpx.Timeout(timeout, connect=min(timeout, CONNECT_SECONDS))
+        self._open = partial(httpx.AsyncClient, timeout=limits, verify=_trusted())
         self._all: list[httpx.AsyncClient] = []
         self._idle: list[httpx.AsyncClient] = []
 

@@ -54,7 +54,7 @@ class Reply:
     """The server's; 0 if no usable answer came."""
     media_type: str = "application/json"
     body: bytes = b""
-    """The whole answer, or the beginning of a stream."""
+    """The whole answer, also one of another shape, or the beginning of a stream."""
     rest: Rest | None = None
     """The remainder, if the answer is a stream."""
     retry_after: float | None = None
@@ -81,6 +81,8 @@ async def ask(backend: Backend, body: bytes, headers: httpx.Headers, wire_format
     try:
         async with asyncio.timeout_at(deadline):
             return await _fetch(backend, body, headers, wire_format, deadline)
+    except (httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+        return Reply(failure="unreachable", why=f"cannot be reached ({type(error).__name__})")
     except (TimeoutError, httpx.TimeoutException):
         return Reply(failure="timeout", why=f"did not answer within {seconds:g} s")
     except (httpx.RequestError, httpx.InvalidURL) as error:
@@ -110,7 +112,7 @@ async def _fetch(
         if len(text) > MAX_ANSWER_BYTES:
             return Reply(failure="too_long", why=f"sent more than {MAX_ANSWER_BYTES} bytes")
         if not wire_format.is_answer(parsed(text)):
-            raise NotUsable("a JSON object of another shape")
+            return Reply(failure="garbage", why="sent what is no answer: a JSON object of another shape", body=text)
         return Reply(response.status_code, media_type, text)
     finally:
         if not kept_open:

@@ -25,6 +25,9 @@ class Tokens:
     prompt: int = 0
     completion: int = 0
 
+    def __add__(self, other: "Tokens") -> "Tokens":
+        return Tokens(self.prompt + other.prompt, self.completion + other.completion)
+
 
 class WireFormat(ABC):
     """The format of requests and answers that a family of model servers shares."""
