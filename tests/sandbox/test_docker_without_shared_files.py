@@ -299,6 +299,22 @@ def test_a_dead_task_takes_its_gateway_along_and_the_next_attempt_removes_the_re
     assert leftovers(client, fake) == volumes(client, fake) == []
 
 
+def test_a_gateway_that_dies_is_told(client, remote, caplog):
+    fakes = []
+
+    def kill(asked: Asked) -> Reply:
+        for one in leftovers(client, fakes[0]):
+            if one.attrs["Config"]["OpenStdin"]:
+                one.kill()
+        return answer_all(asked)
+
+    with ScriptedProvider(kill) as provider:
+        fakes.append(remote(provider, count=1))
+        run(fakes[0])
+    assert fakes[0].statuses() == {"i-0": Status.MODEL_ERROR}
+    assert "The model gateway ended before its task, so rollouts fail until" in caplog.text
+
+
 def test_a_missing_gateway_image_is_named(remote):
     fake = remote(None, gateway_image="127.0.0.1:9/gateway:1")
     with pytest.raises(ImageMissing, match=r"127\.0\.0\.1:9/gateway:1"):

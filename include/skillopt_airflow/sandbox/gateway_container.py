@@ -115,7 +115,7 @@ class GatewayContainer:
     on_call: Callable[[ModelCall], None]
 
     def __post_init__(self) -> None:
-        self._ready = False
+        self._ready = self._closing = False
         self._told = threading.Event()
         """Set once it listens, or has ended."""
         self._words: list[str] = []
@@ -160,6 +160,7 @@ class GatewayContainer:
             connection.sendall(document)
             yield
         finally:
+            self._closing = True
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
             stdin._response.close()
@@ -194,6 +195,11 @@ class GatewayContainer:
         except OSError as error:
             log.warning("The gateway's output broke off: %s", error)
         finally:
+            if self._ready and not self._closing:
+                log.error(
+                    "The model gateway ended before its task, so rollouts fail until the task is tried again: %s",
+                    " | ".join(self._words[-3:]) or "it said nothing, as one that had no memory left",
+                )
             self._told.set()
             with suppress(OSError):
                 stream.close()
