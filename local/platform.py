@@ -192,8 +192,10 @@ def is_running(home: Home) -> bool:
 def states(home: Home) -> dict[str, str]:
     """Return what runs, service by service."""
     states = {"postgres": "running" if postgres.is_running(home) else "stopped"}
-    names = [objectstore.NAME, modelserver.NAME, *airflow_services.NAMES]
-    hosts = home.read().workers.count if home.settings_file.exists() else 0
+    settings = home.read() if home.settings_file.exists() else None
+    models = [] if settings and not stand_in_serves(dict.fromkeys(settings.connections, "own")) else [modelserver.NAME]
+    names = [objectstore.NAME, *models, *airflow_services.NAMES]
+    hosts = settings.workers.count if settings else 0
     names += [broker.NAME, registry.NAME, *map(workers.name, range(1, hosts + 1))] if hosts else []
     for name in names:
         process = services.running(home, name)

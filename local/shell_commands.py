@@ -10,12 +10,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from local.environment import REGION, UNCHECKED_KEY, environment, s3_url
+from local.environment import REGION, S3_CONNECTION, UNCHECKED_KEY, environment, s3_url
 from local.home import IMPORT_PATH, PROJECT, SOCKET_NAME, Home
 from skillopt_airflow.core.errors import PlatformError
 
 PROGRAMS = ("airflow", "python")
-S3_CONNECTION = "AIRFLOW_CONN_SKILLOPT_S3"
 _SCRIPT = """#!/bin/sh
 # {program} in the environment of the platform of {home}; every `make up` writes this file anew.
 PYTHONPATH={path} exec {python} -P -m local.shell_commands {home} {program} "$@"
@@ -51,7 +50,7 @@ def command_environment(home: Home, program: str, outer: Mapping[str, str]) -> d
     there they would take the place of the user's account at a model's provider.
     """
     variables = environment(home.root)
-    if program == "python" and S3_CONNECTION not in outer:
+    if program == "python" and not outer.get(S3_CONNECTION):
         variables |= dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), UNCHECKED_KEY)
         variables |= dict.fromkeys(("AWS_REGION", "AWS_DEFAULT_REGION"), REGION)
         variables |= {"AWS_ENDPOINT_URL_S3": s3_url(home.read())}

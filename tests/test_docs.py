@@ -66,6 +66,8 @@ def test_airflow_understands_the_command_and_its_dag_takes_what_it_is_given(comm
     from airflow.cli.cli_parser import get_parser
 
     asked = get_parser().parse_args(shlex.split(command)[1:])
+    if not hasattr(asked, "dag_id"):
+        return
     dag = dag_of(asked.dag_id)
     conf = json.loads(getattr(asked, "conf", None) or getattr(asked, "dag_run_conf", None) or "{}")
     assert conf.keys() <= set(dag.params)

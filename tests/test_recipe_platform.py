@@ -46,14 +46,12 @@ def typed(command: str, folder: Path) -> None:
 
 
 def test_from_a_table_to_a_trained_skill(platform: Any, checkout: Path) -> None:
-    copy, copy_skill, up, trigger, fetch = COMMANDS
+    copy, copy_skill, up, read, trigger, fetch = COMMANDS
     typed(copy, checkout)
     typed(copy_skill, checkout)
     # The platform that `make up` starts runs already.
     assert up == "make up"
-    (PROJECT / "dags" / "skillopt.py").touch()
-    for dag in ("train_capitals", "train_capitals_epoch"):
-        platform.api.wait_for_dag(dag)
+    typed(read, checkout)
     typed(trigger, checkout)
     run, *_ = platform.api.runs("train_capitals")
     assert platform.api.wait("train_capitals", run["dag_run_id"], seconds=SECONDS) == "success"

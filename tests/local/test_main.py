@@ -2,13 +2,15 @@
 
 import inspect
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from local import engine, image
+from local import engine, image, platform
 from local.__main__ import _parser, _workers
+from local.environment import OPTIMIZER_CONNECTION, S3_CONNECTION, TARGET_CONNECTION
 from local.home import NO_WORKERS, Home, Workers
 from skillopt_airflow.core.errors import PlatformError
 
@@ -39,6 +41,15 @@ def test_a_command_reads_what_its_parser_has(line: str) -> None:
 )
 def test_celery_has_as_many_workers_as_it_is_told(line: str, workers: Workers) -> None:
     assert _workers(_parser().parse_args(line.split())) == workers
+
+
+def test_the_stand_in_is_no_part_of_a_platform_with_models_of_the_users_own(home: Home) -> None:
+    settings = home.read_or_choose()
+    assert platform.states(home)["model"] == "stopped"
+    home.write(replace(settings, connections=(TARGET_CONNECTION, S3_CONNECTION)))
+    assert "model" in platform.states(home)
+    home.write(replace(settings, connections=(TARGET_CONNECTION, OPTIMIZER_CONNECTION)))
+    assert "model" not in platform.states(home)
 
 
 @pytest.mark.parametrize("line", ["up --workers 3", "up --engines 2", "up --executor local --workers 3"])

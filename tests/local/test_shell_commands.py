@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from local import shell_commands
-from local.environment import TARGET_CONNECTION, s3_url
+from local.environment import S3_CONNECTION, TARGET_CONNECTION, s3_url
 from local.home import PROJECT, SOCKET_NAME, Home
 
 
@@ -64,10 +64,15 @@ def test_arguments_and_the_exit_code_pass_unchanged(running: Home, tmp_path: Pat
 
 
 def test_the_users_own_connections_and_object_store_are_kept(running: Home, tmp_path: Path) -> None:
-    own = {TARGET_CONNECTION: "mine", shell_commands.S3_CONNECTION: "aws://", "AWS_PROFILE": "mine"}
+    own = {TARGET_CONNECTION: "mine", S3_CONNECTION: "aws://", "AWS_PROFILE": "mine"}
     found = seen(running, tmp_path, **own)
     assert {name: found[name] for name in own} == own
     assert "AWS_ENDPOINT_URL_S3" not in found
+
+
+def test_an_object_store_that_is_set_to_nothing_is_the_platforms(home: Home) -> None:
+    found = shell_commands.command_environment(home, "python", {S3_CONNECTION: ""})
+    assert found["AWS_ENDPOINT_URL_S3"] == s3_url(home.read())
 
 
 def test_airflow_keeps_the_users_account_at_a_models_provider(home: Home) -> None:

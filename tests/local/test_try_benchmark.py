@@ -16,7 +16,7 @@ from local.__main__ import _parser
 from local.environment import TARGET_CONNECTION
 from local.home import PROJECT, Home
 from local.served import served
-from local.try_benchmark import configured, run, s3_client
+from local.try_benchmark import configured, run, s3_client, target_model
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError, DataError, ModelConnectionError
 from skillopt_airflow.core.types import Split
@@ -79,6 +79,12 @@ def answering(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     with served(Server(*request.param)) as server:
         monkeypatch.setenv(TARGET_CONNECTION, server.connection)
         yield server
+
+
+def test_a_connection_that_is_set_to_nothing_is_the_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TARGET_CONNECTION, "")
+    with target_model(configured("searchqa", [])) as model:
+        assert model.is_stand_in
 
 
 COMPLETION = {

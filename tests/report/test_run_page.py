@@ -215,6 +215,12 @@ def test_a_line_of_many_minibatches_counts_them(view: ReportView) -> None:
     assert "(rewrite, 40 minibatches)" in Page(render(one_line)).text
 
 
+def test_a_line_of_another_run_names_its_step_as_people_do(view: ReportView) -> None:
+    line = LineOrigin(run="before", moment="steps/step_0007", edit=0, op="append", minibatches=("failure-1",))
+    one_line = view.model_copy(update={"skill": "One line.", "lines": (line,)})
+    assert "step 7 of run before (append, failure-1)" in Page(render(one_line)).text
+
+
 def test_a_line_that_an_imported_run_wrote_is_none_of_the_seed(view: ReportView) -> None:
     lines = (LineOrigin(moment="steps/step_0000"), LineOrigin(moment=IMPORT, run="mine-1"))
     begun = view.model_copy(update={"skill": "One line.\nAnother one.", "lines": lines})

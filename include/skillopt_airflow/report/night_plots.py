@@ -38,7 +38,7 @@ EVIDENCE = (
 )
 """Field of a judgement, what it is evidence for, and its look."""
 LEAST, MOST = math.log(0.01), math.log(1e6)
-"""Evidence beyond these is drawn at them; the table has it as it is."""
+"""Evidence beyond these is drawn at them."""
 
 
 class AliasEvent(NamedTuple):
@@ -135,5 +135,5 @@ def _described(points: Sequence[NightPoint], events: Sequence[AliasEvent]) -> st
     moves = "; ".join(f"{one.moment:%Y-%m-%d} {_label(one)}" for one in events)
     return (
         f"{len(points)} nights from {points[0].date} to {last.date}. In the last one: {scores}; verdict "
-        f"{last.judgement.verdict.value}. {moves} The table below has every number."
+        f"{last.judgement.verdict.value}. {moves} The table below has every score, and the reason for each verdict."
     )

@@ -10,7 +10,7 @@ from skillopt_airflow.core.gate import Action, GateDecision
 from skillopt_airflow.report import plots, summary
 from skillopt_airflow.report.curve import accepted_of
 from skillopt_airflow.report.html_pages import html_environment
-from skillopt_airflow.report.view import ReportView, diff_lines
+from skillopt_airflow.report.view import ReportView, diff_lines, origin_detail, spoken_moment
 
 SYMBOLS = {
     Action.ACCEPT_NEW_BEST: "★",
@@ -22,7 +22,6 @@ SYMBOLS = {
 EARLY = "▽"
 SCREENED_OUT = "⊘"
 NO_CANDIDATE = "–"
-MINIBATCHES_WITH_NAME = 4
 LEAD = '<p class="lead">'
 """Begins the outcome on the page."""
 
@@ -105,10 +104,8 @@ def skill_lines(view: ReportView) -> Iterator[SkillLine]:
         if line.edit is None:
             origin = line.beginning
         elif line.run:
-            origin, href = f"{line.moment} of run {line.run}", ""
-        named = len(line.minibatches) <= MINIBATCHES_WITH_NAME
-        sources = line.minibatches if named else (f"{len(line.minibatches)} minibatches",)
-        detail = ", ".join(part for part in (line.op.replace("_", " "), *sources) if part)
+            origin, href = f"{spoken_moment(line.moment)} of run {line.run}", ""
+        detail = origin_detail(line.op, line.minibatches)
         opens = before != (line.run, line.moment, line.edit)
         before = (line.run, line.moment, line.edit)
         yield SkillLine(number=number, text=text, origin=origin, href=href, detail=detail, opens=opens)

@@ -1,5 +1,6 @@
 """The report's data: the run's history, and what the page shows besides; scores are means of the gate metric."""
 
+from collections.abc import Sequence
 from difflib import unified_diff
 from typing import Self
 
@@ -15,6 +16,8 @@ from skillopt_airflow.core.timeline import moment_label
 from skillopt_airflow.core.types import FailurePattern
 from skillopt_airflow.report.curve import Curve
 from skillopt_airflow.report.item_examples import Example, Judging
+
+MINIBATCHES_WITH_NAME = 4
 
 
 class MomentView(MomentHistory):
@@ -121,6 +124,22 @@ class ReportView(History):
 def slug_of(moment: str) -> str:
     """Return the anchor of a moment on the report's page, by its name."""
     return moment.replace("/", "-")
+
+
+def spoken_moment(moment: str) -> str:
+    """Return the name that people use for a moment, such as `steps/step_0007` or `slow_update/epoch_02`."""
+    kind, _, name = moment.partition("/")
+    number = name.rpartition("_")[2].lstrip("0")
+    if kind == "steps":
+        return f"step {number}"
+    return f"{kind.replace('_', ' ')}, epoch {number}" if number.isdigit() else moment
+
+
+def origin_detail(op: str, minibatches: Sequence[str]) -> str:
+    """Return what a line's edit did, and the minibatches that asked for it, or their number where they are many."""
+    named = len(minibatches) <= MINIBATCHES_WITH_NAME
+    sources = minibatches if named else (f"{len(minibatches)} minibatches",)
+    return ", ".join(part for part in (op.replace("_", " "), *sources) if part)
 
 
 def diff_of(before: str, after: str) -> str:

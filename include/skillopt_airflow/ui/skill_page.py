@@ -19,7 +19,7 @@ from skillopt_airflow.pipeline.dag_ids import (
     train_dag_id,
     transfer_dag_id,
 )
-from skillopt_airflow.report.view import diff_lines, diff_of, slug_of
+from skillopt_airflow.report.view import diff_lines, diff_of, origin_detail, slug_of, spoken_moment
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.ui.access import may_read, readable_dags
 from skillopt_airflow.ui.pages import app, message_page, page
@@ -244,19 +244,10 @@ def _origin(benchmark: str, run: str, origin: "LineOrigin | None") -> tuple[str,
     wrote, own = origin.run or run, not origin.run
     if origin.edit is None:
         return origin.beginning, "", ""
-    said = _spoken(origin.moment) if own else f"{_spoken(origin.moment)} of run {wrote}"
-    named = ", ".join(origin.minibatches[:4])
-    detail = ", ".join(part for part in (origin.op.replace("_", " "), named) if part)
-    return said, f"runs/{benchmark}/{wrote}/report#{slug_of(origin.moment)}-edit-{origin.edit}", detail
-
-
-def _spoken(moment: str) -> str:
-    """Return the name that people use for a moment, such as `steps/step_0007` or `slow_update/epoch_02`."""
-    kind, _, name = moment.partition("/")
-    number = name.rpartition("_")[2].lstrip("0")
-    if kind == "steps":
-        return f"step {number}"
-    return f"{kind.replace('_', ' ')}, epoch {number}" if number.isdigit() else moment
+    moment = spoken_moment(origin.moment)
+    said = moment if own else f"{moment} of run {wrote}"
+    address = f"runs/{benchmark}/{wrote}/report#{slug_of(origin.moment)}-edit-{origin.edit}"
+    return said, address, origin_detail(origin.op, origin.minibatches)
 
 
 def _text(artifacts: "ArtifactStore", benchmark: str, details: "SkillDetails", version: str) -> str | None:
