@@ -36,8 +36,8 @@ def test_what_is_unset_is_left_to_the_server(dialect: Any) -> None:
             },
         ),
         ("openai", {"openai_reasoning_effort": "low"}),
-        ("anthropic", {"thinking": "low"}),
-        (None, {"seed": 0, "openai_reasoning_effort": "low", "thinking": "low"}),
+        ("anthropic", {"thinking": False}),
+        (None, {"seed": 0, "openai_reasoning_effort": "low", "thinking": False}),
     ],
 )
 def test_each_wire_format_gets_what_it_can_carry(dialect: Any, settings: dict[str, Any]) -> None:

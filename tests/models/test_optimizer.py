@@ -129,6 +129,10 @@ REFUSALS = (
     (400, {"error": {"message": "registry.ollama.ai/library/gemma:2b does not support tools"}}),
     (500, {"error": {"message": "tools param requires --jinja flag"}}),
     (404, "No endpoints found that support tool use"),
+    (400, "Thinking mode does not support this tool_choice"),
+    (400, "The tool_choice parameter does not support being set to required or object in thinking mode"),
+    (400, {"error": {"message": "tool_choice 'required' is incompatible with thinking enabled"}}),
+    (400, {"error": {"message": "Function calling is not enabled for models/gemma-3-12b-it"}}),
 )
 
 
@@ -159,6 +163,10 @@ def test_a_server_without_tools_is_asked_for_plain_text_from_then_on(status: int
         (400, "The decoder prompt (length 10127) is longer than the maximum model length of 8192."),
         (400, {"error": {"message": "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000"}}),
         (400, "This model's maximum prompt length is 131072 but the request contains 140000 tokens."),
+        (400, {"error": {"message": "invalid params, context window exceeds limit (2013)"}}),
+        (400, "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 204800]"),
+        (400, "Input length 230000 exceeds the maximum length 229376"),
+        (400, "prompt too long; exceeded max context length by 4 tokens"),
     ],
 )
 def test_a_prompt_that_is_too_long_has_no_answer_of_use_and_is_sent_once(status: int, body: object) -> None:

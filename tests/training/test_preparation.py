@@ -103,6 +103,16 @@ def test_a_night_of_a_target_without_a_champion_names_the_targets_that_have_one(
     assert str(prepared(TARGET)).startswith(f"no_data: {tmp_path}")
 
 
+@pytest.mark.parametrize(
+    ("protected", "said"),
+    [([], "no_regression without evaluation"), (["nobody"], "the selection split has no item nobody")],
+)
+def test_items_that_a_gate_is_to_protect_have_to_be_there(protected: list[str], said: str) -> None:
+    rules = {"evaluation__gate_policy": "no_regression", "evaluation__gate_protected_items": protected}
+    with pytest.raises(ConfigError, match=said):
+        Training.of(**rules).prepare()
+
+
 @pytest.mark.parametrize("prepare", [scoring, night])
 def test_where_skills_are_only_measured_a_budget_in_dollars_needs_the_prices_of_target_and_judge(
     prepare: Callable[..., object], tmp_path: Path

@@ -38,12 +38,15 @@ Prompt = str | Sequence[UserContent]
 OUTPUT_RETRIES = 2
 TEXT_RETRIES = 1
 """A model without tools seldom gets better than its second answer."""
-_NO_TOOLS = re.compile(r"support (?:for )?tool|tool use|--jinja|tool choice|tools?\b[^.]* not supported|tool calling")
-_TOO_LONG = re.compile(
-    r"context_length_exceeded|maximum context length|prompt is too long|context size|maximum number of tokens|"
-    r"longer than the (?:model's context|maximum model) length|exceed context limit|maximum prompt length"
+_NO_TOOLS = re.compile(
+    r"support (?:for )?tool|tool use|--jinja|tool[_ ]choice|tools?\b[^.]* not supported|tool calling|function calling"
 )
-_FLAGGED = re.compile(r"\b(?:content_filter|invalid_prompt|flagged)\b")
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|maximum context length|prompt (?:is )?too long|context size|maximum number of tokens|"
+    r"longer than the (?:model's context|maximum model) length|exceed context limit|maximum prompt length|"
+    r"context window|range of input length|exceed(?:s|ed) (?:the |max )?(?:model token limit|maximum length|context l)"
+)
+_FLAGGED = re.compile(r"\b(?:content_filter|invalid_prompt|flagged|content exists risk|data_?inspection_?failed)\b")
 
 
 class _NoAnswer(ModelError):

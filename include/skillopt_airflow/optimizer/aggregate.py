@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from skillopt_airflow.core.appendix import new_notes
 from skillopt_airflow.core.errors import ModelOutputError
@@ -13,6 +13,7 @@ from skillopt_airflow.core.types import Edit, Patch, SourceType
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import joined, said
 from skillopt_airflow.optimizer.merge_rewrites import merge_rewrites
+from skillopt_airflow.optimizer.model_answer import ModelAnswer
 from skillopt_airflow.optimizer.proposals import ProposedEdit, flaw_of_edit
 from skillopt_airflow.optimizer.sections import edits_section, meta_skill_section, prompt_of, section
 from skillopt_airflow.optimizer.uniting import Priority, unite, without_duplicates
@@ -24,7 +25,7 @@ class MergedEdit(ProposedEdit):
     sources: list[int] = Field(min_length=1, description="Indices of the edits that this one unites.")
 
 
-class MergedPatch(BaseModel):
+class MergedPatch(ModelAnswer):
     """The answer of a merge call."""
 
     edits: list[MergedEdit]

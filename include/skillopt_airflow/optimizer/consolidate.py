@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.types import Note, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import flaw_of_note, one_line, said
+from skillopt_airflow.optimizer.model_answer import ModelAnswer
 from skillopt_airflow.optimizer.sections import json_section, prompt_of, section
 
 
@@ -19,14 +20,14 @@ class Consolidation(Value):
     fallback: str = ""
 
 
-class UnitedNote(BaseModel):
+class UnitedNote(ModelAnswer):
     """A note as a model writes it."""
 
     text: str
     sources: list[int] = Field(min_length=1, description="Indices of the notes that this one unites.")
 
 
-class ConsolidatedNotes(BaseModel):
+class ConsolidatedNotes(ModelAnswer):
     """The answer of a consolidate call."""
 
     notes: list[UnitedNote]

@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from skillopt_airflow.core.errors import ModelError, ModelOutputError
 from skillopt_airflow.core.pictures import Pictures
@@ -13,6 +13,7 @@ from skillopt_airflow.core.types import Message, Rollout, SourceType, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, clipped, flaw_of, said
 from skillopt_airflow.optimizer.minibatches import by_outcome
+from skillopt_airflow.optimizer.model_answer import ModelAnswer
 from skillopt_airflow.optimizer.sections import prompt_of, section
 from skillopt_airflow.optimizer.transcripts import FollowUp, trajectories_section
 
@@ -31,14 +32,14 @@ class FollowUps(Value):
     fallback: str = ""
 
 
-class ProposedQuestion(BaseModel):
+class ProposedQuestion(ModelAnswer):
     """A question as a model writes it."""
 
     item_id: str
     question: str
 
 
-class QuestionsAnswer(BaseModel):
+class QuestionsAnswer(ModelAnswer):
     """The answer of a deep_reflect call."""
 
     questions: list[ProposedQuestion]

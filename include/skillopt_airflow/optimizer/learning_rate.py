@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from skillopt_airflow.core.buffer import StepBuffer
 from skillopt_airflow.core.documents import Document
@@ -13,6 +13,7 @@ from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.types import JsonObject, Patch, Score
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_SENTENCES, clipped, said
+from skillopt_airflow.optimizer.model_answer import ModelAnswer
 from skillopt_airflow.optimizer.sections import (
     buffer_section,
     edits_section,
@@ -31,7 +32,7 @@ class ChosenRate(Document):
     fallback: str = ""
 
 
-class RateAnswer(BaseModel):
+class RateAnswer(ModelAnswer):
     """The answer of a learning_rate call."""
 
     learning_rate: int

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.protocols import Optimizer
@@ -11,11 +11,12 @@ from skillopt_airflow.core.types import Edit, Patch
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import said
 from skillopt_airflow.optimizer.epoch_steps import EpochStep, epoch_steps_section
+from skillopt_airflow.optimizer.model_answer import ModelAnswer
 from skillopt_airflow.optimizer.proposals import ProposedEdit, sift
 from skillopt_airflow.optimizer.sections import budget_section, prompt_of, section
 
 
-class MetaReflection(BaseModel):
+class MetaReflection(ModelAnswer):
     """The answer of a meta_reflect call."""
 
     edits: list[ProposedEdit] = Field(default_factory=list)

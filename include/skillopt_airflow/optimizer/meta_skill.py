@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.protocols import Optimizer
@@ -11,6 +11,7 @@ from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, flaw_of, said
 from skillopt_airflow.optimizer.comparison import Comparison, compared_skills, comparison_section
 from skillopt_airflow.optimizer.epoch_steps import EpochStep, epoch_steps_section
+from skillopt_airflow.optimizer.model_answer import ModelAnswer
 from skillopt_airflow.optimizer.sections import prompt_of, section
 
 
@@ -21,7 +22,7 @@ class Memory(Value):
     fallback: str = ""
 
 
-class MemoryAnswer(BaseModel):
+class MemoryAnswer(ModelAnswer):
     """The answer of a meta_skill call."""
 
     memory: str = Field(description="The whole new memory.")

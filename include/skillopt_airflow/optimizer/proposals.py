@@ -1,21 +1,23 @@
 """Edits as a model proposes them, and which of them may go on."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import BeforeValidator, Field
 
 from skillopt_airflow.core.skill import SkillDocument, has_marker, without_markers
 from skillopt_airflow.core.types import EditOp
 from skillopt_airflow.optimizer.answers import MOST_OF_SKILL, is_unicode
+from skillopt_airflow.optimizer.model_answer import ModelAnswer
 
 MOST_EDITS = 200
 """Edits that are taken from one answer where the learning rate sets no limit."""
 
 
-class ProposedEdit(BaseModel):
+class ProposedEdit(ModelAnswer):
     """An edit as a model writes it."""
 
-    op: EditOp
+    op: Annotated[EditOp, BeforeValidator(lambda op: op.strip().lower() if isinstance(op, str) else op)]
     anchor: str = Field(default="", description="Text copied from the skill; not needed for append.")
     content: str = Field(default="", description="The new text; not needed for delete.")
     rationale: str = Field(default="", description="Why this helps on unseen items, in one sentence.")

@@ -1,12 +1,13 @@
 """One small question before anything is paid for: does the optimizer answer in the form that it is asked for?"""
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.optimizer import prompts
+from skillopt_airflow.optimizer.model_answer import ModelAnswer
 
 
-class ReadyAnswer(BaseModel):
+class ReadyAnswer(ModelAnswer):
     """The answer of a preflight call."""
 
     ready: bool = Field(description="Always true.")

@@ -2,9 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from skillopt_airflow.core.buffer import StepBuffer
 from skillopt_airflow.core.errors import ModelOutputError
@@ -26,6 +26,7 @@ from skillopt_airflow.optimizer.answers import (
     said,
 )
 from skillopt_airflow.optimizer.minibatches import Minibatch
+from skillopt_airflow.optimizer.model_answer import ModelAnswer
 from skillopt_airflow.optimizer.proposals import ProposedEdit, sift
 from skillopt_airflow.optimizer.sections import (
     budget_section,
@@ -55,14 +56,14 @@ class ReflectContext(Value):
     """Times that an analyst answers: 1 is a draft alone, each further one corrects what came before."""
 
 
-class ProposedPattern(BaseModel):
+class ProposedPattern(ModelAnswer):
     """A failure pattern as a model writes it."""
 
     description: str
-    item_ids: list[str] = Field(default_factory=list)
+    item_ids: list[Annotated[str, Field(coerce_numbers_to_str=True)]] = Field(default_factory=list)
 
 
-class Reflection(BaseModel):
+class Reflection(ModelAnswer):
     """The answer of a reflection call."""
 
     failure_patterns: list[ProposedPattern] = Field(default_factory=list)
@@ -77,7 +78,7 @@ class SkillAwareReflection(Reflection):
     )
 
 
-class Rewriting(BaseModel):
+class Rewriting(ModelAnswer):
     """The answer of a call that writes the skill's body anew."""
 
     failure_patterns: list[ProposedPattern] = Field(default_factory=list)

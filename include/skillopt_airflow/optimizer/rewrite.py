@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from skillopt_airflow.core.buffer import StepBuffer
 from skillopt_airflow.core.errors import ModelOutputError
@@ -11,11 +11,12 @@ from skillopt_airflow.core.skill import without_markers
 from skillopt_airflow.core.types import Edit, Patch
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_SENTENCES, MOST_OF_SKILL, clipped, flaw_of, joined, said
+from skillopt_airflow.optimizer.model_answer import ModelAnswer
 from skillopt_airflow.optimizer.sections import buffer_section, edits_section, prompt_of, section
 from skillopt_airflow.optimizer.uniting import unite
 
 
-class RewrittenBody(BaseModel):
+class RewrittenBody(ModelAnswer):
     """The answer of a call that writes the body anew, from edits or from several bodies."""
 
     body: str = Field(description="The whole new text of the skill before its first protected region.")

@@ -1,6 +1,6 @@
 """Slow update: guidance for a protected region, from comparing two epochs' last skills (paper section 3.6)."""
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.protocols import Optimizer
@@ -9,6 +9,7 @@ from skillopt_airflow.core.types import Edit, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, clipped, flaw_of, said
 from skillopt_airflow.optimizer.comparison import Comparison, compared_skills, comparison_section
+from skillopt_airflow.optimizer.model_answer import ModelAnswer
 from skillopt_airflow.optimizer.sections import prompt_of, section
 
 REGION = "SLOW_UPDATE"
@@ -22,7 +23,7 @@ class Guidance(Value):
     fallback: str = ""
 
 
-class GuidanceAnswer(BaseModel):
+class GuidanceAnswer(ModelAnswer):
     """The answer of a slow_update call."""
 
     guidance: str = Field(description="The whole new inside of the region.")

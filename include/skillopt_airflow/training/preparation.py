@@ -158,10 +158,16 @@ def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
     """Refuse knobs that make no sense with these models and items.
 
     Raises:
-        ConfigError: a budget in dollars without a price, a protected item that no gate looks at.
+        ConfigError: a budget in dollars without a price, a protected item that no gate looks at, none for a gate that
+            protects them.
     """
     check_priced(config, prices)
     rules = config.evaluation
+    if rules.gate_policy == "no_regression" and not rules.gate_protected_items:
+        raise ConfigError(
+            "evaluation.gate_policy: no_regression without evaluation.gate_protected_items protects nothing; name "
+            "their ids, or choose another policy"
+        )
     unknown = unknown_protected_items(ids(items[Split.VAL])[: rules.limit(Split.VAL)], rules)
     if unknown:
         raise ConfigError(

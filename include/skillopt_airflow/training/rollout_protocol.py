@@ -9,7 +9,7 @@ from skillopt_airflow.core.types import JsonObject, canonical_json, sha256
 
 log = logging.getLogger(__name__)
 
-PROTOCOL = 6
+PROTOCOL = 7
 """Protocol of the project's own images. Raise it when the rollout program makes another rollout of the same input, for
 instance by another prompt, another loop of calls, another release of an agent CLI, or another answer or score that
 core/scoring makes of the same response: stored rollouts are made again."""

@@ -22,6 +22,8 @@ _CUE = (
 )
 _CLAIM = r"(?:is(?: the)?(?: (?:right|correct|true|best|strongest))?(?: (?:choice|option|answer|statement|one))?[.!]?)?"
 _LETTER = re.compile(r"[\s*(\[]*(?P<label>[A-Za-z])[\s*)\].:]*")
+_ALONE = re.compile(r"[^\w\-−¬√∂∇~=<>+|/^]*(?P<label>[A-Za-z])[^\w\-−¬√∂∇~=<>+|/^]*")
+"""A letter in quotes, brackets or points of any script, and in no formula."""
 _LABEL = re.compile(rf"{_CUE}[\s*_`\"$(\[]*(?P<label>[A-Z])[\s*_`\"$)\].:!]*{_CLAIM}", re.IGNORECASE)
 _LABEL_AND_MORE = re.compile(
     rf"(?i:{_CUE})[*(\[]*(?P<label>[A-Z])\b(?P<mark>[*)\].:]*)[\s,;–—-]*(?P<more>(?P<reason>(?i:because|since|as)\b)?.+)"
@@ -110,6 +112,7 @@ def choices_named(answer: str, choices: dict[str, str]) -> frozenset[str]:
     unwrapped = answer if box is None else box.strip()
     bare, bare_choices = _bare(unwrapped), {label: _bare(text) for label, text in choices.items()}
     whole = _letter(_LETTER, unwrapped, choices) or _with_text(unwrapped, choices) or _with_text(bare, bare_choices)
+    whole = whole or _letter(_ALONE, unwrapped, choices)
     if whole or _LABEL.fullmatch(bare):
         return whole or _letter(_LABEL, bare, choices)
     named = {match["bare"] or match["cued"] for match in _NAMED.finditer(_bare(_FORMULA.sub(_letter_alone, unwrapped)))}
@@ -182,5 +185,5 @@ def _with_text(text: str, choices: dict[str, str]) -> frozenset[str]:
 
 def _listed(text: str, choices: dict[str, str]) -> frozenset[str]:
     """Return the letters of a bare list such as `B, D`, `B or D`, `BD`; none if the text is anything else."""
-    letters = re.sub(r"\b(?:and|or)\b|[\s,;/&+()]", "", text)
+    letters = re.sub(r"\b(?:and|or)\b|[\s,;/&+()，；、]", "", text)
     return frozenset(letters) if letters and set(letters) <= choices.keys() else frozenset()

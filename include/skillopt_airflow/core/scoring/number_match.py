@@ -12,7 +12,9 @@ from skillopt_airflow.core.scoring.scoring_rule import Scoring
 MAX_DIGITS = 100
 """Characters of a number that is read; a longer one counts as none."""
 _SPELLINGS = (
-    (re.compile(r"[−–](?=[\s$€£¥₹]*[\d.])"), "-"),
+    (re.compile(r"[−–\u2011](?=[\s$€£¥₹]*[\d.])"), "-"),
+    # The blanks that divide thousands and break no line; a plain one may divide two numbers.
+    (re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))"), ","),
     (re.compile(r"(?<=\d)(?=\\[dt]?frac)"), " "),
     (re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}"), r"\1/\2"),
     (re.compile(r"\{,\}|\\[,!]"), ","),

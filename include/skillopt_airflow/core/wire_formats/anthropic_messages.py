@@ -57,9 +57,9 @@ class AnthropicMessages(WireFormat):
     def sampling(
         self, seed: int | None, reasoning_effort: str | None, thinking: bool | None, thinking_budget: int | None
     ) -> Settings:
-        """Set the model's own thinking; there is no field for a seed."""
+        """Set the model's own thinking, which an effort does not switch on where it is off; no field is for a seed."""
         limited: JsonObject = {"type": "enabled", "budget_tokens": thinking_budget}
         return {
-            "thinking": thinking if reasoning_effort is None else reasoning_effort,
+            "thinking": thinking if thinking is False or reasoning_effort is None else reasoning_effort,
             "anthropic_thinking": None if thinking_budget is None else limited,
         }

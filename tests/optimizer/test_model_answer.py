@@ -1,0 +1,44 @@
+"""Slips of models in answers that say clearly what is meant."""
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from skillopt_airflow.optimizer.reflect import Reflection, SkillAwareReflection
+from skillopt_airflow.optimizer.select import Ranking
+
+EDIT = {"op": "append", "content": "Be brief."}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"edits": [EDIT | {"anchor": None, "rationale": None}]},
+        {"edits": json.dumps([EDIT])},
+        {"edits": [EDIT], "failure_patterns": None, "notes": None},
+        {"edits": [EDIT | {"op": " Append"}]},
+    ],
+)
+def test_what_is_understood_is_no_reason_to_ask_again(answer: dict[str, object]) -> None:
+    read = SkillAwareReflection.model_validate(answer)
+    assert read == SkillAwareReflection.model_validate({"edits": [EDIT]})
+
+
+def test_numbers_are_ids_and_a_list_in_a_text_is_a_list_of_numbers() -> None:
+    read = Reflection.model_validate({"failure_patterns": [{"description": "It guesses.", "item_ids": [12]}]})
+    assert read.failure_patterns[0].item_ids == ["12"]
+    assert Ranking.model_validate({"order": "[1, 0]"}).order == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "answer", [{"edits": "none"}, {"edits": "{}"}, {"edits": [{"op": "burn"}]}, {"edits": 3}, "no"]
+)
+def test_what_is_not_understood_is_refused(answer: object) -> None:
+    with pytest.raises(ValidationError):
+        Reflection.model_validate(answer)
+
+
+def test_what_the_model_is_asked_for_is_the_same() -> None:
+    assert Ranking.model_json_schema()["properties"]["order"]["type"] == "array"
+    assert "anyOf" not in json.dumps(SkillAwareReflection.model_json_schema())
