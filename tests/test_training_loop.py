@@ -25,7 +25,8 @@ from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import DATA_SPLITS, Patch, Split, Status
 from skillopt_airflow.pipeline.params import run_config
 from skillopt_airflow.store.items import load_items
-from skillopt_airflow.training import steps
+from skillopt_airflow.store.run_states import same
+from skillopt_airflow.training import seed_and_final, steps
 from skillopt_airflow.training.benchmark_settings import preset_of
 from skillopt_airflow.training.candidate import gate as decide_again
 from skillopt_airflow.training.history import history_of
@@ -1127,6 +1128,22 @@ def test_a_step_that_ends_otherwise_leaves_behind_what_followed_from_it(under_wa
     assert training.store.get_text(run.keys.best_skill) == run.skill(0).text
     with pytest.raises(ObjectMissing):
         run.state(run.timeline[-1])
+
+
+def test_steps_that_were_compared_with_a_seed_that_lacked_items_do_not_outlive_its_next_evaluation() -> None:
+    training = Training.of(train__num_epochs=1)
+    training.prepare()
+    lost = training.run.items(Split.VAL)[0].id
+    training.fail = lambda stage, item: Status.TIMEOUT if (stage, item) == ("seed", lost) else None
+    training()
+    run = training.run
+    assert lost not in run.state(run.timeline[0]).current.evaluation.scores
+    training.fail = lambda stage, item: None
+    training.run_containers(seed_and_final.seed_plan(run))
+    state = seed_and_final.start(run)
+    assert lost in state.current.evaluation.scores
+    assert same(run.newest_state(), state)
+    assert not any(training.store.exists(run.keys.moment(moment).state) for moment in run.timeline[1:])
 
 
 def test_items_that_are_rolled_out_after_the_reflection_are_reflected_on_when_it_is_done_again() -> None:

@@ -6,7 +6,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.errors import StoreError
+from skillopt_airflow.core.errors import DataError, StoreError
 from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.types import JsonObject
@@ -84,6 +84,15 @@ def test_who_was_overtaken_is_told_what_to_do_and_does_not_try_again(training: T
     assert said.endswith("with which it has to be compared first: trigger publish_searchqa with run = run")
     assert told(training).withheld == said
     assert "trigger publish_searchqa with run = run" in training.store.get_text(training.run.keys.report)
+
+
+def test_what_a_retry_would_meet_again_is_not_tried_again(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended_otherwise(*_: object) -> None:
+        raise DataError("the training has ended with another best skill since: clear plan_publication")
+
+    monkeypatch.setattr("skillopt_airflow.training.publication.publish_best", ended_otherwise)
+    with pytest.raises(AirflowFailException, match="clear plan_publication"):
+        publish()
 
 
 def test_a_store_that_is_away_is_tried_again(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:

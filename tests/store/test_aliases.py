@@ -86,8 +86,17 @@ def test_a_publication_that_was_rolled_back_does_not_come_back_by_itself(artifac
     seen = artifacts.champion.read()
     artifacts.publish("two", provenance("run-2"), seen)
     artifacts.roll_back(first.version, "rollback-1", "why", artifacts.champion.read())
-    with pytest.raises(Conflict, match="run rollback-1 made v0001-"):
+    with pytest.raises(Conflict, match=r"run rollback-1 made v0001-.*compared first"):
         artifacts.publish("two", provenance("run-2"), seen)
+
+
+def test_a_rollback_that_comes_too_late_says_what_to_do_about_it(artifacts: ArtifactStore) -> None:
+    first = publish(artifacts, "one", provenance("run-1"))
+    artifacts.publish("two", provenance("run-2"), artifacts.champion.read())
+    seen = artifacts.champion.read()
+    artifacts.publish("three", provenance("run-3"), seen)
+    with pytest.raises(Conflict, match=r"run run-3 made v0003-.*ask for the rollback again if it is still wanted"):
+        artifacts.roll_back(first.version, "rollback-1", "why", seen)
 
 
 def test_only_a_complete_and_untouched_version_can_be_rolled_back_to(

@@ -22,6 +22,7 @@ from skillopt_airflow.core.paired import paired
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import JsonObject, Split, Status
 from skillopt_airflow.quality.fresh_items import content, fingerprint
+from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.artifacts import ArtifactStore, PublishedScore
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
 from skillopt_airflow.store.night_table import Contender, Night, NightIndex, NightTable, Promise
@@ -200,8 +201,10 @@ def test_a_champion_that_got_worse_is_demoted_with_the_night_and_the_evidence(ni
     assert seen is not None
     run = nights.run(last)
     alias = demote(run)
-    assert alias is not None
+    assert isinstance(alias, Alias)
     assert alias.run == run.ref.run
+    # A night before it moved nothing, and says so.
+    assert demote(nights.run(rows[0])) == f"{rows[0].night.date}: {rows[0].judgement.verdict}, nothing is moved back"
     # Killed before it could tell, it finds what it did.
     assert demote(run) == alias
     assert nights.artifacts.read(alias.version).skill == FORMER
@@ -342,7 +345,7 @@ def test_what_became_of_a_replaced_champion_is_no_news(nights: Nights) -> None:
     assert news["sha256"] == sha256
     # The rollback comes beside it, by the night itself or by whom it asked.
     alias = demote(run)
-    assert alias is not None
+    assert isinstance(alias, Alias)
     assert told() == news
     artifacts = run.published
     forward = artifacts.roll_back(rows[-1].night.champion.version, "somebody", "a mistake", alias)

@@ -91,7 +91,10 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
         )
         told = tell.override(inlets=decline, outlets=decline)(benchmark, run)
         stale = tell_stale.override(inlets=harm, outlets=harm)(benchmark, run)
-        chain(measure, settled, [demoted, question, told, stale])
+        # A training that the news start begins with the champion, so that is moved back before.
+        chain(measure, settled, [demoted, question])
+        chain(settled, [told, stale])
+        chain(demoted, [told, stale])
     return dag
 
 
@@ -161,8 +164,8 @@ def demote(benchmark: str, run: JsonObject) -> JsonObject:
     opened, context = open_run(run), get_current_context()
     with wrong_input_fails():
         alias = demote(opened)
-    if alias is None:
-        raise AirflowSkipException("the champion has moved meanwhile")
+    if isinstance(alias, str):
+        raise AirflowSkipException(alias)
     if _heard(context, champion_asset(benchmark), {"version": alias.version, "run": alias.run}):
         raise AirflowSkipException(f"{alias.version} is the champion, and Airflow has the event")
     announce(context, benchmark, opened.published, alias)
@@ -180,7 +183,7 @@ def question_of(run: JsonObject) -> JsonObject:
     return asked
 
 
-@task
+@task(trigger_rule="none_failed_min_one_success")
 def tell(benchmark: str, run: JsonObject) -> JsonObject:
     """Emit the event of a decline, once for a champion and for the benchmark's own target; else skipped.
 
@@ -195,7 +198,7 @@ def tell(benchmark: str, run: JsonObject) -> JsonObject:
     return _emit(decline_asset(benchmark), news, starts, lambda news: first_to_tell(opened, news, DECLINES))
 
 
-@task
+@task(trigger_rule="none_failed_min_one_success")
 def tell_stale(benchmark: str, run: JsonObject) -> JsonObject:
     """Emit the event of a champion that is worse than the seed skill; see `tell`."""
     from skillopt_airflow.pipeline.triggered import base_target

@@ -251,6 +251,8 @@ def publish(benchmark: str, run: JsonObject) -> JsonObject:
     artifacts = opened.published
     try:
         published = publish_best(opened, artifacts, _publication(context, opened))
+    except DataError as error:
+        raise AirflowFailException(str(error)) from None
     except Conflict as error:
         # Trying again would meet the same champion, with which nothing was compared.
         target = f" and target = {opened.config.model.target}" if opened.for_another_model else ""

@@ -195,8 +195,8 @@ def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] 
     known = {path for path in asked if path.partition(".")[0] in ("publishing", "storage")}
     if others := sorted(asked.keys() - late.keys() - known):
         raise ConfigError(
-            f"overrides: the run has ended, so {', '.join(others)} cannot change; budget and sandbox can, and for "
-            f"another target {', '.join(OF_ANOTHER_TARGET)}"
+            f"overrides: the run has ended, so {', '.join(others)} cannot change; budget, sandbox, storage, "
+            f"publishing and model.target_conn_id can, and for another target {', '.join(OF_ANOTHER_TARGET)}"
         )
     if target is not None:
         late["model.target"] = target

@@ -114,9 +114,11 @@ class ChampionAlias:
         stands = "the alias was removed"
         if present is not None:
             stands = f"run {present.run} made {present.version} the champion"
+        advice = f"{wanted.version} is stored but not the champion, with which it has to be compared first"
+        if wanted.rolled_back:
+            advice = "look at that champion, and ask for the rollback again if it is still wanted"
         raise Conflict(
-            f"{self._store.address(self._keys.champion)}: {stands} while {wanted.version} was on its way; "
-            f"{wanted.version} is stored but not the champion, with which it has to be compared first"
+            f"{self._store.address(self._keys.champion)}: {stands} while {wanted.version} was on its way; {advice}"
         )
 
 

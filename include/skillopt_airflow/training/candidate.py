@@ -137,7 +137,7 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
             store.put_bytes(run.keys.line_origins(number), store.get_bytes(keys.line_origins))
         state = _remembering(run, moment, with_notes(run, moment, state), decision)
         state = state.model_copy(update={"stopped": why_stop(run, moment)})
-        _leave_behind(run, moment, state)
+        leave_behind(run, moment, state)
         store.put_model(keys.gate, decision)
         if run.is_newest(moment):
             # Not only an accepted candidate: a gate that is done again may take back the best skill of before.
@@ -173,7 +173,7 @@ def _findings(run: TrainingRun, candidate: SkillDocument, evaluation: Evaluation
     }
 
 
-def _leave_behind(run: TrainingRun, moment: Moment, state: RunState) -> None:
+def leave_behind(run: TrainingRun, moment: Moment, state: RunState) -> None:
     """Take back the states of later moments, and what their reflections were about, if this one ends otherwise."""
     from skillopt_airflow.store.run_states import same
 

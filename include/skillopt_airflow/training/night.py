@@ -131,9 +131,7 @@ def verdict_after(nights: Sequence[Night], alpha: float, date: str) -> LedgerRow
     return LedgerRow(night=nights[place], judgement=_judge(nights[: place + 1], alpha))
 
 
-def is_news(
-    run: TrainingRun, row: LedgerRow, nights: Sequence[Night], verdicts: Mapping[NightVerdict, str] = DECLINES
-) -> bool:
+def is_news(run: TrainingRun, row: LedgerRow, nights: Sequence[Night], verdicts: Mapping[NightVerdict, str]) -> bool:
     """Return whether the run's night may report its verdict: the newest may, unless another did for this champion."""
     what = verdicts.get(row.judgement.verdict)
     if what is None or nights[-1].date != row.night.date:
@@ -141,7 +139,7 @@ def is_news(
     return night_table(run).told_by(row.night.champion.sha256, what) in (None, run.ref.run)
 
 
-def first_to_tell(run: TrainingRun, news: JsonObject, verdicts: Mapping[NightVerdict, str] = DECLINES) -> bool:
+def first_to_tell(run: TrainingRun, news: JsonObject, verdicts: Mapping[NightVerdict, str]) -> bool:
     """Keep that the run's night reports these news, since evidence may swing; return False if another night does."""
     what = verdicts[NightVerdict(str(news["verdict"]))]
     return night_table(run).first_to_tell(str(news["sha256"]), what, run.ref.run) == run.ref.run
@@ -161,8 +159,8 @@ def to_demote(row: LedgerRow, nights: Sequence[Night], artifacts: "ArtifactStore
     return champion
 
 
-def demote(run: TrainingRun) -> Alias | None:
-    """Move the champion back to the one before it where `regate.on_demote` says rollback; None if this run did not.
+def demote(run: TrainingRun) -> Alias | str:
+    """Move the champion back to the one before it where `regate.on_demote` says rollback; else return why it stays.
 
     Raises:
         Conflict: somebody else moved it meanwhile.
@@ -171,7 +169,9 @@ def demote(run: TrainingRun) -> Alias | None:
     if seen is None:
         # It may be this run that moved it, killed before it could tell.
         alias = run.published.champion.read()
-        return None if alias is None or alias.run != run.ref.run else alias
+        if alias is not None and alias.run == run.ref.run:
+            return alias
+        return f"{row.night.date}: {row.judgement.verdict}, nothing is moved back"
     if row.night.previous is None:
         raise DataError(f"{row.night.date}: there is no champion before {seen.version}")
     return run.published.roll_back(row.night.previous.version, run.ref.run, _reason(row), seen)

@@ -11,6 +11,7 @@ from skillopt_airflow.core.provenance import LinesOfSkill, continued, seed_lines
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured, RunState, compete, seed_state
 from skillopt_airflow.core.types import JsonObject, Split
+from skillopt_airflow.training.candidate import leave_behind
 from skillopt_airflow.training.evaluation import measured
 from skillopt_airflow.training.named_skill import NamedSkill
 from skillopt_airflow.training.rollout_plan import Chunk, Stage, chunks_of, ids, store_plan
@@ -63,6 +64,8 @@ def start(run: TrainingRun) -> RunState:
     require_coverage(evaluation, rules, "the seed skill on the selection split", advice)
     state = seed_state(moment, Measured(version=0, sha256=seed.sha256, evaluation=evaluation))
     log.info("seed skill: %.4f on %d items", evaluation.gate_mean(rules), evaluation.size)
+    # Items that failed before may have a score by now, and the steps were compared without them.
+    leave_behind(run, moment, state)
     if run.is_newest(moment):
         run.store.put_text(run.keys.best_skill, seed.text)
     run.commit(moment, state, newest=run.is_newest(moment))
