@@ -6,17 +6,12 @@ import ssl
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
 from skillopt_airflow.gateway.page_fetcher import PageFetcher, PageRefused, PageUnreachable
+from tests.certificates import certificate
 from tests.gateway.page_server import Names, PageServer, fetcher, leading_to, page, page_server
 
 HTML = "<html><head><title>T</title><script>var x = 1</script></head><body><h1>Harbour</h1><p>Open <b>daily</b>.</p>"
@@ -109,27 +104,15 @@ def test_only_what_may_be_gone_another_time_is_unreachable(server: PageServer) -
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Key and certificate of news.example, in one file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "news.example")])
-    now = datetime.now(UTC)
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = (
-        builder.serial_number(1).not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
-    )
-    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("news.example")]), critical=False)
-    path = tmp_path_factory.mktemp("tls") / "news.pem"
-    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    path.write_bytes(secret + builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
-    return path
+def news(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return certificate(tmp_path_factory.mktemp("tls"), "news.example")
 
 
-def test_a_server_has_to_show_the_certificate_of_the_name_and_not_of_its_address(certificate: Path) -> None:
+def test_a_server_has_to_show_the_certificate_of_the_name_and_not_of_its_address(news: Path) -> None:
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serving.load_cert_chain(certificate)
+    serving.load_cert_chain(news)
     with page_server({"/": page(HTML)}, serving) as server:
-        reader = replace(fetcher(server), tls=ssl.create_default_context(cafile=str(certificate)))
+        reader = replace(fetcher(server), tls=ssl.create_default_context(cafile=str(news)))
         for host, ends in (("news.example", nullcontext()), ("bank.example", pytest.raises(PageUnreachable))):
             with ends:
                 assert read(reader, f"https://{host}:{server.port}/") == "Harbour\nOpen daily."

@@ -3,13 +3,13 @@
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.sandbox.docker_limits import KILOBYTE, end_of, host_options
+from skillopt_airflow.sandbox.docker_output import attached
 from skillopt_airflow.sandbox.labels import remove_container
 from skillopt_airflow.sandbox.staging import ContainerFolder, container_user
 
@@ -99,16 +99,10 @@ class Container:
     def _follow(self) -> Mapping[str, Any]:
         """Start it, wait for its end, and return Docker's State of it then."""
         # Attached before the start: what a container says at once would be lost.
-        stream = self.client.attach(self._id, stdout=True, stderr=True, stream=True)
-        try:
+        with attached(self.client.attach(self._id, stdout=True, stderr=True, stream=True)) as frames:
             self.client.start(self._id)
-            for line in lines(capped(stream, self.plan.limits.log_kb * KILOBYTE)):
+            for line in lines(capped((part for _, part in frames), self.plan.limits.log_kb * KILOBYTE)):
                 log.info("[sandbox] %s", line)
-        finally:
-            # Docker's client leaves the connection open when the container ends, and its own `close` leaves a reader.
-            with suppress(OSError):
-                stream.close()
-                stream._response.close()
         self.client.wait(self._id)
         state: Mapping[str, Any] = self.client.inspect_container(self._id)["State"]
         return state

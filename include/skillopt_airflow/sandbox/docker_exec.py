@@ -5,6 +5,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from skillopt_airflow.sandbox.docker_container import capped
+from skillopt_airflow.sandbox.docker_output import attached
 from skillopt_airflow.sandbox.labels import remove_container
 
 
@@ -76,13 +77,7 @@ def executed(
         options: further ones of the engine's exec, such as environment and workdir.
     """
     made = client.exec_create(container, list(command), user=user, **options)
-    stream = client.exec_start(made["Id"], stream=True)
-    try:
-        said = b"".join(capped(stream, most)).decode(errors="replace")
-    finally:
-        # The client leaves the connection open when the command ends, and its own `close` leaves a reader.
-        with suppress(OSError, AttributeError):
-            stream.close()
-            stream._response.close()
+    with attached(client.exec_start(made["Id"], stream=True)) as frames:
+        said = b"".join(capped((part for _, part in frames), most)).decode(errors="replace")
     found: Mapping[str, Any] = client.exec_inspect(made["Id"])
     return found["ExitCode"], said

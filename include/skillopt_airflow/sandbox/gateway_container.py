@@ -20,6 +20,7 @@ from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.sandbox.docker_connection import ensure_image
 from skillopt_airflow.sandbox.docker_limits import gateway_options
+from skillopt_airflow.sandbox.docker_output import STDOUT, attached
 from skillopt_airflow.sandbox.labels import identity, remove_container
 from skillopt_airflow.sandbox.staging import TaskFolder
 from skillopt_airflow.sandbox.task_workload import Allotment, Workload, counting
@@ -169,7 +170,7 @@ class GatewayContainer:
     @contextmanager
     def _heard(self) -> Iterator[None]:
         """Take what the gateway says until it has ended, its last calls included."""
-        stream = self.client.attach(self._id, stdout=True, stderr=True, stream=True, demux=True)
+        stream = self.client.attach(self._id, stdout=True, stderr=True, stream=True)
         reader = threading.Thread(target=self._read, args=(stream,), name="gateway-output", daemon=True)
         reader.start()
         try:
@@ -185,13 +186,16 @@ class GatewayContainer:
         """Read until the gateway ends: a model call or a question a line on standard output, messages on the other."""
         out = err = b""
         try:
-            for said, complained in stream:
-                *calls, out = (out + (said or b"")).split(b"\n")
-                *words, err = (err + (complained or b"")).split(b"\n")
-                for line in calls:
-                    self._take(line)
-                for line in words:
-                    self._hear(line.decode(errors="replace"))
+            with attached(stream) as frames:
+                for number, part in frames:
+                    if number == STDOUT:
+                        *calls, out = (out + part).split(b"\n")
+                        for line in calls:
+                            self._take(line)
+                    else:
+                        *words, err = (err + part).split(b"\n")
+                        for line in words:
+                            self._hear(line.decode(errors="replace"))
         except OSError as error:
             log.warning("The gateway's output broke off: %s", error)
         finally:
@@ -201,9 +205,6 @@ class GatewayContainer:
                     " | ".join(self._words[-3:]) or "it said nothing, as one that had no memory left",
                 )
             self._told.set()
-            with suppress(OSError):
-                stream.close()
-                stream._response.close()
 
     def _take(self, line: bytes) -> None:
         """Report a model call, or answer the question for more of the budget."""

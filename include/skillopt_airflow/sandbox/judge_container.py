@@ -93,14 +93,19 @@ class JudgeContainer:
         """Have the tests expect something else than they should; return which functions do so, and which do not.
 
         Raises:
-            SandboxError: the program that does it failed.
+            SandboxError: the program that does it failed, or the image says something besides.
         """
         command = ["python3", "-I", f"{PLACE}/judge_expectations.py"]
         status, said, in_time = self._execute(container, command, {}, LAYOUT_SECONDS)
         if status != 0 or not in_time:
             raise SandboxError(f"item {item.id}: its tests could not be altered (exit status {status}): {said[-500:]}")
-        told = json.loads(said)
-        return {name: tuple(told[name]) for name in ("altered", "kept")}
+        try:
+            told = json.loads(said)
+            return {name: tuple(told[name]) for name in ("altered", "kept")}
+        except (ValueError, KeyError, TypeError):
+            raise SandboxError(
+                f"item {item.id}: what its tests were altered to cannot be read: {said[-500:]}"
+            ) from None
 
     def _execute(
         self, container: str, command: list[str], env: Mapping[str, str], seconds: float
