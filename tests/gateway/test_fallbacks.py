@@ -156,6 +156,14 @@ def test_what_is_no_answer_costs_the_usage_that_it_tells(rig):
     assert [(call.prompt_tokens, call.completion_tokens) for call in one.calls] == [(22, 6)]
 
 
+def test_an_answer_of_which_a_filter_left_nothing_is_a_refusal_and_not_asked_for_again(rig):
+    choice = {"index": 0, "finish_reason": "content_filter: PROHIBITED_CONTENT"}
+    one = rig(lambda asked: Reply(body=json.dumps({"object": "chat.completion", "choices": [choice]}).encode()))
+    response = one.post()
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "content_filter")
+    assert one.outcomes() == [(400, 1)]
+
+
 def test_a_host_that_takes_no_connection_was_asked_nothing(rig, monkeypatch):
     monkeypatch.setattr(http_clients, "CONNECT_SECONDS", 0.2)
     # Nobody accepts, and the queue of those who wait is full.

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from botocore.exceptions import NoCredentialsError
 from pydantic import SecretStr
 from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
@@ -274,7 +275,9 @@ def test_the_providers_status_reaches_the_gateway_after_one_try(provider: Serve,
     assert "aws-secret" not in response.text
 
 
-@pytest.mark.parametrize("error", [UnexpectedModelBehavior("choices: null"), AssertionError(), KeyError("output")])
+@pytest.mark.parametrize(
+    "error", [UnexpectedModelBehavior("choices: null"), AssertionError(), KeyError("output"), NoCredentialsError()]
+)
 def test_an_answer_that_is_none_is_the_servers_failure(
     server: DialectServer, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -284,7 +287,7 @@ def test_an_answer_that_is_none_is_the_servers_failure(
     monkeypatch.setattr(translation, "model_request", model_request)
     response = send(bedrock(server.address))
     assert response.status_code == 502
-    assert "cannot be read" in response.json()["error"]["message"]
+    assert "no answer that can be read" in response.json()["error"]["message"]
 
 
 def test_no_server(server: DialectServer) -> None:

@@ -105,6 +105,8 @@ def test_what_a_provider_does_wrong_becomes_the_status(dialect: str, reply: Repl
     [
         (completion("", refusal="I will not"), "I will not"),
         (completion("", finish_reason="content_filter"), "content filter"),
+        (completion("", finish_reason="content_filter: SAFETY"), "content filter"),
+        (completion("half of", finish_reason="PROHIBITED_CONTENT"), "content filter"),
     ],
 )
 def test_a_refusal_is_none_of_the_errors(reply: Reply, words: str):

@@ -180,7 +180,7 @@ class Kubelet(threading.Thread):
             (self.folder / "volumes" / volume["name"]).mkdir(parents=True)
         for container in [*self.spec["initContainers"], *self.spec["containers"]]:
             if container["image"] == self.cluster.pulled_late:
-                self.status["initContainerStatuses"] = [_status_of(container, _waiting("ErrImagePull"))]
+                self.status["initContainerStatuses"] = [_status_of(container, _waiting("ImagePullBackOff"))]
                 self._deleted.wait(0.3)
             if container["image"] == self.cluster.unpullable:
                 self.status["initContainerStatuses"] = [_status_of(container, _waiting("ImagePullBackOff"))]

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from skillopt_airflow.core.errors import EngineUnavailable, ImageMissing, SandboxError
+from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, ImageMissing, SandboxError
 from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
 from skillopt_airflow.sandbox import cluster as cluster_module
 from skillopt_airflow.sandbox import kubernetes as kubernetes_module
@@ -386,7 +386,16 @@ def test_a_cluster_that_cannot_answer_for_long_is_not_taken_for_one_without_righ
     assert cluster.left() == {}
 
 
+def test_inputs_do_not_stay_in_the_store_if_their_pod_cannot_be_made(cluster, store, workload):
+    fake = workload(None, image=IMAGE)
+    fake.search = object()
+    with pytest.raises(ConfigError, match=r"search\.conn_id"):
+        FakePodOperator(fake=fake, store=store).execute({})
+    assert (cluster.left(), store.list_keys("")) == ({}, [])
+
+
 def test_a_missing_image_a_refusal_and_a_silent_cluster_are_told_apart(cluster, store, workload, monkeypatch):
+    monkeypatch.setattr(cluster_module, "PULL_SECONDS", 0.5)
     fake = workload(None, image=IMAGE)
     cluster.unpullable = fake.limits.gateway_image
     with pytest.raises(ImageMissing, match="skillopt-gateway:latest for the container courier"):

@@ -118,6 +118,8 @@ def test_the_limits_are_those_of_the_configuration():
     spec: Any = pod_manifest(plan(cpus=0.5, memory="300m", output_mb=8, timeout=60))["spec"]
     (rollout,) = spec["containers"]
     assert rollout["resources"]["limits"] == {"cpu": "0.5", "memory": "300Mi", "ephemeral-storage": "72Mi"}
+    courier = next(one for one in spec["initContainers"] if one["name"] == "courier")
+    assert courier["resources"]["limits"]["memory"] == "528Mi"
     sizes = {volume["name"]: volume["emptyDir"]["sizeLimit"] for volume in spec["volumes"] if "emptyDir" in volume}
     assert sizes["out"] == "8Mi"
     assert spec["activeDeadlineSeconds"] == deadline(SandboxGroup(timeout=60), 3) > 3 * 60

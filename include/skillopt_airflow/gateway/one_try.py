@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import Literal
 
 import httpx
@@ -16,6 +17,8 @@ from skillopt_airflow.gateway.request_filter import NotUsable, parsed
 MAX_ANSWER_BYTES = 32 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
 MAX_FIRST_EVENT_BYTES = 1024 * 1024
+HELD_BACK = b'{"error": {"message": "the provider\'s filter held the answer back", "code": "content_filter"}}'
+"""An error as providers write it whose filter refuses the request."""
 EVENT_STREAM = "text/event-stream"
 
 Failure = Literal["", "unreachable", "timeout", "garbage", "too_long"]
@@ -111,7 +114,10 @@ async def _fetch(
         text = await _beginning(response, MAX_ANSWER_BYTES + 1)
         if len(text) > MAX_ANSWER_BYTES:
             return Reply(failure="too_long", why=f"sent more than {MAX_ANSWER_BYTES} bytes")
-        if not wire_format.is_answer(parsed(text)):
+        document = parsed(text)
+        if wire_format.is_held_back(document):
+            return Reply(HTTPStatus.BAD_REQUEST, body=HELD_BACK)
+        if not wire_format.is_answer(document):
             return Reply(failure="garbage", why="sent what is no answer: a JSON object of another shape", body=text)
         return Reply(response.status_code, media_type, text)
     finally:

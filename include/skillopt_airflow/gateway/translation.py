@@ -11,8 +11,6 @@ import httpx
 from pydantic import ValidationError
 from pydantic_ai.direct import model_request
 from pydantic_ai.exceptions import (
-    AgentRunError,
-    ContentFilterError,
     ModelAPIError,
     ModelHTTPError,
     ModelRequestTimeout,
@@ -66,11 +64,10 @@ class TranslatingBackend:
             return _provider_error(error)
         except ModelAPIError as error:
             raise httpx.ConnectError(str(error)) from error
-        except (UserError, ContentFilterError) as error:
+        except UserError as error:
             return problem(400, str(error))
-        except (AgentRunError, AssertionError, TypeError, ValueError, AttributeError, LookupError) as error:
-            # The provider answered something that is no answer, or its client stumbled over it.
-            return problem(502, f"the provider's answer cannot be read: {error!r}")
+        except Exception as error:  # noqa: BLE001 - a client of any provider, which may lack its credentials
+            return problem(502, f"the provider's client has no answer that can be read: {error!r}")
         if response.finish_reason == "error":
             return problem(502, "the provider broke off its answer with an error")
         self._keep_thinking(response, opening)

@@ -118,6 +118,15 @@ class TargetModel:
         ]
 
 
+FILTERED = (
+    *("content_filter", "safety", "recitation", "blocklist", "prohibited_content", "spii"),
+    *("sensitive", "guardrail_intervened"),
+)
+"""Beginnings of the endings by which Google, Z.ai and Bedrock say on compatible addresses that a filter intervened."""
+BROKEN_OFF = ("insufficient_system_resource", "network_error", "abort")
+"""Endings of DeepSeek, Z.ai and vLLM whose answer is not whole."""
+
+
 class _UnreadableAnswer(UnexpectedModelBehavior):
     """The answer of the server cannot be read, however often it is asked."""
 
@@ -138,8 +147,6 @@ class _Guarded(WrapperModel):
                 if isinstance(part, TextPart) and not isinstance(part.content, str):
                     raise TypeError(f"a text is {part.content!r}")
             return response
-        except ContentFilterError:
-            raise
         except UnexpectedModelBehavior as error:
             raise _UnreadableAnswer(error.message, error.body) from error
         except (AgentRunError, UserError):
@@ -156,12 +163,15 @@ def text_of(response: ModelResponse) -> str:
 
 def ending(response: ModelResponse) -> tuple[Status, str]:
     """Return the status of a response, and the reason if it is no answer."""
-    if response.finish_reason == "content_filter":
-        words = (response.provider_details or {}).get("refusal")
+    details = response.provider_details or {}
+    # pydantic-ai has no word for those that only some providers have.
+    own = str(details.get("finish_reason")).lower()
+    if response.finish_reason == "content_filter" or own.startswith(FILTERED):
+        words = details.get("refusal")
         if words:
             return Status.REFUSED, reason(f"the model refused: {words}")
         return Status.REFUSED, "the provider's content filter held the answer back"
-    if response.finish_reason == "error":
+    if response.finish_reason == "error" or own in BROKEN_OFF:
         return Status.MODEL_ERROR, "the provider broke off its answer with an error"
     if response.finish_reason == "length":
         return Status.TRUNCATED, ""

@@ -42,7 +42,10 @@ GONE = 404
 NOT_NOW = (429, 500, 502, 503, 504)
 """Statuses of a cluster that is overloaded or being replaced."""
 ENDED = ("Succeeded", "Failed")
-NO_IMAGE = ("InvalidImageName", "ErrImageNeverPull", "ImagePullBackOff")
+NO_IMAGE = ("InvalidImageName", "ErrImageNeverPull")
+PULLED_AGAIN = ("ErrImagePull", "ImagePullBackOff")
+PULL_SECONDS = 120.0
+"""For which a node may try to pull again, a few times by then: a registry may be away for a moment."""
 STOPPED = "the task was stopped, and its pods removed"
 
 log = logging.getLogger(__name__)
@@ -99,6 +102,7 @@ class Pod:
 
     def _follow(self, on_start: Callable[[], None]) -> str:
         started, latest = False, time.monotonic() + 2 * START_SECONDS
+        refused: float | None = None
         while not self.stopped.is_set():
             status = self._status()
             if status is None:
@@ -110,7 +114,7 @@ class Pod:
                 started = True
                 on_start()
             if not started:
-                _check_images(status)
+                refused = _check_images(status, refused)
                 if time.monotonic() > latest:
                     raise SandboxError(f"the pod did not start within {2 * START_SECONDS} s: {_conditions(status)}")
             self.stopped.wait(POLL_SECONDS)
@@ -243,14 +247,27 @@ def _passes(error: BaseException) -> bool:
     return isinstance(error, HTTPError) or (isinstance(error, ApiException) and error.status in NOT_NOW)
 
 
-def _check_images(status: Mapping[str, Any]) -> None:
-    for one in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
-        waiting = (one.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason") in NO_IMAGE:
-            raise ImageMissing(
-                f"the cluster cannot pull {one.get('image')} for the container {one.get('name')}: {waiting['reason']} "
-                f"{waiting.get('message', '')}; set sandbox.image and sandbox.gateway_image to images that it can pull"
-            )
+def _check_images(status: Mapping[str, Any], refused: float | None) -> float | None:
+    """Return since when an image cannot be pulled, None if all can; raise ImageMissing if that lasts.
+
+    Args:
+        status: of the pod.
+        refused: what the look before returned.
+    """
+    now = time.monotonic()
+    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    waiting = [(one, (one.get("state") or {}).get("waiting") or {}) for one in containers]
+    missing = [(one, why) for one, why in waiting if why.get("reason") in NO_IMAGE]
+    failed = [(one, why) for one, why in waiting if why.get("reason") in PULLED_AGAIN]
+    since = None if not failed else now if refused is None else refused
+    if since is not None and now - since >= PULL_SECONDS:
+        missing += failed
+    for one, why in missing:
+        raise ImageMissing(
+            f"the cluster cannot pull {one.get('image')} for the container {one.get('name')}: {why['reason']} "
+            f"{why.get('message', '')}; set sandbox.image and sandbox.gateway_image to images that it can pull"
+        )
+    return since
 
 
 def _conditions(status: Mapping[str, Any]) -> str:

@@ -35,7 +35,8 @@ START_SECONDS = 300
 """Seconds that a pod may wait for a node, and then for its images."""
 GRACE_SECONDS = 45
 """Seconds that the courier has for its last upload."""
-HELPER_MEMORY = "512Mi"
+HELPER_MB = 512
+"""Memory of the project's own containers."""
 MEMORY_UNITS = {"k": "Ki", "m": "Mi", "g": "Gi"}
 PULL_POLICIES = {"missing": "IfNotPresent", "always": "Always", "never": "Never"}
 GATEWAY_CONFIG = "gateway.json"
@@ -212,7 +213,10 @@ def _courier(plan: PodPlan) -> JsonObject:
         "/out",
         CALLS_PATH,
     ]
-    return {**_helper(plan, "courier", command, mounts, CONFIG), "restartPolicy": "Always"}
+    courier = _helper(plan, "courier", command, mounts, CONFIG)
+    # It packs what it delivers in memory, and has the largest file beside that.
+    courier["resources"]["limits"]["memory"] = f"{HELPER_MB + 2 * plan.limits.output_mb}Mi"
+    return {**courier, "restartPolicy": "Always"}
 
 
 def _fetch(plan: PodPlan) -> JsonObject:
@@ -236,7 +240,7 @@ def _helper(
         "image": plan.limits.registered(plan.limits.gateway_image),
         "imagePullPolicy": PULL_POLICIES[plan.limits.pull],
         "command": list(command),
-        "resources": _resources("1", HELPER_MEMORY, plan.limits.output_mb + TMP_MEGABYTES, corpus_mb),
+        "resources": _resources("1", f"{HELPER_MB}Mi", plan.limits.output_mb + TMP_MEGABYTES, corpus_mb),
         "securityContext": _restricted(HELPER_UID),
         "volumeMounts": [*mounts, own],
     }

@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -91,9 +91,10 @@ class PodRuntime:
         exchange, most = self.exchange(f"{self._label}/{name}"), limits.output_mb * MEGABYTE
         life = min(deadline(limits, len(items)) + START_SECONDS, LONGEST_ADDRESS)
         corpus = workload.corpus
-        with self.folder.container(str(number), workload, items, files) as staged:
+        with self.folder.container(str(number), workload, items, files) as staged, ExitStack() as cleared:
             if staged.sealed.is_dir():
                 staged.sealed.rename(staged.inputs / SEALED)
+            cleared.callback(exchange.clear)
             exchange.put(INPUTS, packed(staged.inputs))
             transfer = TransferConfig(
                 inputs=exchange.address(INPUTS, "get", life),
@@ -109,10 +110,7 @@ class PodRuntime:
             with self._allotted() as (gateway, on_call):
                 folder = PodFolder(staged.path, exchange, most, on_call)
                 secrets = (gateway, transfer.model_dump(mode="json"))
-                try:
-                    yield Pod(self.client, plan, folder, secrets, self.stopped)
-                finally:
-                    exchange.clear()
+                yield Pod(self.client, plan, folder, secrets, self.stopped)
 
     @contextmanager
     def _allotted(self) -> Iterator[tuple[JsonObject, Callable[[ModelCall], None]]]:

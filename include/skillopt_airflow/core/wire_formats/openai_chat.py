@@ -38,6 +38,16 @@ class OpenAIChat(WireFormat):
         choices = document.get("choices")
         return isinstance(choices, list) and bool(choices) and all(map(_is_whole, choices))
 
+    def is_held_back(self, document: JsonObject) -> bool:
+        """Return whether a choice without a message says that it was filtered, as Google's addresses answer."""
+        choices = document.get("choices")
+        return isinstance(choices, list) and any(
+            isinstance(choice, dict)
+            and not choice.get("message")
+            and str(choice.get("finish_reason")).startswith("content_filter")
+            for choice in choices
+        )
+
     def prepared(self, request: JsonObject) -> JsonObject:
         """Ask for the usage of a stream, which is left out otherwise."""
         if request.get("stream") is not True:
