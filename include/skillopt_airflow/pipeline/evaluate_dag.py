@@ -12,6 +12,7 @@ from skillopt_airflow.pipeline.airflow_connections import open_run
 from skillopt_airflow.pipeline.dag_ids import evaluate_dag_id
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import dag_of, engine_queue, evaluations
+from skillopt_airflow.pipeline.tasks import PREPARING
 
 if TYPE_CHECKING:
     from skillopt_airflow.training.scorecard import ScoringRequest
@@ -57,7 +58,7 @@ def form(config: TrainConfig) -> dict[str, Param]:
     return {**asked, **kept, "overrides": knobs["overrides"]}
 
 
-@task
+@task(execution_timeout=PREPARING)
 def prepare(benchmark: str) -> list[JsonObject]:
     """Settle configuration, items and skills; push the run's reference as XCom `run` and return the chunks."""
     from skillopt_airflow.pipeline.triggered import checked_form, most_mapped, new_run

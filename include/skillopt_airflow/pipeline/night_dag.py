@@ -17,6 +17,7 @@ from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import dag_of, engine_queue, rollouts
 from skillopt_airflow.pipeline.many_hosts import code_version
 from skillopt_airflow.pipeline.publishing import announce, champion_asset
+from skillopt_airflow.pipeline.tasks import PREPARING
 from skillopt_airflow.training.run_record import RunRef
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
     return dag
 
 
-@task
+@task(execution_timeout=PREPARING)
 def prepare_night(benchmark: str) -> list[JsonObject]:
     """Return the chunks of all contenders on the night's items; push the run's reference as XCom `run`.
 

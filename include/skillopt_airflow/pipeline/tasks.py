@@ -13,8 +13,11 @@ from skillopt_airflow.pipeline.epochs import check_training
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.training.run import TrainingRun
 
+PREPARING = timedelta(hours=6)
+"""For a task that prepares a run: a large set of images that items name takes hours to pull."""
 
-@task
+
+@task(execution_timeout=PREPARING)
 def prepare(benchmark: str) -> list[JsonObject]:
     """Settle the configuration, check everything that can be checked before the first model call, store the items.
 

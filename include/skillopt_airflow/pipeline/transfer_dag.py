@@ -14,6 +14,7 @@ from skillopt_airflow.pipeline.dag_ids import transfer_dag_id
 from skillopt_airflow.pipeline.evaluate_dag import KINDS
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import dag_of, engine_queue, rollouts
+from skillopt_airflow.pipeline.tasks import PREPARING
 
 if TYPE_CHECKING:
     from skillopt_airflow.training.transfer_plan import TransferRequest
@@ -80,7 +81,7 @@ def form(config: TrainConfig) -> dict[str, Param]:
     }
 
 
-@task
+@task(execution_timeout=PREPARING)
 def prepare(benchmark: str) -> list[JsonObject]:
     """Check all that is named, and log the estimate; push the run's reference as XCom `run` and return the chunks."""
     from skillopt_airflow.pipeline.triggered import cell_config, checked_form, most_mapped, new_run
