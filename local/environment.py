@@ -21,6 +21,10 @@ UNCHECKED_KEY = "loopback-only-unchecked"
 """Key of the S3 server and the stand-in, which listen on loopback only and check none. Airflow masks it in logs, so it
 must not be a word that occurs there."""
 REGION = "us-east-1"
+IDLE_VARIABLE = "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME"
+"""Seconds that a scheduler with nothing to do waits before it looks again; each look costs some milliseconds."""
+OWN_VARIABLES = (LIST_VARIABLE, DEPLOYMENT_VARIABLE, PREFIX_VARIABLE, IDLE_VARIABLE)
+"""Variables that a user may set for the platform besides connections and Airflow's variables."""
 BROKER_SOCKET = "broker.sock"
 LOG_BUCKET = "skillopt-logs"
 """Bucket of the task logs where workers have no common folder."""
@@ -52,7 +56,7 @@ def platform_variables(home: Home, settings: Settings, outer: Mapping[str, str])
     user = {
         name: value
         for name, value in outer.items()
-        if name.startswith(("AIRFLOW_CONN_", "AIRFLOW_VAR_", LIST_VARIABLE, DEPLOYMENT_VARIABLE, PREFIX_VARIABLE))
+        if name.startswith(("AIRFLOW_CONN_", "AIRFLOW_VAR_", *OWN_VARIABLES))
         and (value or not name.startswith("AIRFLOW_CONN_"))
     }
     return (

@@ -17,6 +17,8 @@ settings.load_profile("untimed")
 
 # The tests' data is in their own folders.
 os.environ.setdefault("SKILLOPT_DEPLOYMENT", str(PROJECT / "tests/everything_allowed.yaml"))
+# Ten looks a second take more of the processors than most tests on the platform.
+os.environ.setdefault("AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME", "0.3")
 
 BRINGS_A_BENCHMARK = "tests/pipeline/test_pictures_platform.py"
 BUILDS_IMAGES = "tests/pipeline/test_methods_platform.py"

@@ -23,6 +23,9 @@ REAL = REAL_DATA / "spreadsheetbench"
 SOLVED_BY_DOING_NOTHING = {"408-39", "108-24", "463-17"}
 """Items whose initial workbook already holds the reference's values, by the benchmark's rules."""
 
+LARGEST = {"51090", "80-42"}
+"""Items whose workbooks take longer to read than those of all others together."""
+
 
 def judged(item: Item, folder: Path, place: Path, *, initial: bool) -> Score:
     files = DataFiles(str(folder), folder, None)  # type: ignore[arg-type]
@@ -66,15 +69,15 @@ def test_the_benchmark_s_own_items(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         for name in ("train.json", "val.json")
         for record in read_records(name, REAL, "ratio", None)["all"]  # type: ignore[arg-type]
     ]
-    items = [BENCHMARK.item(record) for record in records]
-    assert len({item.id for item in items}) == 120
+    items = [BENCHMARK.item(record) for record in records if str(record["id"]) not in LARGEST]
+    assert len({item.id for item in items}) == 120 - len(LARGEST)
     golden, initial = {}, {}
     for item in items:
         golden[item.id] = judged(item, REAL, tmp_path, initial=False)
         initial[item.id] = judged(item, REAL, tmp_path, initial=True)
     assert {(score.hard, score.soft) for score in golden.values()} == {(1.0, 1.0)}
     assert {item for item, score in initial.items() if score.hard == 1.0} == SOLVED_BY_DOING_NOTHING
-    assert sum(score.soft for score in initial.values()) / 120 == pytest.approx(0.382, abs=0.001)
+    assert sum(score.soft for score in initial.values()) / len(items) == pytest.approx(0.378, abs=0.001)
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason=ABSENT)

@@ -7,6 +7,7 @@ import pytest
 
 from local.environment import (
     DEPLOYMENT_VARIABLE,
+    IDLE_VARIABLE,
     OPTIMIZER_CONNECTION,
     S3_CONNECTION,
     TARGET_CONNECTION,
@@ -69,6 +70,14 @@ def test_airflow_and_the_stand_in_know_the_same_benchmarks(tmp_path: Path):
     variables = platform_variables(home, home.read_or_choose(), listed | {"SKILLOPT_OTHER": "x"})
     assert variables.items() >= listed.items()
     assert "SKILLOPT_OTHER" not in variables
+
+
+def test_the_schedulers_pause_is_the_users_and_no_other_of_airflows_options(tmp_path: Path):
+    home = Home.at(tmp_path)
+    own = {IDLE_VARIABLE: "1", "AIRFLOW__CORE__PARALLELISM": "1"}
+    variables = platform_variables(home, home.read_or_choose(), own)
+    assert (variables[IDLE_VARIABLE], variables["AIRFLOW__CORE__PARALLELISM"]) == ("1", "8")
+    assert platform_variables(home, home.read(), {})[IDLE_VARIABLE] == "0.1"
 
 
 def test_the_s3_connection_leads_to_the_s3_server(tmp_path: Path):
