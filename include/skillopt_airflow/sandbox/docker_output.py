@@ -21,9 +21,10 @@ def attached(stream: Any) -> Iterator[Iterator[tuple[int, bytes]]]:
         yield _frames(stream._response.raw._fp.fp)
     finally:
         # The client leaves the connection open at the end of the output, and its own `close` leaves a reader.
-        with suppress(OSError, AttributeError):
+        with suppress(OSError):
+            # It shuts down what the engine may have closed already.
             stream.close()
-            stream._response.close()
+        stream._response.close()
 
 
 def _frames(reader: Any) -> Iterator[tuple[int, bytes]]:
