@@ -32,7 +32,8 @@ def test_numbers_are_ids_and_a_list_in_a_text_is_a_list_of_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [{"edits": "none"}, {"edits": "{}"}, {"edits": [{"op": "burn"}]}, {"edits": 3}, "no"]
+    "answer",
+    [{"edits": "none"}, {"edits": "[" * 100_000}, {"edits": "{}"}, {"edits": [{"op": "burn"}]}, {"edits": 3}, "no"],
 )
 def test_what_is_not_understood_is_refused(answer: object) -> None:
     with pytest.raises(ValidationError):

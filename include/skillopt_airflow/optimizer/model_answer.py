@@ -31,6 +31,6 @@ def _list_of(value: object) -> object:
         return value
     try:
         found = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
     return found if isinstance(found, list) else value
