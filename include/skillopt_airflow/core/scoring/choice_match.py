@@ -22,7 +22,8 @@ _CUE = (
 )
 _CLAIM = r"(?:is(?: the)?(?: (?:right|correct|true|best|strongest))?(?: (?:choice|option|answer|statement|one))?[.!]?)?"
 _LETTER = re.compile(r"[\s*(\[]*(?P<label>[A-Za-z])[\s*)\].:]*")
-_ALONE = re.compile(r"[^\w\-−¬√∂∇~=<>+|/^]*(?P<label>[A-Za-z])[^\w\-−¬√∂∇~=<>+|/^]*")
+_AROUND = r"[^\w\-−¬√∂∇~=<>+|/^]*"
+_ALONE = re.compile(rf"{_AROUND}(?P<label>[A-Za-z]){_AROUND}")
 """A letter in quotes, brackets or points of any script, and in no formula."""
 _LABEL = re.compile(rf"{_CUE}[\s*_`\"$(\[]*(?P<label>[A-Z])[\s*_`\"$)\].:!]*{_CLAIM}", re.IGNORECASE)
 _LABEL_AND_MORE = re.compile(
