@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 import docker
 from docker.errors import APIError, BuildError, DockerException, ImageNotFound
-from requests import RequestException
+from requests import RequestException, Response
+from urllib3.exceptions import HTTPError
 from uv import find_uv_bin
 
 from local import compiled, npm
@@ -304,9 +306,17 @@ def _base(client: docker.DockerClient, docker_host: str, home: Path, report: Rep
     return BOOTSTRAPPED_BASE
 
 
+class _ImpatientClient(docker.APIClient):
+    """Has its time limit for pulls too, for which Docker's client has none."""
+
+    def post(self, url: str | bytes, *args: Any, **options: Any) -> Response:
+        """Send it, and wait for no part of the answer longer than for any other."""
+        return super().post(url, *args, **options | {"timeout": self.timeout})
+
+
 def _pull(docker_host: str) -> str:
     """Pull the base in bounded time, and return why it did not work, or nothing."""
-    client = docker.APIClient(base_url=docker_host, timeout=SILENT_SECONDS)
+    client = _ImpatientClient(base_url=docker_host, timeout=SILENT_SECONDS)
     deadline = time.monotonic() + PULL_SECONDS
     try:
         for event in client.pull(BASE, stream=True, decode=True):
@@ -317,7 +327,7 @@ def _pull(docker_host: str) -> str:
         return ""
     except APIError as error:
         return _one_line(str(error.explanation))
-    except RequestException:
+    except (RequestException, HTTPError):
         return f"no registry answered in {SILENT_SECONDS} s"
     finally:
         client.close()

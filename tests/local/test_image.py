@@ -1,5 +1,7 @@
 import re
 import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -8,6 +10,7 @@ import docker
 import pytest
 
 from local import image
+from local.served import served
 from skillopt_airflow.benchmarks import LIST_VARIABLE
 from skillopt_airflow.core.errors import ConfigError, ImageMissing
 
@@ -110,6 +113,39 @@ def test_a_changed_input_is_another_image(tmp_path: Path, name: str):
 def test_an_engine_that_is_gone_is_explained(tmp_path: Path):
     with pytest.raises(ImageMissing, match="tcp://127"):
         image.ensure(tmp_path, "tcp://127.0.0.1:9", print)
+
+
+class StallingEngine(BaseHTTPRequestHandler):
+    """Begins to pull, and then nothing comes any more."""
+
+    protocol_version = "HTTP/1.1"
+    is_over = threading.Event()
+
+    def do_GET(self) -> None:
+        version = b'{"ApiVersion": "1.44"}'
+        self.send_response(200)
+        self.send_header("content-length", str(len(version)))
+        self.end_headers()
+        self.wfile.write(version)
+
+    def do_POST(self) -> None:
+        event = b'{"status": "Pulling"}'
+        self.send_response(200)
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
+        self.is_over.wait()
+
+    def log_message(self, *_: object) -> None:
+        """It is no log of the test's."""
+
+
+def test_a_registry_that_stalls_in_the_middle_of_a_pull_is_given_up(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(image, "SILENT_SECONDS", 0.5)
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), StallingEngine)) as server:
+        reason = image._pull(f"tcp://127.0.0.1:{server.server_port}")
+        StallingEngine.is_over.set()
+    assert reason == "no registry answered in 0.5 s"
 
 
 def test_a_base_that_was_named_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
