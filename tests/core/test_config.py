@@ -178,6 +178,8 @@ def test_overrides_round_trip(overrides: dict[str, Any]) -> None:
             ["set skill_update_mode to patch or rewrite_from_suggestions"],
         ),
         ({"data.split_ratio": "2:1"}, ["data.split_ratio = '2:1'"]),
+        ({"data.split_ratio": 7267}, ["data.split_ratio = 7267: write three or four whole numbers"]),
+        ({"storage.prefix": "team-a"}, ["storage.prefix = 'team-a': write it as team-a/"]),
         ({"data.split_ratio": "2:1:5:2:1"}, ["data.split_ratio = '2:1:5:2:1'"]),
         ({"data.split_ratio": "0:1:1"}, ["every part of the ratio must be at least 1"]),
         ({"data.split_ratio": "00:1:1"}, ["every part of the ratio must be at least 1"]),
@@ -187,7 +189,7 @@ def test_overrides_round_trip(overrides: dict[str, Any]) -> None:
         ({"model.target_conn_id": ""}, ["model.target_conn_id = ''"]),
         ({"storage.prefix": "team"}, ["storage.prefix = 'team'"]),
         ({"storage.prefix": "/"}, ["storage.prefix = '/'"]),
-        ({"sandbox.memory": "lots"}, ["sandbox.memory = 'lots'"]),
+        ({"sandbox.memory": "4Gi"}, ["sandbox.memory = '4Gi': write it as 512m or 4g"]),
         ({"task": 5}, ["task: expected keys and values, got 5"]),
         (
             {"task.promt": "x"},

@@ -45,6 +45,13 @@ def test_a_foreign_name_is_refused_until_it_is_listed(path: str) -> None:
     assert not_allowed(theirs, OWN, Allowed.model_validate({listed: ["the*"]})) == []
 
 
+@pytest.mark.parametrize(("judge", "optimizer"), [("skillopt_judge", "ours"), ("ours", "ours"), ("theirs", "ours")])
+def test_the_judge_that_a_run_got_where_none_is_named_is_free(judge: str, optimizer: str) -> None:
+    own = asked(model__optimizer_conn_id="ours")
+    run = asked(model__judge_conn_id=judge, model__optimizer_conn_id=optimizer)
+    assert len(not_allowed(run, own, NOBODY)) == (judge == "theirs")
+
+
 def test_leaving_out_what_the_benchmark_names_is_another_choice() -> None:
     [sentence] = not_allowed(OWN, asked(sandbox__docker_conn_id="theirs"), NOBODY)
     assert sentence.startswith("sandbox.docker_conn_id = ''")
@@ -141,6 +148,6 @@ def test_every_knob_that_names_something_outside_is_known() -> None:
 
 
 def test_the_file_is_closed_to_unknown_keys() -> None:
-    assert Deployment.model_validate({"allowed": "everything"}).allowed == "everything"
+    assert Deployment.model_validate({"allowed": "everything"}).allowed.connections == ("*",)
     with pytest.raises(ValidationError):
         Deployment.model_validate({"allowed": {"conections": ["a"]}})

@@ -275,9 +275,17 @@ def test_the_providers_status_reaches_the_gateway_after_one_try(provider: Serve,
     assert "aws-secret" not in response.text
 
 
-@pytest.mark.parametrize(
-    "error", [UnexpectedModelBehavior("choices: null"), AssertionError(), KeyError("output"), NoCredentialsError()]
-)
+def test_without_credentials_no_try_helps(server: DialectServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def model_request(*args: object, **kwargs: object) -> None:
+        raise NoCredentialsError
+
+    monkeypatch.setattr(translation, "model_request", model_request)
+    response = send(bedrock(server.address))
+    assert response.status_code == 401
+    assert "has no credentials, nor does the gateway find any" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("error", [UnexpectedModelBehavior("choices: null"), AssertionError(), KeyError("output")])
 def test_an_answer_that_is_none_is_the_servers_failure(
     server: DialectServer, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:

@@ -28,7 +28,7 @@ from skillopt_airflow.models import connection
 from skillopt_airflow.optimizer.judge import grade
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections, attach_storage, signing_store
 from skillopt_airflow.pipeline.failures import wrong_input_fails
-from skillopt_airflow.pipeline.triggered import configured, reopened
+from skillopt_airflow.pipeline.triggered import cell_config, configured, reopened
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
 from tests.gateway import dialects
@@ -254,6 +254,21 @@ def judging(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(LIST_VARIABLE, str(folder))
     for role in ("target", "optimizer"):
         connect(monkeypatch, role, "http://127.0.0.1:1/v1", "key", f"the-{role}")
+
+
+def test_an_image_that_was_named_for_one_harness_is_none_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "deployment.yaml").write_text("{allowed: everything, defaults: {sandbox: {image: registry/chat}}}")
+    monkeypatch.setenv("SKILLOPT_DEPLOYMENT", str(tmp_path / "deployment.yaml"))
+    models = {"model.target_conn_id": "openai", "model.optimizer_conn_id": "anthropic"}
+    codex = models | {"model.harness": "codex", "model.max_turns": 9}
+    sentence = r"^model.harness = 'codex': sandbox.image = 'registry/chat' was named for chat; name the image that you"
+    with pytest.raises(ConfigError, match=sentence):
+        configured("searchqa", {"overrides": codex})
+    with pytest.raises(ConfigError, match=sentence):
+        cell_config("searchqa", configured("searchqa", {"overrides": models}), "openai-chat:m", "codex")
+    assert configured("searchqa", {"overrides": codex | {"sandbox.image": "registry/codex"}}).image == "registry/codex"
 
 
 @pytest.mark.usefixtures("judging")

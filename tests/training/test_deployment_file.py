@@ -48,12 +48,25 @@ def test_defaults_lie_below_what_a_benchmark_says(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"), [("allowed: {a: 1}", "allowed"), ("a: 1", "a\n"), ("- 1", "deployment"), ("a: [", "not YAML")]
+    ("content", "says"),
+    [
+        ("allowed: {connection: [a]}", r"deployment.yaml: allowed.connection: no such key; allowed here: connections,"),
+        ("allowed: everthing", r"deployment.yaml: allowed: it holds patterns by kind, or is everything"),
+        ("a: 1", r"deployment.yaml: a: no such key; allowed here: allowed, defaults, shared_folders"),
+        ("- 1", "deployment"),
+        ("a: [", "not YAML"),
+    ],
 )
 def test_a_file_of_something_else(file: Path, content: str, says: str) -> None:
     file.write_text(content)
     with pytest.raises(ConfigError, match=says):
         deployment()
+
+
+def test_defaults_that_no_benchmark_could_have_are_not_blamed_on_one(file: Path) -> None:
+    file.write_text("defaults: {sandbox: {registri: x}}")
+    with pytest.raises(ConfigError, match=rf"^SKILLOPT_DEPLOYMENT: {file}: defaults: sandbox.registri: no such key"):
+        benchmark_config("searchqa")
 
 
 def test_a_file_that_is_not_there(file: Path) -> None:

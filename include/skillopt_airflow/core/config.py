@@ -1,4 +1,4 @@
-"""Every knob of a training and its default; nothing else in the project holds one.
+"""The configuration of a training; its groups, core/*_group*.py, hold every knob and its default, and nothing else does.
 
 Layers, later ones win: the defaults of the groups (the paper's protocol), those of the deployment,
 `benchmarks/<name>/benchmark.yaml`, a run's overrides.

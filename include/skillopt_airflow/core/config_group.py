@@ -2,10 +2,11 @@
 
 import ast
 import inspect
+import re
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -13,6 +14,17 @@ Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 ObjectName = Annotated[str, Field(min_length=1)]
+
+
+def spelled(pattern: str, how: str) -> BeforeValidator:
+    """Return the check of a text that has to match all of a pattern; the error says how to write it instead."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, str) or not re.fullmatch(pattern, value):
+            raise ValueError(how)
+        return value
+
+    return BeforeValidator(check)
 
 
 class Group(BaseModel):

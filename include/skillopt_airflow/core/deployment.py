@@ -3,13 +3,14 @@
 import posixpath
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.config_group import Group
+from skillopt_airflow.core.resource_groups import JUDGE_CONN_ID
 
 CONNECTIONS = (
     "model.target_conn_id",
@@ -43,13 +44,21 @@ class Allowed(Group):
     unapproved: bool = False
     """Whether a run may publish, and a night roll back, without the approval that its benchmark asks for."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _everything(cls, given: Any) -> Any:
+        if isinstance(given, str) and given != "everything":
+            raise ValueError("it holds patterns by kind, or is everything")
+        kinds = ("connections", "storage", "data", "images", "namespaces")
+        return {**dict.fromkeys(kinds, ("*",)), "unapproved": True} if given == "everything" else given
+
 
 class Deployment(Group):
     """The content of an administrator's file."""
 
     defaults: dict[str, Any] = Field(default_factory=dict)
     """Knobs by group, as in a benchmark.yaml, which wins over them."""
-    allowed: Allowed | Literal["everything"] = Allowed()
+    allowed: Allowed = Allowed()
     """What a run may name that its benchmark.yaml and these defaults do not."""
     shared_folders: tuple[str, ...] = ()
     """Patterns of paths that all hosts have in common, for data that is not in S3."""
@@ -63,6 +72,10 @@ def not_allowed(asked: TrainConfig, own: TrainConfig, allowed: Allowed) -> list[
         own: that of the benchmark, or of the finished run that is asked again: what it names, everybody may.
         allowed: what else they may.
     """
+    judges = (JUDGE_CONN_ID, asked.model.optimizer_conn_id)
+    if own.model.judge_conn_id is None and asked.model.judge_conn_id in judges:
+        # The record of a run has the connection that it got where none was named.
+        asked = asked.model_copy(update={"model": asked.model.model_copy(update={"judge_conn_id": None})})
     return [
         *_unlisted(CONNECTIONS, "connections", allowed.connections, asked, own),
         *_unlisted(IMAGES, "images", allowed.images, asked, own),

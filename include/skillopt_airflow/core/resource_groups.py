@@ -4,9 +4,17 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from skillopt_airflow.core.config_group import Group, ObjectName, Positive
+from skillopt_airflow.core.config_group import Group, ObjectName, Positive, spelled
 from skillopt_airflow.core.harnesses import HarnessName
 from skillopt_airflow.core.sampling import Effort, ImageDetail
+
+JUDGE_CONN_ID = "skillopt_judge"
+"""Connection of the judge where none is named, if Airflow has it."""
+RATIO = r"^\d+:\d+:\d+(:\d+)?$"
+# YAML takes 2:1:7 without quotes for a number.
+RATIO_SPELLED = "write three or four whole numbers, with colons and in quotes: '2:1:7'"
+MEMORY = r"^\d+[kmg]$"
+PREFIX = r"^([^/]+/)*$"
 
 
 class Price(Group):
@@ -127,7 +135,7 @@ class DataGroup(Group):
     split_manifest: ObjectName | None = None
     """Address, like uri, of a JSON document that lists the ids of each split, such as another run's data_manifest.json;
     for split_mode manifest."""
-    split_ratio: Annotated[str, Field(pattern=r"^\d+:\d+:\d+(:\d+)?$")] = "2:1:7"
+    split_ratio: Annotated[str, Field(pattern=RATIO), spelled(RATIO, RATIO_SPELLED)] = "2:1:7"
     """Parts of train, val and test in ratio mode; a fourth is that of publish."""
     split_seed: int = 42
     """Seed of the shuffle before a ratio split."""
@@ -182,7 +190,7 @@ class SandboxGroup(Group):
     parsed."""
     cpus: Annotated[float, Field(gt=0.0)] = 1.0
     """Processors that one container may use."""
-    memory: Annotated[str, Field(pattern=r"^\d+[kmg]$")] = "512m"
+    memory: Annotated[str, Field(pattern=MEMORY), spelled(MEMORY, "write it as 512m or 4g")] = "512m"
     """Memory that one container may use, swap included."""
     pids: Positive = 128
     """Processes and threads that one container may have."""
@@ -224,5 +232,5 @@ class StorageGroup(Group):
     """Bucket of runs, trajectories and usage."""
     artifact_bucket: ObjectName = "skillopt-artifacts"
     """Bucket of the published skills."""
-    prefix: Annotated[str, Field(pattern=r"^([^/]+/)*$")] = ""
+    prefix: Annotated[str, Field(pattern=PREFIX), spelled(PREFIX, "write it as team-a/ or a/b/")] = ""
     """Key prefix inside both buckets; empty, or ends with a slash."""

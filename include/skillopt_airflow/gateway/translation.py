@@ -25,6 +25,8 @@ from skillopt_airflow.gateway.backends import problem
 from skillopt_airflow.gateway.chat_completions import ChatMessage, ChatRequest, completion, conversation
 from skillopt_airflow.gateway.upstream import Upstream
 
+NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError")
+"""What the clients of AWS and Google raise where neither the connection nor the place that they run at has any."""
 MOST_KEPT = 10_000
 """Answers with tool calls whose thinking is kept for the next request."""
 
@@ -66,7 +68,10 @@ class TranslatingBackend:
             raise httpx.ConnectError(str(error)) from error
         except UserError as error:
             return problem(400, str(error))
-        except Exception as error:  # noqa: BLE001 - a client of any provider, which may lack its credentials
+        except Exception as error:  # noqa: BLE001 - a client of any provider
+            if type(error).__name__ in NO_CREDENTIALS:
+                conn_id = self._upstream.conn_id
+                return problem(401, f"connection {conn_id} has no credentials, nor does the gateway find any: {error}")
             return problem(502, f"the provider's client has no answer that can be read: {error!r}")
         if response.finish_reason == "error":
             return problem(502, "the provider broke off its answer with an error")

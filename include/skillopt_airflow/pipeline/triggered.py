@@ -10,9 +10,9 @@ from airflow.sdk.timezone import coerce_datetime
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.harnesses import HarnessName
+from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.preset import Preset
-from skillopt_airflow.core.resource_groups import ModelGroup
+from skillopt_airflow.core.resource_groups import JUDGE_CONN_ID, ModelGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.models import connection
 from skillopt_airflow.models.providers import check_sampling
@@ -32,8 +32,6 @@ from skillopt_airflow.training.run_record import RunRef
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-JUDGE_CONN_ID = "skillopt_judge"
-"""Connection of the judge, if there is one."""
 ADDED_BY_AIRFLOW = frozenset({"openlineage"})
 """Keys that Airflow's own operator adds to the conf of a run that it triggers, where that provider is installed."""
 OF_ANOTHER_TARGET = (
@@ -94,7 +92,9 @@ def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
         ModelConnectionError: a connection that is not there or names no model.
     """
     preset = chosen_preset(benchmark, form)
-    config = params.run_config(benchmark_config(benchmark), form, None if preset is None else preset.settings)
+    own = benchmark_config(benchmark)
+    config = params.run_config(own, form, None if preset is None else preset.settings)
+    _check_harness_of_image(config, own)
     model, adapter = config.model, benchmarks.load(benchmark, config.task)
     check_requirements(model, adapter)
     check_search(config.search, adapter)
@@ -113,10 +113,21 @@ def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
 def cell_config(benchmark: str, config: TrainConfig, target: str, harness: HarnessName) -> TrainConfig:
     """Return a complete configuration with another target and harness; raise as `configured`."""
     asked = TrainConfig.from_layers(config.model_dump(), {"model": {"target": target, "harness": harness}})
+    _check_harness_of_image(asked, config)
     model = asked.model
     check_requirements(model, benchmarks.load(benchmark, asked.task))
     name = connection.model_name(model.target_conn_id, target)
     return asked.model_copy(update={"model": model.model_copy(update={"target": name})})
+
+
+def _check_harness_of_image(asked: TrainConfig, own: TrainConfig) -> None:
+    """Refuse a harness that needs another image than the one which was named for the harness before."""
+    needed, before = (HARNESSES[each.model.harness].image for each in (asked, own))
+    if asked.sandbox.image is not None and asked.sandbox.image == own.sandbox.image and needed != before:
+        raise ConfigError(
+            f"model.harness = {asked.model.harness!r}: sandbox.image = {asked.sandbox.image!r} was named for "
+            f"{own.model.harness}; name the image that you made of {needed} there, in a run of its own"
+        )
 
 
 def _judge(model: ModelGroup) -> dict[str, str | None]:

@@ -4,12 +4,14 @@ from pydantic import ValidationError
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config_layers import explain
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.preset import Preset
-from skillopt_airflow.training.deployment_file import deployment
+from skillopt_airflow.core.preset import Preset, StatedScores
+from skillopt_airflow.training.deployment_file import check_defaults, deployment
 from skillopt_airflow.training.yaml_file import read_yaml
 
 PRESETS = "presets"
+PRESET_KEYS = (*(f"scores.{name}" for name in StatedScores.model_fields), *Preset.model_fields)
 
 
 def benchmark_config(benchmark: str) -> TrainConfig:
@@ -23,6 +25,7 @@ def benchmark_config(benchmark: str) -> TrainConfig:
     try:
         config = TrainConfig.from_layers(defaults, {} if layer is None else layer)
     except ConfigError as error:
+        check_defaults()
         raise ConfigError(f"{path}: {error}") from error
     if config.task is not None and path.with_name("adapter.py").is_file():
         raise ConfigError(f"{path}: the section task and adapter.py both define the benchmark; remove one of them")
@@ -47,4 +50,4 @@ def preset_of(benchmark: str, name: str) -> Preset:
     try:
         return Preset.model_validate(read_yaml(path))
     except ValidationError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(f"{path}: {explain(error, PRESET_KEYS)}") from error

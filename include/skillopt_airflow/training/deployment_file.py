@@ -6,6 +6,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config_layers import explain
 from skillopt_airflow.core.deployment import Allowed, Deployment, address_not_allowed, not_allowed
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.training.yaml_file import read_yaml
@@ -13,6 +14,7 @@ from skillopt_airflow.training.yaml_file import read_yaml
 VARIABLE = "SKILLOPT_DEPLOYMENT"
 """Environment variable: path of the file; without one there are no defaults, and runs name what their benchmark
 does."""
+KEYS = (*(f"allowed.{kind}" for kind in Allowed.model_fields), *Deployment.model_fields)
 
 
 def deployment() -> Deployment:
@@ -27,7 +29,19 @@ def deployment() -> Deployment:
     try:
         return Deployment.model_validate(read_yaml(Path(path)) or {})
     except ValidationError as error:
-        raise ConfigError(f"{VARIABLE}: {path}: {error}") from error
+        raise ConfigError(f"{VARIABLE}: {path}: {explain(error, KEYS)}") from error
+
+
+def check_defaults() -> None:
+    """Refuse defaults that no benchmark could have.
+
+    Raises:
+        ConfigError: naming the administrator's file and the key.
+    """
+    try:
+        TrainConfig.from_layers(deployment().defaults)
+    except ConfigError as error:
+        raise ConfigError(f"{VARIABLE}: {os.environ[VARIABLE]}: defaults: {error}") from error
 
 
 def check_allowed(asked: TrainConfig, own: TrainConfig) -> None:
@@ -40,8 +54,7 @@ def check_allowed(asked: TrainConfig, own: TrainConfig) -> None:
     Raises:
         ConfigError: a line for each such knob.
     """
-    allowed = deployment().allowed
-    _refuse([] if isinstance(allowed, str) else not_allowed(asked, own, allowed))
+    _refuse(not_allowed(asked, own, deployment().allowed))
 
 
 def check_skills(skills: dict[str, str]) -> None:
@@ -51,8 +64,7 @@ def check_skills(skills: dict[str, str]) -> None:
         ConfigError: a line for each of them.
     """
     allowed = deployment().allowed
-    if isinstance(allowed, Allowed):
-        _refuse([line for path, skill in skills.items() for line in address_not_allowed(path, skill, allowed)])
+    _refuse([line for path, skill in skills.items() for line in address_not_allowed(path, skill, allowed)])
 
 
 def _refuse(sentences: list[str]) -> None:
