@@ -93,6 +93,21 @@ def test_a_job_under_way_stays_as_it_was_sent_though_another_run_stored_some_of_
     assert work_of(training).job.entries == sent
 
 
+@pytest.mark.parametrize("failed", ["", "expired"])
+def test_a_job_is_counted_once_whatever_another_run_and_a_former_attempt_stored(training, failed):
+    second = Training(training.config, "searchqa", store=training.store, name="second")
+    second.prepare()
+    ours = work_of(second)
+    ours.begin(MOST_REQUESTS, MOST_BYTES)
+    recorded(training)
+    recorded(second, *([row(2, failed)] if failed else []))
+    # As if the worker had died between the rows and the mark behind them.
+    second.store.put_model(f"{ours._plan.removesuffix('.json')}/batch.json", ours.job)
+    recorded(second, *([row(2, failed)] if failed else []))
+    for run in (training.run, second.run):
+        assert len(list(run.usage.calls("searchqa", run.ref.run))) == 10
+
+
 def test_the_next_job_has_what_failed_and_a_folder_of_its_own(training):
     first = work_of(training)
     third = first.job.entries[2]

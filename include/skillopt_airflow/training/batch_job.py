@@ -186,9 +186,9 @@ class BatchWork:
         answers = {int(row["index"]): row for row in _rows(self.run.store.get_text(f"{self._folder}/{name}"))}
         came = [(entry, *self._outcome(entry, answers[place])) for place, entry in enumerate(self.job.entries)]
         for number, chunk in enumerate(self.chunks):
-            # A former attempt may have got as far as this.
-            still_open = {item.id for item in chunk.items}
-            mine = [one for one in came if one[0].chunk == number and one[0].item_id in still_open]
+            # A former attempt may have got as far as this. What other runs stored meanwhile this one paid for, too.
+            recorded = chunk.begun_at(self.job.created)
+            mine = [one for one in came if one[0].chunk == number and one[0].item_id not in recorded]
             chunk.record([outcome for _, outcome, _ in mine], [call for *_, call in mine])
         self.run.store.put_model(batch_job(self._plan), self.job.model_copy(update={"landed": True}))
         settle_job(self.run, self._folder, [call for *_, call in came])

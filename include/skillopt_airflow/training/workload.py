@@ -299,6 +299,12 @@ class ChunkWorkload:
         refs = list(self._refs.values())
         return list(self.run.results(self.chunk.split, self.document, self.chunk.draw, refs, self._known).values())
 
+    def begun_at(self, moment: float) -> set[str]:
+        """Return the ids of items whose rollouts the run itself stored, as begun at this moment, in seconds."""
+        own = self.run.rollouts.carried_out(self._key, self.run.ref.run)
+        # Stored times are whole microseconds.
+        return {one.item_id for one in own if abs(one.started - moment) < 1e-5}
+
     def tally(self) -> RolloutTally:
         """Return what became of the chunk's items by now."""
         return RolloutTally.of(self.ended(), len(self.assigned))
