@@ -32,6 +32,29 @@ def test_a_gate_that_no_result_could_pass_is_refused() -> None:
     check_groups(config(), groups | {Split.TEST: ["a", "a", "", "", "", "", ""]})
 
 
+def test_a_policy_that_one_large_group_leaves_without_evidence_is_refused() -> None:
+    """E-values bet on a group's sum in parts of the largest one's."""
+    repositories = (160, 52, 31, 24, 22, 15, 15, 13, 7, 6, 1, 1)
+    groups = {Split.VAL: [f"{place}" for place, size in enumerate(repositories) for _ in range(size)]}
+    groups |= {Split.TEST: [""] * 40}
+    with pytest.raises(
+        ConfigError,
+        match=r"e_process could accept nothing: .* 12 groups, and not even all items won would do, since one",
+    ):
+        check_groups(config(evaluation__gate_policy="e_process"), groups)
+    check_groups(config(evaluation__gate_policy="mcnemar"), groups)
+    check_groups(config(evaluation__gate_policy="e_process"), groups | {Split.VAL: [*"abcdefghijkl"] * 20})
+
+
+def test_the_gain_that_publishing_can_find_is_that_of_the_look_that_it_will_be() -> None:
+    groups = {Split.VAL: [""] * 40, Split.TEST: [""] * 40}
+    first, fifth = (smallest_gains(config(), groups, look)[1] for look in (1, 5))
+    assert first.gain is not None
+    assert fifth.gain is not None
+    assert fifth.gain > first.gain + 0.1
+    assert "1 draw of each, look 5 at them: a gain of" in str(fifth)
+
+
 def test_what_each_gate_can_find_is_told() -> None:
     groups = {Split.VAL: [""] * 40, Split.TEST: [""] * 40}
     candidates, publishing = smallest_gains(config(), groups)

@@ -51,6 +51,12 @@ def test_a_hundred_thousand_differences_are_no_matter() -> None:
     assert sign_flip_test([d + 0.01 for d in differences]) < 0.001
 
 
+def test_one_large_document_does_not_hide_the_gains_of_all_others() -> None:
+    gains = [0.05 + 0.0005 * place for place in range(60)]
+    assert sign_flip_test([*gains, 10.1]) == 2.0**-61
+    assert sign_flip_test([*gains, -1.0]) < 0.001
+
+
 def test_without_a_difference_nothing_is_found() -> None:
     assert sign_flip_test([]) == sign_flip_test([0.0, 0.0]) == 1.0
 

@@ -105,7 +105,7 @@ def test_a_night_of_a_target_without_a_champion_names_the_targets_that_have_one(
 
 @pytest.mark.parametrize(
     ("protected", "said"),
-    [([], "no_regression without evaluation"), (["nobody"], "the selection split has no item nobody")],
+    [([], "no_regression without evaluation"), (["nobody"], "the selection split has no usable item nobody")],
 )
 def test_items_that_a_gate_is_to_protect_have_to_be_there(protected: list[str], said: str) -> None:
     rules = {"evaluation__gate_policy": "no_regression", "evaluation__gate_protected_items": protected}

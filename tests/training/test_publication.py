@@ -97,6 +97,17 @@ def test_the_first_skill_is_published_if_it_beats_the_seed_where_nothing_was_sel
     assert f"The run published {published.version}, by look 1 at these items of the test split." in told
 
 
+def test_for_a_look_that_no_result_could_pass_nothing_is_rolled_out(
+    trained: Training, artifacts: ArtifactStore
+) -> None:
+    assert "look 1 at these 60 items" in contest(trained, artifacts, "passable", gate_alpha=1.2e-18)
+    before = trained.rollouts["publish"]
+    assert contest(trained, artifacts, "impassable", gate_alpha=1.2e-18, draws=3).startswith(
+        "look 2 at these 60 items: at level 1.5e-19 mcnemar could accept nothing, since it needs at least 63 items"
+    )
+    assert trained.rollouts["publish"] == before
+
+
 def test_the_gate_looks_at_items_that_no_candidate_was_selected_by(trained: Training, artifacts: ArtifactStore) -> None:
     refs = plan_publication(trained.run, artifacts, "draws", PublishingGroup(draws=2))
     chunks = [planned(trained.run, ref)[1] for ref in refs]

@@ -1,4 +1,4 @@
-"""The configuration of a training; its groups, core/*_group*.py, hold every knob and its default, and nothing else does.
+"""The configuration of a training; its groups, core/*_group*.py, alone hold every knob and its default.
 
 Layers, later ones win: the defaults of the groups (the paper's protocol), those of the deployment,
 `benchmarks/<name>/benchmark.yaml`, a run's overrides.

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from pydantic import Field
+
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.contenders import at_level_of
 from skillopt_airflow.core.errors import ConfigError
@@ -13,6 +15,8 @@ from skillopt_airflow.core.power import smallest_gain
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Split, Value
+
+PUBLISHING = "publishing.gate_policy"
 
 
 class RunGate(NamedTuple):
@@ -40,27 +44,35 @@ class SmallestGain(Value):
     groups: int | None
     """Groups that the items come from; None if they have none."""
     draws: int
+    look: int = Field(default=1, exclude_if=lambda look: look == 1)
+    """Which look at these items it will be; each has a level of its own."""
     gain: float | None
     """Smallest gain of the mean that is found in four of five cases; None if there is none."""
 
     def __str__(self) -> str:
         of = "" if self.groups is None else f" in {self.groups:,} groups"
+        again = "" if self.look == 1 else f", look {self.look} at them"
         found = "no gain" if self.gain is None else f"a gain of {100 * self.gain:.1f} points"
         return (
             f"{self.gate} = {self.policy}, {self.items:,} items of the {self.split} split{of}, "
-            f"{self.draws} draw{'s' if self.draws > 1 else ''} of each: {found}"
+            f"{self.draws} draw{'s' if self.draws > 1 else ''} of each{again}: {found}"
         )
 
 
-def gates_of(config: TrainConfig) -> list[RunGate]:
-    """Return the gates of a training, without that of candidates where they are taken without one."""
+def gates_of(config: TrainConfig, look: int = 1) -> list[RunGate]:
+    """Return the gates of a training, without that of candidates where they are taken without one.
+
+    Args:
+        config: says the gates.
+        look: which look at its items the gate of publishing is.
+    """
     gates = [
         # A step that has several candidates tests the best of them at a stricter level.
         RunGate("evaluation.gate_policy", Split.VAL, at_level_of(config.evaluation, config.train.proposals)),
         RunGate(
-            "publishing.gate_policy",
+            PUBLISHING,
             Split(config.publishing.split),
-            publishing_rules(config.evaluation, config.publishing),
+            publishing_rules(config.evaluation, config.publishing, look),
         ),
     ]
     return [gate for gate in gates if gate.rules.use_gate]
@@ -84,19 +96,26 @@ def check_groups(config: TrainConfig, groups: Mapping[Split, Sequence[str]]) -> 
         ConfigError: it names the gate, the groups that there are, and how many it needs.
     """
     for gate in gates_of(config):
-        found = len(group_sizes(groups[gate.split]))
-        if found < gate.fewest:
+        sizes = group_sizes(groups[gate.split])
+        problem = ""
+        if len(sizes) < gate.fewest:
+            problem = f"it needs at least {gate.fewest}"
+        elif policy_of(gate.rules).has_level and smallest_gain(gate.rules, sizes) is None:
+            problem = f"not even all items won would do, since one group has {max(sizes)} of them"
+        if problem:
             raise ConfigError(
                 f"{gate.knob} = {gate.rules.gate_policy} could accept nothing: the items of the {gate.split} split "
-                f"come from {found} groups, and it needs at least {gate.fewest}; give it more data, or choose another "
-                "policy"
+                f"come from {len(sizes)} groups, and {problem}; give it more data, or choose another policy"
             )
 
 
-def smallest_gains(config: TrainConfig, groups: Mapping[Split, Sequence[str]]) -> tuple[SmallestGain, ...]:
-    """Return what each gate can find; the groups are those of `check_groups`."""
+def smallest_gains(
+    config: TrainConfig, groups: Mapping[Split, Sequence[str]], look: int = 1
+) -> tuple[SmallestGain, ...]:
+    """Return what each gate can find; the groups are those of `check_groups`, the look that of `gates_of`."""
     return tuple(
         SmallestGain(
+            look=look if gate.knob == PUBLISHING else 1,
             gate=gate.knob,
             policy=gate.rules.gate_policy,
             split=gate.split,
@@ -105,5 +124,5 @@ def smallest_gains(config: TrainConfig, groups: Mapping[Split, Sequence[str]]) -
             draws=gate.rules.draws,
             gain=smallest_gain(gate.rules, group_sizes(groups[gate.split])),
         )
-        for gate in gates_of(config)
+        for gate in gates_of(config, look)
     )

@@ -1,6 +1,7 @@
 """A test of means: if a candidate changes nothing, each difference is as likely with the other sign."""
 
 import math
+import statistics
 from collections.abc import Collection
 
 from skillopt_airflow.core.sign_test import sign_test
@@ -8,7 +9,11 @@ from skillopt_airflow.core.sign_test import sign_test
 DENOMINATOR = 2520
 """Least common multiple of 1 to 10: differences of means of up to so many 0/1 draws are multiples of 1 / 2520."""
 RESOLUTION = 60
-"""Other differences are rounded to so many steps of the largest one."""
+"""Other differences are rounded to at least so many steps of the largest one."""
+MEDIAN_STEPS = 10
+"""The median one has at least so many steps, so that one large document does not round all others to nothing."""
+MOST_STEPS = 6000
+"""The largest has no more steps than this, whatever the median, or counting would take long."""
 MOST_COUNTED = 1000
 """Of more differences the patterns are too many to count; by then their sums are as good as normal."""
 ROUNDING = 1e-6
@@ -41,8 +46,10 @@ def _steps(differences: Collection[float]) -> list[int]:
     """Return the differences that are not 0 as whole numbers of steps."""
     fine = [difference * DENOMINATOR for difference in differences]
     if any(abs(value - round(value)) > ROUNDING for value in fine):
-        largest = max(map(abs, fine))
-        fine = [value / largest * RESOLUTION for value in fine]
+        sizes = [abs(value) for value in fine if value]
+        largest = max(sizes)
+        resolution = min(max(RESOLUTION, MEDIAN_STEPS * largest / statistics.median(sizes)), MOST_STEPS)
+        fine = [value / largest * resolution for value in fine]
     steps = [step for value in fine if (step := round(value))]
     unit = math.gcd(*steps)
     return [step // unit for step in steps]

@@ -34,6 +34,7 @@ from skillopt_airflow.training.estimate import Estimate, estimate
 from skillopt_airflow.training.map_limits import check_mappable, scoring_demand, training_demands
 from skillopt_airflow.training.named_skill import NamedSkill, find_skill
 from skillopt_airflow.training.prompt_sizes import LOOKED_AT, picture_tokens, prompt_chars
+from skillopt_airflow.training.publication import next_look
 from skillopt_airflow.training.rollout_plan import ids
 from skillopt_airflow.training.rollout_protocol import rollout_program
 from skillopt_airflow.training.run import TrainingRun
@@ -95,7 +96,8 @@ def prepare_training(
     items, corpus = store_files(run, items, files_of(run, config)), store_corpus(run, config)
     check_item_images(run, config, items)
     check_same_inputs(run, items, seed, image, corpus)
-    begun = Beginning(smallest_gains(config, _groups(config, items)), init.version, stated)
+    look = next_look(artifacts, items[Split(config.publishing.split)])
+    begun = Beginning(smallest_gains(config, _groups(config, items), look), init.version, stated)
     settle(run, config, items, quality, image, prices, begun, corpus=corpus)
     store_seed(run, init, seed)
     tell_size(run)
@@ -168,10 +170,12 @@ def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
             "evaluation.gate_policy: no_regression without evaluation.gate_protected_items protects nothing; name "
             "their ids, or choose another policy"
         )
-    unknown = unknown_protected_items(ids(items[Split.VAL])[: rules.limit(Split.VAL)], rules)
+    usable = [item.id for item in items[Split.VAL][: rules.limit(Split.VAL)] if not item.unusable]
+    unknown = unknown_protected_items(usable, rules)
     if unknown:
         raise ConfigError(
-            f"evaluation.gate_protected_items: the selection split has no item {', '.join(unknown)}; name their ids"
+            f"evaluation.gate_protected_items: the selection split has no usable item {', '.join(unknown)}; name "
+            "ids of items that can run"
         )
 
 

@@ -9,7 +9,8 @@ from pydantic import Field
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing
 from skillopt_airflow.core.gate import GateDecision, decide
-from skillopt_airflow.core.gate_policies import POLICIES
+from skillopt_airflow.core.gate_policies import POLICIES, policy_of
+from skillopt_airflow.core.groups import group_sizes
 from skillopt_airflow.core.item_scores import Evaluation
 from skillopt_airflow.core.looks import Look, Question, items_fingerprint
 from skillopt_airflow.core.measured_score import require_coverage
@@ -19,7 +20,7 @@ from skillopt_airflow.core.run_history import Publication
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured
-from skillopt_airflow.core.types import ItemRef, JsonObject, Split, canonical_json, sha256
+from skillopt_airflow.core.types import Item, ItemRef, JsonObject, Split, canonical_json, sha256
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.training.data_checks import check_measured
 from skillopt_airflow.training.evaluation import measured
@@ -184,6 +185,12 @@ def looks_at(run: TrainingRun, artifacts: "ArtifactStore", split: Split) -> int:
     return len(artifacts.looks.looks(_fingerprint(run.item_refs(split))))
 
 
+def next_look(artifacts: "ArtifactStore", items: Sequence[Item]) -> int:
+    """Return the number that a new comparison on these items will have."""
+    before = artifacts.looks.looks(_fingerprint(items))
+    return before[-1].number + 1 if before else 1
+
+
 def _covered(run: TrainingRun, who: str, skill: SkillDocument, contest: PublishContest) -> Evaluation:
     evaluation = measured(run, contest.split, skill, contest.draws)
     advice = "clear the task measure and what follows it to try these again"
@@ -222,7 +229,20 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pub
     )
     items = publishing_items(run, contest.split)
     look = artifacts.looks.enter(_fingerprint(items), question, contest.split, len(items), run.ref.run, name)
-    return contest.model_copy(update={"look": look})
+    return contest.model_copy(update={"look": look, "withheld": _hopeless(run, items, rules, look)})
+
+
+def _hopeless(run: TrainingRun, items: Sequence[ItemRef], rules: PublishingGroup, look: Look) -> str:
+    """Return why no result on the items could pass the gate, so that nothing is rolled out for it, or nothing."""
+    at_level = publishing_rules(run.config.evaluation, rules, look.number)
+    fewest, found = policy_of(at_level).fewest_items(at_level), len(group_sizes([item.group for item in items]))
+    if found >= fewest:
+        return ""
+    return (
+        f"{look}: at level {look.level:.2g} {rules.gate_policy} could accept nothing, since it needs at least {fewest} "
+        f"items or groups of items, and there are {found}; publish it with publishing.split = publish, or by another "
+        "policy"
+    )
 
 
 def _settings(run: TrainingRun, split: Split, candidate: SkillDocument) -> str:
@@ -242,7 +262,7 @@ def _missing(run: TrainingRun, skills: Sequence[SkillDocument], contest: Publish
     )
 
 
-def _fingerprint(items: Sequence[ItemRef]) -> str:
+def _fingerprint(items: Sequence[Item] | Sequence[ItemRef]) -> str:
     return items_fingerprint(item.fingerprint for item in items)
 
 

@@ -11,6 +11,8 @@ from skillopt_airflow.core.wire_formats.wire_format import Settings, WireFormat
 
 LONGEST_SIDE = 1568
 """Pixels that a picture is scaled to."""
+MOST_PICTURE_TOKENS = 1600
+"""A picture of more tokens is scaled down, too."""
 PIXELS_OF_TOKEN = 750
 
 
@@ -52,7 +54,7 @@ class AnthropicMessages(WireFormat):
     def picture_tokens(self, width: int, height: int) -> int:
         """Return the tokens of a picture of so many pixels (page "Vision" of its documentation)."""
         shrunk = min(1.0, LONGEST_SIDE / max(width, height))
-        return math.ceil(shrunk * width * shrunk * height / PIXELS_OF_TOKEN)
+        return min(MOST_PICTURE_TOKENS, math.ceil(shrunk * width * shrunk * height / PIXELS_OF_TOKEN))
 
     def sampling(
         self, seed: int | None, reasoning_effort: str | None, thinking: bool | None, thinking_budget: int | None
