@@ -6,7 +6,8 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.types import Split, sha256
-from skillopt_airflow.training.rollout_protocol import PROTOCOL, rollout_program
+from skillopt_airflow.rollout.image_program import PROTOCOL
+from skillopt_airflow.training.rollout_protocol import rollout_program
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.in_process import Training, configured
 

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TextIO
 
 from skillopt_airflow import benchmarks
+from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.http_failures import hopeless
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.rollout.corpus_folder import CorpusFolder
 from skillopt_airflow.rollout.forwarder import forwarded
+from skillopt_airflow.rollout.image_program import image_program
 from skillopt_airflow.rollout.item_search import WebSearch
 from skillopt_airflow.rollout.repository import Repository
 from skillopt_airflow.rollout.runner import Runner, runner
@@ -59,6 +61,9 @@ async def run(in_folder: Path, out_folder: Path, gateway: str, corpus: Path = CO
         corpus: folder of the documents that all items share; there is none where the run has no corpus.
     """
     job = Job.read(in_folder)
+    if other := _other_program(job.settings):
+        _refuse(job, out_folder, other)
+        return
     sealed = take(out_folder / SEALED)
     benchmark, documents = _benchmark(job.settings), CorpusFolder(corpus)
     # A CLI knows no sockets.
@@ -97,6 +102,27 @@ async def run(in_folder: Path, out_folder: Path, gateway: str, corpus: Path = CO
             async with asyncio.TaskGroup() as group:
                 for index, item in enumerate(job.items):
                     group.create_task(work(index, item, out))
+
+
+def _other_program(settings: RolloutSettings) -> str:
+    """Return why these rollouts must not be made here, since they would be stored as another program's, or nothing."""
+    if not settings.image_program:
+        return ""
+    try:
+        own = image_program(settings.benchmark, declared=settings.task is not None)
+    except ConfigError as error:
+        own = str(error)
+    if own == settings.image_program:
+        return ""
+    return (
+        f"the sandbox image has another rollout program or adapter.py than the worker ({own}, and not "
+        f"{settings.image_program}): run `make up` or `make image NAME=...`, and push the image if a registry has it"
+    )
+
+
+def _refuse(job: Job, out_folder: Path, why: str) -> None:
+    rows = [Trajectory(item_id=item.id, status=Status.SANDBOX_ERROR, error=why).model_dump_json() for item in job.items]
+    (out_folder / "trajectories.jsonl").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
 
 
 async def _released(in_folder: Path, index: int) -> None:

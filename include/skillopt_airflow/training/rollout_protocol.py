@@ -6,15 +6,9 @@ from pathlib import Path
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.types import JsonObject, canonical_json, sha256
+from skillopt_airflow.rollout.image_program import IN_IMAGE, PROTOCOL
 
 log = logging.getLogger(__name__)
-
-PROTOCOL = 7
-"""Protocol of the project's own images. Raise it when the rollout program makes another rollout of the same input, for
-instance by another prompt, another loop of calls, another release of an agent CLI, or another answer or score that
-core/scoring makes of the same response: stored rollouts are made again."""
-IN_IMAGE = ("adapter.py", "worlds.py")
-"""Files of a benchmark that the sandbox image has, as local/image.py puts them there."""
 
 
 def rollout_program(config: TrainConfig, image: str, benchmark: Path) -> str:

@@ -357,13 +357,16 @@ def needs_container_each(benchmark: Benchmark, config: TrainConfig) -> bool:
 
 def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: str, draw: int) -> "RolloutSettings":
     """Return what a sandbox is told; the model as its provider names it."""
+    from skillopt_airflow.rollout.image_program import image_program
     from skillopt_airflow.rollout.settings import RolloutSettings
 
     chosen = config.model
+    own = image_program(benchmark, declared=config.task is not None) if config.sandbox.image is None else ""
     return RolloutSettings.model_validate(
         {
             "benchmark": benchmark,
             "task": config.task,
+            "image_program": own,
             "harness": chosen.harness,
             "max_turns": chosen.max_turns,
             "reasoning_effort": chosen.reasoning_effort,

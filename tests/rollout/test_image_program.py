@@ -1,0 +1,59 @@
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from local import image
+from skillopt_airflow import benchmarks
+from skillopt_airflow.core.types import Status, Trajectory
+from skillopt_airflow.rollout import image_program as image_program_module
+from skillopt_airflow.rollout.image_program import PROTOCOL, image_program
+from skillopt_airflow.rollout.program import run
+from skillopt_airflow.rollout.settings import RolloutSettings
+
+
+def test_worker_and_image_are_of_one_program_until_either_gets_another_adapter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = image_program("alfworld", declared=False)
+    assert here.startswith(f"protocol-{PROTOCOL}/image-")
+    image.stage_program(image.ROOT, tmp_path)
+    monkeypatch.setattr(benchmarks, "project", lambda: tmp_path / "skillopt_airflow" / "project")
+    assert image_program("alfworld", declared=False) == here
+    worlds = benchmarks.folder("alfworld") / "worlds.py"
+    worlds.write_text(worlds.read_text(encoding="utf-8") + "# changed\n", encoding="utf-8")
+    assert image_program("alfworld", declared=False) != here
+
+
+def test_of_a_declared_task_nothing_is_in_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert image_program("nowhere", declared=True) == f"protocol-{PROTOCOL}"
+    monkeypatch.setattr(image_program_module, "PROTOCOL", 0)
+    assert image_program("nowhere", declared=True) == "protocol-0"
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "said"), [("searchqa", f"(protocol-{PROTOCOL}/image-"), ("newer", "there is none of this name")]
+)
+def test_an_image_of_another_program_makes_no_rollout(tmp_path: Path, benchmark: str, said: str) -> None:
+    inside, out = tmp_path / "in", tmp_path / "out"
+    for folder in (inside, out):
+        folder.mkdir()
+    settings = RolloutSettings(
+        benchmark=benchmark,
+        image_program="protocol-0/image-000000000000",
+        dialect="openai-chat",
+        model="m",
+        max_tokens=9,
+        concurrency=2,
+        call_timeout=1,
+        max_attempts=1,
+    )
+    (inside / "settings.json").write_text(settings.model_dump_json())
+    (inside / "skill.md").write_text("Be short.")
+    (inside / "items.jsonl").write_text("".join(json.dumps({"id": name, "public": {}}) + "\n" for name in "ab"))
+    asyncio.run(run(inside, out, "http://127.0.0.1:9"))
+    rows = [Trajectory.model_validate_json(line) for line in (out / "trajectories.jsonl").read_text().splitlines()]
+    assert [(row.item_id, row.status) for row in rows] == [("a", Status.SANDBOX_ERROR), ("b", Status.SANDBOX_ERROR)]
+    assert said in rows[0].error
+    assert "not protocol-0/image-000000000000): run `make up` or `make image NAME=...`" in rows[0].error
