@@ -44,7 +44,51 @@ def test_a_rollback_names_its_reason_and_the_history_keeps_all(artifacts: Artifa
         (2, "v0001", "users complained"),
     ]
     assert artifacts.list_versions() == [first.version, second.version]
+
+
+def test_a_former_alias_is_found_by_its_number(artifacts: ArtifactStore) -> None:
+    for text in ("one", "two", "three"):
+        publish(artifacts, text, provenance(text))
     assert [artifacts.champion.was(place) for place in range(4)] == [*artifacts.champion.history()[:2], None, None]
+
+
+def test_a_champion_that_was_removed_is_followed_by_the_next_move(artifacts: ArtifactStore, store: ObjectStore) -> None:
+    versions = [publish(artifacts, text, provenance(text)).version for text in ("one", "two", "three")]
+    store.delete(KEYS.champion)
+    again = publish(artifacts, "four", provenance("four"))
+    last = publish(artifacts, "five", provenance("five"))
+    # The third was removed without being filed.
+    assert said(artifacts.champion.history()) == [
+        (0, versions[0][:5], ""),
+        (1, versions[1][:5], ""),
+        (2, again.version[:5], ""),
+        (3, last.version[:5], ""),
+    ]
+
+
+def test_what_a_restored_backup_undid_was_a_champion_all_the_same(artifacts: ArtifactStore, store: ObjectStore) -> None:
+    first = publish(artifacts, "one", provenance("one"))
+    backup = store.get_bytes(KEYS.champion)
+    second, _ = (publish(artifacts, text, provenance(text)) for text in ("two", "three"))
+    store.put_bytes(KEYS.champion, backup)
+    fourth = publish(artifacts, "four", provenance("four"))
+    present = artifacts.champion.read()
+    assert present is not None
+    assert (present.sequence, present.previous) == (2, first.version)
+    assert {first.version, second.version, fourth.version} <= artifacts.champion.versions()
+
+
+def test_numbers_that_came_twice_stop_no_publication(artifacts: ArtifactStore, store: ObjectStore) -> None:
+    """An alias that was begun anew beside the history of a removed one."""
+    for text in ("one", "two", "three"):
+        publish(artifacts, text, provenance(text))
+    begun_anew = artifacts.champion.read()
+    assert begun_anew is not None
+    store.put_model(KEYS.champion, begun_anew.model_copy(update={"sequence": 0}))
+    for text in ("four", "five"):
+        publish(artifacts, text, provenance(text))
+    names = [alias.version[:5] for alias in artifacts.champion.history()]
+    assert names == ["v0001", "v0002", "v0003", "v0004", "v0005"]
 
 
 def test_a_former_champion_that_is_published_again_follows_the_one_that_it_beat(artifacts: ArtifactStore) -> None:

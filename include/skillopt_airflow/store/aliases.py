@@ -45,14 +45,17 @@ class ChampionAlias:
         """Return everything it ever said, oldest first, the present last."""
         # The present one first: what it leaves meanwhile is filed by then, what it comes to is not listed.
         present = self.read()
-        filed = [self._store.get_model(key, Alias) for key in self._store.list_keys(self._keys.champion_history)]
         if present is None:
-            return filed
-        return [alias for alias in filed if alias.sequence < present.sequence] + [present]
+            return self._filed()
+        return [alias for alias in self._filed() if alias.sequence < present.sequence] + [present]
 
     def was(self, sequence: int) -> Alias | None:
         """Return what it said after so many moves; None if that was never filed, or is what it says now."""
         return self._store.find_model(self._keys.champion_was(sequence), Alias)
+
+    def versions(self) -> set[str]:
+        """Return every version that it ever named, also those of moves that a restored backup has undone."""
+        return {alias.version for alias in (*self.history(), *self._filed())}
 
     def move(
         self, version: str, sha256: str, run: str, reason: str, seen: Alias | None, *, rolled_back: bool = False
@@ -65,13 +68,15 @@ class ChampionAlias:
             Conflict: somebody moved it to another skill; the text says who.
         """
         present, etag = self._read()
+        # Where an alias was removed, or restored from a backup, its history goes on, and so do its numbers.
+        free = max([-1 if seen is None else seen.sequence, *self._last_filed()]) + 1
         wanted = Alias(
             version=version,
             sha256=sha256,
             run=run,
             previous=None if seen is None else seen.version,
             moved=datetime.now(UTC),
-            sequence=0 if seen is None else seen.sequence + 1,
+            sequence=free,
             reason=reason,
             rolled_back=rolled_back,
         )
@@ -81,7 +86,7 @@ class ChampionAlias:
             if present is None:
                 self._store.create_model(self._keys.champion, wanted)
             else:
-                self._file(present)
+                wanted = wanted.model_copy(update={"sequence": self._file(present, free)})
                 self._store.replace(self._keys.champion, model_bytes(wanted), etag)
         except (Conflict, ObjectMissing):
             return self._standing(wanted)
@@ -94,14 +99,26 @@ class ChampionAlias:
         except ObjectMissing:
             return None, ""
 
-    def _file(self, alias: Alias) -> None:
+    def _filed(self) -> list[Alias]:
+        return [self._store.get_model(key, Alias) for key in self._store.list_keys(self._keys.champion_history)]
+
+    def _last_filed(self) -> list[int]:
+        """Return the number of the last move that was filed; none before the second."""
+        keys = self._store.list_keys(self._keys.champion_history)
+        return [self._store.get_model(key, Alias).sequence for key in keys[-1:]]
+
+    def _file(self, alias: Alias, free: int) -> int:
+        """File what the alias says, under a free number if the history has another move of its own; return the next."""
         key = self._keys.champion_was(alias.sequence)
         try:
             self._store.create_model(key, alias)
         except Conflict:
             # Filed by somebody who then failed or lost the race to move the alias.
-            if self._store.get_model(key, Alias) != alias:
-                raise
+            if self._store.get_model(key, Alias) == alias:
+                return free
+            self._store.create_model(self._keys.champion_was(free), alias.model_copy(update={"sequence": free}))
+            return free + 1
+        return free
 
     def _standing(self, wanted: Alias) -> Alias:
         """Return the alias as somebody else left it, if it names the wanted skill.

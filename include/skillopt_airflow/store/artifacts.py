@@ -172,10 +172,10 @@ class ArtifactStore:
 
         An unfinished one stays: it may be about to be completed, and costs next to nothing.
         """
-        used, dropped = self._ever_champion(), []
+        used, dropped = self.champion.versions(), []
         for version in self.list_versions():
             # Asked anew before each removal: somebody may have published an old one meanwhile.
-            if version in used or not self._is_old(version, before) or version in self._ever_champion():
+            if version in used or not self._is_old(version, before) or version in self.champion.versions():
                 continue
             dropped.append(version)
             keys = self._keys.version(version)
@@ -184,9 +184,6 @@ class ArtifactStore:
                 self._store.delete(key)
             log.info("removed %s, to which no alias ever pointed", version)
         return dropped
-
-    def _ever_champion(self) -> set[str]:
-        return {alias.version for alias in self.champion.history()}
 
     def _is_old(self, version: str, before: datetime) -> bool:
         try:
@@ -241,7 +238,7 @@ class ArtifactStore:
         except ObjectMissing:
             return True
         told = (manifest.run, manifest.publish_gate) == (provenance.run, provenance.publish_gate)
-        return told or version in self._ever_champion()
+        return told or version in self.champion.versions()
 
     def _write_version(self, version: str, skill: str, provenance: Provenance) -> None:
         keys = self._keys.version(version)
