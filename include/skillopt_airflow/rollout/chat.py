@@ -7,7 +7,7 @@ from skillopt_airflow.core.shortening import MOST_TOLD_CHARS, shortened
 from skillopt_airflow.core.types import Message, Trajectory
 from skillopt_airflow.rollout.chat_target import ChatTarget
 from skillopt_airflow.rollout.item_pictures import item_pictures
-from skillopt_airflow.rollout.reply import Reply
+from skillopt_airflow.rollout.reply import Reply, conversation
 from skillopt_airflow.rollout.session_chat import SessionChat
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 
@@ -48,19 +48,8 @@ class ChatHarness:
             if told is None:
                 break
             messages.append(Message(role="user", content=shortened(told, MOST_TOLD_CHARS)))
-        return Trajectory(
-            item_id=item.id,
-            status=reply.status,
-            error=reply.error,
-            lasting_error=reply.lasting_error,
-            messages=tuple(messages),
-            answer=self._benchmark.answer(reply.text) if reply.status.scored else "",
-            calls=len(replies),
-            prompt_tokens=sum(reply.prompt_tokens for reply in replies),
-            completion_tokens=sum(reply.completion_tokens for reply in replies),
-            started=started,
-            seconds=time.monotonic() - clock,
-        )
+        answer = self._benchmark.answer(reply.text) if reply.status.scored else ""
+        return conversation(item.id, messages, replies, answer, started, clock)
 
     async def _opening(self, item: PublicItem, skill: str, workspace: Workspace) -> list[Message]:
         messages = list(self._benchmark.messages(item.public, skill))

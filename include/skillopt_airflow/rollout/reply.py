@@ -1,11 +1,12 @@
 """The turns of a conversation with the target, and the result of one request."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from skillopt_airflow.core.pictures import Part
-from skillopt_airflow.core.types import Status
+from skillopt_airflow.core.types import Message, Status, Trajectory
 
 
 class Turn(NamedTuple):
@@ -27,3 +28,32 @@ class Reply:
     """Without the model's thinking."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
+
+
+def conversation(
+    item_id: str, messages: Sequence[Message], replies: Sequence[Reply], answer: str, started: float, clock: float
+) -> Trajectory:
+    """Return the trajectory of a conversation, which ends as its last reply does; without a score it has no answer.
+
+    Args:
+        item_id: of the item.
+        messages: all that was said.
+        replies: the target's, at least one.
+        answer: what is scored.
+        started: as `time.time()` told when it began.
+        clock: as `time.monotonic()` did.
+    """
+    last = replies[-1]
+    return Trajectory(
+        item_id=item_id,
+        status=last.status,
+        error=last.error,
+        lasting_error=last.lasting_error,
+        messages=tuple(messages),
+        answer=answer if last.status.scored else "",
+        calls=len(replies),
+        prompt_tokens=sum(reply.prompt_tokens for reply in replies),
+        completion_tokens=sum(reply.completion_tokens for reply in replies),
+        started=started,
+        seconds=time.monotonic() - clock,
+    )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from skillopt_airflow.core.protocols import PlaysSession, Workspace
 from skillopt_airflow.core.types import Message, Trajectory
 from skillopt_airflow.rollout.chat_target import ChatTarget
-from skillopt_airflow.rollout.reply import Reply
+from skillopt_airflow.rollout.reply import Reply, conversation
 from skillopt_airflow.rollout.session import Session, opened_session
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 
@@ -41,20 +41,7 @@ class SessionChat:
                 shown = self._benchmark.shown(observation) if self._converses else observation.text
                 said.append(Message(role="user", content=shown))
             outcome = session.episode.outcome
-        last = replies[-1]
-        return Trajectory(
-            item_id=item.id,
-            status=last.status,
-            error=last.error,
-            lasting_error=last.lasting_error,
-            messages=tuple(said),
-            answer=outcome if last.status.scored else "",
-            calls=len(replies),
-            prompt_tokens=sum(reply.prompt_tokens for reply in replies),
-            completion_tokens=sum(reply.completion_tokens for reply in replies),
-            started=started,
-            seconds=time.monotonic() - clock,
-        )
+        return conversation(item.id, said, replies, outcome, started, clock)
 
     def _asked(self, said: Sequence[Message], session: Session) -> Sequence[Message]:
         return said if self._converses else [said[0], self._prompt(session)]

@@ -24,7 +24,7 @@ class Plan:
     limits: SandboxGroup
     labels: Mapping[str, str]
     mounts: Sequence[Any]
-    """docker.types.Mount of /in, /out and /gateway."""
+    """docker.types.Mount of /in, /out, /gateway, and /corpus if there is one."""
     has_repository: bool = False
     """True if the image is one of an item's repository."""
 

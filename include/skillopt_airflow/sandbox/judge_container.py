@@ -5,7 +5,6 @@ in the container says how they ended. What judges lies in a volume that the test
 """
 
 import json
-import logging
 import random
 import threading
 from collections.abc import Iterator, Mapping
@@ -32,8 +31,6 @@ SCRIPTS = ("judge_tree.py", "judge_expectations.py", "judge_tests.py")
 MAX_OUTPUT_BYTES = 8 * MEGABYTE
 """Most of what tests print that is read; the rest is dropped, and with it the canaries' results."""
 LAYOUT_SECONDS = 120
-
-log = logging.getLogger(__name__)
 
 
 class JudgeContainer:

@@ -166,12 +166,12 @@ class Workload(Protocol):
     def settled(self) -> bool:
         """Return whether no further row can change the decision that the workload is for, so that it may be ended.
 
-        Called before the first container starts, after rows were recorded, and every second, because the rows of
+        Called before the first container starts, after rows were recorded, and twice a second, because the rows of
         other tasks may count. One thread calls it at a time, and never while `record` runs.
         """
 
     def record(self, outcomes: Sequence[Outcome], calls: Sequence[ModelCall]) -> None:
-        """Score and store what is new; called every second or so, by one thread at a time, last at the end."""
+        """Score and store what is new; called every few seconds, by one thread at a time, last at the end."""
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ class MomentKeys:
     gate = Below("gate.json")
     """The gate's verdict."""
     state = Below("state.json")
-    """The run's state after the step."""
+    """The run's state after the moment."""
     reflections = Below("reflections/")
     """Prefix of the step's reflections."""
     timings = Below("timing/")
@@ -184,13 +184,13 @@ class RunKeys:
     estimate = Below("estimate.json")
     """The estimate of calls, tokens and price before the first call."""
     history = Below("history.json")
-    """One row a step."""
+    """One row a moment."""
     contest = Below("contest.json")
     """The skills that a night of re-gating measures."""
     scorecard = Below("evaluation.json")
     """The scores that a run of the evaluation DAG measured."""
     runtime_state = Below("runtime_state.json")
-    """The state after the newest step."""
+    """The state after the newest moment."""
     best_skill = Below("best_skill.md")
     """The best skill so far."""
     report = Below("report.html")

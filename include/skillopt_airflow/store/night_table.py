@@ -91,7 +91,7 @@ class NightIndex(Document):
 
 
 class Told(Document):
-    """The run that reported a champion's decline."""
+    """The run that reported a champion's decline, a drift or that nights stopped counting."""
 
     run: str
 

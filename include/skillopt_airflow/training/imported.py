@@ -1,7 +1,6 @@
 """A finished run of the reference implementation as a run of this project: its skills, and what it states of them."""
 
 import json
-import logging
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,8 +21,6 @@ from skillopt_airflow.training.data_items import read_items, store_files
 from skillopt_airflow.training.preparation import Beginning, files_of, settle
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_corpus import store_corpus
-
-log = logging.getLogger(__name__)
 
 Parsed = TypeVar("Parsed")
 

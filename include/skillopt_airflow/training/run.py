@@ -364,26 +364,17 @@ def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: s
     own = image_program(benchmark, declared=config.task is not None) if config.sandbox.image is None else ""
     return RolloutSettings.model_validate(
         {
+            # A knob of the model that the sandbox is told of has the same name there.
+            **chosen.model_dump(include=set(RolloutSettings.model_fields)),
             "benchmark": benchmark,
             "task": config.task,
             "image_program": own,
-            "harness": chosen.harness,
-            "max_turns": chosen.max_turns,
-            "reasoning_effort": chosen.reasoning_effort,
-            "thinking": chosen.thinking,
-            "image_detail": chosen.image_detail,
-            "thinking_budget": chosen.thinking_budget,
             "seed": None if chosen.seed is None else chosen.seed + draw,
             "item_timeout": config.sandbox.timeout,
             "code_timeout": config.sandbox.code_timeout,
             "session": config.session.model_dump(),
             "dialect": dialect,
             "model": model,
-            "temperature": chosen.temperature,
-            "max_tokens": chosen.max_tokens,
-            "concurrency": chosen.concurrency,
-            "call_timeout": chosen.call_timeout,
-            "max_attempts": chosen.max_attempts,
             "search_patience": None if config.search.conn_id is None else config.search.patience,
         }
     )
