@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import (
     AirflowException,
     AirflowFailException,
     AirflowRuntimeError,
+    AirflowSkipException,
     DagRunTriggerException,
     DownstreamTasksSkipped,
     ErrorType,
@@ -370,8 +371,11 @@ def test_an_epoch_covers_the_training_split_in_as_many_dag_runs_as_that_takes(mo
     # And after one in the second step of a part, whose first step is done.
     parts.committed = 10
     assert parts() == [(f"{run_id}_part_4", 10), *later[3:]]
-    # All is done: who clears the task has the epoch gone through again, and another try of it has nothing left to do.
+    # All is done: a task that failed behind its last step has nothing left to do, also when it is cleared.
     parts.committed = 30
+    assert parts() == []
+    # Who clears it once the training is over has the epoch gone through again, of which another try has nothing to do.
+    parts.committed = 31
     assert parts() == [(run_id, 0), *later]
     parts.tries = 2
     assert parts() == []
@@ -406,6 +410,15 @@ def test_a_part_that_lost_steps_of_its_graph_is_made_up_for(monkeypatch: pytest.
     monkeypatch.setattr(TrainingRun, "stopped", lambda run: "the budget is spent")
     monkeypatch.setattr(TrainingRun, "stopped_before", lambda run, moment: True)
     assert parts._triggered(ended) is None
+
+
+def test_a_run_that_was_stopped_in_the_middle_of_a_part_makes_no_further_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts(monkeypatch, 10, train__steps_per_epoch=10)
+    parts.committed = 5
+    monkeypatch.setattr(TrainingRun, "stopped", lambda run: "the budget is spent")
+    monkeypatch.setattr(TrainingRun, "stopped_before", lambda run, moment: run.timeline.index(moment) > 5)
+    with pytest.raises(AirflowSkipException, match="the run was stopped: the budget is spent"):
+        parts._triggered(lambda task, context: task.execute(context))
 
 
 def test_an_epoch_behind_one_that_is_not_whole_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,9 @@ def spread(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("LocalExecutor", False),
         ("airflow.executors.local_executor.LocalExecutor", False),
+        ("LocalExecutor;team_a=LocalExecutor", False),
+        ("LocalExecutor;team_a=CeleryExecutor", True),
+        ("CeleryExecutor;team_a=LocalExecutor", True),
         ("CeleryExecutor", True),
         ("LocalExecutor,KubernetesExecutor", True),
         ("airflow.providers.celery.executors.celery_executor.CeleryExecutor", True),

@@ -1,13 +1,14 @@
+import shutil
 from pathlib import Path
 
 import pytest
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig, nest
-from skillopt_airflow.core.errors import ImageMissing
+from skillopt_airflow.core.errors import ConfigError, ImageMissing
 from skillopt_airflow.core.types import Split, sha256
 from skillopt_airflow.rollout.image_program import PROTOCOL
-from skillopt_airflow.training.rollout_protocol import rollout_program
+from skillopt_airflow.training.rollout_protocol import check_program, image_to_use, rollout_program
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.in_process import Training, configured
 
@@ -45,8 +46,31 @@ def test_a_run_whose_image_was_built_anew_goes_on_with_the_present_one(
     assert used("sha256:old", here=False) == "sha256:new"
     assert "The image sha256:old is gone; sha256:new takes its place" in caplog.text
     monkeypatch.setattr("skillopt_airflow.training.rollout_protocol.PROTOCOL", 0)
-    with pytest.raises(ImageMissing, match=rf"sha256:old .*protocol-0/.* not protocol-{PROTOCOL}/.*a new training"):
-        used("sha256:old", here=False)
+    with pytest.raises(
+        ConfigError, match=rf"changed since the run began \(protocol-0/.* not protocol-{PROTOCOL}/.*clear"
+    ):
+        used("sha256:old", here=True)
+
+
+def test_an_image_of_the_users_own_that_is_lost_has_no_substitute(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configured("searchqa", {"sandbox.image": "mine:latest"})
+    monkeypatch.setattr("skillopt_airflow.sandbox.docker_connection.has_image", lambda *_: False)
+    monkeypatch.setattr("skillopt_airflow.sandbox.docker_connection.image_digest", lambda *_: "sha256:new")
+    with pytest.raises(
+        ImageMissing, match=r"has lost the sandbox image sha256:old .*\(sha256:new, and not sha256:old\)"
+    ):
+        image_to_use("sha256:old", "sha256:old", config, FOLDER)
+
+
+def test_a_run_is_not_scored_by_what_was_edited_since_it_began(tmp_path: Path) -> None:
+    shutil.copytree(FOLDER, tmp_path, dirs_exist_ok=True)
+    program = rollout_program(CONFIG, "sha256:one", tmp_path)
+    check_program("sha256:one", program, CONFIG, tmp_path)
+    (tmp_path / "scorer.py").write_text("# beside the adapter\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="restore the former files and clear this task, or trigger a new run"):
+        check_program("sha256:one", program, CONFIG, tmp_path)
+    # A run that is older than such names.
+    check_program("sha256:one", "", CONFIG, tmp_path)
 
 
 def test_an_image_of_the_users_own_counts_by_its_digest() -> None:

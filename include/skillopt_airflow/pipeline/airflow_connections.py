@@ -239,6 +239,7 @@ def attach_storage(storage: StorageGroup) -> None:
     hook = _s3_hook(storage)
     credentials, server = hook.get_credentials(), hook.get_conn().meta
     address = urlsplit(server.endpoint_url)
+    addressing = getattr(hook.config, "s3", None)
     files = S3FileSystem(
         access_key=credentials.access_key,
         secret_key=credentials.secret_key,
@@ -246,6 +247,8 @@ def attach_storage(storage: StorageGroup) -> None:
         region=server.region_name,
         endpoint_override=address.netloc,
         scheme=address.scheme,
+        tls_ca_file_path=hook.verify if isinstance(hook.verify, str) else None,
+        force_virtual_addressing=addressing is not None and addressing.get("addressing_style") == "virtual",
     )
     attach("s3", storage.conn_id, fs=ArrowFSWrapper(files))
 

@@ -225,11 +225,12 @@ class EpochRun(TriggerDagRunOperator):
         parts = self._parts(run)
         index = next((index for index, part in enumerate(parts) if not run.committed(_moments(run, part)[-1])), None)
         if index is None:
-            if _is_retry(context["ti"], self.retries):
+            # It failed behind its last moment, or while that was repaired; nothing is left of it.
+            if _is_retry(context["ti"], self.retries) or run.is_newest(_moments(run, parts[-1])[-1]):
                 return
-            # Who clears the task of an epoch that is done has it gone through again.
+            # Who clears the task of an epoch on which others rest has it gone through again.
             index = 0
-        if run.stopped_before(_moments(run, parts[index])[0]):
+        if run.stopped_before(_moments(run, _left_of(run, parts[index]))[0]):
             reason = run.stopped()
             if not reason:
                 raise AirflowFailException(

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -25,7 +26,8 @@ def is_spread() -> bool:
     """Return whether tasks may run on several hosts: what starts them is another executor than LocalExecutor."""
     from airflow.sdk.configuration import conf
 
-    executors = str(conf.get("core", "executor", fallback=ONE_HOST[0])).split(",")
+    # Those of teams follow behind semicolons.
+    executors = re.split("[,;]", str(conf.get("core", "executor", fallback=ONE_HOST[0])))
     return POD_VARIABLE in os.environ or any(not executor.strip().endswith(ONE_HOST) for executor in executors)
 
 
@@ -91,8 +93,9 @@ def check_code(benchmark: str, version: str) -> None:
     if version and (own := code_version(benchmark)) and own != version:
         raise ConfigError(
             f"this worker has other code or settings ({own}) than the one that prepared the run ({version}): install "
-            "one version on all workers, then clear the run's first task; it goes on from what is stored, unless "
-            "settings of the training changed: then restore them, or trigger a new run"
+            "one version on all workers, then clear the run's first task alone, without those downstream, and after it "
+            "the failed ones; it goes on from what is stored, unless settings of the training changed: then restore "
+            "them, or trigger a new run"
         )
 
 

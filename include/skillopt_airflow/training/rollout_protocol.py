@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.errors import ImageMissing
+from skillopt_airflow.core.errors import ConfigError, ImageMissing
 from skillopt_airflow.core.types import JsonObject, canonical_json, sha256
 from skillopt_airflow.rollout.image_program import IN_IMAGE, PROTOCOL
 
@@ -34,6 +34,26 @@ def rollout_program(config: TrainConfig, image: str, benchmark: Path) -> str:
     return f"protocol-{PROTOCOL}/adapter-{sha256(text)[:12]}"
 
 
+def check_program(settled: str, program: str, config: TrainConfig, benchmark: Path) -> None:
+    """Refuse to make and score rollouts by other files than those under whose name the run stores them.
+
+    Args:
+        settled: the digest or id of the image that the run settled on.
+        program: what its rollouts are stored under; empty in a run that is older than such names.
+        config: that of the run.
+        benchmark: the benchmark's folder as it is.
+
+    Raises:
+        ConfigError: the files changed since the run began.
+    """
+    now = rollout_program(config, settled, benchmark)
+    if program and now != program:
+        raise ConfigError(
+            f"{benchmark}: the adapter, what scores beside it, or the project's rollout program changed since the run "
+            f"began ({now}, and not {program}): restore the former files and clear this task, or trigger a new run"
+        )
+
+
 def image_to_use(settled: str, program: str, config: TrainConfig, benchmark: Path) -> str:
     """Return the image that a run settled on, or the present one if the engine lost that and both are one program.
 
@@ -46,11 +66,13 @@ def image_to_use(settled: str, program: str, config: TrainConfig, benchmark: Pat
         benchmark: the benchmark's folder.
 
     Raises:
+        ConfigError: the present files are another program.
         EngineUnavailable: no engine answers.
         ImageMissing: the engine has neither, or the present one is another program.
     """
     from skillopt_airflow.sandbox.docker_connection import has_image, image_digest
 
+    check_program(settled, program, config, benchmark)
     if not settled.startswith("sha256:") or has_image(settled, config.sandbox):
         return settled
     present = image_digest(config.image, config.sandbox)
