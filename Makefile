@@ -1,6 +1,6 @@
 # `make help` lists the targets. State lives in .local/.
 .DEFAULT_GOAL := help
-.PHONY: help venv up down status demo try import instance image clean test fast-tests slow-tests built-images platform-tests cluster-tests nights-tests lint ruff format-check types imports format lock bench
+.PHONY: help venv up down status demo try import instance image clean test python-tests fast-tests slow-tests built-images platform-tests cluster-tests nights-tests lint ruff format-check types imports format lock bench
 # With it set, every Airflow process would compile all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -48,16 +48,20 @@ image: venv  ## build an image: NAME=sandbox (as `make up` does), codex, claude_
 clean: down  ## stop the platform and delete all its data; the virtual environment stays
 	@if [ -d .local ]; then find .local -mindepth 1 -maxdepth 1 ! -name venv -exec rm -rf {} +; fi
 
-test: venv  ## lint beside the fast tests, then the slow ones, and those that need a Docker engine or the whole platform
-	@$(MAKE) --no-print-directory -j 3 lint fast-tests built-images
-	@$(MAKE) --no-print-directory slow-tests
+test: venv  ## lint beside the tests that need nothing but Python, then those with a Docker engine or the whole platform
+	@$(MAKE) --no-print-directory -j 3 lint python-tests built-images
 	@$(MAKE) --no-print-directory platform-tests
 
 # Half as many again as processors, since a test waits for a server, another process or a time limit now and then.
 PROCESSES = $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 ))
+NEEDS_PYTHON = not engine and not platform and not provider and not nights and not cluster
 
-fast-tests: venv  ## tests that need nothing but Python and two minutes
-	$(PYTHON) -m pytest -n $(PROCESSES) --dist worksteal -m "not slow and not engine and not platform and not provider and not nights and not cluster"
+# File by file, since a training that the tests of a file share would else be made by each process.
+python-tests: venv  ## tests that need nothing but Python: the fast ones, then the slow ones
+	$(PYTHON) -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "$(NEEDS_PYTHON)"
+
+fast-tests: venv  ## of these, the ones that take little time each
+	$(PYTHON) -m pytest -n $(PROCESSES) --dist worksteal -m "not slow and $(NEEDS_PYTHON)"
 
 # Its base is fetched from Debian and its packages from PyPI, for which all tests with an engine would wait.
 built-images: venv
@@ -66,9 +70,8 @@ built-images: venv
 # The files with tests of a kind, since merely importing all others takes a process a quarter of a minute.
 MARKED = $$(grep -rlE --include='*.py' 'mark\.($(1))' tests | sort)
 
-# File by file, since a training that the tests of a file share would else be made by each process.
-slow-tests: venv  ## whole trainings in one process, servers, time limits; they need nothing but Python, too
-	$(PYTHON) -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "slow and not engine and not platform and not provider and not nights and not cluster" $(call MARKED,slow)
+slow-tests: venv  ## and whole trainings in one process, servers, time limits
+	$(PYTHON) -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "slow and $(NEEDS_PYTHON)" $(call MARKED,slow)
 
 # Three files at a time, whatever the processors: a test on the platform mostly waits, one task for the other.
 platform-tests: venv  ## tests that need a Docker engine or the whole platform

@@ -83,13 +83,22 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put first what takes longest, the tests on the platform and long files: in the end no process works alone."""
+    """Put fast files first, and then what takes longest, on the platform or not: in the end no process works alone."""
+    slow = {file_of(item) for item in items if item.get_closest_marker("slow") is not None}
 
-    def place(item: pytest.Item) -> tuple[bool, int]:
-        file = item.nodeid.partition("::")[0]
-        return item.get_closest_marker("platform") is None, LONG.index(file) if file in LONG else len(LONG)
+    def place(item: pytest.Item) -> tuple[bool, bool, int]:
+        file = file_of(item)
+        return (
+            item.get_closest_marker("platform") is None,
+            file in slow,
+            LONG.index(file) if file in LONG else len(LONG),
+        )
 
     items.sort(key=place)
+
+
+def file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
