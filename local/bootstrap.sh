@@ -26,8 +26,12 @@ find_python() {
 
 # Its programs and the editable package have the folder in them, and its packages are those of one Python.
 made_for() {
-    printf '%s %s\n' "$(pwd)" "$("$venv/bin/python" --version 2>/dev/null)"
+    printf '%s %s\n' "$(pwd -P)" "$("$venv/bin/python" --version 2>/dev/null)"
 }
+
+# Two at once would clear each other's environment; where there is no flock, they may.
+exec 9<"$lock"
+flock 9 2>/dev/null || :
 
 stamp="$venv/lock-$(cat requirements*.txt pyproject.toml | sha256sum | cut -c1-16)"
 if [ "$(cat "$stamp" 2>/dev/null)" = "$(made_for)" ]; then
