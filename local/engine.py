@@ -65,7 +65,8 @@ def ensure(home: Path, report: Report) -> str:
     """Return the DOCKER_HOST of an engine that answers; it is started, and if need be installed, here.
 
     Raises:
-        EngineUnavailable: no engine answers and none can be started; the text names the way out.
+        EngineUnavailable: none answers at DOCKER_HOST, or that is unset and none can be started; the text names the
+            way out.
     """
     own = OwnEngine(home.resolve())
     url = _running(own)
@@ -88,10 +89,20 @@ def ensure(home: Path, report: Report) -> str:
 
 
 def stop(home: Path) -> None:
-    """End the engine that `ensure` started for this home and remove its sockets and mounts; others stay."""
+    """End the engine that `ensure` started for this home and remove its sockets and mounts; others stay.
+
+    Raises:
+        EngineUnavailable: it has ended, and refused before to remove the containers, or did not answer in time.
+    """
     own = OwnEngine(home.resolve())
-    if answers(own.url):
-        remove_containers(own.url, own.root)
+    try:
+        if answers(own.url):
+            remove_containers(own.url, own.root)
+    finally:
+        _end(own)
+
+
+def _end(own: OwnEngine) -> None:
     daemons = [process for process in processes.of_engine(own.root) if process.name() == "dockerd"]
     processes.end(daemons, STOP_SECONDS)
     # The first process of each container has an environment of its own.
@@ -102,9 +113,18 @@ def stop(home: Path) -> None:
 
 
 def remove_containers(docker_host: str, home: Path) -> int:
-    """Remove every sandbox that belongs to this home, running or not, its volumes and folder; how many there were."""
-    with closing(docker.APIClient(base_url=docker_host)) as client:
-        return remove_all(client, {SANDBOX_LABEL: str(home.resolve())})
+    """Remove every sandbox that belongs to this home, running or not, its volumes and folder; how many there were.
+
+    Raises:
+        EngineUnavailable: the engine refuses, or does not answer in time.
+    """
+    try:
+        with closing(docker.APIClient(base_url=docker_host)) as client:
+            return remove_all(client, {SANDBOX_LABEL: str(home.resolve())})
+    except (DockerException, RequestException) as error:
+        raise EngineUnavailable(
+            f"sandboxes of {home} may be left on the Docker engine at {docker_host}, which did not remove them: {error}"
+        ) from error
 
 
 def answers(url: str) -> bool:
@@ -135,8 +155,16 @@ def _pings(socket_path: str) -> bool:
 
 
 def _running(own: OwnEngine) -> str | None:
-    candidates = (os.environ.get("DOCKER_HOST", ""), DEFAULT_SOCKET, own.url)
-    return next((url for url in candidates if url and answers(url)), None)
+    named = os.environ.get("DOCKER_HOST", "")
+    if named and answers(named):
+        return named
+    # Ours may be named and has ended with the platform.
+    if named not in ("", own.url):
+        raise EngineUnavailable(
+            f"no Docker engine answers at DOCKER_HOST={named}: start it, or unset DOCKER_HOST for the engine of this "
+            "machine; one that asks for TLS is reached by a connection alone, which sandbox.docker_conn_id names"
+        )
+    return next((url for url in (DEFAULT_SOCKET, own.url) if answers(url)), None)
 
 
 def _dockerd() -> str | None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from local import (
 from local.display import Display
 from local.environment import own_connections, platform_variables, registry_address, stand_in_serves
 from local.home import NO_WORKERS, Home, Settings, Workers, free_ports
+from skillopt_airflow.core.errors import SkillOptError
 
 DATABASE, STORE, MODEL, ENGINE, IMAGE, AIRFLOW, WORKERS = (
     "database",
@@ -226,17 +228,30 @@ def _stop_all(home: Home) -> None:
     processes.end(processes.of_home(home), services.END_SECONDS)
     _remove_containers(home)
     postgres.stop(home)
-    engine.stop(home.root)
+    with _told():
+        engine.stop(home.root)
     processes.end(processes.of_home(home), services.END_SECONDS)
     shutil.rmtree(home.sockets, ignore_errors=True)
 
 
 def _remove_containers(home: Home) -> None:
     """Remove sandboxes from an engine that was there before; those of our own engine end with it."""
-    candidates = (home.read().docker_host if home.settings_file.exists() else "", os.environ.get("DOCKER_HOST", ""))
-    for docker_host in {*candidates, engine.DEFAULT_SOCKET} - {""}:
-        if engine.answers(docker_host):
-            engine.remove_containers(docker_host, home.root)
+    candidates = {os.environ.get("DOCKER_HOST", ""), engine.DEFAULT_SOCKET}
+    with _told():
+        candidates.add(home.read().docker_host if home.settings_file.exists() else "")
+    for docker_host in candidates - {"", engine.OwnEngine(home.root).url}:
+        with _told():
+            if engine.answers(docker_host):
+                engine.remove_containers(docker_host, home.root)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Say what went wrong, and have whoever stops the platform go on with the rest."""
+    try:
+        yield
+    except SkillOptError as error:
+        print(f"warning: {error}", file=sys.stderr)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import docker
 import pytest
+from requests import ReadTimeout
 
 from local import engine, image
 from skillopt_airflow.core.errors import EngineUnavailable
@@ -52,6 +53,35 @@ def test_an_engine_that_dies_as_it_is_asked_leaves_no_open_socket(tmp_path: Path
         gc.collect()
     assert not any(answers)
     assert [str(warning.message) for warning in found] == []
+
+
+@pytest.mark.usefixtures("no_other_engine")
+def test_an_address_of_the_users_where_nobody_answers_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(engine, "answers", lambda url: url == engine.DEFAULT_SOCKET)
+    monkeypatch.setenv("DOCKER_HOST", "tcp://10.0.0.5:2376")
+    with pytest.raises(
+        EngineUnavailable, match=r"DOCKER_HOST=tcp://10\.0\.0\.5:2376: .* TLS .* sandbox\.docker_conn_id"
+    ):
+        engine.ensure(tmp_path, print)
+    monkeypatch.setenv("DOCKER_HOST", engine.OwnEngine(tmp_path).url)
+    assert engine.ensure(tmp_path, print) == engine.DEFAULT_SOCKET
+
+
+def test_an_engine_that_does_not_remove_its_containers_ends_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def client(base_url: str) -> None:
+        raise ReadTimeout("read timed out")
+
+    ended: list[engine.OwnEngine] = []
+    monkeypatch.setattr(docker, "APIClient", client)
+    monkeypatch.setattr(engine, "answers", lambda url: True)
+    monkeypatch.setattr(engine, "_end", ended.append)
+    with pytest.raises(EngineUnavailable, match=rf"sandboxes of {tmp_path} may be left .*: read timed out"):
+        engine.stop(tmp_path)
+    assert ended == [engine.OwnEngine(tmp_path)]
 
 
 @pytest.mark.usefixtures("no_other_engine")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from local import engine, image, platform
+from local import engine, image, platform, postgres
 from local.__main__ import _parser, _workers
 from local.environment import OPTIMIZER_CONNECTION, S3_CONNECTION, TARGET_CONNECTION
 from local.home import NO_WORKERS, Home, Workers
-from skillopt_airflow.core.errors import PlatformError
+from skillopt_airflow.core.errors import EngineUnavailable, PlatformError
 
 
 @pytest.fixture
@@ -50,6 +50,33 @@ def test_the_stand_in_is_no_part_of_a_platform_with_models_of_the_users_own(home
     assert "model" in platform.states(home)
     home.write(replace(settings, connections=(TARGET_CONNECTION, OPTIMIZER_CONNECTION)))
     assert "model" not in platform.states(home)
+
+
+def test_down_stops_the_rest_where_docker_refuses_and_the_settings_are_damaged(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(docker_host: str, *_: Any) -> None:
+        raise EngineUnavailable(f"{docker_host} refused")
+
+    def stopped_by_half(root: Path) -> None:
+        stopped.append("engine")
+        raise EngineUnavailable("our own refused")
+
+    stopped: list[str] = []
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setattr(engine, "answers", lambda _: True)
+    monkeypatch.setattr(engine, "remove_containers", refused)
+    monkeypatch.setattr(engine, "stop", stopped_by_half)
+    monkeypatch.setattr(postgres, "stop", lambda _: stopped.append("postgres"))
+    home.settings_file.write_text("{")
+    platform.down(home)
+    assert stopped == ["postgres", "engine"]
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(" ")[0] for line in said] == ["warning:"] * 3
+    damaged, first, second = said
+    assert f"{home.settings_file} is damaged" in damaged
+    assert f"{engine.DEFAULT_SOCKET} refused" in first
+    assert "our own refused" in second
 
 
 @pytest.mark.parametrize("line", ["up --workers 3", "up --engines 2", "up --executor local --workers 3"])
