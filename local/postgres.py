@@ -64,16 +64,20 @@ def stop(home: Home) -> None:
 
 
 def _initialise(home: Home) -> None:
-    shutil.rmtree(home.postgres, ignore_errors=True)
-    home.postgres.mkdir(mode=0o700)
+    """Make the data folder, which has its name when it is whole: one that initdb was killed in never starts."""
+    unfinished = home.postgres.with_name("postgres.unfinished")
+    for folder in (unfinished, home.postgres):
+        shutil.rmtree(folder, ignore_errors=True)
+    unfinished.mkdir(mode=0o700)
     if os.geteuid() == 0:
-        shutil.chown(home.postgres, UNPRIVILEGED)
-    options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale", f"--pgdata={home.postgres}"]
+        shutil.chown(unfinished, UNPRIVILEGED)
+    options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale", f"--pgdata={unfinished}"]
     done = subprocess.run(
         [*_unprivileged(), _binary("initdb"), *options], capture_output=True, text=True, check=False, cwd="/"
     )
     if done.returncode != 0:
         raise PlatformError(f"initdb failed: {done.stderr.strip() or done.stdout.strip()}")
+    unfinished.rename(home.postgres)
 
 
 def _start(home: Home) -> subprocess.Popen[bytes]:

@@ -32,6 +32,21 @@ def test_a_server_that_takes_a_moment_to_drop_its_rights_is_waited_for(
     assert not postgres.is_running(home)
 
 
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+def test_a_data_folder_that_initdb_was_killed_in_is_made_anew(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = f'echo {postgres.VERSION} >"${{word#--pgdata=}}/PG_VERSION"'
+    killed = f"for word; do case $word in --pgdata=*) {version} ;; esac; done; kill -9 $$"
+    with monkeypatch.context() as patch:
+        patch.setattr(postgres, "_unprivileged", lambda: ["sh", "-c", killed, "sh"])
+        with pytest.raises(PlatformError, match="initdb failed"):
+            postgres.ensure(home, Event())
+    try:
+        postgres.ensure(home, Event())
+        assert postgres.is_running(home)
+    finally:
+        postgres.stop(home)
+
+
 def test_a_server_that_ends_at_once_is_told_of_with_its_log(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     postgres._initialise(home)
     monkeypatch.setattr(postgres, "_unprivileged", lambda: ["sh", "-c", "echo no such luck; exit 1"])
