@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from shlex import quote
 
 from uv import find_uv_bin
 
@@ -35,9 +36,14 @@ def stage(requirement: str, architecture: str, cache: Path, target: Path) -> Non
     kept = cache / f"{requirement}-{architecture}"
     if not kept.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="compiled-", dir=cache) as folder:
+        with (
+            # Not in the cache: make splits the compilers' paths at a space, which a checkout's may have.
+            tempfile.TemporaryDirectory(prefix="compiled-") as folder,
+            tempfile.TemporaryDirectory(prefix="compiled-", dir=cache) as near,
+        ):
             _compile(requirement, architecture, Path(folder))
-            (Path(folder) / "built").rename(kept)
+            shutil.move(Path(folder) / "built", near)
+            (Path(near) / "built").rename(kept)
     shutil.copytree(kept, target, dirs_exist_ok=True)
 
 
@@ -51,8 +57,8 @@ def _compile(requirement: str, architecture: str, folder: Path) -> None:
     for variable, tool in commands.items():
         script = folder / variable
         options = aim if variable in ("CC", "CXX") else ""
-        environment = f"PYTHONPATH='{folder}/tools' ZIG_GLOBAL_CACHE_DIR='{folder}/zig'"
-        script.write_text(f'#!/bin/sh\n{environment} exec {sys.executable} -m ziglang {tool}{options} "$@"\n')
+        environment = f"PYTHONPATH={quote(f'{folder}/tools')} ZIG_GLOBAL_CACHE_DIR={quote(f'{folder}/zig')}"
+        script.write_text(f'#!/bin/sh\n{environment} exec {quote(sys.executable)} -m ziglang {tool}{options} "$@"\n')
         script.chmod(0o755)
     name = requirement.partition("==")[0]
     variables = {variable: str(folder / variable) for variable in commands}
