@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from local.environment import environment
 from local.home import Home
-from local.shell_commands import typed
+from local.shell_commands import lost_connections, typed
 from local.try_benchmark import knobs_of
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig, nest
@@ -36,6 +36,7 @@ def run(home: Home, folder: Path, benchmark: str = "", settings: Sequence[str] =
     reference = ReferenceRun(folder)
     benchmark = _benchmark(reference, benchmark)
     print(f"Read {folder}: steps {len(reference.steps)}, skills {len(reference.skills)}", flush=True)
+    os.environ.update(lost_connections(home))
     os.environ.update(environment(home.root) | {"AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR"})
     from skillopt_airflow.pipeline.params import form
     from skillopt_airflow.pipeline.triggered import new_run

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from local.environment import REGION, S3_CONNECTION, UNCHECKED_KEY, environment, s3_url
+from local.environment import REGION, S3_CONNECTION, UNCHECKED_KEY, environment, own_connections, s3_url
 from local.home import IMPORT_PATH, PROJECT, SOCKET_NAME, Home
 from skillopt_airflow.core.errors import PlatformError
 
@@ -59,6 +59,25 @@ def command_environment(home: Home, program: str, outer: Mapping[str, str]) -> d
     return variables
 
 
+def lost_connections(home: Home) -> dict[str, str]:
+    """Return the user's connections of the last start that this shell has not, as the running platform has them.
+
+    Raises:
+        PlatformError: it does not run, so that its own server would answer in the place of the user's.
+    """
+    before = home.read().connections
+    lost = [name for name in before if name not in os.environ]
+    if not lost:
+        return {}
+    # Most shells have them, and so need none of these imports.
+    from local import airflow_services, processes, services
+
+    server = services.running(home, airflow_services.SERVER)
+    found = {name: value for name in lost if server and (value := processes.variable(server, name))}
+    own_connections(os.environ | found, before)
+    return found
+
+
 def require_running(home: Home) -> None:
     """Raise unless the platform's database accepts connections.
 
@@ -77,6 +96,7 @@ def main(folder: str, program: str, *arguments: str) -> None:
     home = Home(Path(folder))
     try:
         require_running(home)
+        os.environ.update(lost_connections(home))
         variables = command_environment(home, program, os.environ)
     except PlatformError as error:
         sys.exit(f"error: {error}")

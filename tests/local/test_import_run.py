@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from local import import_run
 from local.__main__ import _parser
 from local.home import PROJECT, Home
 from local.import_run import run
-from skillopt_airflow.core.errors import ConfigError, DataError
+from skillopt_airflow.core.errors import ConfigError, DataError, PlatformError
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.store.keys import RunKeys
 from skillopt_airflow.store.objects import ObjectStore
@@ -53,6 +54,7 @@ def platform(monkeypatch: pytest.MonkeyPatch, s3_endpoint: str) -> None:
         model = {"conn_type": "pydanticai", "extra": {"model": f"openai-chat:stand-in-{name}"}}
         monkeypatch.setenv(f"AIRFLOW_CONN_SKILLOPT_{name.upper()}", json.dumps(model))
     monkeypatch.setattr(import_run, "environment", lambda home: {})
+    monkeypatch.setattr(import_run, "lost_connections", lambda home: {})
     monkeypatch.setattr(AirflowConnections, "image", lambda self, config: "sha256:here")
 
 
@@ -84,6 +86,16 @@ def test_the_run_is_in_the_platforms_bucket_and_the_output_says_what_to_do(
     with pytest.raises(ConfigError, match=r"gradient\.minibatch_size = 8, now 4; data\.split_seed = 42, now 7; "):
         run(Home.at(tmp_path), folder, settings=[*settings, "data.split_seed=7", "gradient.minibatch_size=4"])
     assert "Checking the items" not in capsys.readouterr().out
+
+
+def test_a_run_is_not_put_where_the_platforms_own_server_is_not_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, name = Home.at(tmp_path / "home"), "AIRFLOW_CONN_SKILLOPT_S3"
+    home.write(replace(home.read_or_choose(), connections=(name,)))
+    monkeypatch.delenv(name, raising=False)
+    with pytest.raises(PlatformError, match=f"the last start had {name} from its shell, and this shell has not"):
+        run(home, write(tmp_path / "my_run"))
 
 
 @pytest.mark.usefixtures("platform")

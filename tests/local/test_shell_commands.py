@@ -4,13 +4,16 @@ import shlex
 import socket
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from local import shell_commands
-from local.environment import S3_CONNECTION, TARGET_CONNECTION, s3_url
+from local import services, shell_commands
+from local.airflow_services import SERVER
+from local.environment import HOME_VARIABLE, S3_CONNECTION, TARGET_CONNECTION, s3_url
 from local.home import PROJECT, SOCKET_NAME, Home
 
 
@@ -68,6 +71,27 @@ def test_the_users_own_connections_and_object_store_are_kept(running: Home, tmp_
     found = seen(running, tmp_path, **own)
     assert {name: found[name] for name in own} == own
     assert "AWS_ENDPOINT_URL_S3" not in found
+
+
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_another_shell_has_the_connections_that_the_platform_was_started_with(running: Home, tmp_path: Path) -> None:
+    own = {TARGET_CONNECTION: "mine", S3_CONNECTION: "aws://"}
+    running.write(replace(running.read(), connections=tuple(own)))
+    command = (sys.executable, "-c", "import time; time.sleep(600)")
+    services.have(running, services.Service(SERVER, command, own | {HOME_VARIABLE: str(running.root)}))
+    try:
+        found = seen(running, tmp_path)
+        assert {name: found[name] for name in own} == own
+        assert "AWS_ENDPOINT_URL_S3" not in found
+        found = seen(running, tmp_path, **{TARGET_CONNECTION: "another", S3_CONNECTION: ""})
+        assert found[TARGET_CONNECTION] == "another"
+        assert found["AWS_ENDPOINT_URL_S3"] == s3_url(running.read())
+    finally:
+        services.stop(running, SERVER)
+    done = run(running, tmp_path, "python", "-c", "")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: the last start had {TARGET_CONNECTION} and {S3_CONNECTION} from its shell")
 
 
 def test_an_object_store_that_is_set_to_nothing_is_the_platforms(home: Home) -> None:
