@@ -22,7 +22,10 @@ up: venv  ## start the local platform: database, S3 server, model stand-in, Dock
 		$(if $(ENGINES),--engines $(ENGINES))
 
 down:  ## stop the local platform; the data stays
-	@if [ -x $(PYTHON) ]; then $(PYTHON) -m local down; else echo "Nothing to stop: there is no virtual environment"; fi
+	@if $(PYTHON) -c 'import psutil, skillopt_airflow' 2>/dev/null; then $(PYTHON) -m local down; \
+	elif [ -e .local/postgres/postmaster.pid ] || [ -e .local/docker/dockerd.pid ]; then \
+		echo "error: the platform may run, and its virtual environment is not whole: run \`make venv\` first" >&2; exit 1; \
+	else echo "Nothing to stop: nothing runs, and the virtual environment is not whole"; fi
 
 status: venv  ## what runs, and where
 	@$(PYTHON) -m local status
