@@ -34,7 +34,8 @@ def ensure(home: Home, settings: Settings, variables: dict[str, str], cancelled:
     Raises:
         PlatformError: it does not start; the text has the last lines of its log.
     """
-    service = services.Service(NAME, COMMAND, variables | own_variables("127.0.0.1", settings.ports.s3, home.s3))
+    variables = variables | own_variables("127.0.0.1", settings.ports.s3, home.s3)
+    service = services.Service(NAME, COMMAND, variables, (services.LOCK,))
     services.ensure(home, service, lambda: is_ready(s3_url(settings)), cancelled, START_SECONDS)
     s3 = client(s3_url(settings))
     present = {bucket["Name"] for bucket in s3.list_buckets()["Buckets"]}

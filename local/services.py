@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from threading import Event
 
@@ -23,6 +24,9 @@ CONFIGURATION_VARIABLE = "SKILLOPT_SERVICE_CONFIGURATION"
 END_SECONDS = 10.0
 POLL_SECONDS = 0.1
 LOG_LINES = 15
+LOCK = PROJECT / "requirements-local.txt"
+"""The file that pins the packages of the virtual environment."""
+PACKAGE = PROJECT / "include"
 
 
 @dataclass(frozen=True)
@@ -33,11 +37,19 @@ class Service:
     command: tuple[str, ...]
     variables: Mapping[str, str]
     """Variables that the platform adds to the user's environment; another value means another service."""
+    sources: tuple[Path, ...] = ()
+    """Files and folders of what it imports once and keeps; so does other content."""
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
-        """Tells whether a running process is this very service or one with an older configuration."""
-        return hashlib.sha256(canonical_json([*self.command, dict(self.variables)]).encode()).hexdigest()
+        """Tells whether a running process is this very service or one with an older configuration or older code."""
+        digest = hashlib.sha256(canonical_json([*self.command, dict(self.variables)]).encode())
+        for source in self.sources:
+            for path in sorted(source.rglob("*")) if source.is_dir() else [source]:
+                if path.suffix != ".pyc" and path.is_file():
+                    content = path.read_bytes()
+                    digest.update(f"{path}\0{len(content)}\0".encode() + content)
+        return digest.hexdigest()
 
 
 def running(home: Home, name: str) -> psutil.Process | None:

@@ -37,7 +37,7 @@ def ensure(home: Home, settings: Settings, variables: dict[str, str], cancelled:
         has_engine = number <= settings.workers.engines
         command = [*(OWN_NAMESPACES if isolated else ()), sys.executable, "-m", "local.worker_host", name(number)]
         command += ["--engine"] if has_engine else []
-        service = services.Service(name(number), tuple(command), common)
+        service = services.Service(name(number), tuple(command), common, (services.LOCK,))
         lives, started = services.have(home, service)
         if started:
             log = services.log_path(home, name(number))

@@ -1,4 +1,5 @@
 import sys
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -47,6 +48,24 @@ def test_another_configuration_starts_it_anew(home: Home):
 
     assert started
     assert services.running(home, "sleeper") != main
+
+
+def test_other_code_starts_it_anew(home: Home, tmp_path: Path):
+    package, lock = tmp_path / "package", tmp_path / "lock.txt"
+    (package / "core").mkdir(parents=True)
+    lock.write_text("thing==1")
+    (package / "core" / "rules.py").write_text("LEVEL = 1")
+
+    def starts() -> bool:
+        return services.have(home, replace(service(home, SLEEP), sources=(lock, package)))[1]
+
+    assert [starts(), starts()] == [True, False]
+    (package / "core" / "rules.pyc").write_bytes(b"compiled")
+    assert not starts()
+    (package / "core" / "rules.py").write_text("LEVEL = 2")
+    assert [starts(), starts()] == [True, False]
+    lock.write_text("thing==2")
+    assert [starts(), starts()] == [True, False]
 
 
 def test_what_a_killed_service_left_behind_ends_with_the_next_start(home: Home):
