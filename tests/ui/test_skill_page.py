@@ -8,10 +8,11 @@ from fastapi.testclient import TestClient
 from lxml import html
 
 from bench import page_data
+from skillopt_airflow.core.paired import paired_values
 from skillopt_airflow.core.provenance import IMPORT, LineOrigin
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, TransferKeys
 from skillopt_airflow.store.matrix_table import MatrixTable
-from skillopt_airflow.training.target_change import Pooled, TargetChangeReport
+from skillopt_airflow.training.target_change import Pooled, TargetChangeNight, TargetChangeReport
 from skillopt_airflow.ui import skill_page
 from skillopt_airflow.ui.plugin import app
 from tests.store.test_matrix_table import example
@@ -217,16 +218,22 @@ def test_a_skill_under_another_model(browser: TestClient, shelf: Shelf) -> None:
     [night] = page_data.nights(
         "searchqa", TARGET, page_data.contender(artifacts, artifacts.list_versions()[0]), None, 1
     )
-    pooled = Pooled(old=night.against_seed, new=night.against_seed, old_e_value=1.0, new_e_value=2.0)
+    gain = paired_values([(1.0, 0.0), (1.0, 1.0), (0.0, 0.0)], ["2026-10-01", "2026-10-01", "2026-10-02"])
+    pooled = Pooled(old=gain, new=gain, old_e_value=1.0, new_e_value=2.0)
+    # Most nights are of one model alone, or of another champion.
+    alone = TargetChangeNight(date="2026-10-03", champion=night.champion.version, old=night.against_seed, new=None)
     names = {"benchmark": "searchqa", "old_target": TARGET, "new_target": "z:new", "champion": night.champion.version}
-    report = TargetChangeReport(**names, nights=(), pooled=pooled)
-    shelf.runs.put_model(f"{RegateKeys('', 'searchqa', 'z:new').target_change(TARGET)}.json", report)
+    report = TargetChangeReport(**names, nights=(alone,) * 3, pooled=pooled)
+    key = f"{RegateKeys('', 'searchqa', 'z:new').target_change(TARGET)}.json"
+    shelf.runs.put_model(key, report)
     for target in (TARGET, "z:new"):
         [row] = rows(shown(browser, target=target), "transfer")
-        assert re.search(r"z:new v0001 0 [+−]\d\.\d{4} \([+−]\d\.\d{4} to [+−]\d\.\d{4}\)", row)
+        assert re.search(r"z:new v0001 2 [+−]\d\.\d{4} \([+−]\d\.\d{4} to [+−]\d\.\d{4}\)", row)
     other = shown(browser, target="z:new")
     assert "Nothing is published for z:new" in said(section(other, "versions"))
     assert '"model.target": "z:new"' in said(section(other, "next"))
+    shelf.runs.put_model(key, report.model_copy(update={"pooled": None}))
+    assert rows(shown(browser), "transfer")[0].endswith("v0001 – no night of both yet")
 
 
 def test_a_skill_under_several_models_and_harnesses(browser: TestClient, shelf: Shelf) -> None:
