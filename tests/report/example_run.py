@@ -7,7 +7,7 @@ from PIL import Image
 from skillopt_airflow.core.budget import StageCost
 from skillopt_airflow.core.early_rejection import RunningEvaluation, evaluation_order, reject_early
 from skillopt_airflow.core.edits import apply_edits
-from skillopt_airflow.core.gate import Action, GateDecision, decide, reject_screened
+from skillopt_airflow.core.gate import EQUAL, Action, GateDecision, decide, reject, reject_screened
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.measured_score import SplitScore
 from skillopt_airflow.core.provenance import LineOrigin, seed_lines, trace
@@ -102,8 +102,8 @@ class Training:
 
     def _decision(self, measured: Evaluation | None, action: object) -> GateDecision:
         if measured is None:
-            equal = decide(self.current, self.current, self.best, RULES)
-            return equal.model_copy(update={"reason": "equal to the current skill, so there was nothing to measure"})
+            reason = f"{EQUAL}, so there was nothing to measure"
+            return reject(self.current, self.current, self.best, RULES, reason)
         if action == "early":
             order = evaluation_order(tuple(measured.scores), self.current, RULES, TrackRecord())
             lost = RunningEvaluation(measured.scores, {}, order, self.current, RULES).lost()

@@ -2,10 +2,13 @@ import pytest
 from example_run import example
 from pydantic import ValidationError
 
+from skillopt_airflow.core.gate import UNGATED
 from skillopt_airflow.core.run_history import StepSeconds
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.report import summary
-from skillopt_airflow.report.view import ReportView, diff_of
+from skillopt_airflow.report.plots import learning_curve
+from skillopt_airflow.report.run_page import render
+from skillopt_airflow.report.view import MomentView, ReportView, diff_of
 
 
 @pytest.fixture(scope="module")
@@ -18,9 +21,27 @@ def test_the_paragraph_tells_what_came_out(view: ReportView) -> None:
     assert told == (
         "The best skill, version 6, scores 0.8125 on the selection split, where the seed scores 0.5500. It has about "
         "418 tokens; its score for each 1,000 of them is 1.944. On the test split, which had no say in the choice, it "
-        "scores 0.7375 against 0.5375 (+0.2000). The gate accepted 6 of 14 candidates. The run published "
+        "scores 0.7375 against 0.5375 (+0.2000). The gate accepted 6 of 13 candidates. The run published "
         "v0003-0123456789ab."
     )
+
+
+def test_candidates_that_no_gate_decided_on_are_told_apart(view: ReportView) -> None:
+    def taken(moment: MomentView) -> MomentView:
+        reason = f"{UNGATED}, which says {moment.decision.reason}"
+        return moment.model_copy(update={"decision": moment.decision.model_copy(update={"reason": reason})})
+
+    slow_update = [taken(one) if one.kind == "slow_update" else one for one in view.moments]
+    ungated = view.model_copy(update={"moments": tuple(slow_update)})
+    assert "6 of 13 candidates were taken, 1 of them without the gate." in summary.outcome(ungated)
+    assert "Of 13 candidates, 6 were taken, 1 of them without the gate." in learning_curve(ungated.curve)
+    card = '<dt>Candidates taken</dt><dd class="figure">6 of 13</dd><dd class="more">in 12 steps, 1 without the gate'
+    assert card in render(ungated)
+
+
+def test_a_run_whose_edits_all_missed_made_no_candidate(view: ReportView) -> None:
+    missed = tuple(moment for moment in view.moments if moment.decision.equal)
+    assert "No candidate was made." in summary.outcome(view.model_copy(update={"moments": missed}))
 
 
 def test_cut_answers_are_a_warning_where_they_are_many(view: ReportView) -> None:

@@ -252,6 +252,17 @@ def test_a_candidate_that_is_taken_without_a_gate_has_its_score() -> None:
     assert ended.moments[-1].score_after == ended.current.score
 
 
+def test_a_candidate_that_is_the_current_skill_was_not_measured() -> None:
+    def idle(stage: str, prompt: str, tool: str) -> Any:
+        return {"failure_patterns": [], "edits": []} if stage == "reflect" else None
+
+    watched = Watched(reply=idle, train__num_epochs=1, train__steps_per_epoch=1, evaluation__eval_test=False)
+    [step] = watched.until("").moments
+    assert step.decision.equal
+    assert step.candidate is None
+    assert (step.decision.density, step.decision.by_type, step.decision.candidate_mean) == (None, (), None)
+
+
 def test_where_items_lack_a_score_the_page_has_one_score_for_a_skill() -> None:
     watched = Watched(train__num_epochs=1, train__steps_per_epoch=1, evaluation__val_limit=40)
     training = watched.training

@@ -17,6 +17,10 @@ from skillopt_airflow.core.verdict import Action, Verdict
 
 __all__ = ["Action", "GateDecision", "decide"]
 
+UNGATED = "taken without the gate"
+EQUAL = "equal to the current skill"
+"""Begin the reason of a candidate that was taken whatever it scores, and of one with nothing new to measure."""
+
 
 class GateDecision(Document):
     """The verdict and the numbers behind it."""
@@ -49,6 +53,16 @@ class GateDecision(Document):
     """True of an epoch's end that made no candidate: it left the optimizer a memory."""
     contenders: tuple[Contender, ...] = Field(default=(), exclude_if=lambda found: not found)
     """All candidates of a step that made several, of which this is the verdict on the chosen one."""
+
+    @property
+    def ungated(self) -> bool:
+        """Return whether the candidate was taken whatever it scores."""
+        return self.reason.startswith(UNGATED)
+
+    @property
+    def equal(self) -> bool:
+        """Return whether the candidate is the current skill itself, so that nothing ran."""
+        return self.reason.startswith(EQUAL)
 
     @property
     def screened_out(self) -> PairedTable | None:
@@ -91,7 +105,7 @@ def decide(
     is_best = against_best.better if scores is None else scores[0] - scores[1] > SAME_MEAN
     action, reason = _ranked(verdict, evidence.table, against_best, is_best)
     if force or not rules.use_gate:
-        reason = f"taken without the gate, which says {action}: {reason}"
+        reason = f"{UNGATED}, which says {action}: {reason}"
         action = Action.ACCEPT_NEW_BEST if covered and is_best else Action.ACCEPT
     return GateDecision(
         action=action,

@@ -67,7 +67,21 @@ class Curve(NamedTuple):
     """Skills by name on the test split; empty if that was not measured."""
 
 
-def accepted_of(moments: Sequence[CurveMoment]) -> tuple[int, int]:
-    """Count the candidates that were accepted, and all; an epoch's end that left a memory alone has none."""
-    verdicts = [moment.decision.action.accepted for moment in moments if not moment.decision.memory_only]
-    return sum(verdicts), len(verdicts)
+class Accepted(NamedTuple):
+    """Numbers of a run's candidates."""
+
+    accepted: int
+    candidates: int
+    ungated: int
+    """Those of the accepted that were taken without the gate."""
+
+
+def accepted_of(moments: Sequence[CurveMoment]) -> Accepted:
+    """Count the candidates.
+
+    A moment whose edits all missed has none, and neither has an epoch's end that left a memory alone.
+    """
+    decisions = [moment.decision for moment in moments]
+    made = [decision for decision in decisions if not (decision.memory_only or decision.equal)]
+    accepted = sum(decision.action.accepted for decision in made)
+    return Accepted(accepted, len(made), sum(decision.ungated for decision in made))

@@ -256,10 +256,11 @@ def _test(axes: Axes, view: Curve) -> None:
 
 
 def _described(view: Curve) -> str:
-    accepted, candidates = accepted_of(view.moments)
+    accepted, candidates, ungated = accepted_of(view.moments)
+    how = f"taken, {ungated} of them without the gate" if ungated else "accepted"
     text = (
         f"The seed skill scores {view.seed.score:.4f} on the selection split, the best skill {view.best.score:.4f}. "
-        f"Of {candidates} candidates, {accepted} were accepted."
+        f"Of {candidates} candidates, {accepted} were {how}."
     )
     on_test = [f"{name} {score.score:.4f}" for name, score in view.test.items()]
     return f"{text} On the test split: {', '.join(on_test)}." if on_test else text

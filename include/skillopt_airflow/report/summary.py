@@ -169,8 +169,12 @@ def _looked(view: ReportView) -> str:
 
 
 def _gated(view: ReportView) -> str:
-    accepted, candidates = accepted_of(view.moments)
-    return f"The gate accepted {accepted} of {candidates} candidates." if candidates else "No candidate was made."
+    accepted, candidates, ungated = accepted_of(view.moments)
+    if not candidates:
+        return "No candidate was made."
+    if ungated:
+        return f"{accepted} of {candidates} candidates were taken, {ungated} of them without the gate."
+    return f"The gate accepted {accepted} of {candidates} candidates."
 
 
 def _ended(view: ReportView) -> str:

@@ -8,7 +8,7 @@ from skillopt_airflow.core.contenders import rules_among
 from skillopt_airflow.core.density import density
 from skillopt_airflow.core.early_rejection import reject_early
 from skillopt_airflow.core.edits import EditApplyReport, EditReport, apply_edits
-from skillopt_airflow.core.gate import Action, GateDecision, decide, reject_screened, to_confirm
+from skillopt_airflow.core.gate import EQUAL, GateDecision, decide, reject, reject_screened, to_confirm
 from skillopt_airflow.core.item_scores import Evaluation, covers
 from skillopt_airflow.core.paired import interval
 from skillopt_airflow.core.provenance import LinesOfSkill, trace
@@ -121,7 +121,8 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
         rules = rules_among(run.config.evaluation, contenders)
         evaluation, decision = _screen_and_judge(run, moment, before, candidate, rules)
         memory_only = moment.kind == "slow_update" and not run.config.optimizer.use_slow_update
-        found = _findings(run, candidate, evaluation) | {"contenders": contenders, "memory_only": memory_only}
+        found = {} if decision.equal else _findings(run, candidate, evaluation)
+        found |= {"contenders": contenders, "memory_only": memory_only}
         decision = decision.model_copy(update=found)
         number = before.newest + 1
         state = advance(
@@ -212,12 +213,8 @@ def _judge(
     """Return the candidate's evaluation, cut short where its loss is certain, and the gate's verdict on it."""
     current, best = before.current, before.best
     if candidate.sha256 == current.sha256:
-        as_paper = rules.model_copy(update={"use_gate": True, "gate_policy": "paper"})
-        equal = decide(current.evaluation, current.evaluation, best.evaluation, as_paper)
-        reason = "equal to the current skill, so there was nothing to measure"
-        return current.evaluation, equal.model_copy(
-            update={"action": Action.REJECT, "reason": reason, "policy": rules.gate_policy}
-        )
+        reason = f"{EQUAL}, so there was nothing to measure"
+        return current.evaluation, reject(current.evaluation, current.evaluation, best.evaluation, rules, reason)
     evaluation, bound = cut_or_measured(run, moment, before, candidate)
     if bound is not None:
         return evaluation, reject_early(evaluation, bound, current.evaluation, best.evaluation, rules)

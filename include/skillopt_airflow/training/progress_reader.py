@@ -265,7 +265,7 @@ def _moments(
 
 def _candidate(decision: GateDecision) -> CandidateScore | None:
     cut_short = decision.bound is not None or decision.screened_out is not None
-    if cut_short or decision.memory_only or not decision.against_current.pairs:
+    if cut_short or decision.memory_only or decision.equal or not decision.against_current.pairs:
         return None
     mean = decision.against_current.score if decision.candidate_mean is None else decision.candidate_mean
     return CandidateScore(mean, decision.interval)
