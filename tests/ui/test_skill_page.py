@@ -1,3 +1,4 @@
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -181,6 +182,17 @@ def test_forms_are_filled_for_airflow(browser: TestClient, shelf: Shelf) -> None
     configuration = following.xpath(".//pre/text()")[-1]
     assert f'"version": "{first}"' in configuration
     assert f'"leaving": "{second}"' in configuration
+
+
+@pytest.mark.parametrize(("conn_id", "named"), [("theirs", 4), ("skillopt_target", 0)])
+def test_forms_name_the_models_own_connection(browser: TestClient, shelf: Shelf, conn_id: str, named: int) -> None:
+    artifacts = shelf.publish("searchqa", "z:other", "# A\n")
+    origin = page_data.provenance("run-2", "z:other", "# B\n")
+    origin = origin.model_copy(update={"config": {"model": {"target_conn_id": conn_id}}})
+    artifacts.publish("# B\n", origin, artifacts.champion.read(), "better")
+    forms = [json.loads(text) for text in section(shown(browser), "next").xpath(".//pre/text()")]
+    # The one for another model leaves its name open, and so its connection.
+    assert [one.get("overrides", {}).get("model.target_conn_id") for one in forms].count(conn_id) == named
 
 
 def test_a_rollback_leads_to_the_champion_that_this_one_followed(browser: TestClient, shelf: Shelf) -> None:

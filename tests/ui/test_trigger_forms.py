@@ -19,9 +19,10 @@ KNOWN = {
 }
 
 
+@pytest.mark.parametrize("overrides", [{}, {"model.target_conn_id": "theirs"}])
 @pytest.mark.parametrize("back_to", ["", "v0001-0123456789ab"])
-def test_every_form_has_fields_that_its_dag_knows(back_to: str) -> None:
-    forms = forms_of("searchqa", "a:b", "v0002-0123456789ab", "run", back_to)
+def test_every_form_has_fields_that_its_dag_knows(back_to: str, overrides: dict[str, str]) -> None:
+    forms = forms_of("searchqa", "a:b", "v0002-0123456789ab", "run", back_to, overrides)
     assert all(set(one.conf) <= KNOWN[one.dag_id] for one in forms)
     assert ("rollback_searchqa" in {one.dag_id for one in forms}) == bool(back_to)
     assert len({one.slug for one in forms}) == len(forms)
@@ -29,9 +30,9 @@ def test_every_form_has_fields_that_its_dag_knows(back_to: str) -> None:
 
 
 def test_a_night_is_not_asked_for_by_its_midnight_which_is_another_ones() -> None:
-    [night] = [one for one in forms_of("searchqa", "a:b", "v0002-0123456789ab", "run", "") if one.name == "Re-gate"]
+    [night] = [one for one in forms_of("searchqa", "a:b", "v0002-0123456789ab", "run", "", {}) if one.name == "Re-gate"]
     assert "shortly after the night's end, such as 00:01 of the next day; midnight itself" in night.what
 
 
 def test_without_a_champion_there_is_nothing_to_do_with_it() -> None:
-    assert forms_of("searchqa", "a:b", "", "", "") == []
+    assert forms_of("searchqa", "a:b", "", "", "", {}) == []

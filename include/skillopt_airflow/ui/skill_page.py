@@ -28,9 +28,12 @@ from skillopt_airflow.ui.trigger_forms import forms_of
 from skillopt_airflow.ui.waiting_approvals import waiting_approvals
 
 if TYPE_CHECKING:
+    from skillopt_airflow.core.config import TrainConfig
     from skillopt_airflow.core.provenance import LineOrigin
+    from skillopt_airflow.core.types import JsonObject
     from skillopt_airflow.store.artifacts import ArtifactStore
     from skillopt_airflow.training.skill_details import SkillDetails
+    from skillopt_airflow.training.skill_overview import Champion
 
 SEED = "seed"
 """Names the seed skill among the versions."""
@@ -114,13 +117,14 @@ def skill(
         return message_page(404, "No such skill", f"{benchmark} has neither versions nor nights for that model.")
     if found is None:
         return page(request, "no_skill.html", benchmark=benchmark, train_dag=train_dag_id(benchmark))
-    details, champion = found.details, found.details.champion
+    details, champion, config = found.details, found.details.champion, benchmark_config(benchmark)
     version, trained_by = (champion.alias.version, champion.manifest.run) if champion else ("", "")
+    own = connection_of(champion, config)
     asking = readable_dags([dag(benchmark) for dag in (train_dag_id, publish_dag_id, rollback_dag_id)], user)
     waiting = by_target(
         [(benchmark, one) for one in waiting_approvals(session, asking)],
         [Entry(benchmark, known) for known in found.targets],
-        {benchmark: benchmark_config(benchmark)},
+        {benchmark: config},
     )
     return page(
         request,
@@ -135,7 +139,7 @@ def skill(
         lines_left=champion.skill.removesuffix("\n").count("\n") + 1 - len(found.lines) if champion else 0,
         shapes=SHAPES,
         approvals=waiting.get((benchmark, found.target), ()),
-        forms=forms_of(benchmark, found.target, version, trained_by, followed(details)),
+        forms=forms_of(benchmark, found.target, version, trained_by, followed(details), own),
         regate_dag=regate_dag_id(benchmark),
         train_dag=train_dag_id(benchmark),
         number=number,
@@ -190,6 +194,13 @@ def followed(details: "SkillDetails") -> str:
 
     before = champion_before([move.alias for move in reversed(details.moves)])
     return "" if before is None else before.version
+
+
+def connection_of(champion: "Champion | None", own: "TrainConfig") -> "JsonObject":
+    """Return the knob that names the connection of the champion's target; empty where it is the benchmark's own."""
+    model = None if champion is None else champion.manifest.config.get("model")
+    conn_id = model.get("target_conn_id") if isinstance(model, dict) else None
+    return {} if conn_id in (None, own.model.target_conn_id) else {"model.target_conn_id": conn_id}
 
 
 def diff_between(

@@ -33,7 +33,9 @@ class FilledForm(NamedTuple):
         return json.dumps(self.conf, indent=2, ensure_ascii=False)
 
 
-def forms_of(benchmark: str, target: str, champion: str, trained_by: str, back_to: str) -> list[FilledForm]:
+def forms_of(
+    benchmark: str, target: str, champion: str, trained_by: str, back_to: str, overrides: Mapping[str, Any]
+) -> list[FilledForm]:
     """Return what can be done with a skill.
 
     Args:
@@ -42,15 +44,17 @@ def forms_of(benchmark: str, target: str, champion: str, trained_by: str, back_t
         champion: its version; empty if there is none, so that nothing can be done with it.
         trained_by: the run that trained it.
         back_to: the champion that it followed; empty if there is none.
+        overrides: knobs that runs with its model need besides the model's name.
     """
     if not champion:
         return []
+    more = {"overrides": overrides} if overrides else {}
     forms = [
         FilledForm(
             "Evaluate",
             f"Scores the champion and {back_to or 'the seed skill'} on the test split, with intervals.",
             evaluate_dag_id(benchmark),
-            {"skill": champion, "compare_to": back_to or "seed", "split": "test", "model.target": target},
+            {"skill": champion, "compare_to": back_to or "seed", "split": "test", "model.target": target, **more},
         ),
         FilledForm(
             "Re-gate",
@@ -58,7 +62,7 @@ def forms_of(benchmark: str, target: str, champion: str, trained_by: str, back_t
             "logical date shortly after the night's end, such as 00:01 of the next day; midnight itself belongs to the "
             "run that the schedule makes for another night.",
             regate_dag_id(benchmark),
-            {"target": target},
+            {"target": target, **more},
         ),
         FilledForm(
             "Compare under other models",
@@ -68,7 +72,7 @@ def forms_of(benchmark: str, target: str, champion: str, trained_by: str, back_t
             {
                 "skills": ["seed", champion],
                 "targets": [target, "provider:model"],
-                "overrides": {"model.target": target},
+                "overrides": {"model.target": target, **overrides},
             },
         ),
         FilledForm(
@@ -85,7 +89,7 @@ def forms_of(benchmark: str, target: str, champion: str, trained_by: str, back_t
                 "Roll back",
                 f"Moves the champion back to {back_to}, after an approval.",
                 rollback_dag_id(benchmark),
-                {"version": back_to, "reason": "", "leaving": champion, "model.target": target},
+                {"version": back_to, "reason": "", "leaving": champion, "model.target": target, **more},
             )
         )
     return forms
