@@ -18,6 +18,7 @@ from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.progress import Progress
 from skillopt_airflow.training.progress_reader import ProgressReader
 from skillopt_airflow.training.reporting import view_of
+from skillopt_airflow.training.rollout_plan import RolloutPlan
 from tests.training.in_process import InterruptedRun, Training
 
 pytestmark = pytest.mark.slow
@@ -327,6 +328,35 @@ def test_verdicts_that_a_step_has_taken_back_are_not_shown() -> None:
     run.store.delete(run.keys.moment(meta).state)
     run.commit(step, run.state(step), newest=True)
     assert [one.name for one in watched.look().moments] == [step.name]
+
+
+def test_what_an_attempt_before_left_of_a_step_is_not_where_it_is() -> None:
+    watched = Watched(train__num_epochs=1, evaluation__eval_test=False)
+    watched.until("")
+    store, run = watched.training.store, watched.training.run
+    first, second = run.timeline[1:3]
+    keys = run.keys.moment(second)
+    # The first step is decided again, and otherwise.
+    store.delete(keys.reflected_items)
+    store.delete(keys.state)
+    run.commit(first, run.state(first), newest=True)
+    begun = watched.look().stage
+    assert (begun.name, begun.moment, begun.planned) == ("rollout", "Step 2", None)
+    plan = store.get_model(keys.plan("rollout"), RolloutPlan)
+    store.put_model(keys.plan("rollout"), plan)
+    assert watched.look().stage.planned == 8
+    store.put_model(keys.plan("rollout"), plan.model_copy(update={"chunks": plan.chunks * 2}))
+    assert watched.look().stage.planned == 16
+
+
+def test_a_step_that_is_done_again_as_it_was_is_followed() -> None:
+    watched = Watched(train__num_epochs=1, evaluation__eval_test=False)
+    watched.until("steps/step_0002/update")
+    watched.training.clear_steps()
+    assert watched.until("steps/step_0001/gate").stage.name == "rollout"
+    watched.until("steps/step_0002/rollout")
+    assert watched.look().stage.name == "reflection"
+    assert watched.until("steps/step_0002/update").stage.name == "evaluation"
 
 
 def test_of_too_many_parts_the_containers_that_ended_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,8 @@ def put(store: ObjectStore, training: Training, point: str, prefix: str) -> None
 
     objects: dict[str, bytes] = training.points[point]  # type: ignore[attr-defined]
     keys = [key for key in objects if not re.search("/(answers|reflections|timing|proposals)/", key)]
-    last = [key for key in keys if key.endswith(("/gate.json", "/state.json", "/runtime_state.json"))]
+    dated = ("/gate.json", "/state.json", "/runtime_state.json")
+    last = [key for key in keys if key.endswith(dated) or "/plans/" in key]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(one, set(keys) - set(last)))
     for key in sorted(last, key=training.store.written.__getitem__):

@@ -211,6 +211,10 @@ class ObjectStore:
         """Return all keys below the prefix, sorted."""
         return sorted(key for key, _ in self._listed(prefix))
 
+    def list_dated(self, prefix: str) -> dict[str, datetime]:
+        """Return when each key below the prefix was last written."""
+        return dict(self._listed(prefix))
+
     def list_folders(self, prefix: str) -> list[str]:
         """Return the names right below a prefix that ends with a slash and that more keys begin with, sorted."""
         with self._explained(prefix):

@@ -85,7 +85,7 @@ class _OpenedRun:
         self._states = RunStates(store, keys)
         self._usage = RunningUsage(store, keys.prefix, keys.benchmark, keys.run)
         self._stages = StageReader(store, keys, record)
-        self._reached: tuple[bytes, _Reached] | None = None
+        self._reached: tuple[tuple[bytes, datetime], _Reached] | None = None
         self._estimate: EstimateTotals | None = None
         self._sizes: dict[Split, int] = {}
 
@@ -96,7 +96,9 @@ class _OpenedRun:
         history = self._history(reached)
         over = history is not None and (history.published is not None or bool(history.withheld))
         under_way = self._under_way(reached)
-        stage = StageProgress(name="over", moment="") if over else self._stages.read(under_way)
+        # Behind the run's end there is no other moment, and what follows is stored beside it.
+        begun = None if reached is None or reached.state.moment == under_way.name else reached.ended
+        stage = StageProgress(name="over", moment="") if over else self._stages.read(under_way, begun)
         if stage.name == "report" and history is not None:
             stage = stage.model_copy(update={"name": "publication"})
         return Progress(
@@ -128,10 +130,10 @@ class _OpenedRun:
     def _newest(self) -> _Reached | None:
         """Return where the run is; None before its seed was measured."""
         try:
-            body, ended = self._store.get_dated(self._keys.runtime_state)
-            if self._reached is None or self._reached[0] != body:
+            stored = self._store.get_dated(self._keys.runtime_state)
+            if self._reached is None or self._reached[0] != stored:
                 state = self._states.read(self._keys.runtime_state)
-                self._reached = body, self._reach(state, ended)
+                self._reached = stored, self._reach(state, stored[1])
         except ObjectMissing:
             # The seed's own state is written right after that of the run.
             return None

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from skillopt_airflow.core.timeline import Moment, MomentKind, moment_label
 from skillopt_airflow.core.types import sha256
@@ -58,12 +59,21 @@ class StageReader:
         self._store, self._keys, self._record = store, keys, record
         self._plan: _WatchedPlan | None = None
 
-    def read(self, moment: Moment) -> StageProgress:
-        """Return the stage of a moment that is under way."""
+    def read(self, moment: Moment, begun: datetime | None) -> StageProgress:
+        """Return the stage of a moment that is under way.
+
+        Args:
+            moment: the moment.
+            begun: when the one before it was over; None where nothing can be left of an attempt before that.
+        """
         keys, label = self._keys.moment(moment), ""
         if moment.kind not in ("seed", "final"):
             label = moment_label(moment.kind, moment.step, moment.epoch)
-        stored = frozenset(self._store.list_keys(keys.folder))
+        stored = self._store.list_dated(keys.folder)
+        if begun is not None:
+            # A moment that is done again keeps the items that it reflected on, if it begins as it did.
+            kept = keys.reflected_items
+            stored = {key: written for key, written in stored.items() if written >= begun or key == kept}
         plans = [name for name in self._plans_of(moment) if keys.plan(name) in stored]
         if not plans:
             return StageProgress(name=BEFORE_PLANS[moment.kind], moment=label)
@@ -80,10 +90,11 @@ class StageReader:
         own = (f"publish-{self._keys.run}",) if moment.kind == "final" else ()
         return (*PLANS[moment.kind], *own)
 
-    def _rollouts(self, keys: MomentKeys, name: str, stored: Collection[str]) -> tuple[int, int]:
+    def _rollouts(self, keys: MomentKeys, name: str, stored: Mapping[str, datetime]) -> tuple[int, int]:
         """Return how many rollouts of a plan have ended, and how many it has."""
-        if self._plan is None or self._plan.key != keys.plan(name):
-            self._plan = self._watched(keys.plan(name))
+        key = keys.plan(name)
+        if self._plan is None or (self._plan.key, self._plan.written) != (key, stored[key]):
+            self._plan = self._watched(key, stored[key])
         plan = self._plan
         planned = sum(len(chunk.item_ids) for _, chunk in plan.chunks)
         ended = [(wanted, rollouts.ended()) for wanted, rollouts in plan.groups]
@@ -93,7 +104,7 @@ class StageReader:
         over = [chunk for index, chunk in plan.chunks if keys.timing(chunk.stage, index) in stored]
         return sum(len(chunk.item_ids) for chunk in over), planned
 
-    def _watched(self, key: str) -> "_WatchedPlan":
+    def _watched(self, key: str, written: datetime) -> "_WatchedPlan":
         plan = self._store.get_model(key, RolloutPlan)
         # The next step's batch, which may run beside an evaluation, is another step's.
         chunks = [(index, chunk) for index, chunk in enumerate(plan.chunks) if chunk.stage != "speculate"]
@@ -105,7 +116,7 @@ class StageReader:
             (frozenset(ids), RunningRollouts(self._store, partition, self._keys.run))
             for partition, ids in items.items()
         ]
-        return _WatchedPlan(key, chunks, groups)
+        return _WatchedPlan(key, written, chunks, groups)
 
     def _partition(self, chunk: Chunk, skill_sha256: str) -> str:
         model = self._record.config.model
@@ -125,6 +136,7 @@ class _WatchedPlan:
     """A plan, and where its rollouts are."""
 
     key: str
+    written: datetime
     chunks: list[tuple[int, Chunk]]
     """With their numbers in the plan."""
     groups: list[tuple[frozenset[str], RunningRollouts]]

@@ -56,7 +56,7 @@ STAGES: "Mapping[StageName, str]" = {
     "test": "Measures the best and the last skill on the test split",
     "report": "Writes the report",
     "publication": "Compares the best skill with the champion, to publish it",
-    "over": "Nothing is left to do",
+    "over": "Everything is stored; what was cleared is gone through once more",
 }
 
 
