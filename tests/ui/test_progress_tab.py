@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pytest
 from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
 from fastapi.testclient import TestClient
+from lxml import html
 
 from skillopt_airflow.core.errors import StoreUnavailable
 from skillopt_airflow.core.resource_groups import StorageGroup
@@ -216,7 +217,7 @@ def test_a_training_under_way(browser: TestClient, tables: Tables, stored: Objec
     for score in (found.seed, found.best):
         assert f"{score.score:.4f} ({score.low:.4f} to {score.high:.4f})" in said
     assert f"Calls {found.spent.calls} " in said
-    assert f"{100 * found.spent.calls / 500:.0f} %" in said
+    assert f"{100 * found.spent.calls // 500} %" in said
     assert re.search(r"in (less than a minute|[\d.]+( to [\d.]+)? (min|hours)) between ", said)
     assert text.count('data-refresh="5"') == 3
     assert 'data-announce="Step 1 has ended: new best. 1 of 2 steps are done."' in text
@@ -264,6 +265,28 @@ def test_a_training_that_failed_leads_to_what_did(browser: TestClient, tables: T
     assert f"../../../../dags/{DAG}/runs/run/tasks/epoch_01" in text
     assert "1 of 2 steps is done" in words(text)
     assert "data-refresh" not in text
+
+
+def test_a_training_that_published_nothing_says_no_more_than_why(
+    browser: TestClient, tables: Tables, stored: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = "another run has published meanwhile: trigger publish_searchqa"
+    found = progress_of(stored, "second_step").model_copy(update={"withheld": why})
+    monkeypatch.setattr(WatchedRun, "look", lambda self, now: Sight(found, ""))
+    tables.has_task(DAG, "run", "publication.publish", "failed")
+    said = words(page(browser, tables, "second_step", "failed"))
+    assert f"It published nothing: {why}" in said
+    assert "is cleared" not in said
+
+
+@pytest.mark.parametrize("point", ["nowhere", "prepared", "second_step"])
+def test_what_can_have_the_focus_in_a_part_that_renews_has_an_id(
+    browser: TestClient, tables: Tables, stored: ObjectStore, point: str
+) -> None:
+    tables.has_task(DAG, "run", "publication.approve", "awaiting_input")
+    shown = html.document_fromstring(page(browser, tables, point))
+    renewed = "//*[@data-refresh]//*[self::a or self::summary or @tabindex]"
+    assert len(shown.xpath(renewed)) == len(set(shown.xpath(f"{renewed}/@id"))) > 0
 
 
 def test_a_training_that_is_over_renews_nothing_and_leads_to_its_report(
@@ -387,6 +410,9 @@ def test_limits_are_told_with_what_was_spent_of_them(progress: Progress) -> None
     spent = progress.spent.model_copy(update={"calls": 450, "usd": 25.0})
     calls, _, price = limits(progress.model_copy(update={"spent": spent}))
     assert (calls.css, price.css, price.share) == ("near", "spent", 1.0)
+    for count, percent in ((145, 29), (498, 99), (500, 100)):
+        spent = progress.spent.model_copy(update={"calls": count})
+        assert limits(progress.model_copy(update={"spent": spent}))[0].percent == percent
 
 
 def test_an_unknown_price_and_estimate_are_told(progress: Progress) -> None:

@@ -1,5 +1,6 @@
 """The progress of a training, as a tab of its DAG run and of its parts; the page renews itself while it goes on."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
@@ -78,6 +79,11 @@ class Limit(NamedTuple):
     """Of the limit, at most 1."""
     estimate: str
     """Empty if there is none."""
+
+    @property
+    def percent(self) -> int:
+        """Return the share in percent, rounded down: it is 100 where all is spent."""
+        return math.floor(100 * self.share + 1e-9)
 
     @property
     def css(self) -> str:

@@ -87,13 +87,18 @@
     if (said && said !== region.dataset.announce && status !== null) status.textContent = said;
   }
 
+  // Logged out, no right to it any more, or gone: asking again brings nothing else.
+  const FINAL = [401, 403, 404];
+
   const regions = () => [...document.querySelectorAll("[data-refresh][id]")];
 
   async function refresh() {
     if (regions().length === 0) return;
+    let refused = false;
     if (!document.hidden) {
       try {
         const answer = await fetch(location.href, { cache: "no-store", redirect: "error" });
+        refused = FINAL.includes(answer.status);
         if (!answer.ok) throw new Error(String(answer.status));
         const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
         for (const region of regions()) {
@@ -102,10 +107,10 @@
           renew(region, document.adoptNode(newer));
         }
       } catch {
-        for (const region of regions()) region.dataset.stale = "";
+        for (const region of regions()) region.dataset.stale = refused ? "refused" : "";
       }
     }
-    later();
+    if (!refused) later();
   }
 
   function later() {
