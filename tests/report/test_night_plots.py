@@ -55,6 +55,15 @@ def test_what_a_night_lacks_is_left_out(count: int) -> None:
     assert "champion before" not in texts(nights_chart(bare, []))
 
 
+def test_nights_under_another_metric_are_left_out() -> None:
+    nights = points(20)
+    of_before = [point.model_copy(update={"metric": "soft"}) for point in nights[:8]]
+    svg = nights_chart([*of_before, *nights[8:]], [])
+    assert "left out, under another metric: 8" in texts(svg)
+    assert f"12 nights from {nights[8].date}" in svg
+    assert not any("left out" in text for text in texts(nights_chart(nights, [])))
+
+
 def test_its_colours_are_those_of_the_page() -> None:
     svg = nights_chart(points(3), [])
     assert "var(--plot-blue)" in svg

@@ -50,8 +50,13 @@ class AliasEvent(NamedTuple):
 
 
 def nights_chart(points: Sequence[NightPoint], events: Sequence[AliasEvent]) -> str:
-    """Plot the nights, at least one, with the events from a day before the first to a day after the last of them."""
-    ordered = sorted(points, key=lambda point: point.date)
+    """Plot the nights, at least one, with the events from a day before the first to a day after the last of them.
+
+    Scores of different metrics are no series: nights under another one than the last night's are left out.
+    """
+    last = max(points, key=lambda point: point.date)
+    ordered = sorted((point for point in points if point.metric == last.metric), key=lambda point: point.date)
+    left_out = len(points) - len(ordered)
     with drawing("nights"):
         figure = Figure(figsize=(10.4, 6.2), layout="constrained")
         scores, evidence = figure.subplots(2, 1, sharex=True, height_ratios=[1.5, 1.0])
@@ -64,6 +69,8 @@ def nights_chart(points: Sequence[NightPoint], events: Sequence[AliasEvent]) -> 
         locator = AutoDateLocator(minticks=2, maxticks=9)  # type: ignore[no-untyped-call]
         evidence.xaxis.set_major_locator(locator)
         evidence.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+        if left_out:
+            evidence.set_xlabel(f"left out, under another metric: {left_out}")
         for one in (scores, evidence):
             one.grid(axis="y", color=RULE, linewidth=0.6)
             one.set_axisbelow(True)
