@@ -123,8 +123,14 @@ def _remembered(nights: Sequence[NightMean]) -> int:
 
 
 def plain_evidence(log_value: float) -> str:
-    """Show the evidence in few digits, or as a power of ten where it is far above the largest float."""
+    """Show the evidence in three digits, or as a power of ten where it may be far above the largest float.
+
+    It is rounded down: what is below a limit reads as below it.
+    """
     if log_value <= math.log(NONE):
         return "0"
     digits = log_value / math.log(10)
-    return f"{10**digits:.3g}" if digits < 6 else f"10^{digits:.0f}"
+    if digits >= 6:
+        return f"10^{digits:.0f}"
+    step = 10.0 ** (math.floor(digits + 1e-9) - 2)
+    return f"{math.floor(10**digits / step + 1e-9) * step:,.6g}"
