@@ -71,6 +71,7 @@ def test_a_page_shows_the_skill_and_its_history(browser: TestClient, shelf: Shel
     assert [row.split()[0] for row in rows(page, "versions")] == versions[::-1]
     assert "champion" in rows(page, "versions")[2]
     assert "+1 −0" in rows(page, "versions")[0]
+    assert "test split, 40 items" in rows(page, "versions")[0]
     assert [row.split()[3] for row in rows(page, "moves")] == [
         "rolled",
         "demoted",
@@ -157,6 +158,9 @@ def test_versions_have_pages(browser: TestClient, shelf: Shelf, monkeypatch: pyt
     [link] = section(page, "versions").xpath(".//a[@rel='next']/@href")
     older = html.document_fromstring(browser.get(urljoin(ROUTE, link)).text)
     assert [row.split()[0] for row in rows(older, "versions")] == artifacts.list_versions()[::-1][2:4]
+    beyond = section(shown(browser, page=9), "versions")
+    assert [row.split()[0] for row in rows(shown(browser, page=9), "versions")] == artifacts.list_versions()[:1]
+    assert "Page 3 of 3" in said(beyond)
     for shown_moves in (rows(page, "moves"), rows(older, "moves")):
         assert [row.split()[3] for row in shown_moves] == ["published"] * 5
 

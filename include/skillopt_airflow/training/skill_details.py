@@ -87,7 +87,9 @@ def read_details(
     changes = pool.submit(_changes, buckets, keys, window.changes)
     champion, names = champion_of(artifacts), artifacts.list_versions()[::-1]
     matrices = pool.submit(_matrices, buckets, benchmark, champion, window.matrices)
-    wanted = names[window.first : window.first + window.versions + 1]
+    # A page beyond the end is the last one.
+    begin = min(window.first, max(0, len(names) - 1) // window.versions * window.versions)
+    wanted = names[begin : begin + window.versions + 1]
     read = dict(zip(wanted, pool.map(partial(read_version, artifacts), wanted), strict=True))
     trained = {name: one.manifest for name, one in read.items() if one is not None}
     moves = _moves(artifacts, champion, trained, window.moves, pool)

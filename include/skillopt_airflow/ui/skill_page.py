@@ -119,7 +119,7 @@ def skill(
         return page(request, "no_skill.html", benchmark=benchmark, train_dag=train_dag_id(benchmark))
     details, champion, config = found.details, found.details.champion, benchmark_config(benchmark)
     version, trained_by = (champion.alias.version, champion.manifest.run) if champion else ("", "")
-    own = connection_of(champion, config)
+    own, last = connection_of(champion, config), max(1, -(-len(details.versions) // VERSIONS))
     asking = readable_dags([dag(benchmark) for dag in (train_dag_id, publish_dag_id, rollback_dag_id)], user)
     waiting = by_target(
         [(benchmark, one) for one in waiting_approvals(session, asking)],
@@ -142,8 +142,8 @@ def skill(
         forms=forms_of(benchmark, found.target, version, trained_by, followed(details), own),
         regate_dag=regate_dag_id(benchmark),
         train_dag=train_dag_id(benchmark),
-        number=number,
-        last=max(1, -(-len(details.versions) // VERSIONS)),
+        number=min(number, last),
+        last=last,
         transfer_dag=transfer_dag_id(benchmark),
     )
 
