@@ -39,7 +39,7 @@ def test_a_policy_that_one_large_group_leaves_without_evidence_is_refused() -> N
     groups |= {Split.TEST: [""] * 40}
     with pytest.raises(
         ConfigError,
-        match=r"e_process could accept nothing: .* 12 groups, and not even all items won would do, since one",
+        match=r"e_process could accept nothing: .* 12 groups, and not even all of them won would do, since one",
     ):
         check_groups(config(evaluation__gate_policy="e_process"), groups)
     check_groups(config(evaluation__gate_policy="mcnemar"), groups)

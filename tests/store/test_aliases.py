@@ -57,12 +57,12 @@ def test_a_champion_that_was_removed_is_followed_by_the_next_move(artifacts: Art
     store.delete(KEYS.champion)
     again = publish(artifacts, "four", provenance("four"))
     last = publish(artifacts, "five", provenance("five"))
-    # The third was removed without being filed.
+    # The third was removed without being filed, and deployments have seen its number.
     assert said(artifacts.champion.history()) == [
         (0, versions[0][:5], ""),
         (1, versions[1][:5], ""),
-        (2, again.version[:5], ""),
-        (3, last.version[:5], ""),
+        (3, again.version[:5], ""),
+        (4, last.version[:5], ""),
     ]
 
 
@@ -74,7 +74,7 @@ def test_what_a_restored_backup_undid_was_a_champion_all_the_same(artifacts: Art
     fourth = publish(artifacts, "four", provenance("four"))
     present = artifacts.champion.read()
     assert present is not None
-    assert (present.sequence, present.previous) == (2, first.version)
+    assert (present.sequence, present.previous) == (3, first.version)
     assert {first.version, second.version, fourth.version} <= artifacts.champion.versions()
 
 

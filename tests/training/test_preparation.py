@@ -9,9 +9,11 @@ import pytest
 
 from skillopt_airflow.core.budget import ModelPrice
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.looks import Question, items_fingerprint
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.night_plan import DagIds, prepare_night
-from skillopt_airflow.training.preparation import prepare_scoring
+from skillopt_airflow.training.preparation import prepare_scoring, prepare_training
+from skillopt_airflow.training.run_record import RunRecord
 from skillopt_airflow.training.scorecard import ScoringRequest
 from tests.training.in_process import Training
 from tests.training.test_nights import CHAMPION, TARGET, Nights, healthy
@@ -122,3 +124,16 @@ def test_where_skills_are_only_measured_a_budget_in_dollars_needs_the_prices_of_
             prepare(tmp_path, budget__max_usd=1.0, budget__prices=prices, model__judge=JUDGE)
     # Nobody asks the optimizer.
     assert prepare(tmp_path, budget__max_usd=1.0, budget__prices=PRICED)
+
+
+def test_the_gain_that_publishing_can_find_is_that_of_its_next_look() -> None:
+    training = Training.of(evaluation__test_limit=12)
+    training.prepare()
+    assert [gain.look for gain in training.run.record.smallest_gains] == [1, 1]
+    question = Question(candidate="a", rival="b", draws=1, metric="hard", policy="mcnemar", alpha=0.05)
+    items = training.run.item_refs(Split.TEST)
+    fingerprint = items_fingerprint(item.fingerprint for item in items)
+    training.run.published.looks.enter(fingerprint, question, Split.TEST, len(items), "other", "other")
+    prepare_training(training.run, training.config, 1024)
+    record = training.run.store.get_model(training.run.keys.config, RunRecord)
+    assert [gain.look for gain in record.smallest_gains] == [1, 2]

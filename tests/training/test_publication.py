@@ -103,7 +103,8 @@ def test_for_a_look_that_no_result_could_pass_nothing_is_rolled_out(
     assert "look 1 at these 60 items" in contest(trained, artifacts, "passable", gate_alpha=1.2e-18)
     before = trained.rollouts["publish"]
     assert contest(trained, artifacts, "impassable", gate_alpha=1.2e-18, draws=3).startswith(
-        "look 2 at these 60 items: at level 1.5e-19 mcnemar could accept nothing, since it needs at least 63 items"
+        "look 2 at these 60 items: at level 1.5e-19 mcnemar could accept nothing, since they come from 60 groups, and "
+        "it needs at least 63; publish it with publishing.split = publish, or"
     )
     assert trained.rollouts["publish"] == before
 

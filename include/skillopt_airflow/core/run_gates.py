@@ -96,17 +96,22 @@ def check_groups(config: TrainConfig, groups: Mapping[Split, Sequence[str]]) -> 
         ConfigError: it names the gate, the groups that there are, and how many it needs.
     """
     for gate in gates_of(config):
-        sizes = group_sizes(groups[gate.split])
-        problem = ""
-        if len(sizes) < gate.fewest:
-            problem = f"it needs at least {gate.fewest}"
-        elif policy_of(gate.rules).has_level and smallest_gain(gate.rules, sizes) is None:
-            problem = f"not even all items won would do, since one group has {max(sizes)} of them"
-        if problem:
+        if problem := hopeless(gate.rules, groups[gate.split]):
             raise ConfigError(
                 f"{gate.knob} = {gate.rules.gate_policy} could accept nothing: the items of the {gate.split} split "
-                f"come from {len(sizes)} groups, and {problem}; give it more data, or choose another policy"
+                f"{problem}; give it more data, or choose another policy"
             )
+
+
+def hopeless(rules: EvaluationGroup, groups: Sequence[str]) -> str:
+    """Return why a gate could accept nothing, whatever the scores on items of these groups; empty if it could."""
+    sizes, policy = group_sizes(groups), policy_of(rules)
+    fewest = policy.fewest_items(rules)
+    if len(sizes) < fewest:
+        return f"come from {len(sizes)} groups, and it needs at least {fewest}"
+    if policy.has_level and smallest_gain(rules, sizes) is None:
+        return f"come from {len(sizes)} groups, and not even all of them won would do, since one has {max(sizes)} items"
+    return ""
 
 
 def smallest_gains(

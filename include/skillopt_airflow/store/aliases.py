@@ -23,7 +23,7 @@ class Alias(Document):
     moved: AwareDatetime
     """UTC."""
     sequence: int = Field(default=0, ge=0)
-    """Number of times that it was moved before."""
+    """Number of the move; of one alias that nobody removed or restored, the moves before it."""
     reason: str = ""
     """Reason for the move, in the words of who moved it."""
     rolled_back: bool | None = Field(default=None, exclude_if=lambda known: known is None)
@@ -68,8 +68,7 @@ class ChampionAlias:
             Conflict: somebody moved it to another skill; the text says who.
         """
         present, etag = self._read()
-        # Where an alias was removed, or restored from a backup, its history goes on, and so do its numbers.
-        free = max([-1 if seen is None else seen.sequence, *self._last_filed()]) + 1
+        free = self._next(seen)
         wanted = Alias(
             version=version,
             sha256=sha256,
@@ -81,15 +80,15 @@ class ChampionAlias:
             rolled_back=rolled_back,
         )
         if present != seen:
-            return self._standing(wanted)
+            return self._standing(wanted, seen)
         try:
             if present is None:
                 self._store.create_model(self._keys.champion, wanted)
             else:
-                wanted = wanted.model_copy(update={"sequence": self._file(present, free)})
+                self._file(present, free)
                 self._store.replace(self._keys.champion, model_bytes(wanted), etag)
         except (Conflict, ObjectMissing):
-            return self._standing(wanted)
+            return self._standing(wanted, seen)
         return wanted
 
     def _read(self) -> tuple[Alias | None, str]:
@@ -102,31 +101,36 @@ class ChampionAlias:
     def _filed(self) -> list[Alias]:
         return [self._store.get_model(key, Alias) for key in self._store.list_keys(self._keys.champion_history)]
 
-    def _last_filed(self) -> list[int]:
-        """Return the number of the last move that was filed; none before the second."""
-        keys = self._store.list_keys(self._keys.champion_history)
-        return [self._store.get_model(key, Alias).sequence for key in keys[-1:]]
+    def _next(self, seen: Alias | None) -> int:
+        """Return the number of the next move, behind all that anybody may have read.
 
-    def _file(self, alias: Alias, free: int) -> int:
-        """File what the alias says, under a free number if the history has another move of its own; return the next."""
+        What an alias said before it was removed, or set back to what a backup has, was never filed.
+        """
+        keys = self._store.list_keys(self._keys.champion_history)
+        last = self._store.get_model(keys[-1], Alias) if keys else None
+        if last is None or last == seen or (seen is not None and last.sequence < seen.sequence):
+            return 0 if seen is None else seen.sequence + 1
+        return last.sequence + 2
+
+    def _file(self, alias: Alias, free: int) -> None:
+        """File what the alias says, right before a free number if the history has another move of its own."""
         key = self._keys.champion_was(alias.sequence)
         try:
             self._store.create_model(key, alias)
         except Conflict:
             # Filed by somebody who then failed or lost the race to move the alias.
-            if self._store.get_model(key, Alias) == alias:
-                return free
-            self._store.create_model(self._keys.champion_was(free), alias.model_copy(update={"sequence": free}))
-            return free + 1
-        return free
+            if self._store.get_model(key, Alias) != alias:
+                before = alias.model_copy(update={"sequence": free - 1})
+                self._store.create_model(self._keys.champion_was(free - 1), before)
 
-    def _standing(self, wanted: Alias) -> Alias:
+    def _standing(self, wanted: Alias, seen: Alias | None) -> Alias:
         """Return the alias as somebody else left it, if it names the wanted skill.
 
         The answer to our own write may have been lost, or another run published the same skill.
         """
         present = self.read()
-        if present is not None and present.sha256 == wanted.sha256 and present.sequence >= wanted.sequence:
+        left = -1 if seen is None else seen.sequence
+        if present is not None and present.sha256 == wanted.sha256 and present.sequence > left:
             return present
         stands = "the alias was removed"
         if present is not None:

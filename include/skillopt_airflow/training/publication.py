@@ -9,13 +9,12 @@ from pydantic import Field
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing
 from skillopt_airflow.core.gate import GateDecision, decide
-from skillopt_airflow.core.gate_policies import POLICIES, policy_of
-from skillopt_airflow.core.groups import group_sizes
+from skillopt_airflow.core.gate_policies import POLICIES
 from skillopt_airflow.core.item_scores import Evaluation
 from skillopt_airflow.core.looks import Look, Question, items_fingerprint
 from skillopt_airflow.core.measured_score import require_coverage
 from skillopt_airflow.core.provenance import LinesOfSkill
-from skillopt_airflow.core.run_gates import publishing_rules
+from skillopt_airflow.core.run_gates import hopeless, publishing_rules
 from skillopt_airflow.core.run_history import Publication
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.skill import SkillDocument
@@ -235,13 +234,12 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pub
 def _hopeless(run: TrainingRun, items: Sequence[ItemRef], rules: PublishingGroup, look: Look) -> str:
     """Return why no result on the items could pass the gate, so that nothing is rolled out for it, or nothing."""
     at_level = publishing_rules(run.config.evaluation, rules, look.number)
-    fewest, found = policy_of(at_level).fewest_items(at_level), len(group_sizes([item.group for item in items]))
-    if found >= fewest:
+    if not (problem := hopeless(at_level, [item.group for item in items])):
         return ""
+    other = "" if rules.split == "publish" else "publish it with publishing.split = publish, or "
     return (
-        f"{look}: at level {look.level:.2g} {rules.gate_policy} could accept nothing, since it needs at least {fewest} "
-        f"items or groups of items, and there are {found}; publish it with publishing.split = publish, or by another "
-        "policy"
+        f"{look}: at level {look.level:.2g} {rules.gate_policy} could accept nothing, since they {problem}; {other}"
+        "give the next training other items, or choose another policy"
     )
 
 
