@@ -268,7 +268,10 @@ def test_an_image_that_was_named_for_one_harness_is_none_for_another(
         configured("searchqa", {"overrides": codex})
     with pytest.raises(ConfigError, match=sentence):
         cell_config("searchqa", configured("searchqa", {"overrides": models}), "openai-chat:m", "codex")
-    assert configured("searchqa", {"overrides": codex | {"sandbox.image": "registry/codex"}}).image == "registry/codex"
+    own = configured("searchqa", {"overrides": codex | {"sandbox.image": "registry/codex"}})
+    assert own.image == "registry/codex"
+    # The images of the CLIs are made from that of chat.
+    assert cell_config("searchqa", own, "openai-chat:m", "chat").image == "registry/codex"
 
 
 @pytest.mark.usefixtures("judging")

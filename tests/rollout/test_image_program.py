@@ -6,11 +6,14 @@ import pytest
 
 from local import image
 from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.rollout import image_program as image_program_module
 from skillopt_airflow.rollout.image_program import PROTOCOL, image_program
 from skillopt_airflow.rollout.program import run
 from skillopt_airflow.rollout.settings import RolloutSettings
+from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.training.run import rollout_settings
 
 
 def test_worker_and_image_are_of_one_program_until_either_gets_another_adapter(
@@ -24,6 +27,16 @@ def test_worker_and_image_are_of_one_program_until_either_gets_another_adapter(
     worlds = benchmarks.folder("alfworld") / "worlds.py"
     worlds.write_text(worlds.read_text(encoding="utf-8") + "# changed\n", encoding="utf-8")
     assert image_program("alfworld", declared=False) != here
+
+
+@pytest.mark.parametrize("benchmark", ["searchqa", "alfworld"])
+def test_the_projects_own_images_are_told_what_they_have_to_have(benchmark: str) -> None:
+    config = benchmark_config(benchmark)
+    told = rollout_settings(benchmark, config, "openai-chat", "m", 0)
+    assert told.image_program == image_program(benchmark, declared=False)
+    mine = TrainConfig.from_layers(config.model_dump(), {"sandbox": {"image": "registry.example/mine:1"}})
+    # An image of former times refuses settings that it does not know.
+    assert "image_program" not in rollout_settings(benchmark, mine, "openai-chat", "m", 0).model_dump()
 
 
 def test_of_a_declared_task_nothing_is_in_the_image(monkeypatch: pytest.MonkeyPatch) -> None:

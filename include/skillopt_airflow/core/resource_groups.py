@@ -217,10 +217,18 @@ class SandboxGroup(Group):
     """Queue of the tasks that need a Docker engine, for executors whose workers listen to queues; the executor's
     default when unset. Fixed when the DAG is parsed."""
 
+    @property
+    def has_own_image(self) -> bool:
+        """Return whether the image is one of the project's own, which `registry` describes."""
+        return self.image is None or _is_own(self.image)
+
     def registered(self, image: str) -> str:
         """Return the full name of an image, which is that in the registry for one of the project's own."""
-        is_own = image.startswith("skillopt-") and "/" not in image
-        return f"{self.registry}/{image}" if is_own and self.registry is not None else image
+        return f"{self.registry}/{image}" if _is_own(image) and self.registry is not None else image
+
+
+def _is_own(image: str) -> bool:
+    return image.startswith("skillopt-") and "/" not in image
 
 
 class StorageGroup(Group):

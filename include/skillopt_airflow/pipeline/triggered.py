@@ -121,9 +121,13 @@ def cell_config(benchmark: str, config: TrainConfig, target: str, harness: Harne
 
 
 def _check_harness_of_image(asked: TrainConfig, own: TrainConfig) -> None:
-    """Refuse a harness that needs another image than the one which was named for the harness before."""
+    """Refuse a harness that needs another image than the one which was named for the harness before.
+
+    Each of them has what `chat` needs.
+    """
     needed, before = (HARNESSES[each.model.harness].image for each in (asked, own))
-    if asked.sandbox.image is not None and asked.sandbox.image == own.sandbox.image and needed != before:
+    is_kept = asked.sandbox.image is not None and asked.sandbox.image == own.sandbox.image
+    if is_kept and needed not in (before, HARNESSES["chat"].image):
         raise ConfigError(
             f"model.harness = {asked.model.harness!r}: sandbox.image = {asked.sandbox.image!r} was named for "
             f"{own.model.harness}; name the image that you made of {needed} there, in a run of its own"

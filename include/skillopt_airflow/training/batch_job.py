@@ -9,7 +9,6 @@ from typing import Any
 
 from pydantic import Field, JsonValue
 
-from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError
@@ -35,7 +34,6 @@ from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.keys import batch_folder, batch_job
 from skillopt_airflow.training.budget_lease import reserve_job, settle_job
 from skillopt_airflow.training.item_files import contents
-from skillopt_airflow.training.rollout_protocol import check_program
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.workload import ChunkWorkload
 
@@ -106,7 +104,6 @@ class BatchWork:
         self.run = run
         self.chunks = [ChunkWorkload(run, ref, dag_run_id, calls) for ref in refs]
         self._plan = str(refs[0]["plan"])
-        check_program(run.record.image, run.record.program, run.config, benchmarks.folder(run.ref.benchmark))
 
     @cached_property
     def job(self) -> BatchJob:

@@ -66,13 +66,11 @@ def image_to_use(settled: str, program: str, config: TrainConfig, benchmark: Pat
         benchmark: the benchmark's folder.
 
     Raises:
-        ConfigError: the present files are another program.
         EngineUnavailable: no engine answers.
         ImageMissing: the engine has neither, or the present one is another program.
     """
     from skillopt_airflow.sandbox.docker_connection import has_image, image_digest
 
-    check_program(settled, program, config, benchmark)
     if not settled.startswith("sha256:") or has_image(settled, config.sandbox):
         return settled
     present = image_digest(config.image, config.sandbox)

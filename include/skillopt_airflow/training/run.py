@@ -361,7 +361,7 @@ def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: s
     from skillopt_airflow.rollout.settings import RolloutSettings
 
     chosen = config.model
-    own = image_program(benchmark, declared=config.task is not None) if config.sandbox.image is None else ""
+    own = image_program(benchmark, declared=config.task is not None) if config.sandbox.has_own_image else ""
     return RolloutSettings.model_validate(
         {
             # A knob of the model that the sandbox is told of has the same name there.

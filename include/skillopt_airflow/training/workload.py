@@ -38,7 +38,7 @@ from skillopt_airflow.training.judging import score_of
 from skillopt_airflow.training.matrix_cells import in_cell
 from skillopt_airflow.training.repository_judging import engine_test_runner, judged_repository
 from skillopt_airflow.training.rollout_plan import planned
-from skillopt_airflow.training.rollout_protocol import image_to_use
+from skillopt_airflow.training.rollout_protocol import check_program, image_to_use
 from skillopt_airflow.training.run import TrainingRun, needs_container_each
 from skillopt_airflow.training.run_corpus import stored_corpus
 from skillopt_airflow.training.run_search import run_search
@@ -72,11 +72,15 @@ class ChunkWorkload:
         ref: reference of the chunk.
         dag_run_id: Airflow's id of the run.
         calls: most model calls in flight, a judge's included; the chunk's share of the run's for each when None.
+
+    Raises:
+        ConfigError: what makes and scores rollouts changed since the run began.
     """
 
     def __init__(self, run: TrainingRun, ref: JsonObject, dag_run_id: str, calls: int | None = None) -> None:
         plan, self.chunk = planned(run, ref)
         self.run = run if self.chunk.cell is None else in_cell(run, self.chunk.cell)
+        check_program(self._settled_image, run.record.program, self.run.config, benchmarks.folder(run.ref.benchmark))
         self.moment = plan.moment
         filled = [chunk for chunk in plan.chunks if chunk.item_ids]
         self._measuring = [chunk for chunk in filled if chunk.measures == self.chunk.measures]
@@ -195,8 +199,12 @@ class ChunkWorkload:
     def image(self) -> str:
         """The image that the run settled on, or the one that took its place."""
         record, benchmark = self.run.record, benchmarks.folder(self.run.ref.benchmark)
-        settled = record.image if self.chunk.cell is None else record.cells[self.chunk.cell].image
-        return image_to_use(settled, record.program, self.run.config, benchmark)
+        return image_to_use(self._settled_image, record.program, self.run.config, benchmark)
+
+    @property
+    def _settled_image(self) -> str:
+        record = self.run.record
+        return record.image if self.chunk.cell is None else record.cells[self.chunk.cell].image
 
     @property
     def limits(self) -> SandboxGroup:
