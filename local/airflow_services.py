@@ -79,9 +79,9 @@ def ensure(
         extra = {"DOCKER_HOST": engine()} if name == SCHEDULER else {}
         program = "local.scheduler" if name == SCHEDULER else "airflow"
         command = (sys.executable, "-m", program, name, *_ARGUMENTS.get(name, ()))
-        # The other two have each task and DAG file import the project anew. The scheduler's end ends running tasks;
-        # only a changed lock is worth that, since it has replaced packages under them.
-        sources = (services.LOCK, *([services.PACKAGE] if name in (SERVER, TRIGGERER) else []))
+        # The scheduler's end ends running tasks, and its children notice changed code themselves. Only a changed lock
+        # is worth that, since it has replaced packages under them.
+        sources = (services.LOCK, *([] if name == SCHEDULER else [services.PACKAGE]))
         now = datetime.now().astimezone()
         lives, started = services.have(home, services.Service(name, command, common | extra, sources))
         since = now if started else None

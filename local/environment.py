@@ -25,6 +25,8 @@ IDLE_VARIABLE = "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME"
 """Seconds that a scheduler with nothing to do waits before it looks again; each look costs some milliseconds."""
 OWN_VARIABLES = (LIST_VARIABLE, DEPLOYMENT_VARIABLE, PREFIX_VARIABLE, IDLE_VARIABLE)
 """Variables that a user may set for the platform besides connections and Airflow's variables."""
+BROUGHT_ALONG = (TARGET_CONNECTION, OPTIMIZER_CONNECTION, S3_CONNECTION)
+"""Connections that the platform has some for."""
 BROKER_SOCKET = "broker.sock"
 LOG_BUCKET = "skillopt-logs"
 """Bucket of the task logs where workers have no common folder."""
@@ -107,7 +109,7 @@ def own_connections(outer: Mapping[str, str], before: Iterable[str]) -> tuple[st
             f"the last start had {' and '.join(lost)} from its shell, and this shell has not: export it again, or set "
             f"it to nothing ({' '.join(f'{name}=' for name in lost)}) for the server that the platform brings along"
         )
-    return tuple(name for name in (TARGET_CONNECTION, OPTIMIZER_CONNECTION, S3_CONNECTION) if outer.get(name))
+    return tuple(name for name in BROUGHT_ALONG if outer.get(name))
 
 
 def airflow_url(settings: Settings) -> str:
@@ -172,6 +174,8 @@ def _airflow(home: Home, settings: Settings) -> dict[str, str]:
         "LOGGING__BASE_LOG_FOLDER": str(home.airflow / "logs"),
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
         "WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
+        # Running tasks wait for the API server while `make up` starts it anew.
+        "WORKERS__EXECUTION_API_RETRIES": "10",
         # A killed worker is noticed after about half a minute instead of five.
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "25",
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",

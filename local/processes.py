@@ -53,10 +53,15 @@ def with_children(parents: Iterable[psutil.Process]) -> list[psutil.Process]:
 
 def variable(process: psutil.Process, name: str) -> str:
     """Return a variable of the environment that the process was started with; empty if there is none or no telling."""
+    return variables(process).get(name, "")
+
+
+def variables(process: psutil.Process) -> dict[str, str]:
+    """Return the environment that the process was started with; nothing if there is no telling."""
     try:
-        return str(process.environ().get(name, ""))
+        return dict(process.environ())
     except (psutil.Error, OSError, ValueError):
-        return ""
+        return {}
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -1,11 +1,17 @@
 """Airflow's scheduler in a process that has already imported what tasks import.
 
 LocalExecutor forks the tasks' processes from it, so that none of them pays for these imports, which would be most of
-what a short task does. The project's own modules are not among them: an edit of theirs has to reach the next task.
+what a short task does. The project's own modules are among them, since Airflow loads its plugin here; an edit of theirs
+has to reach the next task all the same, which then imports them anew.
 """
 
 import importlib
+import os
+import sys
 from collections.abc import Callable
+from pathlib import Path
+
+from local.home import PROJECT
 
 PRELOADED = (
     "airflow.executors.local_executor",
@@ -31,8 +37,26 @@ PRELOADED = (
 )
 
 
+def import_anew_in_children(package: Path) -> None:
+    """Have processes that are forked from this one forget the modules of a package whose files changed since now."""
+    name, known = package.name, _newest(package)
+
+    def forget() -> None:
+        if _newest(package) != known:
+            for module in [one for one in sys.modules if one == name or one.startswith(f"{name}.")]:
+                del sys.modules[module]
+
+    os.register_at_fork(after_in_child=forget)
+
+
+def _newest(package: Path) -> int:
+    """Return when a file of the package was last changed, in nanoseconds since 1970."""
+    return max(path.stat().st_mtime_ns for path in package.rglob("*.py"))
+
+
 def main() -> None:
     """Import, then be `airflow`."""
+    import_anew_in_children(PROJECT / "include" / "skillopt_airflow")
     for module in PRELOADED:
         importlib.import_module(module)
     airflow: Callable[[], None] = importlib.import_module("airflow.__main__").main

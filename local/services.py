@@ -46,7 +46,7 @@ class Service:
         digest = hashlib.sha256(canonical_json([*self.command, dict(self.variables)]).encode())
         for source in self.sources:
             for path in sorted(source.rglob("*")) if source.is_dir() else [source]:
-                if path.suffix != ".pyc" and path.is_file():
+                if "__pycache__" not in path.parts and path.is_file():
                     content = path.read_bytes()
                     digest.update(f"{path}\0{len(content)}\0".encode() + content)
         return digest.hexdigest()

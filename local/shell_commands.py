@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from local.environment import REGION, S3_CONNECTION, UNCHECKED_KEY, environment, own_connections, s3_url
+from local.environment import BROUGHT_ALONG, REGION, S3_CONNECTION, UNCHECKED_KEY, environment, own_connections, s3_url
 from local.home import IMPORT_PATH, PROJECT, SOCKET_NAME, Home
 from skillopt_airflow.core.errors import PlatformError
 
@@ -65,15 +65,15 @@ def lost_connections(home: Home) -> dict[str, str]:
     Raises:
         PlatformError: it does not run, so that its own server would answer in the place of the user's.
     """
-    before = home.read().connections
-    lost = [name for name in before if name not in os.environ]
-    if not lost:
-        return {}
-    # Most shells have them, and so need none of these imports.
     from local import airflow_services, processes, services
 
+    before = home.read().connections
     server = services.running(home, airflow_services.SERVER)
-    found = {name: value for name in lost if server and (value := processes.variable(server, name))}
+    found = {
+        name: value
+        for name, value in ({} if server is None else processes.variables(server)).items()
+        if name.startswith("AIRFLOW_CONN_") and name not in os.environ and (name in before or name not in BROUGHT_ALONG)
+    }
     own_connections(os.environ | found, before)
     return found
 

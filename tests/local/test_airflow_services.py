@@ -27,5 +27,5 @@ def test_the_projects_code_starts_anew_what_keeps_it_and_ends_no_running_task(
         "api-server": (lock, package),
         "triggerer": (lock, package),
         "scheduler": (lock,),
-        "dag-processor": (lock,),
+        "dag-processor": (lock, package),
     }

@@ -60,7 +60,10 @@ def test_other_code_starts_it_anew(home: Home, tmp_path: Path):
         return services.have(home, replace(service(home, SLEEP), sources=(lock, package)))[1]
 
     assert [starts(), starts()] == [True, False]
-    (package / "core" / "rules.pyc").write_bytes(b"compiled")
+    compiled = package / "core" / "__pycache__"
+    compiled.mkdir()
+    # Python writes it under another name first.
+    (compiled / "rules.cpython-311.pyc.140").write_bytes(b"compiled")
     assert not starts()
     (package / "core" / "rules.py").write_text("LEVEL = 2")
     assert [starts(), starts()] == [True, False]

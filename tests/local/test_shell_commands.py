@@ -13,7 +13,7 @@ import pytest
 
 from local import services, shell_commands
 from local.airflow_services import SERVER
-from local.environment import HOME_VARIABLE, S3_CONNECTION, TARGET_CONNECTION, s3_url
+from local.environment import HOME_VARIABLE, OPTIMIZER_CONNECTION, S3_CONNECTION, TARGET_CONNECTION, s3_url
 from local.home import PROJECT, SOCKET_NAME, Home
 
 
@@ -79,10 +79,12 @@ def test_another_shell_has_the_connections_that_the_platform_was_started_with(ru
     own = {TARGET_CONNECTION: "mine", S3_CONNECTION: "aws://"}
     running.write(replace(running.read(), connections=tuple(own)))
     command = (sys.executable, "-c", "import time; time.sleep(600)")
-    services.have(running, services.Service(SERVER, command, own | {HOME_VARIABLE: str(running.root)}))
+    judge, ours = {"AIRFLOW_CONN_SKILLOPT_JUDGE": "mine, too"}, {OPTIMIZER_CONNECTION: "the stand-in as it was"}
+    services.have(running, services.Service(SERVER, command, own | judge | ours | {HOME_VARIABLE: str(running.root)}))
     try:
         found = seen(running, tmp_path)
-        assert {name: found[name] for name in own} == own
+        assert {name: found[name] for name in own | judge} == own | judge
+        assert found[OPTIMIZER_CONNECTION] != ours[OPTIMIZER_CONNECTION]
         assert "AWS_ENDPOINT_URL_S3" not in found
         found = seen(running, tmp_path, **{TARGET_CONNECTION: "another", S3_CONNECTION: ""})
         assert found[TARGET_CONNECTION] == "another"

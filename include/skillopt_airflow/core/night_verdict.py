@@ -131,6 +131,6 @@ def plain_evidence(log_value: float) -> str:
         return "0"
     digits = log_value / math.log(10)
     if digits >= 6:
-        return f"10^{digits:.0f}"
+        return f"10^{math.floor(digits + 1e-9)}"
     step = 10.0 ** (math.floor(digits + 1e-9) - 2)
     return f"{math.floor(10**digits / step + 1e-9) * step:,.6g}"

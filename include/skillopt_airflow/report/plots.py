@@ -258,9 +258,10 @@ def _test(axes: Axes, view: Curve) -> None:
 def _described(view: Curve) -> str:
     accepted, candidates, ungated = accepted_of(view.moments)
     how = f"taken, {ungated} of them without the gate" if ungated else "accepted"
+    made = f"Of {candidates} candidates, {accepted} were {how}." if candidates else "No candidate was made."
     text = (
         f"The seed skill scores {view.seed.score:.4f} on the selection split, the best skill {view.best.score:.4f}. "
-        f"Of {candidates} candidates, {accepted} were {how}."
+        f"{made}"
     )
     on_test = [f"{name} {score.score:.4f}" for name, score in view.test.items()]
     return f"{text} On the test split: {', '.join(on_test)}." if on_test else text
