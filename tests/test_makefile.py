@@ -1,5 +1,6 @@
 """`make down` and `make clean` where the virtual environment cannot import the project."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -23,7 +24,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def make(folder: Path, target: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["make", target], cwd=folder, capture_output=True, text=True, check=False)
+    # A make that runs the tests would be taken for its parent.
+    alone = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    return subprocess.run(["make", target], cwd=folder, env=alone, capture_output=True, text=True, check=False)
 
 
 def test_a_first_install_that_was_interrupted_is_cleaned_away(folder: Path) -> None:
