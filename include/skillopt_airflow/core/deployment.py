@@ -49,8 +49,7 @@ class Allowed(Group):
     def _everything(cls, given: Any) -> Any:
         if isinstance(given, str) and given != "everything":
             raise ValueError("it holds patterns by kind, or is everything")
-        kinds = ("connections", "storage", "data", "images", "namespaces")
-        return {**dict.fromkeys(kinds, ("*",)), "unapproved": True} if given == "everything" else given
+        return dict.fromkeys(cls.model_fields, ("*",)) | {"unapproved": True} if given == "everything" else given
 
 
 class Deployment(Group):

@@ -27,6 +27,12 @@ STEPS = 200
 """Steps from no gain to one of 1, to which gains are found."""
 
 
+def can_accept(rules: EvaluationGroup, groups: tuple[int, ...]) -> bool:
+    """Return whether the gate accepts a candidate that wins every item; the arguments are those of `smallest_gain`."""
+    # A gain of 1 does, whatever is tossed.
+    return bool(groups) and _accepted(rules, _items(groups), 1.0, Random(0))  # noqa: S311
+
+
 @cache
 def smallest_gain(rules: EvaluationGroup, groups: tuple[int, ...]) -> float | None:
     """Return the smallest gain of the mean that the gate finds with 80 % power; None if it finds none at all.
@@ -35,8 +41,7 @@ def smallest_gain(rules: EvaluationGroup, groups: tuple[int, ...]) -> float | No
         rules: say the policy, its level, and the draws of each item.
         groups: sizes of the items' groups, 1 for an item without one.
     """
-    # A gain of 1 wins every item, whatever is tossed.
-    if not groups or not _accepted(rules, _items(groups), 1.0, Random(0)):  # noqa: S311
+    if not can_accept(rules, groups):
         return None
     simulated = _simulated(groups)
     low, high, items = 0, STEPS, _items(_scaled(simulated))

@@ -11,12 +11,10 @@ from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.groups import count_groups, group_sizes
 from skillopt_airflow.core.looks import level_of
-from skillopt_airflow.core.power import smallest_gain
+from skillopt_airflow.core.power import can_accept, smallest_gain
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Split, Value
-
-PUBLISHING = "publishing.gate_policy"
 
 
 class RunGate(NamedTuple):
@@ -26,6 +24,8 @@ class RunGate(NamedTuple):
     """Path of the knob that chooses its policy."""
     split: Split
     rules: EvaluationGroup
+    look: int = 1
+    """Which look at these items it is; each has a level of its own."""
 
     @property
     def fewest(self) -> int:
@@ -45,7 +45,7 @@ class SmallestGain(Value):
     """Groups that the items come from; None if they have none."""
     draws: int
     look: int = Field(default=1, exclude_if=lambda look: look == 1)
-    """Which look at these items it will be; each has a level of its own."""
+    """That of the gate."""
     gain: float | None
     """Smallest gain of the mean that is found in four of five cases; None if there is none."""
 
@@ -70,9 +70,10 @@ def gates_of(config: TrainConfig, look: int = 1) -> list[RunGate]:
         # A step that has several candidates tests the best of them at a stricter level.
         RunGate("evaluation.gate_policy", Split.VAL, at_level_of(config.evaluation, config.train.proposals)),
         RunGate(
-            PUBLISHING,
+            "publishing.gate_policy",
             Split(config.publishing.split),
             publishing_rules(config.evaluation, config.publishing, look),
+            look,
         ),
     ]
     return [gate for gate in gates if gate.rules.use_gate]
@@ -109,7 +110,7 @@ def hopeless(rules: EvaluationGroup, groups: Sequence[str]) -> str:
     fewest = policy.fewest_items(rules)
     if len(sizes) < fewest:
         return f"come from {len(sizes)} groups, and it needs at least {fewest}"
-    if policy.has_level and smallest_gain(rules, sizes) is None:
+    if policy.has_level and not can_accept(rules, sizes):
         return f"come from {len(sizes)} groups, and not even all of them won would do, since one has {max(sizes)} items"
     return ""
 
@@ -120,7 +121,7 @@ def smallest_gains(
     """Return what each gate can find; the groups are those of `check_groups`, the look that of `gates_of`."""
     return tuple(
         SmallestGain(
-            look=look if gate.knob == PUBLISHING else 1,
+            look=gate.look,
             gate=gate.knob,
             policy=gate.rules.gate_policy,
             split=gate.split,

@@ -1,4 +1,4 @@
-"""What of the project's own images makes their rollouts, by which the worker and the program in a sandbox compare."""
+"""The program of the project's own images, by which a worker and the sandbox tell whether they are of one version."""
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.types import JsonObject, canonical_json, sha256

@@ -55,7 +55,8 @@ class ChampionAlias:
 
     def versions(self) -> set[str]:
         """Return every version that it ever named, also those of moves that a restored backup has undone."""
-        return {alias.version for alias in (*self.history(), *self._filed())}
+        present = self.read()
+        return {alias.version for alias in (*self._filed(), *([] if present is None else [present]))}
 
     def move(
         self, version: str, sha256: str, run: str, reason: str, seen: Alias | None, *, rolled_back: bool = False
@@ -68,14 +69,13 @@ class ChampionAlias:
             Conflict: somebody moved it to another skill; the text says who.
         """
         present, etag = self._read()
-        free = self._next(seen)
         wanted = Alias(
             version=version,
             sha256=sha256,
             run=run,
             previous=None if seen is None else seen.version,
             moved=datetime.now(UTC),
-            sequence=free,
+            sequence=self._next(seen),
             reason=reason,
             rolled_back=rolled_back,
         )
@@ -85,7 +85,7 @@ class ChampionAlias:
             if present is None:
                 self._store.create_model(self._keys.champion, wanted)
             else:
-                self._file(present, free)
+                self._file(present, wanted.sequence)
                 self._store.replace(self._keys.champion, model_bytes(wanted), etag)
         except (Conflict, ObjectMissing):
             return self._standing(wanted, seen)
@@ -112,16 +112,16 @@ class ChampionAlias:
             return 0 if seen is None else seen.sequence + 1
         return last.sequence + 2
 
-    def _file(self, alias: Alias, free: int) -> None:
-        """File what the alias says, right before a free number if the history has another move of its own."""
+    def _file(self, alias: Alias, following: int) -> None:
+        """File what the alias says, right before the following move if the history has another one of its number."""
         key = self._keys.champion_was(alias.sequence)
         try:
             self._store.create_model(key, alias)
         except Conflict:
             # Filed by somebody who then failed or lost the race to move the alias.
             if self._store.get_model(key, Alias) != alias:
-                before = alias.model_copy(update={"sequence": free - 1})
-                self._store.create_model(self._keys.champion_was(free - 1), before)
+                before = alias.model_copy(update={"sequence": following - 1})
+                self._store.create_model(self._keys.champion_was(before.sequence), before)
 
     def _standing(self, wanted: Alias, seen: Alias | None) -> Alias:
         """Return the alias as somebody else left it, if it names the wanted skill.
