@@ -171,13 +171,23 @@ def test_what_a_dag_run_does_not_go_through_is_skipped_at_once(
 
 
 @pytest.mark.parametrize(
-    ("ref", "steps"),
-    [({}, 2), ({"offset": 1}, 1), ({"part": 1}, 1), ({"offset": 2}, 0), ({"offset": 0, "part": 2}, 2)],
+    ("ref", "steps", "ends", "ahead"),
+    [
+        # Of six steps in three epochs. A batch is rolled out ahead behind the third step at the earliest, or beside a
+        # slow update whose epoch another one follows.
+        ({}, 2, True, {"step_01", "slow_update"}),
+        ({"epoch": 1}, 2, False, set()),
+        ({"epoch": 3}, 2, True, {"step_01"}),
+        ({"offset": 1}, 1, True, {"slow_update"}),
+        ({"part": 1}, 1, False, {"step_01"}),
+        ({"offset": 2}, 0, True, {"slow_update"}),
+        ({"offset": 0, "part": 2}, 2, True, {"step_01", "slow_update"}),
+    ],
 )
 def test_the_steps_that_a_part_has_not_are_skipped_before_the_others_begin(
-    monkeypatch: pytest.MonkeyPatch, ref: JsonObject, steps: int
+    monkeypatch: pytest.MonkeyPatch, ref: JsonObject, steps: int, ends: bool, ahead: set[str]
 ) -> None:
-    training = Training.of()
+    training = Training.of(train__num_epochs=3)
     training.prepare()
     run = TrainingRun(RunRef.model_validate(training.run.ref.model_dump() | {"epoch": 2} | ref), training.models)
     dag = epoch_dag("searchqa", TrainConfig.from_layers({"train": {"steps_per_epoch": 3}}))
@@ -190,10 +200,37 @@ def test_the_steps_that_a_part_has_not_are_skipped_before_the_others_begin(
     groups = {f"step_{position:02d}" for position in range(steps + 1, 4)}
     instances = [one for one in skipped.value.tasks if not isinstance(one, str)]
     names = [one for one in skipped.value.tasks if isinstance(one, str)]
-    assert set(names) == {name for name in dag.task_ids if name.partition(".")[0] in groups}
+    # What belongs to an end that the part has not is skipped by what comes before it.
+    steps_and_ends = {f"step_{position:02d}" for position in range(1, steps + 1)} | ({"slow_update"} if ends else set())
+    never_ahead = {f"{group}.speculate" for group in steps_and_ends - ahead}
+    assert set(names) == {name for name in dag.task_ids if name.partition(".")[0] in groups} | never_ahead
     assert set(instances) == {(f"{group}.{name}", 0) for group in groups for name in ("rollout", "evaluate")}
-    # With room for no more than it has, there is nothing to leave out.
-    tasks.leave_out.function({}, steps)
+
+
+def test_an_epoch_of_which_every_part_is_gone_through_leaves_out_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    knobs = {"optimizer__use_slow_update": False, "optimizer__use_meta_skill": False}
+    training = Training.of(train__num_epochs=3, train__speculative_rollout=True, **knobs)
+    training.prepare()
+    run = TrainingRun(RunRef.model_validate(training.run.ref.model_dump() | {"epoch": 2}), training.models)
+    monkeypatch.setattr(tasks, "open_run", lambda _: run)
+    behind(monkeypatch, dag=epoch_dag("searchqa", TrainConfig.from_layers({"train": {"steps_per_epoch": 2}})))
+    tasks.leave_out.function({}, 2)
+
+
+@pytest.mark.parametrize(("epochs_of_run", "later"), [(1, ["epoch_02", "epoch_03"]), (2, None), (3, None)])
+def test_the_last_epoch_of_a_run_skips_those_of_the_graph_behind_it(
+    monkeypatch: pytest.MonkeyPatch, epochs_of_run: int, later: list[str] | None
+) -> None:
+    parts = Parts(monkeypatch, 2, train__steps_per_epoch=2, train__num_epochs=epochs_of_run)
+    dag = train_dag("searchqa", TrainConfig.from_layers({"train": {"steps_per_epoch": 2, "num_epochs": 3}}))
+    behind_first = dag.get_task("epoch_01").get_flat_relative_ids()
+    monkeypatch.setattr(epochs.EpochRun, "get_flat_relative_ids", lambda task, upstream: behind_first)
+    if later is None:
+        assert parts() == [(parts.run_id, 0)]
+        return
+    with pytest.raises(DownstreamTasksSkipped) as skipped:
+        parts()
+    assert skipped.value.tasks == later
 
 
 @pytest.mark.parametrize("stopped", ["the budget is spent", ""])
@@ -297,7 +334,7 @@ class Parts:
     """The parts that an epoch of a training triggers, each of which ends well."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, steps: int, **knobs: Any) -> None:
-        training = Training.of(train__batch_size=4, train__num_epochs=1, **knobs)
+        training = Training.of(**{"train__batch_size": 4, "train__num_epochs": 1} | knobs)
         training.prepare()
         self.steps_in_epoch = training.run.record.steps_in_epoch
         self.run_id = "a_part_2__epoch_01"

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import get_current_context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRuntimeError, AirflowSkipException
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowRuntimeError,
+    AirflowSkipException,
+    DownstreamTasksSkipped,
+)
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.timeline import Moment
@@ -241,7 +247,7 @@ class EpochRun(TriggerDagRunOperator):
         self._trigger(context, run, parts, index)
 
     def execute_complete(self, context: Any, event: tuple[str, dict[str, Any]]) -> None:
-        """Trigger the next part, or end with the last one.
+        """Trigger the next part, or end with the last one; the run's last epoch skips those that it does not have.
 
         Raises:
             AirflowException: the part failed; the text has its failed tasks and their errors. Or it ended without its
@@ -265,6 +271,8 @@ class EpochRun(TriggerDagRunOperator):
         if index < len(parts) and not run.stopped_before(_moments(run, parts[index])[0]):
             self.trigger_run_id = f"{training}{CHILD}{name}"
             self._trigger(context, run, parts, index)
+        if self.epoch == run.config.train.num_epochs:
+            self._skip_surplus()
 
     def _end_with_part(self, context: Any, event: tuple[str, dict[str, Any]]) -> None:
         try:
@@ -276,6 +284,12 @@ class EpochRun(TriggerDagRunOperator):
                 raise
             kind = AirflowFailException if failed.lasting else AirflowException
             raise kind(f"run {run_id} of {self.trigger_dag_id} failed; {failed.words}") from error
+
+    def _skip_surplus(self) -> None:
+        """Skip the epochs behind this one at once; each would begin only to skip itself, one after the other."""
+        later = [name for name in self.get_flat_relative_ids(upstream=False) if name.startswith("epoch_")]
+        if later:
+            raise DownstreamTasksSkipped(tasks=sorted(later))  # type: ignore[no-untyped-call]
 
     def _opened(self) -> "TrainingRun":
         from skillopt_airflow.pipeline.airflow_connections import open_run

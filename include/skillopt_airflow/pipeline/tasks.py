@@ -63,14 +63,19 @@ def plan(run: JsonObject) -> list[JsonObject]:
 
 @task
 def leave_out(run: JsonObject, room: int) -> None:
-    """Skip the steps that the graph has room for and the part has not, before the others begin.
+    """Skip what the graph has and the part has not, before it would begin: steps, and batches that are never ahead.
 
     Waiting, each of their tasks would cost the scheduler some milliseconds in each of its loops.
     """
+    from skillopt_airflow.training.speculation import batches_ahead
+
     opened = open_run(run)
-    beyond = [position for position in range(1, room + 1) if opened.step(position) is None]
-    groups = tuple(f"step_{position:02d}." for position in beyond)
-    _skip(sorted(name for name in get_current_context()["dag"].task_ids if name.startswith(groups)))
+    ahead = [moment for moment, _ in batches_ahead(opened.timeline, opened.config)]
+    steps = [(f"step_{position:02d}", opened.step(position)) for position in range(1, room + 1)]
+    ends = [(end.kind, end) for end in opened.epoch_ends()]
+    left_out = [f"{group}." for group, step in steps if step is None]
+    left_out += [f"{group}.speculate" for group, moment in (*steps, *ends) if moment not in ahead]
+    _skip(sorted(name for name in get_current_context()["dag"].task_ids if name.startswith(tuple(left_out))))
 
 
 @task(execution_timeout=timedelta(hours=1), trigger_rule="none_failed")

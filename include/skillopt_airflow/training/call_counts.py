@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
 from skillopt_airflow.core import schedule
 from skillopt_airflow.core.config import TrainConfig
@@ -13,7 +12,7 @@ from skillopt_airflow.core.timeline import Moment, timeline
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.optimizer.minibatches import most_minibatches
 from skillopt_airflow.training.lapse_notes import notes_enter
-from skillopt_airflow.training.speculation import first_speculation, may_precede
+from skillopt_airflow.training.speculation import batches_ahead
 
 
 def most_merges(patches: int, merge_batch_size: int, failure_only: bool) -> int:
@@ -47,7 +46,7 @@ def target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Sequen
     candidates = gated + kinds["step"] * (config.train.proposals - 1)
     forced = not rules.use_gate or (slow_updates > 0 and not optimizer.slow_update_gate)
     # All of them are in vain.
-    ahead = [batches[place] for _, place in _batches_ahead(config, len(batches))]
+    ahead = [batches[place] for _, place in _places_ahead(config, len(batches))]
     rollouts = {
         "seed": val * rules.draws,
         "rollout": config.train.num_epochs * sum(batches) * tries,
@@ -68,25 +67,15 @@ def target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Sequen
     return {stage: each * calls for stage, calls in rollouts.items()} | asked
 
 
-def _batches_ahead(config: TrainConfig, steps: int) -> list[tuple[Moment, int]]:
-    """Return the moments behind which a step follows whose batch may be rolled out before, and its place in the epoch.
+def _places_ahead(config: TrainConfig, steps: int) -> list[tuple[Moment, int]]:
+    """Return the moments behind which a batch may be rolled out ahead, each with the place of its step in the epoch.
 
     Args:
         config: of the run.
         steps: of an epoch.
     """
-    return [
-        (moment, (following.step - 1) % steps)
-        for moment, following in pairwise(timeline(config, steps))
-        if following.kind == "step" and _may_speculate(moment, config)
-    ]
-
-
-def _may_speculate(moment: Moment, config: TrainConfig) -> bool:
-    if not may_precede(moment, config):
-        return False
-    # Behind an epoch's last step one more has been judged.
-    return moment.step + (moment.kind != "step") >= first_speculation(config.train)
+    found = batches_ahead(timeline(config, steps), config)
+    return [(moment, (following.step - 1) % steps) for moment, following in found]
 
 
 def _reflections(config: TrainConfig, steps: int) -> list[int]:
@@ -98,7 +87,7 @@ def _reflections(config: TrainConfig, steps: int) -> list[int]:
 def _reflections_ahead(config: TrainConfig, steps: int) -> list[int]:
     if not config.gradient.reflect_ahead:
         return []
-    return [place for moment, place in _batches_ahead(config, steps) if moment.kind == "step"]
+    return [place for moment, place in _places_ahead(config, steps) if moment.kind == "step"]
 
 
 def turns(config: TrainConfig) -> int:

@@ -4,6 +4,8 @@ It is wasted if the candidate is accepted, because the next step then starts fro
 """
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.gate import GateDecision
@@ -38,6 +40,22 @@ def speculation(run: TrainingRun, moment: Moment) -> list[Chunk]:
     skill = run.keys.skill(run.state_before(moment).current.version)
     items = [item for part in run.slices(following) for item in part]
     return chunks_of(run.config, "speculate", [skill], Split.TRAIN, ids(items), run.config.train.batch_draws)
+
+
+def batches_ahead(timeline: Sequence[Moment], config: TrainConfig) -> list[tuple[Moment, Moment]]:
+    """Return the moments before whose end the batch of the step behind them may be rolled out, each with that step.
+
+    Whether it is depends on what the moments before decide.
+    """
+    first = first_speculation(config.train)
+    return [
+        (moment, following)
+        for moment, following in pairwise(timeline)
+        if following.kind == "step"
+        and may_precede(moment, config)
+        # Behind an epoch's last step one more has been judged.
+        and moment.step + (moment.kind != "step") >= first
+    ]
 
 
 def first_speculation(train: TrainGroup) -> float:
