@@ -5,6 +5,15 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
 
+SETTINGS = """
+[dag_processor]
+min_file_process_interval = 3600
+[api]
+auto_refresh_interval = 45
+"""
+"""Of the platform's Airflow. Who brings a benchmark touches the DAG files, which saves parsing them twice a minute; and
+its own pages are drawn anew less often."""
+
 
 class RunningPlatform:
     """What tests need of a platform that is up."""
@@ -24,6 +33,13 @@ class RunningPlatform:
         """Close the connections; the platform stays up."""
         self.api.close()
         self.s3.close()
+
+
+def write_settings(home: Path) -> None:
+    """Write the settings of the Airflow in a home, before it is started there first."""
+    settings = home / "airflow" / "airflow.cfg"
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text(SETTINGS)
 
 
 def control(home: Path, command: str, *options: str, **variables: str) -> None:

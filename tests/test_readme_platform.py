@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -84,14 +83,14 @@ def test_trigger(platform: Any, airflow: httpx.Client, folder: Path) -> None:
         end(airflow, DAG, run_id)
 
 
-def test_every_night(platform: Any, airflow: httpx.Client, folder: Path) -> None:
-    unpause(platform, airflow, in_shell(folder), UNPAUSE)
+def test_every_night(platform: Any, airflow: httpx.Client, in_one_process: Callable[[Block], None]) -> None:
+    unpause(platform, airflow, in_one_process, UNPAUSE)
 
 
-def test_backfill(platform: Any, airflow: httpx.Client, folder: Path) -> None:
+def test_backfill(platform: Any, airflow: httpx.Client, in_one_process: Callable[[Block], None]) -> None:
     conf = json.loads(asked(BACKFILL.text).dag_run_conf)
     set_paused(platform, REGATE, paused=False)
-    create_backfill(platform, airflow, in_shell(folder), BACKFILL)
+    create_backfill(platform, airflow, in_one_process, BACKFILL)
     deadline = time.monotonic() + SECONDS
     while True:
         nights = {row["dag_run_id"]: row["state"] for row in platform.api.runs(REGATE) if row["conf"] == conf}
@@ -117,24 +116,25 @@ def test_deploy(platform: Any, folder: Path) -> None:
     assert (fetched / "best_skill.md").read_text(encoding="utf-8") == "# Answer briefly\n"
 
 
-def test_the_other_commands_reach_airflow_as_they_are_meant(platform: Any, airflow: httpx.Client, folder: Path) -> None:
+def test_the_other_commands_reach_airflow_as_they_are_meant(
+    platform: Any, airflow: httpx.Client, in_one_process: Callable[[Block], None]
+) -> None:
     """What their runs do is in the tests of the DAGs: here they are ended as soon as they are seen."""
     kinds = {kind: [block for block in OTHERS if kind in block.text] for kind in (UNPAUSES, TRIGGERS, BACKFILLS)}
     assert sum(map(len, kinds.values())) == len(OTHERS)
     for dag in {asked(command).dag_id for block in OTHERS for command in block.commands}:
         platform.api.wait_for_dag(dag)
-    with commands(platform) as run:
-        for block in kinds[UNPAUSES]:
-            unpause(platform, airflow, run, block)
-        for block in kinds[TRIGGERS]:
-            for row in triggered(platform, run, block):
-                end(airflow, row["dag_id"], row["dag_run_id"])
-        for block in kinds[BACKFILLS]:
-            made, [wanted] = create_backfill(platform, airflow, run, block), map(asked, block.commands)
-            airflow.put(f"/backfills/{made['id']}/cancel").raise_for_status()
-            assert (made["from_date"][:10], made["to_date"][:10]) == (f"{wanted.from_date:%F}", f"{wanted.to_date:%F}")
-            # Without a configuration Airflow stores either of the two.
-            assert (made["dag_run_conf"] or {}) == json.loads(wanted.dag_run_conf or "{}")
+    for block in kinds[UNPAUSES]:
+        unpause(platform, airflow, in_one_process, block)
+    for block in kinds[TRIGGERS]:
+        for row in triggered(platform, in_one_process, block):
+            end(airflow, row["dag_id"], row["dag_run_id"])
+    for block in kinds[BACKFILLS]:
+        made, [wanted] = create_backfill(platform, airflow, in_one_process, block), map(asked, block.commands)
+        airflow.put(f"/backfills/{made['id']}/cancel").raise_for_status()
+        assert (made["from_date"][:10], made["to_date"][:10]) == (f"{wanted.from_date:%F}", f"{wanted.to_date:%F}")
+        # Without a configuration Airflow stores either of the two.
+        assert (made["dag_run_conf"] or {}) == json.loads(wanted.dag_run_conf or "{}")
 
 
 def end(airflow: httpx.Client, dag: str, run_id: str) -> None:
@@ -157,8 +157,8 @@ def in_shell(folder: Path) -> Callable[[Block], None]:
     return lambda block: typed(block.text, folder)
 
 
-@contextmanager
-def commands(platform: Any) -> Iterator[Callable[[Block], None]]:
+@pytest.fixture(scope="module")
+def in_one_process(platform: Any) -> Iterator[Callable[[Block], None]]:
     """Blocks of Airflow's commands, of which the shell would start each in a process that imports all of Airflow."""
     program = subprocess.Popen(
         [sys.executable, "-P", str(PROJECT / "tests" / "airflow_commands.py")],

@@ -713,12 +713,21 @@ def test_draws_are_averaged() -> None:
     assert training.rollouts["seed"] == 2 * len(training.run.items(Split.VAL))
 
 
+EVALUATED_WHOLE = {"evaluation__val_limit": 40, "model__concurrency": 8}
+
+
+@pytest.fixture(scope="module")
+def full() -> Training:
+    full = Training.of(**EVALUATED_WHOLE, evaluation__early_reject=False)
+    full()
+    return full
+
+
 @pytest.mark.parametrize(("containers", "seed"), [(1, 1), (4, 2)])
-def test_early_rejection_decides_alike_for_fewer_rollouts(containers: int, seed: int) -> None:
-    overrides = {"evaluation__val_limit": 40, "model__concurrency": 8}
-    full, early = Training.of(**overrides, evaluation__early_reject=False), Training.of(**overrides)
+def test_early_rejection_decides_alike_for_fewer_rollouts(full: Training, containers: int, seed: int) -> None:
+    early = Training.of(**EVALUATED_WHOLE)
     early.containers, early.seed = containers, seed
-    full(), early()
+    early()
     assert early.actions() == full.actions()
     assert early.skill() == full.skill()
     assert early.rollouts["evaluate"] < full.rollouts["evaluate"]

@@ -12,7 +12,7 @@ import docker
 import pandas as pd
 import psutil
 import pytest
-from platform_control import RunningPlatform, control
+from platform_control import RunningPlatform, control, write_settings
 
 from local import airflow_services, engine, platform, processes, services
 from local.home import Home
@@ -34,6 +34,7 @@ pytestmark = pytest.mark.platform
 @pytest.fixture(scope="module")
 def own(docker_host: str) -> Iterator[RunningPlatform]:
     root = Path(tempfile.mkdtemp(prefix="skillopt-platform-"))
+    write_settings(root)
     control(root, "up", DOCKER_HOST=docker_host)
     with closing(RunningPlatform(root)) as running:
         yield running

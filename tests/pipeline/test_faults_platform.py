@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ class Watch:
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def follow(self) -> None:
-        while not self.stopping.wait(0.2):
+        while not self.stopping.wait(1.0):
             engine = self.engine.api
             for row in engine.containers(filters={"label": f"skillopt.run={self.run}"}):
                 try:
@@ -53,6 +54,8 @@ class Watch:
 
 @dataclass
 class FaultyRun:
+    began: datetime
+    """Before it nobody knew the key."""
     run: TrainedRun
     server: FaultyModel
     containers: dict[str, str]
@@ -61,7 +64,7 @@ class FaultyRun:
 @pytest.fixture(scope="module")
 def faulty(platform: Any, plain_started: TrainedRun) -> Iterator[FaultyRun]:
     """Beside the run that it is compared with, for which the first test that wants this one must not wait."""
-    name = f"faulty-{time.time_ns()}"
+    name, began = f"faulty-{time.time_ns()}", datetime.now(UTC) - timedelta(seconds=2)
     engine = docker.DockerClient(base_url=platform.environment["DOCKER_HOST"])
     with served(FaultyModel(stand_in(platform), hang=10.0)) as server:
         for role in ("target", "optimizer"):
@@ -80,7 +83,7 @@ def faulty(platform: Any, plain_started: TrainedRun) -> Iterator[FaultyRun]:
             watch.stopping.set()
             thread.join()
             engine.close()
-        yield FaultyRun(run, server, watch.seen)
+        yield FaultyRun(began, run, server, watch.seen)
 
 
 def test_behind_a_failing_provider_every_rollout_is_paid_once(faulty: FaultyRun) -> None:
@@ -106,8 +109,10 @@ def test_the_share_of_calls_lost_to_a_failing_provider_is_reported(faulty: Fault
 
 def test_the_key_reached_the_provider_and_nothing_else_in_the_bucket(faulty: FaultyRun) -> None:
     assert faulty.server.keys == {f"Bearer {KEY}"}
+    read = 0
     for store in (faulty.run.store, faulty.run.artifacts):
-        for key in store.list_keys(""):
+        for key in (key for key, written in store.list_dated("").items() if written >= faulty.began):
+            read += 1
             try:
                 content = store.get_bytes(key)
             except ObjectMissing:
@@ -116,6 +121,7 @@ def test_the_key_reached_the_provider_and_nothing_else_in_the_bucket(faulty: Fau
             if key.endswith(".parquet"):
                 content += repr(pq.read_table(BytesIO(content)).to_pylist()).encode()
             assert KEY.encode() not in content, key
+    assert read > 50
 
 
 def test_the_key_is_in_no_log_and_no_file_of_the_platform(platform: Any, faulty: FaultyRun) -> None:

@@ -51,7 +51,7 @@ def test_scanned_pages_train_through_the_dag(platform: Any, batched: str) -> Non
     contained = {"skill": "seed", "split": "val", "overrides": few}
     platform.api.wait_for_dag(f"evaluate_{BENCHMARK}")
     platform.api.trigger(f"evaluate_{BENCHMARK}", contained, name)
-    short = {"train.num_epochs": 1, "train.steps_per_epoch": 2, "train.batch_size": 12, **few}
+    short = {"train.num_epochs": 1, "train.steps_per_epoch": 2, "train.batch_size": 12, "train.preflight": False, **few}
     for dag in ("", "_epoch"):
         platform.api.wait_for_dag(f"train_{batched}{dag}")
     platform.api.trigger(f"train_{batched}", {"overrides": short}, name)

@@ -21,20 +21,23 @@ BENCHMARK = "swebench"
 ONE_STEP = {
     "train.num_epochs": 1,
     "train.steps_per_epoch": 1,
+    "train.preflight": False,
     "train.batch_size": 3,
     "evaluation.val_limit": 3,
     "evaluation.eval_test": False,
 }
 CLIS = {"codex": ONE_STEP, "claude_code": ONE_STEP} if os.environ.get("SKILLOPT_TEST_PROVIDER") else {}
 """Agents that take minutes for a step; they repair repositories in tests/rollout/test_agent_clis.py, too."""
-TWO_STEPS = {
+TESTED = {
     "train.num_epochs": 1,
-    "train.steps_per_epoch": 2,
-    # Each item of the test split has a container for its repository, and its tests run twice in another one.
+    "train.steps_per_epoch": 1,
+    "train.preflight": False,
+    # Each item has a container for its repository, and its tests run twice in another one.
+    "evaluation.val_limit": 3,
     "evaluation.test_limit": 3,
     "publishing.gate_policy": "paper",
 }
-SAMPLES: Mapping[str, Mapping[str, Any]] = {"tools": TWO_STEPS, **CLIS}
+SAMPLES: Mapping[str, Mapping[str, Any]] = {"tools": TESTED, **CLIS}
 """What each harness trains on the sample, beside its name."""
 TEST = """import unittest
 

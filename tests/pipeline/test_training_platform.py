@@ -91,7 +91,7 @@ def real_started(platform: Any) -> TrainedRun:
     if not SEARCHQA.is_file():
         return TrainedRun(platform, name)
     real = {"data.uri": str(SEARCHQA), "data.split_mode": "ratio", "train.num_epochs": 1, "evaluation.test_limit": 100}
-    return TrainedRun.trigger(platform, name, real | {"storage.prefix": f"{name}/"})
+    return TrainedRun.trigger(platform, name, real | {"train.preflight": False, "storage.prefix": f"{name}/"})
 
 
 @pytest.fixture(scope="module")

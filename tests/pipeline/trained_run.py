@@ -30,7 +30,8 @@ SHORT = {
     "train.preflight": False,
     "evaluation.eval_test": False,
     # What publishing is decided by.
-    "evaluation.test_limit": 40,
+    "evaluation.test_limit": 10,
+    "publishing.gate_policy": "paper",
     # A call under way when an evaluation ends early is answered, and leaves no row to count.
     "evaluation.early_reject": False,
 }

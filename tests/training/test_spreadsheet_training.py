@@ -16,6 +16,7 @@ def training() -> Training:
     training = Training.of(
         "spreadsheetbench",
         train__num_epochs=1,
+        train__steps_per_epoch=1,
         train__batch_size=7,
         evaluation__eval_test=False,
         evaluation__val_limit=6,
