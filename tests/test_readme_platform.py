@@ -188,6 +188,9 @@ def unpause(platform: Any, airflow: httpx.Client, run: Callable[[Block], None], 
         set_paused(platform, dag, paused=True)
     run(block)
     assert {dag: airflow.get(f"/dags/{dag}").json()["is_paused"] for dag in named} == dict.fromkeys(named, False)
+    # What is due by its schedule would run now.
+    for dag in named:
+        set_paused(platform, dag, paused=True)
 
 
 def triggered(platform: Any, run: Callable[[Block], None], block: Block) -> list[dict[str, Any]]:
