@@ -4,7 +4,7 @@ import json
 import random
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ import yaml
 
 from local import objectstore
 from local.home import PROJECT
-from skillopt_airflow.core.budget import Prices
+from skillopt_airflow.core.budget import ROLES, Prices, Role
 from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import PlatformError
@@ -76,7 +76,7 @@ class LocalConnections:
         """Return that none is known."""
         return {"target": None, "optimizer": None}
 
-    def image(self, config: TrainConfig) -> str:
+    def image(self, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
         """Return a digest that no image has."""
         return "sha256:none"
 

@@ -18,7 +18,7 @@ from local.home import PROJECT, Home
 from local.served import served
 from local.try_benchmark import configured, run, s3_client, target_model
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.errors import ConfigError, DataError, ModelConnectionError
+from skillopt_airflow.core.errors import ConfigError, DataError, ModelUnreachable
 from skillopt_airflow.core.types import Split
 
 
@@ -180,7 +180,7 @@ def test_an_address_without_a_server_is_told_before_anything_runs(
     with Server(200, {}) as server:
         connection = server.connection
     monkeypatch.setenv(TARGET_CONNECTION, connection)
-    with pytest.raises(ModelConnectionError, match=r"connection skillopt_target: no model server answers at http"):
+    with pytest.raises(ModelUnreachable, match=r"connection skillopt_target: no model server answers at http"):
         tried(home, "searchqa")
     assert capsys.readouterr().out == ""
 

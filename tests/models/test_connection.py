@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from local.served import served
-from skillopt_airflow.core.errors import ConfigError, ModelConnectionError
+from skillopt_airflow.core.errors import ConfigError, ModelConnectionError, ModelError, ModelUnreachable
 from skillopt_airflow.core.harnesses import HarnessName
 from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.models.connection import (
@@ -157,10 +157,18 @@ def test_a_refused_key(connect: Connect, serve: Callable[[int], Server], status:
 
 
 @pytest.mark.parametrize(
-    "host", ["http://127.0.0.1:1/v1", "localhost:8000/v1", "ftp://127.0.0.1/v1", "http://é..x/v1", "http://h:port/v1"]
+    ("host", "kind"),
+    [
+        # A server may come back there.
+        ("http://127.0.0.1:1/v1", ModelUnreachable),
+        ("localhost:8000/v1", ModelConnectionError),
+        ("ftp://127.0.0.1/v1", ModelConnectionError),
+        ("http://é..x/v1", ModelConnectionError),
+        ("http://h:port/v1", ModelConnectionError),
+    ],
 )
-def test_a_wrong_address(connect: Connect, host: str) -> None:
-    with pytest.raises(ModelConnectionError, match=r"^connection model_test: no model server answers at ") as raised:
+def test_a_wrong_address(connect: Connect, host: str, kind: type[ModelError]) -> None:
+    with pytest.raises(kind, match=r"^connection model_test: no model server answers at ") as raised:
         check(connect(host=host, password="secret-key"))
     assert host in str(raised.value)
     assert str(raised.value).endswith("; correct its host")
@@ -351,7 +359,7 @@ def test_a_server_of_ones_own_is_asked_for_the_path_of_an_agent_cli(
     check_harness(target_upstream(conn_id, None, harness), harness)
     assert (both.last.path, both.last.body) == (path, {"model": "m"})
     connect(host="http://127.0.0.1:1/v1", extra={"model": "openai-chat:m"})
-    with pytest.raises(ModelConnectionError, match=r"^connection model_test: no model server answers"):
+    with pytest.raises(ModelUnreachable, match=r"^connection model_test: no model server answers"):
         check_harness(target_upstream(conn_id, None, harness), harness)
 
 

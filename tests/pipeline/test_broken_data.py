@@ -1,7 +1,7 @@
 """Broken data stop a training, a night and what is concluded from rollouts, with the rows named and nothing paid."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from skillopt_airflow import benchmarks
+from skillopt_airflow.core.budget import ROLES, Role
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
@@ -39,7 +40,7 @@ Spoil = Callable[[Records], Any]
 class Reached(InProcessConnections):
     """Whoever reaches a model or engine has got further than broken data may."""
 
-    def image(self, config: TrainConfig) -> str:
+    def image(self, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
         raise AssertionError("a model or engine was asked")
 
 
@@ -168,7 +169,7 @@ def test_a_training_in_more_chunks_than_airflow_makes_tasks_of_is_refused_before
 
 
 def test_so_is_an_evaluation(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Reached, "image", lambda self, config: "sha256:here")
+    monkeypatch.setattr(Reached, "image", lambda self, config, asked: "sha256:here")
     knobs = {"evaluation.draws": 30, "sandbox.items_per_container": 1, "evaluation.val_limit": 20}
     request = ScoringRequest(skill="seed", other="champion", splits=(Split.VAL,))
     with pytest.raises(

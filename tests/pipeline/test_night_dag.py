@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NoReturn
 from zoneinfo import ZoneInfo
 
 import pendulum
@@ -14,7 +15,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.timetables.interval import CronDataIntervalTimetable as AirflowTimetable
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.pipeline import night_dag
+from skillopt_airflow.core.errors import ModelUnreachable
+from skillopt_airflow.pipeline import night_dag, triggered
 from skillopt_airflow.pipeline.night_dag import regate_dag, stale_asset
 from skillopt_airflow.pipeline.publishing import champion_asset
 from skillopt_airflow.pipeline.triggered import night_date, nights_before
@@ -105,6 +107,20 @@ def test_a_night_without_a_date_says_which_one_to_give(monkeypatch: pytest.Monke
     monkeypatch.setattr(night_dag, "get_current_context", dict)
     with pytest.raises(AirflowFailException, match="shortly after its end, such as 00:01 of the next day"):
         night_dag.prepare_night.function("searchqa")
+
+
+def test_a_night_waits_some_minutes_for_a_model_server_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object) -> NoReturn:
+        raise ModelUnreachable("away")
+
+    context = {"data_interval_start": datetime(2026, 11, 20, tzinfo=UTC)}
+    monkeypatch.setattr(night_dag, "get_current_context", lambda: context)
+    monkeypatch.setattr(triggered, "checked_form", away)
+    with pytest.raises(ModelUnreachable):
+        night_dag.prepare_night.function("searchqa")
+    task = regate_dag("searchqa", config("UTC")).get_task("prepare_night")
+    delays = (min(task.max_retry_delay, task.retry_delay * 2**tries) for tries in range(task.retries))
+    assert sum(delays, timedelta()) >= timedelta(minutes=10)
 
 
 def test_the_schedule_is_in_the_time_zone() -> None:

@@ -12,11 +12,13 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from local.served import served
 from skillopt_airflow.benchmarks import LIST_VARIABLE
+from skillopt_airflow.core.budget import MEASURING
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import (
     ConfigError,
     EngineUnavailable,
     ModelConnectionError,
+    ModelUnreachable,
     ObjectMissing,
     SkillOptError,
     StoreUnavailable,
@@ -69,8 +71,8 @@ def image(config: TrainConfig) -> str:
             "connection openai: model.harness claude_code posts /v1/mess",
         ),
         ({"seed": 7}, ConfigError, "model.seed = 7: requests to /v1/responses"),
-        ({"target_conn_id": "own"}, ModelConnectionError, "connection own: no model server answers at http://127"),
-        ({"optimizer_conn_id": "own"}, ModelConnectionError, "connection own: no model server answers at http://127"),
+        ({"target_conn_id": "own"}, ModelUnreachable, "connection own: no model server answers at http://127"),
+        ({"optimizer_conn_id": "own"}, ModelUnreachable, "connection own: no model server answers at http://127"),
         ({"target_conn_id": "missing"}, ModelConnectionError, "connection missing does not exist"),
     ],
 )
@@ -79,6 +81,18 @@ def test_a_run_that_cannot_be(model: dict[str, Any], error: type[Exception], mes
         image(config(**model))
     assert str(raised.value).startswith(message)
     assert "secret-key" not in str(raised.value)
+
+
+def test_only_the_models_that_a_run_asks_are_checked() -> None:
+    pinned = {"engine": "kubernetes", "image": f"registry/sandbox@sha256:{64 * '0'}"}
+    away = {"optimizer_conn_id": "own", "target_conn_id": "openai"}
+    measuring = TrainConfig.from_layers({"model": away, "sandbox": pinned})
+    assert AirflowConnections().image(measuring, MEASURING) == pinned["image"]
+    judge = measuring.model.model_copy(update={"judge": "openai-chat:m", "judge_conn_id": "own"})
+    judged = measuring.model_copy(update={"model": judge})
+    with pytest.raises(ModelUnreachable, match="connection own"):
+        AirflowConnections().image(judged, MEASURING)
+    assert AirflowConnections().image(judged, ()) == pinned["image"]
 
 
 def test_a_server_without_the_path_of_the_harness(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +243,15 @@ def test_what_is_away_is_tried_again(error: SkillOptError) -> None:
         raise error
 
 
-@pytest.mark.parametrize("error", [ConfigError("wrong"), ObjectMissing("wrong"), ModelConnectionError("wrong")])
+def test_a_server_that_may_come_back_is_awaited_where_nobody_waits_for_the_run() -> None:
+    with pytest.raises(ModelUnreachable), wrong_input_fails(awaits_models=True):
+        raise ModelUnreachable("away")
+
+
+WRONG = [ConfigError("wrong"), ObjectMissing("wrong"), ModelConnectionError("wrong"), ModelUnreachable("wrong")]
+
+
+@pytest.mark.parametrize("error", WRONG)
 def test_what_is_wrong_fails_for_good(error: SkillOptError) -> None:
     with pytest.raises(AirflowFailException, match="wrong"), wrong_input_fails():
         raise error

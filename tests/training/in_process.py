@@ -6,7 +6,7 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -17,7 +17,7 @@ import yaml
 from pydantic import ValidationError
 
 from local.standin.chat_wire import complete
-from skillopt_airflow.core.budget import Prices, Role
+from skillopt_airflow.core.budget import ROLES, Prices, Role
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.pictures import NO_PICTURES, Part, Pictures, shown
@@ -92,6 +92,8 @@ class InProcessConnections:
     questions: list[tuple[str, Sequence[Message]]] = field(default_factory=list)
     shown: list[tuple[str, Pictures]] = field(default_factory=list)
     """The pictures of each call of the optimizer that has some."""
+    checked: list[Collection[Role]] = field(default_factory=list)
+    """The roles of each check of the models."""
 
     def s3_client(self, storage: StorageGroup) -> Any:
         return None
@@ -125,7 +127,8 @@ class InProcessConnections:
     def item_images(self, config: TrainConfig, names: Sequence[str]) -> None:
         """Nothing runs in an image here."""
 
-    def image(self, config: TrainConfig) -> str:
+    def image(self, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
+        self.checked.append(asked)
         return "skillopt-sandbox@sha256:in-process"
 
 

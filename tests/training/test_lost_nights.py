@@ -3,6 +3,7 @@
 import json
 import logging
 import shlex
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from airflow.cli.cli_parser import get_parser
 from airflow.serialization.definitions.dag import SerializedDAG
 from airflow.timetables.interval import CronDataIntervalTimetable
 
+from skillopt_airflow.core.budget import MEASURING, Role
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.skill import SkillDocument
@@ -85,6 +87,8 @@ def test_the_night_after_an_outage_names_those_whose_items_are_there(
         folder.mkdir()
         (folder / "items.json").write_text(json.dumps(healthy(day)))
 
+    checked: list[Collection[Role]] = []
+
     def night(day: int) -> LedgerRow:
         date = f"2026-11-0{day}"
         training = Training(
@@ -97,6 +101,7 @@ def test_the_night_after_an_outage_names_those_whose_items_are_there(
             training.run, training.config, date, TARGET, 1000, DagIds("regate_searchqa", "publish_searchqa"), earlier
         )
         assert isinstance(plan, list), plan
+        checked.extend(training.models.checked)
         training.run_containers(plan)
         return settle_night(training.run)
 
@@ -108,6 +113,8 @@ def test_the_night_after_an_outage_names_those_whose_items_are_there(
     assert backfill("2026-11-03", "2026-11-04") in caplog.text
     assert night(3).lost == ()
     assert night(6).lost == ("2026-11-04",)
+    # Night 6 was settled before.
+    assert checked == [MEASURING, MEASURING, MEASURING, ()]
     kept = nights.store.get_model(RegateKeys("", "searchqa", TARGET).report("2026-11-06"), LedgerRow)
     assert kept.lost == ("2026-11-04",)
 

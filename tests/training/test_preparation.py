@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from skillopt_airflow.core.budget import ModelPrice
+from skillopt_airflow.core.budget import MEASURING, ModelPrice
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.looks import Question, items_fingerprint
 from skillopt_airflow.core.types import Split
@@ -124,6 +124,13 @@ def test_where_skills_are_only_measured_a_budget_in_dollars_needs_the_prices_of_
             prepare(tmp_path, budget__max_usd=1.0, budget__prices=prices, model__judge=JUDGE)
     # Nobody asks the optimizer.
     assert prepare(tmp_path, budget__max_usd=1.0, budget__prices=PRICED)
+
+
+def test_an_evaluation_checks_no_model_that_it_does_not_ask() -> None:
+    training = Training.of()
+    request = ScoringRequest(skill="seed", other="", splits=(Split.VAL,))
+    prepare_scoring(training.run, training.config, request, 1024)
+    assert training.models.checked == [MEASURING]
 
 
 def test_the_gain_that_publishing_can_find_is_that_of_its_next_look() -> None:

@@ -7,7 +7,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 from pydantic import SecretStr
 
-from skillopt_airflow.core.errors import ModelConnectionError
+from skillopt_airflow.core.errors import ModelConnectionError, ModelUnreachable
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.wire_formats import Dialect
 from skillopt_airflow.gateway.upstream import Upstream
@@ -127,8 +127,9 @@ def check(conn_id: str, model: str | None = None) -> None:
     address is not asked; of a provider whose requests are translated, only the connection's fields are looked at.
 
     Raises:
-        ModelConnectionError: nothing answers at the address, or it leads to another one; the key is refused or
-            malformed; or a field is wrong.
+        ModelConnectionError: the address is none, or leads to another one; the key is refused or malformed; or a field
+            is wrong.
+        ModelUnreachable: nothing answers at the address.
     """
     for connected in _chain(conn_id, model):
         if _is_translated(connected):
@@ -144,6 +145,7 @@ def check_harness(upstream: Upstream, harness: HarnessName) -> None:
 
     Raises:
         ModelConnectionError: a server does not have it.
+        ModelUnreachable: none answers there.
     """
     for server in (upstream, *upstream.fallbacks):
         if HARNESSES[harness].wire_format is not None and server.base_url not in ADDRESSES:
@@ -160,7 +162,7 @@ def _check_path(server: Upstream, harness: HarnessName) -> None:
     try:
         response = _once(server, asked)
     except httpx.HTTPError as error:
-        raise ModelConnectionError(f"connection {server.conn_id}: no model server answers ({error})") from error
+        raise ModelUnreachable(f"connection {server.conn_id}: no model server answers ({error})") from error
     if response.status_code in (404, 405):
         raise ModelConnectionError(
             f"connection {server.conn_id}: model.harness {harness} posts /v1/{server.wire_format.path}, and "
@@ -199,7 +201,9 @@ def _check(connected: Connected, upstream: Upstream) -> None:
     try:
         response = _once(upstream)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise connected.error(f"no model server answers at {connected.host} ({error}); correct its host") from error
+        said = connected.error(f"no model server answers at {connected.host} ({error}); correct its host")
+        is_address = not isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol)
+        raise ModelUnreachable(str(said)) if is_address else said from error
     except ModelConnectionError as error:
         raise connected.error(f"{error}; correct its azure_auth") from error
     if response.has_redirect_location:

@@ -1,7 +1,7 @@
 """The outside world of a run behind Airflow's connections."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from skillopt_airflow.core.budget import Prices, Role
+from skillopt_airflow.core.budget import ROLES, Prices, Role
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.resource_groups import ModelGroup, SandboxGroup, StorageGroup
@@ -146,24 +146,12 @@ class AirflowConnections:
 
         ensure_named(names, config.sandbox)
 
-    def image(self, config: TrainConfig) -> str:
-        """Return the image's digest, after target, optimizer and engine have shown that they are there."""
-        from skillopt_airflow.models import connection
-        from skillopt_airflow.models.providers import check_sampling
+    def image(self, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
+        """Return the image's digest, after the models of these roles and the engine have shown that they are there."""
         from skillopt_airflow.sandbox.docker_connection import image_digest
         from skillopt_airflow.sandbox.pod import pinned
 
-        model = config.model
-        upstream = self.upstream(model)
-        check_sampling(upstream, model)
-        connection.check_optimizer(model)
-        models = _models(model)
-        for role, (conn_id, name) in models.items():
-            if role != "target":
-                connection.optimizer_model(conn_id, name)
-        for conn_id, name in dict(models.values()).items():
-            connection.check(conn_id, name)
-        connection.check_harness(upstream, model.harness)
+        self._check_models(config.model, asked)
         if config.search.conn_id is not None:
             self.search(config.search)
         if config.sandbox.engine == "kubernetes":
@@ -172,6 +160,23 @@ class AirflowConnections:
         digest = image_digest(config.image, config.sandbox)
         check_image(config, digest)
         return digest
+
+    def _check_models(self, model: ModelGroup, asked: Collection[Role]) -> None:
+        from skillopt_airflow.models import connection
+        from skillopt_airflow.models.providers import check_sampling
+
+        models = {role: of for role, of in _models(model).items() if role in asked}
+        if "target" in models:
+            check_sampling(self.upstream(model), model)
+        if "optimizer" in models:
+            connection.check_optimizer(model)
+        for role, (conn_id, name) in models.items():
+            if role != "target":
+                connection.optimizer_model(conn_id, name)
+        for conn_id, name in dict(models.values()).items():
+            connection.check(conn_id, name)
+        if "target" in models:
+            connection.check_harness(self.upstream(model), model.harness)
 
 
 def _models(model: ModelGroup) -> dict[Role, tuple[str, str | None]]:

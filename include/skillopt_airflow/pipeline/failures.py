@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from skillopt_airflow.core.errors import EngineUnavailable, ModelUnavailable, SkillOptError, StoreUnavailable
+from skillopt_airflow.core.errors import UNAVAILABLE, ModelUnreachable, SkillOptError
 from skillopt_airflow.core.failure_reasons import too_few
 from skillopt_airflow.core.rollout_tally import RolloutTally
 
@@ -14,16 +14,20 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def wrong_input_fails() -> Iterator[None]:
+def wrong_input_fails(*, awaits_models: bool = False) -> Iterator[None]:
     """Fail the task for good, with one sentence, on errors that a retry would meet again.
 
     A store, an engine or a model that cannot answer now is tried again, as the task's `retries` say.
+
+    Args:
+        awaits_models: whether so is one at whose address nothing answers: somebody who has just triggered a run wants
+            to hear that the address is wrong.
     """
     try:
         yield
-    except (StoreUnavailable, EngineUnavailable, ModelUnavailable):
-        raise
     except SkillOptError as error:
+        if isinstance(error, UNAVAILABLE) and (awaits_models or not isinstance(error, ModelUnreachable)):
+            raise
         raise AirflowFailException(str(error)) from None
 
 

@@ -38,6 +38,8 @@ Without a configuration a night's run keeps its last one, another target include
 """
 
 FIRST_NIGHT = datetime(2020, 1, 1)
+RETRIES = 6
+"""Of the first task; with the delays that all tasks have they last ten minutes, in which a model server starts."""
 
 
 def decline_asset(benchmark: str) -> Asset:
@@ -99,7 +101,7 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
     return dag
 
 
-@task(execution_timeout=PREPARING)
+@task(execution_timeout=PREPARING, retries=RETRIES)
 def prepare_night(benchmark: str) -> list[JsonObject]:
     """Return the chunks of all contenders on the night's items; push the run's reference as XCom `run`.
 
@@ -124,7 +126,7 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
             "a night needs a date: backfill it, or trigger it with a logical date shortly after its end, such as 00:01 "
             "of the next day; midnight itself belongs to the run that the schedule makes for another night"
         )
-    with wrong_input_fails():
+    with wrong_input_fails(awaits_models=True):
         config = night_config(benchmark, checked_form(context))
         date = night_date(begin, config)
         name = night_name(date, str(config.model.target))

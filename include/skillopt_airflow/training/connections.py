@@ -1,10 +1,10 @@
 """The outside world of a run, as its stages ask for it; the caller says where it comes from."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
-from skillopt_airflow.core.budget import Prices
+from skillopt_airflow.core.budget import ROLES, Prices, Role
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.protocols import Optimizer, Target
 from skillopt_airflow.core.resource_groups import ModelGroup, StorageGroup
@@ -52,8 +52,8 @@ class Connections(Protocol):
     def item_images(self, config: TrainConfig, names: Sequence[str]) -> None:
         """Have named images of items on the engine; raise ImageMissing, with all that are missing."""
 
-    def image(self, config: TrainConfig) -> str:
-        """Check that models and engine answer; return the digest of the sandbox image."""
+    def image(self, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
+        """Check that the models of these roles and the engine answer; return the digest of the sandbox image."""
 
 
 def published_skills(connections: Connections, storage: StorageGroup, benchmark: str, target: str) -> "ArtifactStore":

@@ -109,7 +109,7 @@ def prepare_night(
         quality = checked_fresh(run, quality, items[Split.FRESH], trained, measured_items(run, nights))
         check_mappable(config, [scoring_demand(config, len(ROLES), [len(items[Split.FRESH])])], most_chunks)
         check_priced(config, prices, MEASURING)
-    image = run.connections.image(config)
+    image = run.connections.image(config, () if settled else MEASURING)
     settle(run, config, items, quality, image, prices, corpus=store_corpus(run, config))
     if settled:
         return plan_nothing(run)

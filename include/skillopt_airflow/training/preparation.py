@@ -120,7 +120,7 @@ def prepare_scoring(
     items, quality = read_items(run, config, [*evaluation_needs(config.evaluation)])
     prices = run.connections.prices(config)
     check_priced(config, prices, MEASURING)
-    image = run.connections.image(config)
+    image = run.connections.image(config, MEASURING)
     items = store_files(run, items, files_of(run, config))
     check_item_images(run, config, items)
     settle(run, config, items, quality, image, prices, corpus=store_corpus(run, config))

@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 
+from skillopt_airflow.core.budget import MEASURING
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, SkillOptError, kept, together
 from skillopt_airflow.core.harnesses import HarnessName
@@ -106,7 +107,7 @@ def _cells(
         for harness in request.harnesses:
             with kept(failures):
                 config = config_of(target, harness)
-                name, image = str(config.model.target), run.connections.image(config)
+                name, image = str(config.model.target), run.connections.image(config, MEASURING)
                 prices = run.connections.prices(config)
                 check_priced(config, prices, ["target"])
                 cells[name, harness] = MatrixCell(target=name, harness=harness, image=image, price=prices["target"])
