@@ -222,6 +222,43 @@ def test_a_finished_run_with_a_larger_budget(finished: TrainingRun) -> None:
         )
 
 
+@pytest.fixture
+def locked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A deployment file that allows nothing, and the connections that the benchmark names."""
+    path = tmp_path / "deployment.yaml"
+    path.write_text("{}")
+    monkeypatch.setenv("SKILLOPT_DEPLOYMENT", str(path))
+    for role in ("target", "optimizer"):
+        connect(monkeypatch, role, "http://127.0.0.1:1/v1", "key", f"stand-in-{role}")
+    return path
+
+
+def test_a_finished_run_with_the_connection_that_its_benchmark_names_by_now(
+    finished: TrainingRun, locked: Path
+) -> None:
+    renamed = {"model.target_conn_id": "skillopt_target"}
+    assert reopened(finished, None, renamed).overrides == renamed
+    with pytest.raises(ConfigError, match=r"^model\.target_conn_id = 'openai'"):
+        reopened(finished, None, {"model.target_conn_id": "openai"})
+
+
+@pytest.mark.parametrize("image", ["registry/sandbox@sha256:12", "sha256:12"])
+def test_a_finished_run_whose_benchmark_runs_pods_by_now(finished: TrainingRun, locked: Path, image: str) -> None:
+    locked.write_text("{defaults: {sandbox: {engine: kubernetes}}}")
+    finished.store.put_model(finished.keys.config, finished.record.model_copy(update={"image": image}))
+    run, pods = TrainingRun(finished.ref, finished.connections), {"sandbox.engine": "kubernetes"}
+    if image.startswith("sha256:"):
+        sentence = "made with the image sha256:12, which its Docker engine alone has, and sandbox.engine is kubernetes"
+        for overrides in (None, pods):
+            with pytest.raises(ConfigError, match=sentence):
+                reopened(run, None, overrides)
+    else:
+        assert reopened(run, None, None) == run.ref
+        assert reopened(run, None, pods).overrides == pods
+        with pytest.raises(ConfigError, match=r"^sandbox\.engine is fixed when the DAG is parsed"):
+            reopened(run, None, {"sandbox.engine": "docker"})
+
+
 @pytest.mark.parametrize(
     ("target", "overrides", "sentence"),
     [

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from airflow.sdk.timezone import coerce_datetime
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.preset import Preset
@@ -198,9 +198,10 @@ def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] 
             of publishing and storage are read elsewhere.
 
     Raises:
-        ConfigError: a knob of the training, which has been, one with a value that is not allowed, or an engine of which
-            there is no connection.
+        ConfigError: a knob of the training, which has been, one with a value that is not allowed, an engine of which
+            there is no connection, or pods that cannot have the run's image.
         ModelConnectionError: the connection does not lead to the model.
+        ModelUnreachable: nothing answers there.
     """
     asked = {} if overrides is None else dict(overrides)
     late = {path: value for path, value in asked.items() if path.partition(".")[0] in ("budget", "sandbox")}
@@ -215,7 +216,11 @@ def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] 
         )
     if target is not None:
         late["model.target"] = target
-    config = params.run_config(run.config, {"overrides": late})
+    own = benchmark_config(run.ref.benchmark)
+    # It is today's graph that publishes, and today's benchmark.yaml that names what anybody may.
+    params.run_config(own, {"overrides": late})
+    _check_image(run, own)
+    config = TrainConfig.from_layers(run.config.model_dump(), nest(late))
     check_engine(config.sandbox)
     model = config.model
     name = connection.model_name(model.target_conn_id, model.target)
@@ -236,6 +241,16 @@ def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] 
     }
     check_priced(config, prices)
     return run.ref.model_copy(update={"overrides": late, "prices": prices})
+
+
+def _check_image(run: TrainingRun, own: TrainConfig) -> None:
+    """Refuse a run whose image is on a Docker engine alone where the sandboxes are pods by now."""
+    if own.sandbox.engine == "kubernetes" and run.record.image.startswith("sha256:"):
+        raise ConfigError(
+            f"run {run.ref.run} was made with the image {run.record.image}, which its Docker engine alone has, and "
+            "sandbox.engine is kubernetes by now: set it to docker in the benchmark's benchmark.yaml until the run is "
+            "published, or trigger a new training"
+        )
 
 
 def publishing_rules(run: TrainingRun, asked: Mapping[str, Any]) -> JsonObject:
