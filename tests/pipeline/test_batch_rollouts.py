@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 from airflow.providers.common.ai.batch.openai import OpenAIBatchAdapter
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException, TaskDeferred
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 
 from local.served import served
 from local.standin import chat_wire as chat
@@ -120,6 +120,17 @@ def test_a_stage_goes_as_one_job_and_is_stored_like_any_rollouts(run, server):
     assert [message.role for message in trajectory.messages] == ["system", "user", "assistant"]
     assert trajectory.answer
     assert seed_and_final.start(run).current.evaluation.coverage == 1.0
+
+
+def test_a_run_that_began_without_batch_jobs_sends_none(run, server):
+    model = run.record.config.model.model_copy(update={"batch": False})
+    config = run.record.config.model_copy(update={"model": model})
+    run.store.put_model(run.keys.config, run.record.model_copy(update={"config": config}))
+    with pytest.raises(
+        AirflowFailException, match=r"^benchmark\.yaml has changed since this run began with model\.batch"
+    ):
+        operator(run, seed_and_final.seed_plan(run)).execute(context(run))
+    assert not server.batches.jobs
 
 
 def test_scanned_pages_go_along_in_a_job(pages, server):

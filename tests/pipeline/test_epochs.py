@@ -458,6 +458,23 @@ def test_a_run_that_was_stopped_in_the_middle_of_a_part_makes_no_further_step(mo
         parts._triggered(lambda task, context: task.execute(context))
 
 
+@pytest.mark.parametrize(
+    ("knob", "began"),
+    [
+        ({"evaluation__gate_policy": "confirm"}, "evaluation.gate_policy = confirm"),
+        ({"evaluation__screen": "batch"}, "evaluation.screen = batch"),
+        ({"model__batch": True}, "model.batch = true"),
+    ],
+)
+def test_no_part_begins_in_a_graph_that_lacks_what_its_run_began_with(
+    monkeypatch: pytest.MonkeyPatch, knob: dict[str, Any], began: str
+) -> None:
+    parts = Parts(monkeypatch, 3, **knob)
+    sentence = f"benchmark.yaml has changed since this run began with {began}, and the graph with it: restore it and"
+    with pytest.raises(AirflowFailException, match=sentence):
+        parts()
+
+
 def test_an_epoch_behind_one_that_is_not_whole_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = Parts(monkeypatch, 2)
     monkeypatch.setattr(TrainingRun, "stopped", lambda run: "")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.ai.operators.llm_batch import LLMBatchOperator
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
@@ -119,6 +119,11 @@ class BatchRollouts(LLMBatchOperator):
         from skillopt_airflow.training.batch_job import BatchWork
 
         run = open_run(self.run)
+        if not run.config.model.batch:
+            raise AirflowFailException(
+                "benchmark.yaml has changed since this run began with model.batch = false, and the graph with it: "
+                "restore it and clear this task, or trigger a new run"
+            )
         attach_storage(run.ref.storage)
         self._work = BatchWork(run, self.chunks, str(context["run_id"]), self.calls)
         model = run.config.model

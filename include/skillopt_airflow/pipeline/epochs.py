@@ -304,6 +304,10 @@ class EpochRun(TriggerDagRunOperator):
         return epoch_parts(run.record.steps_in_epoch, fit, self.steps, ends=bool(run.epoch_ends()))
 
     def _trigger(self, context: Any, run: "TrainingRun", parts: list[Part], index: int) -> None:
+        from skillopt_airflow.pipeline.params import check_graph
+        from skillopt_airflow.training.benchmark_settings import benchmark_config
+
+        check_graph(run.config, benchmark_config(run.ref.benchmark))
         part = _left_of(run, parts[index])
         self.conf = {**self.run, "epoch": self.epoch, "offset": part.offset, "part": part.steps, "ends": part.ends}
         # Airflow is asked seldom in a training that takes long.

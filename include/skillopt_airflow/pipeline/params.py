@@ -1,10 +1,12 @@
 """The form of a run in the Airflow UI, made from the configuration, and back to overrides."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from airflow.sdk import Param
+from airflow.sdk.exceptions import AirflowFailException
 
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.config_group import Group
@@ -120,22 +122,44 @@ def run_storage(config: TrainConfig, params: Mapping[str, Any]) -> StorageGroup:
     return stored.storage
 
 
+def check_graph(config: TrainConfig, own: TrainConfig) -> None:
+    """Refuse to go on with a run whose benchmark.yaml was edited, so that the graph is another than the run needs.
+
+    Args:
+        config: that of the run.
+        own: the benchmark's own, as it is.
+
+    Raises:
+        AirflowFailException: naming what the run began with.
+    """
+    lacking = [asked for asked, _ in _without_tasks(config, own)]
+    if config.model.batch != own.model.batch:
+        lacking.append(f"model.batch = {json.dumps(config.model.batch)}")
+    if lacking:
+        raise AirflowFailException(
+            f"benchmark.yaml has changed since this run began with {', '.join(lacking)}, and the graph with it: "
+            "restore it and clear this task, or trigger a new run"
+        )
+
+
 def _check_tasks(asked: TrainConfig, config: TrainConfig) -> None:
-    """Refuse what the graph has no tasks for; a graph that has them does without them, too."""
+    """Refuse what the graph has no tasks for."""
+    for knob, what in _without_tasks(asked, config):
+        raise ConfigError(
+            f"{knob}: the graph has no tasks for {what}; set it in the benchmark's benchmark.yaml, and start the run "
+            "when Airflow has parsed it again"
+        )
+
+
+def _without_tasks(asked: TrainConfig, config: TrainConfig) -> Iterator[tuple[str, str]]:
+    """Yield each knob, with what the graph has no tasks for; a graph that has them does without them, too."""
     one, other = asked.evaluation, config.evaluation
     if policy_of(one).needs_fresh_draws and not policy_of(other).needs_fresh_draws:
-        raise _without_tasks(f"evaluation.gate_policy = {one.gate_policy}", "fresh rollouts")
+        yield f"evaluation.gate_policy = {one.gate_policy}", "fresh rollouts"
     if one.screen != "none" and other.screen == "none":
-        raise _without_tasks(f"evaluation.screen = {one.screen}", "a screen")
+        yield f"evaluation.screen = {one.screen}", "a screen"
     if asked.gradient.reflect_ahead and not config.gradient.reflect_ahead:
-        raise _without_tasks("gradient.reflect_ahead = true", "reflections ahead")
-
-
-def _without_tasks(asked: str, what: str) -> ConfigError:
-    return ConfigError(
-        f"{asked}: the graph has no tasks for {what}; set it in the benchmark's benchmark.yaml, and start the run when "
-        "Airflow has parsed it again"
-    )
+        yield "gradient.reflect_ahead = true", "reflections ahead"
 
 
 def _check_room(path: str, asked: int, room: int) -> None:
