@@ -16,6 +16,7 @@ from skillopt_airflow.core.errors import ConfigError, StoreUnavailable
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.pipeline import evaluate_dag, night_dag, publishing
 from skillopt_airflow.pipeline.night_dag import regate_dag
+from skillopt_airflow.pipeline.params import run_config
 from skillopt_airflow.pipeline.training import train_dag
 from skillopt_airflow.pipeline.transfer_dag import transfer_dag
 from skillopt_airflow.pipeline.triggered import checked_form, publishing_rules
@@ -161,11 +162,17 @@ def test_the_question_of_a_night_is_one_that_a_rollback_takes(monkeypatch: pytes
         SimpleNamespace(night=night, judgement=SimpleNamespace(reason="worse")),
         SimpleNamespace(version="v2", sequence=4),
     )
-    monkeypatch.setattr(night_dag, "open_run", lambda ref: SimpleNamespace(ref=RunRef.model_validate(ref)))
+    config = TrainConfig.from_layers({"model": {"target_conn_id": "new_model"}})
+    monkeypatch.setattr(
+        night_dag, "open_run", lambda ref: SimpleNamespace(ref=RunRef.model_validate(ref), config=config)
+    )
     monkeypatch.setattr(training_night, "_to_demote", lambda run, action: (row, seen))
     asked = night_dag.question_of.function({"benchmark": "searchqa", "run": "night", "storage": {}})
     context = triggered(publishing.rollback_dag("searchqa", TrainConfig()), asked["conf"])
     assert checked_form(context)["version"] == "v1"
+    # Its type of connection may be another than that of the benchmark's own target.
+    asked_of = run_config(TrainConfig(), checked_form(context)).model
+    assert (asked_of.target, asked_of.target_conn_id) == ("m", "new_model")
     night.date = "2026-11-21"
     again = night_dag.question_of.function({"benchmark": "searchqa", "run": "the-next", "storage": {}})
     assert again["run_id"] == asked["run_id"] == f"demote__v2-4-{asked['run_id'][-8:]}"

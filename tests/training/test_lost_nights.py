@@ -41,14 +41,17 @@ def config(**overrides: str) -> TrainConfig:
 
 def test_the_command_is_airflows() -> None:
     dates = ["2026-11-03", "2026-11-05"]
-    assert backfill_of("regate_searchqa", dates, config(), TARGET) == backfill(*dates)
-    other = backfill_of("regate_searchqa", dates, config(model__target="openai-chat:new"), TARGET)
+    assert backfill_of("regate_searchqa", dates, config(), TARGET, "searchqa") == backfill(*dates)
+    other = backfill_of("regate_searchqa", dates, config(model__target="openai-chat:new"), TARGET, "searchqa")
     assert other == backfill(*dates, conf='{"target": "openai-chat:new"}')
+    elsewhere = config(model__target="azure:new", model__target_conn_id="new_model")
+    conf = '{"target": "azure:new", "overrides": {"model.target_conn_id": "new_model"}}'
+    assert backfill_of("regate_searchqa", dates, elsewhere, TARGET, "searchqa") == backfill(*dates, conf=conf)
 
 
 def test_in_another_time_zone_the_days_are_those_there() -> None:
     berlin = config(regate__timezone="Europe/Berlin")
-    found = backfill_of("regate_searchqa", ["2026-10-25", "2026-10-26"], berlin, TARGET)
+    found = backfill_of("regate_searchqa", ["2026-10-25", "2026-10-26"], berlin, TARGET, "searchqa")
     # The clocks changed on the first of these days.
     assert found == backfill("2026-10-25", "2026-10-26", "+02:00", "+01:00")
 
@@ -60,7 +63,7 @@ def test_at_whatever_hour_nights_begin_the_command_brings_all_of_them_and_no_oth
     schedule: str, timezone: str, dates: list[str]
 ) -> None:
     wanted = config(regate__schedule=schedule, regate__timezone=timezone)
-    command = backfill_of("regate_searchqa", dates, wanted, TARGET)
+    command = backfill_of("regate_searchqa", dates, wanted, TARGET, "searchqa")
     asked = get_parser().parse_args(shlex.split(command)[1:])
     timetable = CronDataIntervalTimetable(schedule, timezone)
     dag = SerializedDAG(dag_id="regate_searchqa")

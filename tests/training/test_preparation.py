@@ -1,6 +1,7 @@
 """What a run settles before its first call, and what it keeps when it is prepared again."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from skillopt_airflow.training.night_plan import DagIds, prepare_night
 from skillopt_airflow.training.preparation import prepare_scoring, prepare_training
 from skillopt_airflow.training.run_record import RunRecord
 from skillopt_airflow.training.scorecard import ScoringRequest
-from tests.training.in_process import Training
+from tests.training.in_process import Training, configured
 from tests.training.test_nights import CHAMPION, TARGET, Nights, healthy
 
 pytestmark = pytest.mark.slow
@@ -101,6 +102,12 @@ def test_a_night_of_a_target_without_a_champion_names_the_targets_that_have_one(
         prepared(new)
     command = f"""airflow dags trigger team_publish_searchqa --conf '{{"run": "run", "target": "{new}"}}'"""
     assert str(raised.value).endswith(f"until {new} has a champion; to publish that of {TARGET}: {command}")
+    # The new model may be behind another connection.
+    training.config = configured("searchqa", {"model.target": new, "model.target_conn_id": "new_model"})
+    conf = f"""{{"run": "run", "target": "{new}", "overrides": {{"model.target_conn_id": "new_model"}}}}"""
+    with pytest.raises(ConfigError, match=re.escape(f"--conf '{conf}'")):
+        prepared(new)
+    training.config = configured("searchqa", {"model.target": new, "regate.fresh_uri": str(tmp_path)})
     # For another target than the benchmark's own, the benchmark's champion is measured.
     assert str(prepared(TARGET)).startswith(f"no_data: {tmp_path}")
 

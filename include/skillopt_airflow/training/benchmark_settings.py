@@ -32,6 +32,12 @@ def benchmark_config(benchmark: str) -> TrainConfig:
     return config
 
 
+def other_connection(benchmark: str, config: TrainConfig) -> dict[str, str]:
+    """Return the override by which another run has the target's connection of this one; empty if it is the usual."""
+    conn_id = config.model.target_conn_id
+    return {} if conn_id == benchmark_config(benchmark).model.target_conn_id else {"model.target_conn_id": conn_id}
+
+
 def preset_names(benchmark: str) -> list[str]:
     """Return the names of a benchmark's presets, sorted."""
     return sorted(path.stem for path in (benchmarks.folder(benchmark) / PRESETS).glob("*.yaml"))

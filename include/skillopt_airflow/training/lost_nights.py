@@ -10,8 +10,10 @@ from zoneinfo import ZoneInfo
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.store.datasets import has_partition, partition_uri
 from skillopt_airflow.store.night_table import Night
+from skillopt_airflow.training.benchmark_settings import other_connection
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -42,22 +44,24 @@ def lost_nights(
     return tuple(day for day in between if has_partition(partition_uri(config.data, config.regate, day), root, client))
 
 
-def backfill_of(dag_id: str, dates: Sequence[str], config: TrainConfig, base: str) -> str:
+def backfill_of(dag_id: str, dates: Sequence[str], config: TrainConfig, base: str, benchmark: str) -> str:
     """Return Airflow's command that runs the nights from the first to the last of the dates.
 
     Args:
         dag_id: that of the nights' DAG.
         dates: YYYY-MM-DD, in their order.
-        config: that of a night; it has the target and the time zone.
+        config: that of a night; it has the target, its connection and the time zone.
         base: the benchmark's own target, which a night needs not name.
+        benchmark: that of the nights.
     """
     zone = ZoneInfo(config.regate.timezone)
     first = datetime.combine(Date.fromisoformat(dates[0]), time(), zone).isoformat()
     # The end of the day, since a night may begin at any hour of it.
     last = datetime.combine(Date.fromisoformat(dates[-1]), time(23, 59, 59), zone).isoformat()
-    target = str(config.model.target)
+    target, connection = str(config.model.target), other_connection(benchmark, config)
+    asked: JsonObject = {} if target == base else {"target": target}
     # Without one Airflow leaves a night's DAG run the configuration that it ran with last.
-    conf = json.dumps({} if target == base else {"target": target})
+    conf = json.dumps(asked | ({"overrides": connection} if connection else {}))
     return (
         f"airflow backfill create --dag-id {dag_id} --from-date {first} --to-date {last} --max-active-runs 1 "
         f"--reprocess-behavior completed --dag-run-conf '{conf}'"

@@ -19,6 +19,7 @@ from skillopt_airflow.core.types import JsonObject, Split, canonical_json, sha25
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.store.night_table import Night, NightTable, Promise, Rival
+from skillopt_airflow.training.benchmark_settings import other_connection
 from skillopt_airflow.training.data_checks import check_measured
 from skillopt_airflow.training.evaluation import measured
 from skillopt_airflow.training.night_plan import Contest, fingerprints
@@ -193,7 +194,10 @@ def question_of(run: TrainingRun) -> JsonObject | str:
         "reason": _reason(row),
         "approval": True,
         "model.target": row.night.target,
-        "overrides": {f"storage.{key}": value for key, value in storage.items()},
+        "overrides": {
+            **{f"storage.{key}": value for key, value in storage.items()},
+            **other_connection(run.ref.benchmark, run.config),
+        },
     }
     return {"run_id": f"demote__{seen.version}-{seen.sequence}-{place[:8]}", "conf": conf}
 

@@ -18,6 +18,7 @@ from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.store.aliases import champion_before
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, RunKeys, target_of
 from skillopt_airflow.store.night_table import Contender, Night, NightTable, Promise
+from skillopt_airflow.training.benchmark_settings import other_connection
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.data_checks import checked_fresh, items_of, stored_quality
 from skillopt_airflow.training.data_items import Items, checked_items, read_items, store_files
@@ -94,7 +95,7 @@ def prepare_night(
     if records is None:
         return (
             f"no_data: {folder}/items.json (or {ENDINGS}) is not there, or empty; when it has come: "
-            f"{backfill_of(dags.regate, [date], config, base)}"
+            f"{backfill_of(dags.regate, [date], config, base, benchmark)}"
         )
     nights = NightTable(run.store, RegateKeys(config.storage.prefix, benchmark, target))
     settled = nights.read(date) is not None
@@ -118,7 +119,7 @@ def prepare_night(
         log.warning(
             "nights before this one were never settled, though their items are there: %s; to bring them: %s",
             ", ".join(lost),
-            backfill_of(dags.regate, lost, config, base),
+            backfill_of(dags.regate, lost, config, base, benchmark),
         )
     contest, texts = _contenders(run, date, artifacts, base)
     return plan_night(run, contest.model_copy(update={"lost": lost}), texts)
@@ -142,11 +143,13 @@ def _check_nowhere_published(run: TrainingRun, config: TrainConfig, publish_dag_
     benchmark, storage, target = run.ref.benchmark, config.storage, str(config.model.target)
     folder = ArtifactKeys.of_benchmark(storage.prefix, benchmark)
     store, commands = run.connections.object_store(storage, storage.artifact_bucket), []
+    connection = other_connection(benchmark, config)
+    overrides = {"overrides": connection} if connection else {}
     for other in sorted(map(target_of, store.list_folders(folder))):
         artifacts = published_skills(run.connections, storage, benchmark, other)
         champion = artifacts.champion.read()
         if champion is not None:
-            conf = json.dumps({"run": artifacts.manifest(champion.version).run, "target": target})
+            conf = json.dumps({"run": artifacts.manifest(champion.version).run, "target": target, **overrides})
             commands.append(f"to publish that of {other}: airflow dags trigger {publish_dag_id} --conf '{conf}'")
     if commands:
         raise ConfigError(
