@@ -33,6 +33,18 @@ def test_the_tasks_that_keep_it_from_going_on_are_named(tables: Tables) -> None:
     assert (found.failed, found.waiting) == (("evaluate_seed",), ("publication.approve",))
 
 
+def test_a_mapped_task_has_the_address_that_airflow_gives_it(tables: Tables) -> None:
+    tables.has_run(DAG, "one", state="failed")
+    for index in range(2):
+        tables.has_task(DAG, "one", "publication.measure", "failed", index)
+    tables.has_task(DAG, "one", "publication.publish", "failed")
+    found = training_dag_run(tables.session, "searchqa", "one")
+    assert [found.task_address(task) for task in found.failed] == [
+        f"dags/{DAG}/runs/one/tasks/publication.measure/mapped",
+        f"dags/{DAG}/runs/one/tasks/publication.publish",
+    ]
+
+
 def test_a_dag_run_that_is_gone_has_no_state(tables: Tables) -> None:
     found = training_dag_run(tables.session, "searchqa", "gone__epoch_01")
     assert (found.state, found.goes_on) == ("", False)

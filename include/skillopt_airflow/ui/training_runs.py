@@ -32,6 +32,8 @@ class TrainingDagRun(NamedTuple):
     """Its tasks that failed, by their ids."""
     waiting: tuple[str, ...] = ()
     """Those that wait for a person's answer."""
+    mapped: frozenset[str] = frozenset()
+    """Those of both that have an instance a chunk: Airflow shows them at another address."""
 
     @property
     def goes_on(self) -> bool:
@@ -42,6 +44,10 @@ class TrainingDagRun(NamedTuple):
     def address(self) -> str:
         """Return its page's address below Airflow's base path."""
         return f"dags/{quote(self.dag_id)}/runs/{quote(self.run_id, safe='')}"
+
+    def task_address(self, task_id: str) -> str:
+        """Return the address of the page of one of its tasks, below Airflow's base path."""
+        return f"{self.address}/tasks/{quote(task_id)}{'/mapped' if task_id in self.mapped else ''}"
 
 
 class TrainingUnderWay(NamedTuple):
@@ -76,13 +82,13 @@ def training_dag_run(session: Session, benchmark: str, run_id: str) -> TrainingD
     if state is None:
         return TrainingDagRun(dag_id, training, "")
     tasks = (
-        select(TaskInstance.task_id, TaskInstance.state)
+        select(TaskInstance.task_id, TaskInstance.state, func.max(TaskInstance.map_index).label("last"))
         .where(
             TaskInstance.dag_id == dag_id,
             TaskInstance.run_id == training,
             TaskInstance.state.in_((TaskInstanceState.FAILED, TaskInstanceState.AWAITING_INPUT)),
         )
-        .distinct()
+        .group_by(TaskInstance.task_id, TaskInstance.state)
         .order_by(TaskInstance.task_id)
         .limit(MOST_TASKS)
     )
@@ -91,7 +97,8 @@ def training_dag_run(session: Session, benchmark: str, run_id: str) -> TrainingD
         tuple(row.task_id for row in found if row.state == state)
         for state in (TaskInstanceState.FAILED, TaskInstanceState.AWAITING_INPUT)
     )
-    return TrainingDagRun(dag_id, training, str(state), failed, waiting)
+    mapped = frozenset(row.task_id for row in found if row.last >= 0)
+    return TrainingDagRun(dag_id, training, str(state), failed, waiting, mapped)
 
 
 def trainings_under_way(session: Session, benchmarks: Collection[str]) -> TrainingsUnderWay:
