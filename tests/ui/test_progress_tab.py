@@ -239,6 +239,13 @@ def test_a_refresh_asks_little_and_draws_nothing(
     assert len(asked) <= 8
 
 
+def test_a_second_that_passes_changes_nothing(browser: TestClient, tables: Tables, stored: ObjectStore) -> None:
+    shown = html.document_fromstring(page(browser, tables, "second_step"))
+    moments = shown.xpath("//*[@data-refresh]//time/@datetime")
+    assert len(moments) == 3
+    assert {one[-len(":ss+00:00") :] for one in moments} == {":00+00:00"}
+
+
 def test_its_epoch_shows_the_training(browser: TestClient, tables: Tables, stored: ObjectStore) -> None:
     storage = StorageGroup(bucket=BUCKET, prefix="second_step/")
     ref = RunRef(benchmark="searchqa", run="run", storage=storage, epoch=1).model_dump(mode="json")

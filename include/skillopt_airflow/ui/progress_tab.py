@@ -143,7 +143,7 @@ def dag_run_progress(
         most_rows=MOST_ROWS,
         end=None if sight is None else end_of(sight.progress, now),
         seconds=SECONDS_TO_REFRESH,
-        shown_at=now,
+        shown_at=to_the_minute(now),
     )
 
 
@@ -188,8 +188,13 @@ def end_of(progress: "Progress", now: datetime) -> End | None:
     """Return when the training is likely to end; None before its first step has."""
     if progress.left is None:
         return None
-    first, last = (now + timedelta(seconds=each) for each in progress.left)
+    first, last = (to_the_minute(now + timedelta(seconds=each)) for each in progress.left)
     return End(span(*progress.left), first, last)
+
+
+def to_the_minute(when: datetime) -> datetime:
+    """Leave out seconds: nobody sees them, and with them no refresh would find the part as it was."""
+    return when.replace(second=0, microsecond=0)
 
 
 def span(low: float, high: float) -> str:
