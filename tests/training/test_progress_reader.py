@@ -14,6 +14,7 @@ from skillopt_airflow.core.errors import NewerDocument
 from skillopt_airflow.core.gate import Action
 from skillopt_airflow.core.measured_score import SplitScore
 from skillopt_airflow.core.types import Split, Status
+from skillopt_airflow.report.summary import score
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.progress import Progress
 from skillopt_airflow.training.progress_reader import ProgressReader
@@ -251,6 +252,28 @@ def test_a_candidate_that_is_taken_without_a_gate_has_its_score() -> None:
     assert all(one.candidate is not None for one in ended.moments)
     assert ended.current is not None
     assert ended.moments[-1].score_after == ended.current.score
+
+
+def test_a_candidate_that_is_taken_without_a_score_leaves_none_and_the_next_one_has_its_own() -> None:
+    watched = Watched(train__num_epochs=1, evaluation__use_gate=False, evaluation__eval_test=False)
+    training = watched.training
+    training.prepare()
+    step = training.run.timeline[1]
+
+    def fail(stage: str, item_id: str) -> Status | None:
+        return Status.TIMEOUT if stage == "evaluate" and not training.run.committed(step) else None
+
+    training.fail = fail
+    ended = watched.until("")
+    report = view_of(training.run, history_of(training.run)).moments
+    first, second = ended.moments
+    assert first.candidate is None
+    assert second.candidate is not None
+    assert report[1].candidate is not None
+    assert second.candidate.score == report[1].candidate.score
+    shown, reported = ([score(one.score_after) for one in moments] for moments in (ended.moments, report))
+    assert shown == reported
+    assert shown[0] == "–"
 
 
 def test_a_candidate_that_is_the_current_skill_was_not_measured() -> None:

@@ -79,7 +79,7 @@ class MomentProgress(Value):
     candidate: CandidateScore | None
     """None if there was none, or it was not measured, or rejected early, or screened out."""
     score_after: float
-    """Score of the current skill after the moment."""
+    """Score of the current skill after the moment; nan if it was taken without a score."""
     best_score: float
     """After the moment."""
     seconds: float | None

@@ -3,6 +3,7 @@
 None of a run's large columns is read: of its model calls the counts of tokens, of its rollouts the items' ids.
 """
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -243,8 +244,8 @@ def _moments(
     before = seed_ended
     for moment, decision, ended in gates:
         candidate = _candidate(decision)
-        if decision.action.accepted and candidate is not None:
-            current = candidate.score
+        if decision.action.accepted:
+            current = math.nan if candidate is None else candidate.score
         if decision.action is Action.ACCEPT_NEW_BEST:
             best = current
         seconds = (ended - before).total_seconds()
@@ -267,7 +268,9 @@ def _moments(
 
 def _candidate(decision: GateDecision) -> CandidateScore | None:
     cut_short = decision.bound is not None or decision.screened_out is not None
-    if cut_short or decision.memory_only or decision.equal or not decision.against_current.pairs:
+    if cut_short or decision.memory_only or decision.equal:
         return None
-    mean = decision.against_current.score if decision.candidate_mean is None else decision.candidate_mean
-    return CandidateScore(mean, decision.interval)
+    if decision.candidate_mean is not None:
+        return CandidateScore(decision.candidate_mean, decision.interval)
+    table = decision.against_current
+    return CandidateScore(table.score, decision.interval) if table.pairs else None
