@@ -265,6 +265,35 @@ def test_a_failure_says_why_and_what_came_of_the_other_tries(browser: TestClient
     assert "a difference of" not in text(page)
 
 
+def test_tries_have_the_score_that_a_gate_compares(browser: TestClient, trained: StoredRun, store: LocalStore) -> None:
+    before, run = dict(store.objects), trained.run
+    graded = Rollout(trajectory=Trajectory(item_id="val-04", status=Status.OK), score=Score(hard=1.0, soft=0.6))
+    run.rollouts.append(run.rollout_key(Split.VAL, trained.candidate, 0), "again", [(item("val-04"), graded)])
+    record = run.record.model_copy(update={"config": configured("searchqa", {"evaluation.gate_metric": "soft"})})
+    store.put_model(run.keys.config, record)
+    page = get(browser, **STEP, item="val-04")
+    tries = [" ".join(one.text_content().split()) for one in page.xpath("//div[@class='sides']//li")]
+    assert [one.split(": ")[1] for one in tries] == [
+        "ok, score 1.0000, of run run, shown here",
+        "ok, score 0.6000, of run again",
+    ]
+    store.objects = before
+
+
+def test_answer_and_feedback_are_cut_where_all_texts_are(
+    browser: TestClient, trained: StoredRun, store: LocalStore
+) -> None:
+    before, run = dict(store.objects), trained.run
+    said = Trajectory(item_id=FAILED, status=Status.OK, answer="a" * 19_000)
+    graded = Rollout(trajectory=said, score=Score(hard=1.0, soft=1.0, feedback="f" * 21_000))
+    run.rollouts.append(run.rollout_key(Split.VAL, trained.candidate, 0), "again", [(item(FAILED), graded)])
+    shown = text(get(browser, **STEP, item=FAILED))
+    assert "a" * 19_000 in shown
+    assert "f" * 9_000 in shown
+    assert "f" * 21_000 not in shown
+    store.objects = before
+
+
 def test_one_goes_from_item_to_item_in_the_order_of_the_list(browser: TestClient) -> None:
     page = follow(browser, get(browser, **STEP, show="success"), "//a[contains(., 'val-04')]")
     assert page.xpath("string(//h1)") == "val-04"

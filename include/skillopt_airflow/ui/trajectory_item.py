@@ -42,6 +42,14 @@ class ItemView(NamedTuple):
     task_types: tuple[str, ...]
 
 
+class Try(NamedTuple):
+    """A rollout of the item."""
+
+    row: "RolloutRow"
+    score: float | None
+    """What a gate compares."""
+
+
 class Side(NamedTuple):
     """A skill's rollout of the item."""
 
@@ -51,7 +59,7 @@ class Side(NamedTuple):
     score: float | None
     """What a gate compares."""
     said: Conversation | None
-    tries: "Sequence[RolloutRow]"
+    tries: Sequence[Try]
     """All rollouts of the item, the one that counts among them."""
 
     @property
@@ -129,13 +137,17 @@ def _side(subject: Subject, label: str, tries: "Sequence[RolloutRow]", thumbnail
     from skillopt_airflow.store.rollout_browser import counting
 
     row, rules = counting(tries, subject.run), subject.rules
-    score = None if row is None else row.rollout.score
+
+    def score(row: "RolloutRow") -> float | None:
+        found = row.rollout.score
+        return None if found is None else metric_value(found, rules.gate_metric, rules.gate_mixed_weight)
+
     return Side(
         label=label,
         row=row,
-        score=None if score is None else metric_value(score, rules.gate_metric, rules.gate_mixed_weight),
+        score=None if row is None else score(row),
         said=None if row is None else conversation(row.rollout.trajectory, thumbnails),
-        tries=tries,
+        tries=[Try(one, score(one)) for one in tries],
     )
 
 
