@@ -252,6 +252,20 @@ def test_a_skill_under_another_model(browser: TestClient, shelf: Shelf) -> None:
     assert rows(shown(browser), "transfer")[0].endswith("v0001 – no night of both yet")
 
 
+def test_of_many_models_some_are_shown_and_all_are_counted(browser: TestClient, shelf: Shelf) -> None:
+    shelf.publish("searchqa", TARGET)
+    for number in range(60):
+        # Most models have nights, and were never compared with this one.
+        shelf.runs.put_bytes(f"{RegateKeys('', 'searchqa', f'a:{number:02d}').folder}contents.parquet", b"")
+    for number in range(12):
+        names = {"benchmark": "searchqa", "old_target": TARGET, "new_target": f"z:{number:02d}", "champion": "v0001"}
+        key = f"{RegateKeys('', 'searchqa', names['new_target']).target_change(TARGET)}.json"
+        shelf.runs.put_model(key, TargetChangeReport(**names, nights=(), pooled=None))
+    page = shown(browser, target=TARGET)
+    assert [row.split()[1] for row in rows(page, "transfer")] == [f"z:{number:02d}" for number in range(10)]
+    assert "10 of 12 comparisons" in said(section(page, "transfer"))
+
+
 def test_a_skill_under_several_models_and_harnesses(browser: TestClient, shelf: Shelf) -> None:
     artifacts = shelf.publish("searchqa", TARGET, "# A\n", "# B\n")
     champion, table = artifacts.champion.read(), MatrixTable(shelf.runs, TransferKeys("", "searchqa"))

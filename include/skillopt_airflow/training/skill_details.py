@@ -57,7 +57,9 @@ class SkillDetails(NamedTuple):
     nights: Sequence[NightPoint]
     """In the order in which they were settled."""
     changes: Sequence[TargetChangeReport]
-    """Of nights under this model and another one."""
+    """Of nights under this model and another one, some of them."""
+    all_changes: int
+    """The number of all of these."""
     matrices: Sequence[TransferMatrix]
     """The newest ones with the champion."""
 
@@ -84,7 +86,6 @@ def read_details(
     """
     artifacts, keys = buckets.published(benchmark, target), buckets.nights(benchmark, target)
     nights = pool.submit(read_series, buckets.runs, keys, alpha, window.nights)
-    changes = pool.submit(_changes, buckets, keys, window.changes)
     champion, names = champion_of(artifacts), artifacts.list_versions()[::-1]
     matrices = pool.submit(_matrices, buckets, benchmark, champion, window.matrices)
     # A page beyond the end is the last one.
@@ -99,8 +100,16 @@ def read_details(
         older, found = next(complete, ("", None))
         before = benchmarks.seed_skill(benchmark).read_text(encoding="utf-8") if found is None else found.skill
         rows.append(_row(name, read[name], older, before))
+    changes = _changes(buckets, keys, pool)
     return SkillDetails(
-        champion, moves, names, rows[: window.versions], nights.result(), changes.result(), matrices.result()
+        champion,
+        moves,
+        names,
+        rows[: window.versions],
+        nights.result(),
+        [*pool.map(lambda key: buckets.runs.get_model(key, TargetChangeReport), changes[: window.changes])],
+        len(changes),
+        matrices.result(),
     )
 
 
@@ -178,11 +187,11 @@ def _matrices(buckets: Buckets, benchmark: str, champion: Champion | None, most:
     return [] if champion is None else buckets.matrices(benchmark).of_skill(champion.alias.sha256, most)
 
 
-def _changes(buckets: Buckets, keys: RegateKeys, most: int) -> list[TargetChangeReport]:
-    """Return the reports of nights under this model and others, whichever of the two came first."""
+def _changes(buckets: Buckets, keys: RegateKeys, pool: Executor) -> list[str]:
+    """Return the keys of the reports of nights under this model and others, whichever of the two came first."""
     suffix = f"{keys.target_change(keys.target)}.json".removeprefix(keys.folder)
     own = [key for key in buckets.runs.list_keys(keys.target_change("")) if key.endswith(".json")]
-    folders = buckets.runs.list_folders(RegateKeys.of_benchmark(buckets.prefix, keys.benchmark))
-    others = [f"{RegateKeys.of_benchmark(buckets.prefix, keys.benchmark)}{folder}/{suffix}" for folder in folders]
-    found = (buckets.runs.find_model(key, TargetChangeReport) for key in [*own, *others][: 2 * most])
-    return [report for report in found if report is not None][:most]
+    of_all = RegateKeys.of_benchmark(buckets.prefix, keys.benchmark)
+    others = [f"{of_all}{folder}/{suffix}" for folder in buckets.runs.list_folders(of_all)]
+    there = pool.map(buckets.runs.exists, others)
+    return [*own, *(key for key, exists in zip(others, there, strict=True) if exists)]
