@@ -9,10 +9,11 @@ from skillopt_airflow.core.types import Split
 from skillopt_airflow.store import rollout_browser
 from skillopt_airflow.store.parquet import to_parquet
 from skillopt_airflow.store.parts import parts_of
-from skillopt_airflow.store.rollout_browser import MARK, Partition, RolloutBrowser, counting
+from skillopt_airflow.store.rollout_browser import MARK, RolloutBrowser, counting
 from skillopt_airflow.store.rollout_filter import beside, filtered, scored_by, typed_by
+from skillopt_airflow.store.rollout_partitions import Partition
 from skillopt_airflow.store.rollout_table import RolloutTable
-from tests.store.stored_rollouts import OTHER, SKILL, Try, put, rollout_key
+from tests.store.stored_rollouts import SKILL, Try, put, rollout_key
 from tests.training.local_store import LocalStore
 
 PLACE = Partition("searchqa", "openai-chat:org/model", "chat", Split.VAL, SKILL[:12], 0)
@@ -31,14 +32,6 @@ def browser(store: LocalStore) -> RolloutBrowser:
 
 def ids(table: pa.Table) -> list[str]:
     return list(table["item_id"].to_pylist())
-
-
-def test_what_a_benchmark_has_rollouts_of(store: LocalStore, browser: RolloutBrowser) -> None:
-    for key in (rollout_key(), rollout_key(draw=1), rollout_key(OTHER)):
-        put(store, key, [[Try("a")], [Try("b")]])
-    expected = [PLACE, PLACE._replace(draw=1), PLACE._replace(skill=OTHER[:12])]
-    assert browser.partitions("searchqa") == expected
-    assert browser.partitions("searchqa2") == []
 
 
 def test_rollouts_under_several_settings_are_told_apart(store: LocalStore, browser: RolloutBrowser) -> None:

@@ -2,7 +2,7 @@ import json
 import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import urlencode, urljoin
 
 import pytest
 from fastapi.testclient import TestClient
@@ -250,6 +250,14 @@ def test_a_skill_under_another_model(browser: TestClient, shelf: Shelf) -> None:
     assert '"model.target": "z:new"' in said(section(other, "next"))
     shelf.runs.put_model(key, report.model_copy(update={"pooled": None}))
     assert rows(shown(browser), "transfer")[0].endswith("v0001 – no night of both yet")
+
+
+def test_versions_lead_to_their_rollouts_and_to_all_there_are(browser: TestClient, shelf: Shelf) -> None:
+    artifacts = shelf.publish("searchqa", TARGET)
+    links = section(shown(browser), "versions").xpath(".//a/@href")
+    asked = urlencode({"target": TARGET, "skill": artifacts.list_versions()[0].partition("-")[2]})
+    there = [link for link in links if "/trajectories" in link]
+    assert there == [f"../skills/searchqa/trajectories?{asked}", "../skills/searchqa/trajectories"]
 
 
 def test_of_many_models_some_are_shown_and_all_are_counted(browser: TestClient, shelf: Shelf) -> None:

@@ -17,15 +17,17 @@ from bench.stored_run import BATCH, StoredRun, store_rollouts, store_run
 from bench.stored_run import SEED as SEED_TEXT
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.service_groups import PublishingGroup
+from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.transfer_matrix import MatrixCell
 from skillopt_airflow.core.types import DATA_SPLITS, Item, Message, Rollout, Score, Split, Status, Trajectory
 from skillopt_airflow.pipeline import addresses, dag_ids
+from skillopt_airflow.store.rollout_partitions import RolloutPartitions
 from skillopt_airflow.training.matrix_cells import in_cell
 from skillopt_airflow.training.publication import PublishContest, plan_publication
 from skillopt_airflow.training.rollout_plan import chunks_of, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
-from skillopt_airflow.ui import buckets, trajectories, trajectory_list
+from skillopt_airflow.ui import buckets, skill_rollouts, trajectories, trajectory_list
 from skillopt_airflow.ui.pages import app
 from skillopt_airflow.ui.plugin import SkillOptPlugin
 from skillopt_airflow.ui.reports import DagRunRow, row_of
@@ -470,6 +472,46 @@ def test_a_skill_under_several_settings(browser: TestClient, trained: StoredRun,
     hot = get(browser, SKILL, **asked, variant=1, other=trained.candidate.sha256[:12])
     assert items(hot) == ["val-01"]
     assert "different settings" in text(hot)
+    store.objects = before
+
+
+def test_a_skill_under_several_harnesses(browser: TestClient, trained: StoredRun, store: LocalStore) -> None:
+    before, seed = dict(store.objects), trained.seed.sha256[:12]
+    for harness in ("aider", "tools"):
+        key = trained.run.rollout_key(Split.VAL, trained.seed, 0).model_copy(update={"harness": harness})
+        trained.run.rollouts.append(key, "others", [(item("val-01"), play(item("val-01"), ""))])
+    page = get(browser, SKILL, skill=seed, split="val")
+    assert list(options(page, "harness")) == ["aider", "chat", "tools"]
+    assert (chosen(page, "harness"), len(items(page))) == ("chat", 12)
+    page = get(browser, SKILL, skill=seed, harness="tools", split="train")
+    assert page.xpath("string(//h1)").endswith("on the val split, openai-chat:stand-in-target, tools")
+    assert items(page) == ["val-01"]
+    store.objects = before
+
+
+def test_of_many_skills_some_can_be_chosen_beside_versions_first(
+    browser: TestClient, trained: StoredRun, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, run = dict(store.objects), trained.run
+    others = [SkillDocument(f"# Skill {number}\n") for number in range(5)]
+    for skill in others:
+        store_rollouts(run, Split.VAL, skill, [item("val-01")], play)
+    target = run.rollout_key(Split.VAL, trained.seed, 0).target
+    page_data.publish(store, "", "searchqa", target, [skill.text for skill in others[3:]])
+    monkeypatch.setattr(skill_rollouts, "MOST_CHOICES", 3)
+    monkeypatch.setattr(RolloutPartitions, "of_benchmark", lambda *asked: pytest.fail("all keys are listed"))
+    asked = {"skill": trained.seed.sha256[:12], "split": "val"}
+    newest, oldest = f"v0002-{others[4].sha256[:12]}", f"v0001-{others[3].sha256[:12]}"
+    page = get(browser, SKILL, **asked)
+    assert list(options(page, "other").values())[:3] == ["no other skill", newest, oldest]
+    assert "Beside (3 of 7 skills)" in text(page)
+    page = get(browser, SKILL, **asked, other=min(skill.sha256 for skill in others[:3])[:12])
+    assert page.xpath("count(//table[@class='rollouts']/thead//th[contains(., 'Difference')])") == 1
+    key = run.rollout_key(Split.VAL, trained.seed, 1)
+    run.rollouts.append(key, "again", [(item("val-01"), play(item("val-01"), ""))])
+    page = get(browser, SKILL, **asked, draw=1, other=others[0].sha256[:12])
+    assert "The skill beside has no rollouts of this draw." in text(page)
+    assert items(page) == ["val-01"]
     store.objects = before
 
 

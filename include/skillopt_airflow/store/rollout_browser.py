@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skillopt_airflow.core.errors import ObjectMissing, StoreUnavailable
-from skillopt_airflow.core.types import Split
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import RolloutRow, rollouts_from_table
-from skillopt_airflow.store.parts import Part, parts_of, read_each
+from skillopt_airflow.store.parts import Part, read_each
+from skillopt_airflow.store.rollout_partitions import Partition
 from skillopt_airflow.store.rollout_table import RolloutKey, has_score
 from skillopt_airflow.store.stored_parquet import opened, text_bounds
 
@@ -54,17 +54,6 @@ T = TypeVar("T")
 pa.set_memory_pool(pa.system_memory_pool())
 
 
-class Partition(NamedTuple):
-    """The rollouts of one skill on one split, as their keys tell; `skill` is the beginning of its hash."""
-
-    benchmark: str
-    target: str
-    harness: str
-    split: Split
-    skill: str
-    draw: int
-
-
 class Variant(NamedTuple):
     """The part of the key that the rollouts of a partition may differ in: most often there is one."""
 
@@ -98,11 +87,6 @@ class RolloutBrowser:
     def __init__(self, store: ObjectStore, prefix: str) -> None:
         self._store = store
         self._prefix = prefix
-
-    def partitions(self, benchmark: str) -> list[Partition]:
-        """Return what a benchmark has rollouts of, by target, harness, split, skill and draw."""
-        found = parts_of(self._store, keys.trajectories_of(self._prefix, benchmark))
-        return sorted({_partition(keys.partition_values(key)) for key in found})
 
     def variants(self, partition: Partition) -> list[Variant]:
         """Return the keys of a partition's rollouts, the one with most rows first."""
@@ -209,11 +193,6 @@ def counting(tries: Sequence[RolloutRow], run: str = "") -> RolloutRow | None:
     failed = [row for row in tries if row.rollout.score is None and run in ("", row.run)]
     scored = (row for row in tries if row.rollout.score is not None)
     return next(scored, failed[-1] if failed else None)
-
-
-def _partition(values: Mapping[str, str]) -> Partition:
-    split, draw = Split(values["split"]), int(values["draw"])
-    return Partition(values["benchmark"], values["target"], values["harness"], split, values["skill"], draw)
 
 
 def _key(partition: Partition, identity: Sequence[str]) -> RolloutKey:

@@ -1,7 +1,7 @@
 """The rollouts of a skill on a split, whatever runs have stored them."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from skillopt_airflow.core.errors import DataError, ObjectMissing
@@ -10,6 +10,7 @@ from skillopt_airflow.pipeline.dag_ids import train_dag_id
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.ui import buckets
+from skillopt_airflow.ui.skill_page import MOST_CHOICES
 from skillopt_airflow.ui.trajectory_query import TrajectoryQuery
 from skillopt_airflow.ui.trajectory_subject import Choice, Subject, others
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from skillopt_airflow.store.objects import ObjectStore
-    from skillopt_airflow.store.rollout_browser import Partition, Variant
+    from skillopt_airflow.store.rollout_browser import Variant
+    from skillopt_airflow.store.rollout_partitions import Partition
     from skillopt_airflow.store.rollout_table import RolloutKey
 
 PAGE = 50
@@ -50,49 +52,66 @@ def of_skill(benchmark: str, asked: TrajectoryQuery) -> Subject:
         SkillOptError: they cannot be read.
     """
     from skillopt_airflow.store.rollout_browser import RolloutBrowser
+    from skillopt_airflow.store.rollout_partitions import RolloutPartitions
 
     config = benchmark_config(benchmark)
-    store = buckets.open_bucket(config.storage, config.storage.bucket)
-    browser = RolloutBrowser(store, config.storage.prefix)
-    there = browser.partitions(benchmark)
-    partition = _closest([one for one in there if one.skill == asked.skill[:DIGITS]], asked)
-    beside = {one.skill: one for one in there if one._replace(skill=partition.skill) == partition}
-    names = _names(config.storage, benchmark, partition.target, beside)
+    store, prefix = buckets.open_bucket(config.storage, config.storage.bucket), config.storage.prefix
+    browser, partitions = RolloutBrowser(store, prefix), RolloutPartitions(store, prefix)
+    there = partitions.of_skill(benchmark, asked.skill[:DIGITS], asked.target)
+    partition = _closest(there, asked, config.model.harness)
+    names = _names(config.storage, benchmark, partition.target, partitions.skills_beside(partition))
     variants = browser.variants(partition)
     variant = variants[min(asked.variant, len(variants) - 1)]
-    other = beside.get(asked.other[:DIGITS])
-    other = None if other == partition else other
-    other_key, notes = (None, ()) if other is None else _like(browser.variants(other), variant)
-    own = [one for one in there if one.skill == partition.skill and one.target == partition.target]
-    own = [one for one in own if one.harness == partition.harness]
+    other = asked.other[:DIGITS]
+    other = other if other in names and other != partition.skill else ""
+    other_key, notes = _like(browser.variants(partition._replace(skill=other)), variant) if other else (None, ())
     return Subject(
         title=f"{names[partition.skill]} on the {partition.split} split, {partition.target}, {partition.harness}",
         benchmark=benchmark,
         store=store,
-        prefix=config.storage.prefix,
+        prefix=prefix,
         rules=config.evaluation,
         choices=(
-            *(Choice(name, "", {value: value}, value) for name, value in _hidden(partition).items()),
-            Choice("split", "Split", {one.split.value: one.split.value for one in own}, partition.split.value),
-            Choice("draw", "Draw", _draws(own, partition), str(partition.draw)),
+            *_choices([one for one in there if one.target == partition.target], partition),
             Choice("variant", "Settings", _variants(variants), str(variants.index(variant))),
-            Choice("other", "Beside", others(names, partition.skill), "" if other is None else other.skill),
+            _beside(names, partition.skill, other),
         ),
         key=variant.key,
         label=names[partition.skill],
         other=other_key,
-        other_label="" if other is None else names[other.skill],
-        types=_types(store, config.storage.prefix, variant),
+        other_label=names.get(other, ""),
+        types=_types(store, prefix, variant),
         notes=notes,
     )
 
 
+def _choices(there: "Sequence[Partition]", partition: "Partition") -> tuple[Choice, ...]:
+    """Return what says which partition is meant, with what there is of the skill and the target."""
+    own = [one for one in there if one.harness == partition.harness]
+    draws = sorted({one.draw for one in own if one.split == partition.split})
+    return (
+        *(Choice(name, "", {value: value}, value) for name, value in _hidden(partition).items()),
+        Choice("harness", "Harness", {one.harness: one.harness for one in there}, partition.harness),
+        Choice("split", "Split", {one.split.value: one.split.value for one in own}, partition.split.value),
+        Choice("draw", "Draw", {str(number): f"draw {number + 1}" for number in draws}, str(partition.draw)),
+    )
+
+
 def _hidden(partition: "Partition") -> dict[str, str]:
-    return {"target": partition.target, "harness": partition.harness, "skill": partition.skill}
+    return {"target": partition.target, "skill": partition.skill}
 
 
-def _closest(there: "Sequence[Partition]", asked: TrajectoryQuery) -> "Partition":
+def _beside(names: Mapping[str, str], skill: str, other: str) -> Choice:
+    """Return the choice of another skill: of the first of them, and of the one that the address names."""
+    most = dict(list(names.items())[:MOST_CHOICES])
+    label = "Beside" if len(most) == len(names) else f"Beside ({len(most):,} of {len(names):,} skills)"
+    return Choice("other", label, others(most | ({other: names[other]} if other else {}), skill), other)
+
+
+def _closest(there: "Sequence[Partition]", asked: TrajectoryQuery, usual: str) -> "Partition":
     """Return the partition of the target and harness, where they are asked for, that has most of the rest.
+
+    Where no harness is asked for, the usual one comes first.
 
     Raises:
         DataError: there is none.
@@ -104,19 +123,18 @@ def _closest(there: "Sequence[Partition]", asked: TrajectoryQuery) -> "Partition
         raise DataError(
             f"there are no rollouts of skill {asked.skill!r}{under}; they may be gone by retention.trajectory_days"
         )
-    return max(own, key=lambda one: (one.split == asked.split, one.draw == asked.draw))
+    return max(own, key=lambda one: (one.split == asked.split, one.draw == asked.draw, one.harness == usual))
 
 
 def _names(storage: StorageGroup, benchmark: str, target: str, skills: Iterable[str]) -> dict[str, str]:
-    """Return what people call skills by the beginnings of their hashes: the version, where one is published."""
+    """Return what people call skills by the beginnings of their hashes: the version, where one is published.
+
+    The newest version comes first, what is not published last.
+    """
     published = published_skills(buckets.KeptConnections(), storage, benchmark, target).list_versions()
     versions = {version.partition("-")[2]: version for version in published}
-    return {skill: versions.get(skill, f"skill {skill}") for skill in skills}
-
-
-def _draws(own: "Sequence[Partition]", partition: "Partition") -> dict[str, str]:
-    draws = sorted({one.draw for one in own if one.split == partition.split})
-    return {str(number): f"draw {number + 1}" for number in draws}
+    ordered = sorted(skills, key=lambda skill: versions.get(skill, ""), reverse=True)
+    return {skill: versions.get(skill, f"skill {skill}") for skill in ordered}
 
 
 def _variants(variants: "Sequence[Variant]") -> dict[str, str]:
@@ -126,11 +144,16 @@ def _variants(variants: "Sequence[Variant]") -> dict[str, str]:
     }
 
 
-def _like(variants: "Sequence[Variant]", variant: "Variant") -> "tuple[RolloutKey, tuple[str, ...]]":
-    """Return the rollouts of another skill under the same settings; under others, with a note, where there are none."""
+def _like(variants: "Sequence[Variant]", variant: "Variant") -> "tuple[RolloutKey | None, tuple[str, ...]]":
+    """Return the rollouts of another skill under the same settings; under others, with a note, where there are none.
+
+    None where it has no rollouts of the draw at all.
+    """
     for one in variants:
         if (one.key.settings_sha256, one.key.image) == (variant.key.settings_sha256, variant.key.image):
             return one.key, ()
+    if not variants:
+        return None, ("The skill beside has no rollouts of this draw.",)
     return variants[0].key, ("The two skills ran under different settings or programs: not only they differ here.",)
 
 
@@ -152,10 +175,10 @@ def index(benchmark: str, asked: TrajectoryQuery) -> RolledOut:
     Raises:
         SkillOptError: it cannot be read.
     """
-    from skillopt_airflow.store.rollout_browser import RolloutBrowser
+    from skillopt_airflow.store.rollout_partitions import RolloutPartitions
 
     storage = benchmark_config(benchmark).storage
-    there = RolloutBrowser(buckets.open_bucket(storage, storage.bucket), storage.prefix).partitions(benchmark)
+    there = RolloutPartitions(buckets.open_bucket(storage, storage.bucket), storage.prefix).of_benchmark(benchmark)
     last = max(1, math.ceil(len(there) / PAGE))
     page = min(asked.page, last)
     rows = [(one, TrajectoryQuery().address(**one._asdict())) for one in there[(page - 1) * PAGE : page * PAGE]]
