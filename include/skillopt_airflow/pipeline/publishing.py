@@ -1,5 +1,6 @@
 """Publishing and rolling back: a gate, a person where one is wanted, and the alias that moves."""
 
+import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +9,7 @@ from airflow.sdk import DAG, Asset, Param, TaskGroup, chain, get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.errors import Conflict, DataError, ObjectMissing
+from skillopt_airflow.core.errors import UNAVAILABLE, Conflict, DataError, ObjectMissing, SkillOptError
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.types import JsonObject, Split
@@ -25,10 +26,13 @@ from skillopt_airflow.training.connections import published_skills
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from skillopt_airflow.core.run_history import Publication
     from skillopt_airflow.store.aliases import Alias
     from skillopt_airflow.store.artifacts import ArtifactStore
     from skillopt_airflow.training.rollback import RollbackRequest
     from skillopt_airflow.training.run import TrainingRun
+
+log = logging.getLogger(__name__)
 
 PUBLISH_DOC = """
 Publishes the best skill of a finished run of `{trained}`: it and the present champion are rolled out on the
@@ -245,7 +249,6 @@ def gate_publication(run: JsonObject) -> None:
 def publish(benchmark: str, run: JsonObject) -> JsonObject:
     """Store the best skill as an immutable version and move the champion alias to it."""
     from skillopt_airflow.training.publication import publish_best
-    from skillopt_airflow.training.reporting import write_report
 
     opened, context = open_run(run), get_current_context()
     artifacts = opened.published
@@ -259,8 +262,7 @@ def publish(benchmark: str, run: JsonObject) -> JsonObject:
         beaten = f"{error}: trigger {publish_dag_id(benchmark)} with run = {opened.ref.run}{target}"
         _tell(opened, beaten)
         raise AirflowFailException(beaten) from None
-    if opened.is_reported:
-        write_report(opened, published)
+    _report(opened, published)
     champion = artifacts.champion.read()
     if champion is not None:
         announce(context, benchmark, artifacts, champion)
@@ -341,6 +343,24 @@ def _publication(context: "Context", run: "TrainingRun") -> str:
     if context["dag"].dag_id == publish_dag_id(run.ref.benchmark):
         return publication_name(str(context["run_id"]), run.ref.run)
     return _name(context)
+
+
+def _report(run: "TrainingRun", published: "Publication") -> None:
+    """Write it into the run's report, whose lasting errors keep nobody from hearing of a champion that has moved.
+
+    Raises:
+        StoreUnavailable: the store does not answer now, so that the task is tried again.
+    """
+    from skillopt_airflow.training.reporting import write_report
+
+    try:
+        if run.is_reported:
+            write_report(run, published)
+    except UNAVAILABLE:
+        raise
+    except SkillOptError:
+        text = "%s is published, but the report of run %s cannot say so: clear this task when what follows is mended"
+        log.exception(text, published.version, run.ref.run)
 
 
 def _tell(run: "TrainingRun", withheld: str) -> None:
