@@ -1,3 +1,4 @@
+import tempfile
 import time
 from typing import Any
 
@@ -5,8 +6,10 @@ import docker
 import pytest
 
 from local import image
+from skillopt_airflow.sandbox import staging
 from skillopt_airflow.sandbox.labels import (
     EXPIRES_LABEL,
+    FOLDER_LABEL,
     GRACE_SECONDS,
     SANDBOX_LABEL,
     expiry,
@@ -59,6 +62,37 @@ def test_the_reaper_takes_what_is_dead_for_certain_and_nothing_that_may_live(cli
     assert {container.id for container in left} == {alive.id, unknown.id}
     volumes = client.volumes.list(filters={"label": f"{SANDBOX_LABEL}={dead.labels[SANDBOX_LABEL]}"})
     assert len(volumes) == 2
+
+
+class Engine:
+    """An engine that has containers with such labels, and no volumes."""
+
+    def __init__(self, *labels: dict[str, str]) -> None:
+        self.left = {str(number): own for number, own in enumerate(labels)}
+
+    def containers(self, **_: Any) -> list[Any]:
+        return [{"Id": number, "Labels": labels} for number, labels in self.left.items()]
+
+    def volumes(self, **_: Any) -> Any:
+        return {"Volumes": None}
+
+    def remove_container(self, container_id: str, **_: Any) -> None:
+        del self.left[container_id]
+
+
+def test_the_reaper_leaves_a_task_that_lives_its_container_and_its_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    late = expiry(-GRACE_SECONDS - 10)
+    killed = tmp_path / f"{staging.PREFIX}killed"
+    killed.mkdir()
+    (killed / staging.HELD).touch()
+    with staging.staged() as living:
+        folders = [living.path, killed, tmp_path / f"{staging.PREFIX}elsewhere"]
+        engine = Engine(*(late | {FOLDER_LABEL: str(folder)} for folder in folders))
+        assert reap(engine) == 2
+        assert list(engine.left) == ["0"]
+        assert living.gateway.is_dir()
+        assert not killed.exists()
 
 
 def test_an_expiry_leaves_the_task_its_time():

@@ -11,7 +11,7 @@ from skillopt_airflow.core.types import Item, ModelCall
 from skillopt_airflow.sandbox.corpus_cache import beside_the_worker
 from skillopt_airflow.sandbox.corpus_volume import FOLDER
 from skillopt_airflow.sandbox.docker_container import Container, Plan
-from skillopt_airflow.sandbox.docker_limits import container_seconds, task_seconds, together
+from skillopt_airflow.sandbox.docker_limits import task_seconds, together
 from skillopt_airflow.sandbox.gateway_container import task_gateway
 from skillopt_airflow.sandbox.item_images import ItemImages
 from skillopt_airflow.sandbox.labels import ATTEMPT_LABEL, FOLDER_LABEL, ITEM_LABEL, expiry, identity, remove_all
@@ -33,9 +33,8 @@ class DockerRuntime:
     @cached_property
     def labels(self) -> dict[str, str]:
         """The labels of whatever the task makes on the engine, for as long as the task may take."""
-        workload = self.workload
         own = {ATTEMPT_LABEL: str(self.attempt), FOLDER_LABEL: str(self.folder.path)}
-        return identity(workload.labels) | own | expiry(task_seconds(workload.limits, len(workload.items)))
+        return identity(self.workload.labels) | own | self._expiry()
 
     def at_once(self) -> int:
         """Return how many containers of the task may run at the same time."""
@@ -59,8 +58,8 @@ class DockerRuntime:
             self.folder.container(str(number), workload, items, files) as staged,
             self._mounted(staged) as (folder, mounts),
         ):
-            # An image may take longer to be there than the container may live.
-            labels = self.labels | expiry(container_seconds(workload.limits, len(items)))
+            # An image may take longer to be there than the task may; and while others are judged, a container waits.
+            labels = self.labels | self._expiry()
             if workload.one_item_each:
                 labels[ITEM_LABEL] = str(number)
             plan = Plan(image, workload.limits, labels, mounts, has_repository=image != workload.image)
@@ -73,6 +72,10 @@ class DockerRuntime:
 
         with suppress(DockerException, RequestException):
             remove_all(self.client, identity(self.workload.labels))
+
+    def _expiry(self) -> dict[str, str]:
+        """Return the label of what the task may need for all its time from now on."""
+        return expiry(task_seconds(self.workload.limits, len(self.workload.items)))
 
     @contextmanager
     def _mounted(self, folder: ContainerFolder) -> Iterator[tuple[ContainerFolder, list[Any]]]:

@@ -44,7 +44,7 @@ def remove_all(client: Any, labels: Mapping[str, str]) -> int:
 def reap(client: Any) -> int:
     """Remove what tasks of this installation that are certainly dead left behind, and return how many containers."""
     containers, volumes = (
-        [one for one in found if _expired(one.get("Labels") or {})] for found in _found(client, identity({}))
+        [one for one in found if _is_dead(one.get("Labels") or {})] for found in _found(client, identity({}))
     )
     _remove(client, containers, volumes)
     return len(containers)
@@ -71,9 +71,10 @@ def _found(client: Any, labels: Mapping[str, str]) -> tuple[list[Any], list[Any]
     return client.containers(all=True, filters=wanted), client.volumes(filters=wanted)["Volumes"] or []
 
 
-def _expired(labels: Mapping[str, str]) -> bool:
+def _is_dead(labels: Mapping[str, str]) -> bool:
     moment = labels.get(EXPIRES_LABEL, "")
-    return moment.isdecimal() and int(moment) < time.time()
+    # Of a task of another host only the time is known.
+    return moment.isdecimal() and int(moment) < time.time() and not staging.is_held(Path(labels.get(FOLDER_LABEL, "")))
 
 
 def _remove(client: Any, containers: Iterable[Any], volumes: Iterable[Any]) -> None:

@@ -128,10 +128,21 @@ def staged() -> Iterator[TaskFolder]:
 def sweep(place: Path) -> None:
     """Remove the folders of tasks that were killed: their locks are an hour old, and nobody holds them any more."""
     for lock in place.glob(f"{PREFIX}*/{HELD}"):
-        with suppress(OSError), lock.open() as held:
-            if time.time() - lock.stat().st_mtime > ABANDONED_SECONDS:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(OSError):
+            if time.time() - lock.stat().st_mtime > ABANDONED_SECONDS and not is_held(lock.parent):
                 remove(lock.parent)
+
+
+def is_held(folder: Path) -> bool:
+    """Return whether a task of this host that lives has the folder."""
+    try:
+        with (folder / HELD).open() as held:
+            fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def write_inputs(workload: Workload, items: Sequence[Item], folder: Path) -> None:
