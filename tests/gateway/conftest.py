@@ -5,10 +5,16 @@ from pathlib import Path
 import pytest
 
 from local.served import served
+from skillopt_airflow.gateway import fallbacks
 from tests.gateway.dialect_server import Dialect, DialectServer
 from tests.gateway.gateway_rig import Rig, rigs
 
 Serve = Callable[[Dialect], DialectServer]
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fallbacks, "FIRST_PAUSE", 0.02)
 
 
 @pytest.fixture

@@ -9,8 +9,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from skillopt_airflow.gateway import http_clients
+from skillopt_airflow.core.resource_groups import ModelGroup
+from skillopt_airflow.gateway import fallbacks, http_clients
 from skillopt_airflow.gateway import one_try as attempt
+from skillopt_airflow.gateway.fallbacks import FIRST_PAUSE, OVERLOAD_GROWTH
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from tests.gateway.gateway_rig import MODEL, PATHS, upstream_at
 from tests.gateway.scripted_provider import ANSWERS, Asked, Reply, ScriptedProvider, completion, events, failure
@@ -261,6 +263,47 @@ def test_a_pause_that_the_server_asks_for_holds_for_every_call(rig):
     later = [moment for moment in arrived if moment > arrived[0] + 0.5]
     assert later
     assert min(later) >= arrived[0] + 1.0
+
+
+@pytest.mark.parametrize(
+    ("replies", "least"),
+    [
+        ([failure(429, **{"retry-after": "0"})] * 2, [0.1, 0.2]),
+        ([failure(500, **{"retry-after": "0.02"})], [0.1]),
+        ([failure(503, **{"retry-after": "0.3"})], [0.3]),
+        ([failure(500)] * 2, [0.1, 0.2]),
+        ([failure(503)] * 2, [0.1, 0.5]),
+    ],
+)
+def test_a_pause_is_never_shorter_than_the_backoff(rig, monkeypatch, replies, least):
+    monkeypatch.setattr(fallbacks, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(fallbacks.random, "uniform", lambda low, high: 1.0)
+    arrived: list[float] = []
+
+    def noted(asked: Asked) -> Reply:
+        arrived.append(time.monotonic())
+        return then_answer(*replies)(asked)
+
+    assert rig(noted).post().status_code == 200
+
+    assert [later >= pause for later, pause in zip(gaps(arrived), least, strict=True)] == [True] * len(least)
+
+
+def gaps(moments: list[float]) -> list[float]:
+    return [later - earlier for earlier, later in itertools.pairwise(moments)]
+
+
+def test_the_tries_at_a_server_that_does_not_say_how_long_it_is_overloaded_outlast_a_minute():
+    pauses = [FIRST_PAUSE * OVERLOAD_GROWTH**number for number in range(ModelGroup().max_attempts - 1)]
+    assert 60 < sum(pauses) < 120
+
+
+def test_an_overloaded_server_is_soon_left_for_its_fallback(rig, monkeypatch):
+    monkeypatch.setattr(fallbacks, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(fallbacks, "OVERLOAD_GROWTH", 1000)
+    with ScriptedProvider(answer) as second:
+        one = rig(lambda asked: failure(429), upstream={"fallbacks": (upstream_at(second.base_url, model="second"),)})
+        assert one.post().status_code == 200
 
 
 def test_a_provider_that_fails_two_calls_of_five_loses_none(rig):

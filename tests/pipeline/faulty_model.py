@@ -58,7 +58,7 @@ class _Failing(PassingOn):
         self.server.keys |= {self.headers.get("Authorization", "")}
         outcome = self.server.outcome(body)
         if outcome == "busy":
-            self.send(429, b'{"error": {"message": "slow down"}}')
+            self.send(429, b'{"error": {"message": "slow down"}}', **{"Retry-After": "0"})
         elif outcome == "broken":
             self.send(500, b'{"error": {"message": "out of luck"}}')
         elif outcome == "hang":

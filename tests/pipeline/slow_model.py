@@ -33,11 +33,13 @@ class PassingOn(BaseHTTPRequestHandler):
         with urllib.request.urlopen(request, timeout=60) as answer:
             self.send(200, answer.read())
 
-    def send(self, status: int, content: bytes) -> None:
+    def send(self, status: int, content: bytes, **headers: str) -> None:
         try:
             self.send_response(status)
             self.send_header("Content-Type", JSON)
             self.send_header("Content-Length", str(len(content)))
+            for name, value in headers.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(content)
         except OSError:

@@ -21,6 +21,11 @@ from skillopt_airflow.gateway.token_usage import estimated, tokens_of
 from skillopt_airflow.gateway.upstream import Upstream
 
 FIRST_PAUSE = 0.5
+"""Seconds between a call's first two tries, without the jitter."""
+GROWTH = 2
+"""Each pause is so many times the one before."""
+OVERLOAD_GROWTH = 5
+"""That of a server which does not say how long it is overloaded: five tries outlast a quota of a minute."""
 NONE = Tokens()
 CLOSED_SECONDS = 60.0
 """Time for which calls skip a server that failed all tries of a call."""
@@ -114,7 +119,7 @@ class Provider:
             reply = await self._try(route, call)
             if not reply.passing:
                 return reply
-            await asyncio.sleep(self._pause(reply, number))
+            await asyncio.sleep(self._pause(route, reply, number))
         return await self._try(route, call)
 
     async def _try(self, route: _Route, call: Call) -> Reply:
@@ -163,15 +168,17 @@ class Provider:
             return "overloaded", None if asked is None else min(asked, self._call_timeout)
         return "failed" if reply.passing else "answered", None
 
-    def _pause(self, reply: Reply, number: int) -> float:
-        """Return a jittered exponential pause, or the one that the server asks for, but at most the time of one try.
+    def _pause(self, route: _Route, reply: Reply, number: int) -> float:
+        """Return a jittered exponential pause, or the longer one that the server asks for; at most the time of a try.
 
-        The pause that it asks for with an overload holds for all calls and is kept by the rate limit.
+        The pause that it asks for with an overload holds for all calls, and the rate limit keeps it besides.
         """
-        if reply.retry_after is not None:
-            return 0.0 if reply.overloaded else min(reply.retry_after, self._call_timeout)
-        backoff: float = FIRST_PAUSE * 2 ** (number - 1) * random.uniform(0.5, 1.5)  # noqa: S311
-        return min(backoff, self._call_timeout)
+        untold = reply.overloaded and reply.retry_after is None
+        # While there is another server, that one is asked soon.
+        growth = OVERLOAD_GROWTH if untold and route is self._routes[-1] else GROWTH
+        backoff: float = FIRST_PAUSE * growth ** (number - 1) * random.uniform(0.5, 1.5)  # noqa: S311
+        asked = 0.0 if reply.retry_after is None else reply.retry_after
+        return min(max(backoff, asked), self._call_timeout)
 
     async def _open_routes(self) -> list[_Route]:
         """Return the routes that did not fail a call lately, or all if each did."""
