@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -71,6 +72,48 @@ def test_a_server_that_stumbles_is_asked_again(server: SearchServer, status: int
     server.headers["retry-after"] = "0"
     assert search(web_search(server))
     assert len(server.asked) == 2
+
+
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses before tries, which take no time, on a clock that stands still; jitter adds a quarter."""
+    found: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        found.append(seconds)
+
+    monkeypatch.setattr(module, "FIRST_PAUSE", 1.0)
+    monkeypatch.setattr(module.random, "uniform", lambda low, high: 1.25)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr(module.asyncio, "sleep", sleep)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "paused"),
+    [("0", [0.0, 1.25, 2.5, 5.0]), ("3", [0.0, 3.75, 3.75, 5.0]), ("600", [0.0, 20.0, 20.0, 20.0])],
+)
+def test_a_pause_is_never_shorter_than_the_backoff(
+    server: SearchServer, monkeypatch: pytest.MonkeyPatch, retry_after: str, paused: list[float]
+) -> None:
+    server.answer = lambda query: (503, "down")
+    server.headers["retry-after"] = retry_after
+    found = waits(monkeypatch)
+    with pytest.raises(SearchFailed):
+        search(web_search(server))
+    assert found == paused
+
+
+def test_what_a_server_asks_for_with_429_holds_for_every_search(
+    server: SearchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Answered] = [(429, "later"), *[(200, [{"url": "https://a.example"}])] * 2]
+    server.answer = lambda query: answers.pop(0)
+    server.headers["retry-after"] = "8"
+    found, searching = waits(monkeypatch), web_search(server)
+    for query in ("mayor", "town"):
+        search(searching, query)
+    assert server.asked == ["mayor", "mayor", "town"]
+    assert found == [0.0, 10.0, 10.0]
 
 
 @pytest.mark.parametrize(

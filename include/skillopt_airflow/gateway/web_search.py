@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import random
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from skillopt_airflow.gateway.search_servers import SEARCH_SERVERS, SearchUpstre
 Asked = Literal["search", "page"]
 MAX_ANSWER_BYTES = 4_000_000
 FIRST_PAUSE = 1.0
-"""Seconds between two tries, twice as long each time unless the server says how long."""
+"""Seconds between two tries, twice as long each time; longer where the server says so."""
 _RESULTS = TypeAdapter(list[FoundDocument])
 
 
@@ -66,6 +68,8 @@ class WebSearch:
     def __post_init__(self) -> None:
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """Held while a question is under way, so that items that ask the same at the same time pay for it once."""
+        self._not_before = 0.0
+        """Monotonic time at which the server, which answered 429, may be asked again, whatever is searched for."""
         self._redaction = Redaction({self.upstream.api_key.get_secret_value()} - {""})
 
     async def search(self, query: str) -> list[FoundDocument]:
@@ -109,8 +113,10 @@ class WebSearch:
         self.left -= 1
 
     async def _asked(self, query: str) -> list[FoundDocument]:
-        pause = FIRST_PAUSE
-        for number in range(1, TRIES + 1):
+        pause = 0.0
+        for number in range(TRIES):
+            await self._wait(pause)
+            pause = FIRST_PAUSE * 2**number
             try:
                 async with asyncio.timeout(self.seconds):
                     status, headers, body = await self._answer(query)
@@ -119,14 +125,18 @@ class WebSearch:
                     return self._read(body)
                 if status != 429 and status < 500:
                     break
-                pause = _seconds_said(headers, pause)
+                pause = max(pause, _seconds_said(headers))
+                if status == 429:
+                    self._not_before = max(self._not_before, time.monotonic() + pause)
             except (TimeoutError, httpx.HTTPError) as error:
                 status, why = 0, f"did not answer ({type(error).__name__})"
-            if number < TRIES:
-                await asyncio.sleep(min(pause, LONGEST_PAUSE))
-                pause *= 2
         hint = SEARCH_SERVERS[self.upstream.kind].hints.get(status, "")
         raise SearchFailed(f"connection {self.upstream.conn_id}: the search server {why}{hint and f'; {hint}'}")
+
+    async def _wait(self, pause: float) -> None:
+        """Wait before a try: so many seconds, until others may ask again if that is later, and a random part more."""
+        least = max(pause, self._not_before - time.monotonic())
+        await asyncio.sleep(min(least * random.uniform(1.0, 2.0), LONGEST_PAUSE))  # noqa: S311
 
     async def _answer(self, query: str) -> tuple[int, Mapping[str, str], bytes]:
         server, upstream = SEARCH_SERVERS[self.upstream.kind], self.upstream
@@ -156,7 +166,7 @@ class WebSearch:
             ) from None
 
 
-def _seconds_said(headers: Mapping[str, str], otherwise: float) -> float:
-    """Return the seconds after which a server wants to be asked again."""
+def _seconds_said(headers: Mapping[str, str]) -> float:
+    """Return the seconds after which a server wants to be asked again; 0 if it does not say."""
     said = headers.get("retry-after", "")
-    return float(said) if said.isdecimal() else otherwise
+    return float(said) if said.isdecimal() else 0.0
