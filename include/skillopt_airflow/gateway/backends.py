@@ -60,7 +60,8 @@ class HttpBackend:
         try:
             credentials = await self._credentials()
         except ModelConnectionError as error:
-            return problem(401, f"connection {self._upstream.conn_id}: {error}")
+            # What gives tokens may have none for a moment; an identity that is missing is found before a run begins.
+            return problem(503, f"connection {self._upstream.conn_id}: {error}")
         return await self._clients.send(
             "POST",
             self._url,
