@@ -426,6 +426,26 @@ def test_a_question_to_the_target_takes_no_longer_than_a_call_of_the_run(connect
     assert len(server.requests) == 2
 
 
+@pytest.mark.usefixtures("hurried")
+def test_a_key_that_a_server_repeats_is_in_no_error(connect: Connect, provider: Serve) -> None:
+    def refusing(request: object) -> Document:
+        raise Refusal(401, f"incorrect key {KEY}")
+
+    server = provider(refusing)
+    own = {"host": f"{server.address}/v1", "password": KEY}
+    names = [connect(f"skillopt_{role}", **own) for role in ("target", "optimizer", "judge")]
+    target, optimizer, judge = names
+    model = ModelGroup(
+        target_conn_id=target, optimizer_conn_id=optimizer, judge_conn_id=judge, judge="openai-chat:m", max_attempts=1
+    )
+    models = AirflowConnections()
+    with models.target(model, lambda call: None) as asked, pytest.raises(ModelError, match=r"incorrect key \*\*\*"):
+        asked.ask("follow_up", [Message(role="user", content="Why?")], {})
+    for opened in (models.optimizer, models.judge):
+        with opened(model, lambda call: None) as other, pytest.raises(ModelError, match=r"incorrect key \*\*\*"):
+            other.ask("rank", "Order them.", "the edits", Order)
+
+
 @pytest.mark.parametrize("harness", ["chat", "codex"])
 def test_the_models_of_a_run(connect: Connect, provider: Serve, harness: str) -> None:
     """A run's knobs on their way to the gateway's upstream, the target's questions and the optimizer."""

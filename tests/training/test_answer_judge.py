@@ -14,9 +14,10 @@ from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, ModelUnavailable
 from skillopt_airflow.core.protocols import AsksJudge
-from skillopt_airflow.core.types import ModelCall, Split, Status
+from skillopt_airflow.core.types import ModelCall, Rollout, Score, Split, Status, Trajectory
 from skillopt_airflow.store.keys import grades_of
 from skillopt_airflow.training import steps
+from skillopt_airflow.training.answer_judge import with_grade
 from skillopt_airflow.training.batch_job import BatchWork
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.history import history_of
@@ -168,6 +169,23 @@ def test_a_judge_that_fails_gives_no_score_and_is_asked_again_without_a_rollout(
         item: float(text != "another") for item, text in references.items()
     }
     assert trained.rollouts["seed"] == len(references)
+
+
+def test_the_words_of_a_judge_that_fails_are_stored_as_far_as_they_tell_something() -> None:
+    failed = with_grade(in_doubt_of("a slip", Status.OK), raising(ModelUnavailable("judge: <html>" + "x" * 10_000)))
+    assert failed.trajectory.error.startswith("judge: <html>")
+    assert len(failed.trajectory.error) == 500
+
+
+def in_doubt_of(answer: str, status: Status) -> Rollout:
+    return Rollout(trajectory=Trajectory(item_id="a", status=status, answer=answer), score=Score(hard=0.0, soft=0.0))
+
+
+def raising(error: Exception) -> Callable[[], Any]:
+    def ask() -> Any:
+        raise error
+
+    return ask
 
 
 def test_a_batch_whose_judge_was_down_is_reflected_on_when_the_step_is_done_again() -> None:

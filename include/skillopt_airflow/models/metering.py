@@ -14,6 +14,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
 
 from skillopt_airflow.core.budget import Role
+from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.types import JsonObject, ModelCall
 
 ANSWERED = 200
@@ -34,12 +35,21 @@ class MeteredModel:
     """A model that many threads may ask inside the `with` block.
 
     All calls share one event loop, because the provider's client keeps connections that belong to one.
+
+    `redact` takes the secrets out of an error's words, since a server may repeat the key, and runs keep errors.
     """
 
     def __init__(
-        self, model: Model, on_call: Callable[[ModelCall], None], role: Role, settings: JsonObject, max_attempts: int
+        self,
+        model: Model,
+        on_call: Callable[[ModelCall], None],
+        role: Role,
+        settings: JsonObject,
+        max_attempts: int,
+        redact: Callable[[str], str],
     ) -> None:
         self.role = role
+        self._redact = redact
         self._model = model
         self._on_call = on_call
         chosen = {**settings}
@@ -62,6 +72,9 @@ class MeteredModel:
         metered, started, clock = Metered(), time.time(), time.monotonic()
         try:
             yield metered
+        except ModelError as error:
+            error.args = (self._redact(str(error)),)
+            raise
         finally:
             seconds = time.monotonic() - clock
             for call in calls_of(metered, self.role, stage, self._model.model_name, started, seconds):

@@ -69,6 +69,7 @@ class PydanticAIOptimizer(MeteredModel):
         settings: see `sampling_settings`; none leaves all to the provider.
         max_attempts: tries of one call, also of an answer that is none; boto3 keeps its own number of five.
         role: what it is asked as; a judge answers in the same way.
+        redact: see `MeteredModel`.
     """
 
     def __init__(
@@ -79,8 +80,9 @@ class PydanticAIOptimizer(MeteredModel):
         *,
         max_attempts: int = 1,
         role: Role = "optimizer",
+        redact: Callable[[str], str] = str,
     ) -> None:
-        super().__init__(model, on_call, role, {} if settings is None else settings, max_attempts)
+        super().__init__(model, on_call, role, {} if settings is None else settings, max_attempts, redact)
         self._max_attempts = max_attempts
         self._takes_tools = True
         """Until the server refuses them: then answers are taken from plain text."""

@@ -28,9 +28,15 @@ class PydanticAITarget(MeteredModel):
     """A `Target` over a pydantic-ai model, whose client makes `max_attempts` tries of a call."""
 
     def __init__(
-        self, model: Model, on_call: Callable[[ModelCall], None], settings: JsonObject, *, max_attempts: int = 1
+        self,
+        model: Model,
+        on_call: Callable[[ModelCall], None],
+        settings: JsonObject,
+        *,
+        max_attempts: int = 1,
+        redact: Callable[[str], str] = str,
     ) -> None:
-        super().__init__(model, on_call, "target", settings, max_attempts)
+        super().__init__(model, on_call, "target", settings, max_attempts, redact)
 
     def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
         """Return the reply to a conversation that ends with a user's message.

@@ -80,6 +80,7 @@ class AirflowConnections:
                     timeout=model.call_timeout,
                 ),
                 max_attempts=model.max_attempts,
+                redact=_redacted,
             )
 
     def judge(self, model: ModelGroup, on_call: "OnCall") -> "AbstractContextManager[Optimizer]":
@@ -95,6 +96,7 @@ class AirflowConnections:
                 {"timeout": model.call_timeout},
                 max_attempts=model.max_attempts,
                 role="judge",
+                redact=_redacted,
             )
 
     def target(self, model: ModelGroup, on_call: "OnCall") -> "AbstractContextManager[Target]":
@@ -114,7 +116,7 @@ class AirflowConnections:
                 timeout=model.call_timeout,
             )
             opened = optimizer_model(model.target_conn_id, model.target)
-            return PydanticAITarget(opened, on_call, settings, max_attempts=model.max_attempts)
+            return PydanticAITarget(opened, on_call, settings, max_attempts=model.max_attempts, redact=_redacted)
 
     def upstream(self, model: ModelGroup) -> "Upstream":
         """Return where the gateway sends a target's calls."""
@@ -177,6 +179,13 @@ class AirflowConnections:
             connection.check(conn_id, name)
         if "target" in models:
             connection.check_harness(self.upstream(model), model.harness)
+
+
+def _redacted(text: str) -> str:
+    """Return a text without the secrets of the connections that were looked up."""
+    from airflow.providers.common.compat.sdk import redact
+
+    return str(redact(text))
 
 
 def _models(model: ModelGroup) -> dict[Role, tuple[str, str | None]]:

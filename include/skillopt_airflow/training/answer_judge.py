@@ -34,7 +34,7 @@ def with_grade(rollout: Rollout, ask: Callable[[], Grade]) -> Rollout:
     try:
         return Rollout(trajectory=rollout.trajectory, score=score_by(ask(), rollout.score))
     except ModelError as error:
-        failed = rollout.trajectory.model_copy(update={"status": Status.JUDGE_ERROR, "error": str(error)})
+        failed = rollout.trajectory.model_copy(update={"status": Status.JUDGE_ERROR, "error": str(error)[:500]})
         return Rollout(trajectory=failed, score=None)
 
 
