@@ -70,3 +70,9 @@ def test_what_each_gate_can_find_is_told() -> None:
         str(found)
         == "publishing.gate_policy = mcnemar, 8 items of the test split in 4 groups, 2 draws of each: no gain"
     )
+
+
+def test_what_a_gate_of_named_items_can_find_is_not_told() -> None:
+    named = config(evaluation__gate_policy="no_regression", evaluation__gate_protected_items=("a",))
+    groups = {Split.VAL: [""] * 40, Split.TEST: [""] * 40}
+    assert [gain.gate for gain in smallest_gains(named, groups)] == ["publishing.gate_policy"]

@@ -118,7 +118,10 @@ def hopeless(rules: EvaluationGroup, groups: Sequence[str]) -> str:
 def smallest_gains(
     config: TrainConfig, groups: Mapping[Split, Sequence[str]], look: int = 1
 ) -> tuple[SmallestGain, ...]:
-    """Return what each gate can find; the groups are those of `check_groups`, the look that of `gates_of`."""
+    """Return what each gate can find; the groups are those of `check_groups`, the look that of `gates_of`.
+
+    Without a gate of no_regression: its protected items are none of the simulated ones.
+    """
     return tuple(
         SmallestGain(
             look=gate.look,
@@ -131,4 +134,5 @@ def smallest_gains(
             gain=smallest_gain(gate.rules, group_sizes(groups[gate.split])),
         )
         for gate in gates_of(config, look)
+        if gate.rules.gate_policy != "no_regression"
     )
