@@ -136,6 +136,18 @@ def test_asking_in_vain_spends_nothing(limited: Limited, monkeypatch: pytest.Mon
         assert held.reserved.calls == 10 + (160 - 10) // PARTS
 
 
+def test_a_call_that_was_given_back_after_more_was_granted_blocks_nothing(limited: Limited) -> None:
+    run = limited(max_calls=1600, max_tokens=16_000)
+    lease = BudgetLease(run, "work")
+    with lease.part() as part:
+        granted = part.more(part.budget)
+        # A call of before the grant was not made after all, and the tokens of others are used up.
+        more = part.more(granted.minus(calls=-1, completion_tokens=1000))
+        [held] = ledger(run).leases.values()
+    assert not more.used_up()
+    assert held.reserved.tokens == 1000 + (16_000 - 1000) // PARTS
+
+
 def test_what_was_spent_without_a_lease_is_seen_by_the_next(limited: Limited) -> None:
     run = limited(max_calls=20)
     run.usage.append("searchqa", run.account, [call("optimizer", "reflect", 40)] * 17, run.timeline[0])

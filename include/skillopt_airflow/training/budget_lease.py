@@ -166,7 +166,7 @@ class BudgetPart:
         gone = Spent(
             calls=_difference(self._granted.calls, left.calls),
             tokens=_difference(self._granted.tokens, left.tokens),
-            usd=max(0.0, 0.0 if self._granted.usd is None or left.usd is None else self._granted.usd - left.usd),
+            usd=0.0 if self._granted.usd is None or left.usd is None else max(0.0, self._granted.usd - left.usd),
         )
         self.reserve(self.used.plus(gone), PARTS)
         return self.budget
@@ -249,4 +249,5 @@ def _none_of(budget: BudgetGroup) -> Left:
 
 
 def _difference(granted: int | None, left: int | None) -> int:
-    return 0 if granted is None or left is None else granted - left
+    # More can be left: calls that were counted before, and not made, are given back.
+    return 0 if granted is None or left is None else max(0, granted - left)
