@@ -15,7 +15,8 @@ from docker.errors import ImageNotFound
 from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.sandbox import item_images
-from skillopt_airflow.sandbox.item_images import ItemImages, fetched
+from skillopt_airflow.sandbox.item_images import ITEM_IMAGE_LABEL, ItemImages, fetched
+from skillopt_airflow.sandbox.labels import EXPIRES_LABEL, NEVER
 from tests.sandbox.small_repository import CONTENTS, small_item
 
 
@@ -45,6 +46,42 @@ class Engine:
             self._now -= 1
             self.refused += 1
         raise ImageMissing("no container today")
+
+
+class CommittingEngine(Engine):
+    """Makes an image of a container with its labels, as Docker does where it is told no others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: dict[str, dict[str, str]] = {}
+        """Labels of the images."""
+        self._labels: dict[str, str] = {}
+
+    def inspect_image(self, name: str) -> dict[str, Any]:
+        return super().inspect_image(name) | {"Config": {"Labels": {"of": "base"}}}
+
+    def create_container(self, image: str, **options: Any) -> dict[str, Any]:
+        self._labels = options["labels"]
+        return {"Id": "building"}
+
+    def commit(self, container: str, repository: str, version: str, conf: dict[str, Any]) -> None:
+        self.made[f"{repository}:{version}"] = self._labels | conf["Labels"]
+
+    def _nothing(self, *_: Any, **__: Any) -> None:
+        """Do as it is told."""
+
+    start = stop = put_archive = remove_container = tag = _nothing
+
+
+def test_no_image_bears_the_time_at_which_the_container_that_built_it_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(item_images, "executed", lambda *_, **__: (0, "3.11 x86_64"))
+    monkeypatch.setattr(item_images, "fetched", lambda *_: None)
+    engine = CommittingEngine()
+    tag = ItemImages(engine, "base", SandboxGroup(), lambda _: CONTENTS).judging(small_item())
+    labels = engine.made[tag]
+    assert labels["of"] == "base"
+    assert labels[ITEM_IMAGE_LABEL] == small_item().id
+    assert labels[EXPIRES_LABEL] == NEVER
 
 
 @pytest.mark.parametrize("most", [1, 2])

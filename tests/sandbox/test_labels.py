@@ -11,6 +11,7 @@ from skillopt_airflow.sandbox.labels import (
     EXPIRES_LABEL,
     FOLDER_LABEL,
     GRACE_SECONDS,
+    NEVER,
     SANDBOX_LABEL,
     expiry,
     identity,
@@ -93,6 +94,12 @@ def test_the_reaper_leaves_a_task_that_lives_its_container_and_its_folder(tmp_pa
         assert list(engine.left) == ["0"]
         assert living.gateway.is_dir()
         assert not killed.exists()
+
+
+def test_what_never_expires_is_not_reaped():
+    engine = Engine({EXPIRES_LABEL: NEVER})
+    assert reap(engine) == 0
+    assert engine.left
 
 
 def test_an_expiry_leaves_the_task_its_time():

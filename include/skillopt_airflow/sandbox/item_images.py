@@ -29,7 +29,7 @@ from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, ItemImage, JsonObject, canonical_json, sha256
 from skillopt_airflow.sandbox.docker_exec import executed, waiting
-from skillopt_airflow.sandbox.labels import expiry, identity
+from skillopt_airflow.sandbox.labels import EXPIRES_LABEL, NEVER, expiry, identity
 from skillopt_airflow.sandbox.tar_archive import packed
 
 REPOSITORY = "skillopt-item"
@@ -149,7 +149,8 @@ class ItemImages:
                 raise ImageMissing(f"the image of item {item.id} could not be built: {said[-500:].strip()}")
             self._client.stop(container, timeout=0)
             repository, _, version = tag.partition(":")
-            labels = identity({}) | {ITEM_IMAGE_LABEL: item.id}
+            # The engine adds the container's own labels; whoever runs the image by hand keeps that container.
+            labels = identity({}) | {ITEM_IMAGE_LABEL: item.id, EXPIRES_LABEL: NEVER}
             self._client.commit(container, repository, version, conf=self._config(base, labels))
 
     def _put_archive_and_packages(self, item: Item, image: ItemImage, container: str, folder: Path) -> None:

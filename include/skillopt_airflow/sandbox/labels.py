@@ -17,6 +17,8 @@ ITEM_LABEL = "skillopt.item"
 """Place of its item in the workload, where an item has a container of its own."""
 EXPIRES_LABEL = "skillopt.expires"
 """Unix time after which no live task can need it: each task ends its containers before."""
+NEVER = ""
+"""In the place of that time."""
 GRACE_SECONDS = 300
 CONFLICT = 409
 REMOVAL_SECONDS = 3
@@ -72,7 +74,7 @@ def _found(client: Any, labels: Mapping[str, str]) -> tuple[list[Any], list[Any]
 
 
 def _is_dead(labels: Mapping[str, str]) -> bool:
-    moment = labels.get(EXPIRES_LABEL, "")
+    moment = labels.get(EXPIRES_LABEL, NEVER)
     # Of a task of another host only the time is known.
     return moment.isdecimal() and int(moment) < time.time() and not staging.is_held(Path(labels.get(FOLDER_LABEL, "")))
 
