@@ -22,6 +22,18 @@ def test_a_template_has_what_jinja_has() -> None:
     assert rendered("{{ record['Full name'] }}", **{"Full name": "Ada"}) == "Ada"
 
 
+@pytest.mark.parametrize("field", ["items", "values", "keys", "get", "copy"])
+def test_the_field_of_an_object_comes_before_its_method(field: str) -> None:
+    assert rendered(f"{{{{ order.{field} }}}}", order={field: "x"}) == "x"
+    assert rendered("{% for key, value in order.items() %}{{ key }}={{ value }}{% endfor %}", order={"a": 1}) == "a=1"
+
+
+def test_json_is_written_for_a_model_and_not_for_html() -> None:
+    value = {"b": "don't <中>", "a": [1, True]}
+    assert rendered("{{ v | tojson }}", v=value) == """{"a": [1, true], "b": "don't <中>"}"""
+    assert rendered("{{ v | tojson(indent=1) }}", v=[1]) == "[\n 1\n]"
+
+
 def test_the_columns_that_it_reads_are_known() -> None:
     assert PromptTemplate("k", "{{ a }} {% for b in c %}{{ b }}{% endfor %}").columns == {"a", "c"}
 
@@ -35,6 +47,9 @@ def test_the_columns_that_it_reads_are_known() -> None:
         ("{{ question / 2 }}", r"^task\.prompt: TypeError: "),
         ("{{ question.__class__.__mro__ }}", r"^task\.prompt: SecurityError: "),
         ("{{ question.format_map({}).x.y }}", r"^task\.prompt: "),
+        ("{{ question.title }}", r"^task\.prompt: TypeError: title is a function, which cannot be shown"),
+        ("{{ record.items }}", r"^task\.prompt: TypeError: items is a function, which cannot be shown"),
+        ("{{ question | map('upper') }}", r"^task\.prompt: TypeError: a generator cannot be shown: add \| list or"),
     ],
 )
 def test_what_a_record_does_not_give_is_named(source: str, message: str) -> None:

@@ -1,7 +1,9 @@
 """Rendering a template over the columns of a record, with errors that name key, line and column."""
 
+import json
+from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.core.types import JsonObject
@@ -60,8 +62,35 @@ class PromptTemplate:
 
     @cached_property
     def _environment(self) -> "Environment":
-        from jinja2 import StrictUndefined
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
+        return _environment()
 
-        # The prompt is text for a model, in which an escaped < would be wrong.
-        return ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
+
+def _environment() -> "Environment":
+    """Return Jinja for prompts, where the field of an object comes before a method of that name."""
+    from jinja2 import StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    def tojson(value: object, indent: int | None = None) -> str:
+        # Jinja's own escapes for HTML.
+        return json.dumps(value, ensure_ascii=False, sort_keys=True, indent=indent)
+
+    class PromptEnvironment(ImmutableSandboxedEnvironment):
+        def getattr(self, obj: Any, attribute: str) -> Any:
+            if isinstance(obj, Mapping) and attribute in obj:
+                return obj[attribute]
+            return super().getattr(obj, attribute)
+
+    def finalize(value: object) -> object:
+        # Their texts would hold an address in memory, another one in each process.
+        if isinstance(value, Iterator):
+            raise TypeError(f"a {type(value).__name__} cannot be shown: add | list or | join(', ')")
+        # What is undefined can be called, too, and has an error of its own.
+        if callable(value) and not isinstance(value, StrictUndefined):
+            name = getattr(value, "__name__", type(value).__name__)
+            raise TypeError(f"{name} is a function, which cannot be shown, and no field of the value")
+        return value
+
+    # The prompt is text for a model, in which an escaped < would be wrong.
+    environment = PromptEnvironment(undefined=StrictUndefined, autoescape=False, finalize=finalize)
+    environment.filters["tojson"] = tojson
+    return environment
