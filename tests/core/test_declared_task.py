@@ -191,7 +191,7 @@ def test_any_record_is_an_item_or_an_error_that_says_why(record: JsonObject) -> 
         (
             CHOICE,
             CAPITAL | {"correct": "Paris"},
-            r"^correct: expected one choice, by its letter \(A to B\) or",
+            r"^correct: expected one choice, by its letter \(A to B\), its text, or",
         ),
         (EXTRACTION, INVOICE | {"fields": {"sender": "A"}}, r"^fields: expected an object with the field 'total'"),
         (LISTED, {"question": "?", "answer": "[1, 2"}, r"^answer: expected a list in JSON or Python, got"),

@@ -11,6 +11,7 @@ from skillopt_airflow.core.types import JsonObject
 
 RULE = ChoiceMatch(choices="options")
 RIVERS: JsonObject = {"options": ["The Nile", "The Po", "140°", "It is $x \\le 1$."]}
+DIGITS: JsonObject = {"options": ["1", "2", "3", "40"]}
 BY_LETTER: JsonObject = {"options": {"A": "The Nile", "B": "The Po"}}
 
 
@@ -94,14 +95,21 @@ def test_choices_may_have_their_letters_or_be_known_to_the_prompt_alone() -> Non
     assert ChoiceMatch().judge("", "J", {}).feedback == 'expected J; answered no choice that could be recognised: ""'
 
 
+@pytest.mark.parametrize(("reference", "letter"), [(40, "D"), (0, "A"), ("2", "B")])
+def test_a_number_names_the_choice_with_that_text_or_at_that_position(reference: JsonValue, letter: str) -> None:
+    RULE.check(reference, DIGITS)
+    assert RULE.judge(letter, reference, DIGITS).hard == 1.0
+
+
 @pytest.mark.parametrize(
     ("reference", "public", "said"),
     [
-        ("E", RIVERS, r"expected one choice, by its letter \(A to D\) or its text, got 'E'"),
+        ("E", RIVERS, r"expected one choice, by its letter \(A to D\), its text, or as a number .* from 0; got 'E'"),
         ("The Rhine", RIVERS, "expected one choice"),
         (4, RIVERS, "expected one choice"),
         (-1, RIVERS, "expected one choice"),
         (True, RIVERS, "expected one choice"),
+        (2, DIGITS, "2 is the text of choice B and the position from 0 of choice C: write the right one's letter"),
         (["A", "B"], RIVERS, "expected one choice"),
         (None, RIVERS, "expected one choice"),
         ("A", {}, "options: expected a list of at most 26 texts, or texts by letter, got None"),

@@ -141,12 +141,22 @@ def _right(reference: JsonValue, choices: dict[str, str]) -> str:
     named: frozenset[str] = frozenset()
     if isinstance(reference, str):
         named = _letter(_LETTER, reference, choices) or _with_text(reference, choices)
-    elif isinstance(reference, int) and not isinstance(reference, bool) and 0 <= reference < len(choices):
-        named = frozenset([list(choices)[reference]])
+    elif isinstance(reference, int) and not isinstance(reference, bool):
+        with_text, at_position = _with_text(str(reference), choices), _at_position(reference, choices)
+        named = with_text | at_position
+        if len(named) > 1:
+            raise DataError(
+                f"{reference} is the text of choice {min(with_text)} and the position from 0 of choice "
+                f"{min(at_position)}: write the right one's letter, or its text as a text"
+            )
     if len(named) != 1:
-        letters = f"{min(choices)} to {max(choices)}"
-        raise DataError(f"expected one choice, by its letter ({letters}) or its text, got {shown(reference)}")
+        known = f"by its letter ({min(choices)} to {max(choices)}), its text, or as a number its position from 0"
+        raise DataError(f"expected one choice, {known}; got {shown(reference)}")
     return next(iter(named))
+
+
+def _at_position(position: int, choices: dict[str, str]) -> frozenset[str]:
+    return frozenset([list(choices)[position]]) if 0 <= position < len(choices) else frozenset()
 
 
 def _bare(text: str) -> str:
