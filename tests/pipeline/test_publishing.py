@@ -138,6 +138,11 @@ def test_a_key_that_the_dag_has_no_field_for(
     assert str(raised.value).startswith(f"conf: no such key: {said}")
 
 
+def test_a_preset_of_a_benchmark_without_any_says_where_presets_are() -> None:
+    with pytest.raises(ConfigError, match=r"^conf: no such key: preset; .*; preset is a field of trainings of benchm"):
+        checked_form(triggered(train_dag("sealqa", TrainConfig()), {"preset": "paper"}))
+
+
 @pytest.mark.parametrize(
     ("dag_of", "conf"),
     [

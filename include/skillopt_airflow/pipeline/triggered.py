@@ -41,6 +41,7 @@ OF_ANOTHER_TARGET = (
 """Knobs that a run may have with a value that another target's API refuses."""
 SHORT_FORM = 12
 """Fields that an error names, all of them."""
+WHERE_PRESETS_ARE = "preset is a field of trainings of benchmarks that have presets/<name>.yaml in their folder"
 
 
 def new_run(benchmark: str, name: str, form: Mapping[str, Any]) -> tuple[TrainingRun, TrainConfig]:
@@ -72,7 +73,8 @@ def checked_form(context: "Context") -> Mapping[str, Any]:
             if len(form) <= SHORT_FORM
             else 'a knob goes into overrides, such as {"overrides": {"optimizer.learning_rate": 2}}'
         )
-        raise ConfigError(f"conf: no such key: {', '.join(unknown)}; {allowed}")
+        hint = f"; {WHERE_PRESETS_ARE}" if "preset" in unknown else ""
+        raise ConfigError(f"conf: no such key: {', '.join(unknown)}; {allowed}{hint}")
     return context["params"]
 
 
