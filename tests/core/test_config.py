@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +57,13 @@ def test_every_knob_is_documented_in_a_sentence(path: str) -> None:
 )
 def test_the_registry_has_the_projects_own_images(sandbox: dict[str, str], image: str) -> None:
     assert TrainConfig.from_layers({"sandbox": sandbox | {"registry": "there"}}).image == image
+
+
+@pytest.mark.parametrize("knob", ["thinking", "optimizer_thinking"])
+@pytest.mark.parametrize("word", ["on", "off"])
+def test_a_switch_may_be_without_quotes_in_yaml(knob: str, word: str) -> None:
+    config = TrainConfig.from_layers(yaml.safe_load(f"model: {{{knob}: {word}}}"))
+    assert getattr(config.model, knob) == word
 
 
 def test_every_group_is_listed() -> None:

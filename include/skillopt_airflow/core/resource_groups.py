@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from skillopt_airflow.core.config_group import Group, ObjectName, Positive, spelled
+from skillopt_airflow.core.config_group import Group, ObjectName, Positive, Switch, spelled
 from skillopt_airflow.core.harnesses import HarnessName
 from skillopt_airflow.core.sampling import Effort, ImageDetail
 
@@ -73,7 +73,7 @@ class ModelGroup(Group):
     flight, of which a task takes as many as it may make at the same time; fixed when the DAG is parsed."""
     optimizer_max_tokens: Positive | None = None
     """Most tokens of one answer of the optimizer, its thinking included; the provider's default when unset."""
-    optimizer_thinking: Literal["on", "off"] | None = None
+    optimizer_thinking: Switch | None = None
     """Switches the thinking of the optimizer; the provider's default when unset."""
     image_detail: ImageDetail | None = None
     """How closely the target looks at pictures, for OpenAI's models; the provider's default when unset."""
@@ -83,7 +83,7 @@ class ModelGroup(Group):
     thinking_budget: Positive | None = None
     """Most tokens that the target thinks before an answer, where the provider has a limit for it; its own when
     unset."""
-    thinking: Literal["on", "off"] | None = None
+    thinking: Switch | None = None
     """Switches the thinking of the target on servers with a chat template for it (Qwen on vLLM); theirs when unset."""
     seed: int | None = None
     """Sampling seed of the target, counted up by the draw; none is sent when unset."""
