@@ -11,6 +11,8 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.declared_task import declared
 from skillopt_airflow.core.scoring.rules import ANSWER_RULES, SCORING_RULES
 from skillopt_airflow.core.task_group import TaskGroup
+from skillopt_airflow.core.types import DATA_SPLITS
+from skillopt_airflow.store.data_manifest import SplitList
 
 PROJECT = Path(__file__).parents[1]
 PAGE, README = ((PROJECT / page).read_text(encoding="utf-8") for page in ("docs/tasks.md", "README.md"))
@@ -26,6 +28,11 @@ def task(section: dict[str, Any]) -> TaskGroup:
     read = TrainConfig.from_layers({"task": section}).task
     assert read is not None
     return read
+
+
+def test_the_list_of_splits_is_one() -> None:
+    [shown] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    assert set(SplitList.model_validate_json(shown).splits) == set(DATA_SPLITS)
 
 
 @pytest.mark.parametrize("layer", LAYERS)

@@ -49,6 +49,8 @@ def test_what_splits_a_data_set_alike_is_read_of_a_manifest_or_written_by_hand()
     }
     by_hand = SplitList.model_validate_json('{"splits": {"train": {"ids": ["a"]}}}')
     assert by_hand.splits == {Split.TRAIN: ListedItems(ids=("a",))}
+    numbered = SplitList.model_validate_json('{"splits": {"train": {"ids": [7, "a"]}}}')
+    assert numbered.splits == {Split.TRAIN: ListedItems(ids=("7", "a"))}
 
 
 @given(st.permutations(ITEMS))

@@ -127,6 +127,12 @@ def test_a_manifest_splits_a_file_or_a_folder(folder: Path, bucket: str, s3_clie
         assert read_split_list(uri, folder, s3_client) == expected
     with pytest.raises(DataError, match=r"^data\.split_manifest = one file\.json: .* is no manifest, such as"):
         read_split_list("one file.json", folder, s3_client)
+    (folder / "bad.json").write_text(json.dumps({"splits": {"train": {"ids": [[]] * 5}}}))
+    with pytest.raises(DataError, match=r"splits\.train\.ids\.2: Input should be a valid string; and 2 more$"):
+        read_split_list("bad.json", folder, s3_client)
+    (folder / "bad.json").write_text("train: a")
+    with pytest.raises(DataError, match=r"\.\.\.\}\}: Invalid JSON"):
+        read_split_list("bad.json", folder, s3_client)
     with pytest.raises(DataError, match=rf"^data\.split_manifest = s3://{bucket}/none: nothing is stored as"):
         read_split_list(f"s3://{bucket}/none", folder, s3_client)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.groups import count_groups
@@ -40,6 +40,9 @@ class DataManifest(Document):
 
 class ListedItems(BaseModel):
     """The items of one split, as whoever wants them lists them."""
+
+    # Records may have whole numbers as ids, and so may the list.
+    model_config = ConfigDict(coerce_numbers_to_str=True)
 
     ids: tuple[str, ...]
     """In the split's order."""

@@ -33,6 +33,8 @@ ANY = "*"
 """Stands for any characters in a name of a file's address, but in none of a folder of splits."""
 FOLDER = "folder"
 """Key of a record that says where its file is, if a pattern leads into several folders."""
+PROBLEMS = 3
+"""Flaws of a document that an error names."""
 ENDINGS = ", ".join(FORMATS)
 
 
@@ -148,8 +150,17 @@ def read_split_list(uri: str, root: Path, client: "S3Client") -> SplitList:
         raise DataError(f"data.split_manifest = {uri}: {error}") from error
     except ValidationError as error:
         raise DataError(
-            f"data.split_manifest = {uri}: {address} is no manifest, such as a run's data_manifest.json ({error})"
+            f"data.split_manifest = {uri}: {address} is no manifest, such as a run's data_manifest.json, and no "
+            f'list of the form {{"splits": {{"train": {{"ids": ["a", "b"]}}, ...}}}}: {_problems(error)}'
         ) from error
+
+
+def _problems(error: ValidationError) -> str:
+    """Return the first of many problems, and how many there are more."""
+    lines = error.errors()
+    told = [f"{'.'.join(map(str, line['loc']))}: {line['msg']}".lstrip(": ") for line in lines[:PROBLEMS]]
+    more = f"; and {len(lines) - PROBLEMS} more" if len(lines) > PROBLEMS else ""
+    return "; ".join(told) + more
 
 
 def folder_of(data: DataGroup) -> str:
