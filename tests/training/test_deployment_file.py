@@ -6,6 +6,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.deployment_file import VARIABLE, check_allowed, check_skills, deployment
+from skillopt_airflow.training.yaml_file import read_yaml
 
 THEIRS = TrainConfig.from_layers({"storage": {"conn_id": "theirs"}})
 
@@ -23,6 +24,17 @@ def test_without_a_file_runs_name_what_their_benchmark_does(monkeypatch: pytest.
     check_allowed(TrainConfig(), TrainConfig())
     with pytest.raises(ConfigError, match=r"storage.conn_id = 'theirs'.*the file that SKILLOPT_DEPLOYMENT names"):
         check_allowed(THEIRS, TrainConfig())
+
+
+def test_a_mapping_may_be_merged_into_others(file: Path) -> None:
+    file.write_text("a: &a {seed: 1, size: 2}\nb: &b {<<: *a, size: 3}\nc: {<<: *a, <<: *b, seed: 4}\n1: x\n'1': y")
+    assert read_yaml(file) == {
+        "a": {"seed": 1, "size": 2},
+        "b": {"seed": 1, "size": 3},
+        "c": {"seed": 4, "size": 3},
+        1: "x",
+        "1": "y",
+    }
 
 
 def test_everything_is_allowed_where_the_file_says_so(file: Path) -> None:
@@ -55,6 +67,7 @@ def test_defaults_lie_below_what_a_benchmark_says(file: Path) -> None:
         ("a: 1", r"deployment.yaml: a: no such key; allowed here: allowed, defaults, shared_folders"),
         ("- 1", "deployment"),
         ("a: [", "not YAML"),
+        ("defaults:\n  train: {seed: 1}\n  train: {batch_size: 2}", r"the key train occurs twice\n.*line 3, column 3"),
     ],
 )
 def test_a_file_of_something_else(file: Path, content: str, says: str) -> None:
