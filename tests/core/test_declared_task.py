@@ -299,6 +299,9 @@ def test_the_tools_read_the_items_files_and_no_others(tmp_path: Path) -> None:
     assert read("a.txt") == "short"
     assert read("b.txt").endswith(f"é\n[3 more characters; read on with start={MAX_READ_CHARS}]")
     assert read("b.txt", MAX_READ_CHARS) == "end"
-    for name in ("../secret.txt", str(tmp_path / "secret.txt"), "c.txt"):
-        with pytest.raises(FileNotFoundError, match=r"there is no file .*; there are: a\.txt, b\.txt"):
+    (tmp_path / "in" / "c.txt").write_bytes("café".encode("cp1252"))
+    (tmp_path / "in" / "d.txt").write_text("café", encoding="utf-8-sig")
+    assert (read("c.txt"), read("d.txt")) == ("caf\N{REPLACEMENT CHARACTER}", "café")
+    for name in ("../secret.txt", str(tmp_path / "secret.txt"), "e.txt"):
+        with pytest.raises(FileNotFoundError, match=r"there is no file .*; there are: a\.txt, b\.txt, c\.txt, d\.txt"):
             read(name)

@@ -160,7 +160,7 @@ class DeclaredFilesTask(DeclaredTask):
                 name: one of the names that list_files returns.
                 start: the number of characters to skip.
             """
-            text = workspace.read_input(name).decode()
+            text = workspace.read_input(name).decode("utf-8-sig", errors="replace")
             end = max(0, start) + MAX_READ_CHARS
             rest = f"\n[{len(text) - end} more characters; read on with start={end}]" if len(text) > end else ""
             return text[max(0, start) : end] + rest
