@@ -133,10 +133,9 @@ class DeclaredFilesTask(DeclaredTask):
         record = self._without_answer(record)
         paths = [path for entry in self._section.files for path in _paths("task.files", entry, record)]
         files = tuple(ItemFile(name=_plain_name(path), path=path) for path in paths)
-        names = [file.name for file in files]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice or (self.needs_agent and not files):
-            raise DataError(f"task.files: {f'two files are called {twice[0]}' if twice else 'the record has no file'}")
+        _check_names(files)
+        if self.needs_agent and not files:
+            raise DataError("task.files: the record has no file")
         pictures = [file for shown in self._pictures(record).values() for file in shown]
         if len(pictures) > MOST_PICTURES:
             raise DataError(f"task.pictures: an item may have {MOST_PICTURES} pictures, not {len(pictures)}")
@@ -243,9 +242,20 @@ def _paths(key: str, entry: str, record: JsonObject) -> Iterator[str]:
         yield path.strip("/ ")
 
 
+def _check_names(files: Sequence[ItemFile]) -> None:
+    by_name: dict[str, str] = {}
+    for file in files:
+        if file.name in by_name:
+            raise DataError(
+                f"task.files: {by_name[file.name]!r} and {file.path!r} are both called {file.name} for the target, "
+                "which sees no folders, and _ for what is no letter from A to Z, digit, ., _ or -; rename one"
+            )
+        by_name[file.name] = file.path
+
+
 def _plain_name(path: str) -> str:
     """Return the file's name as the target sees it: without * and characters that are not plain."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", path.rpartition("/")[2].replace("*", "")).lstrip(".")
     if not re.fullmatch(FILE_NAME, name):
-        raise DataError(f"task.files: {path!r} does not end in the name of a file")
+        raise DataError(f"task.files: {path!r} does not end in the name of a file, of 1 to 100 characters")
     return name
