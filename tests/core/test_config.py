@@ -204,6 +204,8 @@ def test_overrides_round_trip(overrides: dict[str, Any]) -> None:
             ["task.promt: no such key; allowed here: prompt, reference, id, group, answer, score, files"],
         ),
         ({"task": TASK | {"prompt": ""}}, ["task.prompt = ''"]),
+        ({"task": TASK | {"pictures": "img"}}, ["task.pictures = 'img': write a list: [img]"]),
+        ({"task": TASK | {"files": "{{ a }}"}}, ["task.files = '{{ a }}': write a list: ['{{ a }}']"]),
         ({"task": {"prompt": "x"}}, ["task.reference: this key is required; task.score: this key is required"]),
         (
             {"task": TASK | {"score": {"by": "eaxct"}}},

@@ -2,13 +2,23 @@
 
 from typing import Annotated, Any
 
-from pydantic import Field, SerializeAsAny, field_serializer
+from pydantic import BeforeValidator, Field, SerializeAsAny, field_serializer
 
 from skillopt_airflow.core.config_group import Group
 from skillopt_airflow.core.scoring.extraction import InTags
 from skillopt_airflow.core.scoring.rules import ANSWER_RULES, SCORING_RULES, AnswerRule, ScoringRule
 
 Column = Annotated[str, Field(min_length=1)]
+
+
+def _list(value: Any) -> Any:
+    if isinstance(value, str):
+        # A template begins like a mapping of YAML.
+        raise ValueError(f"write a list: [{repr(value) if '{{' in value else value}]")
+    return value
+
+
+Columns = Annotated[tuple[Column, ...], BeforeValidator(_list)]
 
 
 class TaskGroup(Group):
@@ -27,10 +37,10 @@ class TaskGroup(Group):
     """The rule that takes the answer from a response: `from` names it, and it may have keys of its own."""
     score: SerializeAsAny[ScoringRule]
     """The rule that compares the answer with the reference: `by` names it, and it may have keys of its own."""
-    files: tuple[Column, ...] = ()
+    files: Columns = ()
     """Files of an item, as paths below the data's folder: a column that holds one or a list, or a template of one with
     {{ }}, where * in the file's name stands for any characters. They need harness tools, codex or claude_code."""
-    pictures: tuple[Column, ...] = Field(default=(), exclude_if=lambda pictures: not pictures)
+    pictures: Columns = Field(default=(), exclude_if=lambda pictures: not pictures)
     """Pictures of an item that the target is shown, named as `files` are; `#page=3` behind a path is a page of a PDF or
     TIFF. In the prompt their columns stand for them; those that are not in the prompt come before it."""
     alternatives: bool = Field(default=False, exclude_if=lambda alternatives: not alternatives)

@@ -5,9 +5,11 @@ import datetime
 import io
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
+from itertools import islice
 from typing import NoReturn
 
 import pyarrow as pa
@@ -19,6 +21,8 @@ from skillopt_airflow.core.types import JsonObject, canonical_json
 from skillopt_airflow.store.parquet_cells import file_columns, leaves, with_references
 
 BATCH = 2000
+NAMED = 5
+"""Arrays that an error names."""
 
 # Of the whole process and for good: set and put back around a file, it would change under another thread's reader. How
 # long a record may be is decided when all formats are read.
@@ -74,16 +78,15 @@ def _json_array(address: str, content: bytes) -> list[object]:
         raise DataError(f"{address}: line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{address}: not JSON ({error})") from error
-    records = value if isinstance(value, list) else _only_list(value)
-    if records is None:
-        raise DataError(f"{address}: expected an array of records, or an object with one, got {_kind(value)}")
-    return records
-
-
-def _only_list(value: object) -> list[object] | None:
-    """Return the one array of an object that says more of the data set beside it; None if there is not one."""
-    lists = [field for field in value.values() if isinstance(field, list)] if isinstance(value, dict) else []
-    return lists[0] if len(lists) == 1 else None
+    if isinstance(value, list):
+        return value
+    # An object may say more of the data set beside its records.
+    fields = value.items() if isinstance(value, dict) else ()
+    arrays = {name: field for name, field in fields if isinstance(field, list)}
+    if len(arrays) != 1:
+        several = f" with {len(arrays)} arrays ({', '.join(islice(arrays, NAMED))})" if arrays else ""
+        raise DataError(f"{address}: expected an array of records, or an object with one, got {_kind(value)}{several}")
+    return next(iter(arrays.values()))
 
 
 def _json_lines(address: str, content: bytes) -> list[object]:
@@ -103,17 +106,21 @@ def _json_lines(address: str, content: bytes) -> list[object]:
 
 def _csv(address: str, content: bytes) -> list[object]:
     """Return a record a row; every cell is a text, and an empty one is missing."""
-    reader = csv.reader(io.StringIO(_text(address, content), newline=""), strict=True)
+    text = _text(address, content)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     records: list[object] = []
     try:
         columns = next(reader, [])
         if not columns or not all(columns) or len(set(columns)) < len(columns):
             raise DataError(f"{address}: line 1: expected a header of different column names, got {columns}")
+        if len(columns) == 1 and re.search(r"[;\t]", columns[0]) and not text.startswith('"'):
+            raise DataError(f"{address}: line 1: the header is one column, {columns[0]!r}; cells are divided by commas")
         for cells in reader:
             if cells and len(cells) != len(columns):
                 problem = (
                     f"{address}: line {reader.line_num}: {len(cells)} cells, and the header has {len(columns)} columns "
-                    f"({', '.join(columns)}); put quotation marks around a cell that holds a comma"
+                    f"({', '.join(columns)}); put quotation marks around a cell that holds a comma, "
+                    "with no blank before them"
                 )
                 records.append(UnreadableRecord(problem))
             elif cells:
@@ -160,7 +167,10 @@ def _plain(value: object) -> object:
         return str(value)
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
-    raise ValueError(f"expected texts, numbers, dates, lists or structures of them, got {type(value).__name__}")
+    raise ValueError(
+        "expected texts, numbers, dates, lists or structures of them, or a file in a structure of bytes and path, got "
+        f"{type(value).__name__}"
+    )
 
 
 def _text(address: str, content: bytes) -> str:
