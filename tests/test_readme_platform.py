@@ -72,7 +72,7 @@ def asked(command: str) -> Any:
 
 
 def test_trigger(platform: Any, airflow: httpx.Client, folder: Path) -> None:
-    [run_id] = [row["dag_run_id"] for row in triggered(platform, in_shell(folder), TRIGGER)]
+    [run_id] = [row["dag_run_id"] for row in triggered(platform, lambda block: typed(block.text, folder), TRIGGER)]
     try:
         wait_for_task(platform, DAG, run_id, "prepare", "success")
         record = ObjectStore(platform.s3, "skillopt").get_model(
@@ -150,11 +150,6 @@ def end(airflow: httpx.Client, dag: str, run_id: str) -> None:
             answer.raise_for_status()
             return
         time.sleep(1)
-
-
-def in_shell(folder: Path) -> Callable[[Block], None]:
-    """Blocks as a user types them."""
-    return lambda block: typed(block.text, folder)
 
 
 @pytest.fixture(scope="module")

@@ -205,6 +205,7 @@ def test_any_record_is_an_item_or_an_error_that_says_why(record: JsonObject) -> 
         (FILES, CONTRACT | {"annexes": 5}, r"^annexes: expected the path of a file below the data's folder, or a list"),
         (FILES, CONTRACT | {"annexes": ["x/a.txt", "y/a.txt"]}, r"^task\.files: 'x/a\.txt' and 'y/a.* both called a"),
         (FILES, CONTRACT | {"annexes": ["甲.txt", "乙.txt"]}, r"^task\.files: '甲.txt' and '乙.txt' are both called _"),
+        (FILES, CONTRACT | {"annexes": ["x/a.txt", "x/a.txt"]}, r"^task\.files: 'x/a\.txt' is named twice$"),
         (FILES, CONTRACT | {"annexes": ["a" * 101]}, r"^task\.files: .* a file, of 1 to 100 characters"),
         (PICTURES, PLANS | {"plan": 5}, r"^plan: expected the path of a file below the data's folder, or a list"),
         (PICTURES, PLANS | {"others": ["x.png"] * 51}, r"^task\.pictures: an item may have 50 pictures, not 53"),

@@ -32,6 +32,9 @@ def test_json_is_written_for_a_model_and_not_for_html() -> None:
     value = {"b": "don't <中>", "a": [1, True]}
     assert rendered("{{ v | tojson }}", v=value) == """{"a": [1, true], "b": "don't <中>"}"""
     assert rendered("{{ v | tojson(indent=1) }}", v=[1]) == "[\n 1\n]"
+    assert rendered("{{ v | map('upper') | tojson }}", v=["a"]) == '["A"]'
+    with pytest.raises(DataError, match="'v' is undefined"):
+        rendered("{{ v | tojson }}")
 
 
 def test_the_columns_that_it_reads_are_known() -> None:

@@ -245,6 +245,8 @@ def _paths(key: str, entry: str, record: JsonObject) -> Iterator[str]:
 def _check_names(files: Sequence[ItemFile]) -> None:
     by_name: dict[str, str] = {}
     for file in files:
+        if by_name.get(file.name) == file.path:
+            raise DataError(f"task.files: {file.path!r} is named twice")
         if file.name in by_name:
             raise DataError(
                 f"task.files: {by_name[file.name]!r} and {file.path!r} are both called {file.name} for the target, "

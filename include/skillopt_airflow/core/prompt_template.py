@@ -72,7 +72,7 @@ def _environment() -> "Environment":
 
     def tojson(value: object, indent: int | None = None) -> str:
         # Jinja's own escapes for HTML.
-        return json.dumps(value, ensure_ascii=False, sort_keys=True, indent=indent)
+        return json.dumps(value, ensure_ascii=False, sort_keys=True, indent=indent, default=list)
 
     class PromptEnvironment(ImmutableSandboxedEnvironment):
         def getattr(self, obj: Any, attribute: str) -> Any:

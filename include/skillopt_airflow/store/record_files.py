@@ -114,7 +114,8 @@ def _csv(address: str, content: bytes) -> list[object]:
         if not columns or not all(columns) or len(set(columns)) < len(columns):
             raise DataError(f"{address}: line 1: expected a header of different column names, got {columns}")
         if len(columns) == 1 and re.search(r"[;\t]", columns[0]) and not text.startswith('"'):
-            raise DataError(f"{address}: line 1: the header is one column, {columns[0]!r}; cells are divided by commas")
+            problem = f"{address}: line 1: the header is one column, {columns[0]!r}; cells are divided by commas"
+            raise DataError(f"{problem}; put quotation marks around a name that holds one of ; and tab")
         for cells in reader:
             if cells and len(cells) != len(columns):
                 problem = (

@@ -136,6 +136,7 @@ def count(value: int) -> str:
 @cache
 def _environment() -> Environment:
     environment = html_environment(kept="\t\n", folders=[HERE / "templates"])
+    environment.globals["most_chars"] = MOST_CHARS
     environment.filters |= {"moment": moment, "count": count, "shortened": shortened}
     return environment
 

@@ -57,7 +57,7 @@ STAGES: "Mapping[StageName, str]" = {
     "test": "Measures the best and the last skill on the test split",
     "report": "Writes the report",
     "publication": "Compares the best skill with the champion, to publish it",
-    "over": "Everything was stored before; of what was cleared, only what failed is run again",
+    "over": "Everything is stored; of tasks that were cleared, only what failed is run again",
 }
 
 

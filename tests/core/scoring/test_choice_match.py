@@ -104,7 +104,7 @@ def test_a_number_names_the_choice_with_that_text_or_at_that_position(reference:
 @pytest.mark.parametrize(
     ("reference", "public", "said"),
     [
-        ("E", RIVERS, r"expected one choice, by its letter \(A to D\), its text, or as a number .* from 0; got 'E'"),
+        ("E", RIVERS, r"expected one choice, by its letter \(A to D\), its text, or its position from 0, .*; got 'E'"),
         ("The Rhine", RIVERS, "expected one choice"),
         (4, RIVERS, "expected one choice"),
         (-1, RIVERS, "expected one choice"),

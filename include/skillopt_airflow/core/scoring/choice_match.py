@@ -150,8 +150,9 @@ def _right(reference: JsonValue, choices: dict[str, str]) -> str:
                 f"{min(at_position)}: write the right one's letter, or its text as a text"
             )
     if len(named) != 1:
-        known = f"by its letter ({min(choices)} to {max(choices)}), its text, or as a number its position from 0"
-        raise DataError(f"expected one choice, {known}; got {shown(reference)}")
+        letters = f"{min(choices)} to {max(choices)}"
+        known = f"its letter ({letters}), its text, or its position from 0, which is a number and no text"
+        raise DataError(f"expected one choice, by {known}; got {shown(reference)}")
     return next(iter(named))
 
 
