@@ -124,7 +124,7 @@ def logged_out(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Upstream:
 
 def test_an_identity_without_a_token_is_an_answer_that_is_asked_for_again(logged_out: Upstream) -> None:
     response = send(logged_out)
-    assert response.status_code == 503
+    assert response.status_code == 502
     assert "connection azure_test: no token for Azure: Please run 'az login'" in response.json()["error"]["message"]
 
 

@@ -303,7 +303,10 @@ def test_an_overloaded_server_is_soon_left_for_its_fallback(rig, monkeypatch):
     monkeypatch.setattr(fallbacks, "OVERLOAD_GROWTH", 1000)
     with ScriptedProvider(answer) as second:
         one = rig(lambda asked: failure(429), upstream={"fallbacks": (upstream_at(second.base_url, model="second"),)})
+        began = time.monotonic()
         assert one.post().status_code == 200
+        # The time of a try, which no pause exceeds, is longer.
+        assert time.monotonic() - began < 4.5
 
 
 def test_a_provider_that_fails_two_calls_of_five_loses_none(rig):

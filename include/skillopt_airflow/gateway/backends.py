@@ -61,7 +61,7 @@ class HttpBackend:
             credentials = await self._credentials()
         except ModelConnectionError as error:
             # What gives tokens may have none for a moment; an identity that is missing is found before a run begins.
-            return problem(503, f"connection {self._upstream.conn_id}: {error}")
+            return problem(502, f"connection {self._upstream.conn_id}: {error}")
         return await self._clients.send(
             "POST",
             self._url,

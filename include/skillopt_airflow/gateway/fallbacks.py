@@ -98,8 +98,9 @@ class Provider:
         """
         try:
             async with asyncio.timeout(self.patience):
-                for route in await self._open_routes():
-                    call.reply = await self._tries(route, call)
+                routes = await self._open_routes()
+                for route in routes:
+                    call.reply = await self._tries(route, call, is_last=route is routes[-1])
                     if not call.reply.passing:
                         return
                     await self._close(route)
@@ -114,12 +115,12 @@ class Provider:
             end, call.end = call.end, None
             await end()
 
-    async def _tries(self, route: _Route, call: Call) -> Reply:
+    async def _tries(self, route: _Route, call: Call, *, is_last: bool) -> Reply:
         for number in range(1, self._max_attempts):
             reply = await self._try(route, call)
             if not reply.passing:
                 return reply
-            await asyncio.sleep(self._pause(route, reply, number))
+            await asyncio.sleep(self._pause(reply, number, is_last=is_last))
         return await self._try(route, call)
 
     async def _try(self, route: _Route, call: Call) -> Reply:
@@ -168,15 +169,15 @@ class Provider:
             return "overloaded", None if asked is None else min(asked, self._call_timeout)
         return "failed" if reply.passing else "answered", None
 
-    def _pause(self, route: _Route, reply: Reply, number: int) -> float:
+    def _pause(self, reply: Reply, number: int, *, is_last: bool) -> float:
         """Return a jittered exponential pause, or the longer one that the server asks for; at most the time of a try.
 
         The pause that it asks for with an overload holds for all calls, and the rate limit keeps it besides.
         """
         untold = reply.overloaded and reply.retry_after is None
         # While there is another server, that one is asked soon.
-        growth = OVERLOAD_GROWTH if untold and route is self._routes[-1] else GROWTH
-        backoff: float = FIRST_PAUSE * growth ** (number - 1) * random.uniform(0.5, 1.5)  # noqa: S311
+        growth = OVERLOAD_GROWTH if untold and is_last else GROWTH
+        backoff: float = FIRST_PAUSE * growth ** (number - 1) * random.uniform(1.0, 1.5)  # noqa: S311
         asked = 0.0 if reply.retry_after is None else reply.retry_after
         return min(max(backoff, asked), self._call_timeout)
 

@@ -125,7 +125,7 @@ class WebSearch:
                     return self._read(body)
                 if status != 429 and status < 500:
                     break
-                pause = max(pause, _seconds_said(headers))
+                pause = min(max(pause, _seconds_said(headers)), LONGEST_PAUSE / 2)
                 if status == 429:
                     self._not_before = max(self._not_before, time.monotonic() + pause)
             except (TimeoutError, httpx.HTTPError) as error:
@@ -134,9 +134,9 @@ class WebSearch:
         raise SearchFailed(f"connection {self.upstream.conn_id}: the search server {why}{hint and f'; {hint}'}")
 
     async def _wait(self, pause: float) -> None:
-        """Wait before a try: so many seconds, until others may ask again if that is later, and a random part more."""
+        """Wait before a try: so many seconds, or until others may ask again, and up to as long once more."""
         least = max(pause, self._not_before - time.monotonic())
-        await asyncio.sleep(min(least * random.uniform(1.0, 2.0), LONGEST_PAUSE))  # noqa: S311
+        await asyncio.sleep(least * random.uniform(1.0, 2.0))  # noqa: S311
 
     async def _answer(self, query: str) -> tuple[int, Mapping[str, str], bytes]:
         server, upstream = SEARCH_SERVERS[self.upstream.kind], self.upstream

@@ -13,6 +13,7 @@ from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.airflow_connections import attach_storage, open_run
+from skillopt_airflow.pipeline.epochs import task_to_clear
 from skillopt_airflow.pipeline.failures import tell_rollouts
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class BatchRollouts(LLMBatchOperator):
         if not run.config.model.batch:
             raise AirflowFailException(
                 "benchmark.yaml has changed since this run began with model.batch = false, and the graph with it: "
-                "restore it and clear this task, or trigger a new run"
+                f"restore it and clear {task_to_clear(str(context['run_id']))}, or trigger a new run"
             )
         attach_storage(run.ref.storage)
         self._work = BatchWork(run, self.chunks, str(context["run_id"]), self.calls)

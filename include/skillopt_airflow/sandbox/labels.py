@@ -74,9 +74,10 @@ def _found(client: Any, labels: Mapping[str, str]) -> tuple[list[Any], list[Any]
 
 
 def _is_dead(labels: Mapping[str, str]) -> bool:
-    moment = labels.get(EXPIRES_LABEL, NEVER)
+    moment, folder = labels.get(EXPIRES_LABEL, NEVER), labels.get(FOLDER_LABEL)
     # Of a task of another host only the time is known.
-    return moment.isdecimal() and int(moment) < time.time() and not staging.is_held(Path(labels.get(FOLDER_LABEL, "")))
+    lives = folder is not None and staging.is_held(Path(folder))
+    return moment.isdecimal() and int(moment) < time.time() and not lives
 
 
 def _remove(client: Any, containers: Iterable[Any], volumes: Iterable[Any]) -> None:
