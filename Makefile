@@ -76,9 +76,9 @@ MARKED = $$(grep -rlE --include='*.py' 'mark\.($(1))' tests | sort)
 slow-tests: venv  ## and whole trainings in one process, servers, time limits
 	$(PYTHON) -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "slow and $(NEEDS_PYTHON)" $(call MARKED,slow)
 
-# Three files at a time, whatever the processors: a test on the platform mostly waits, one task for the other.
+# Four files at a time, whatever the processors: a test on the platform mostly waits, one task for the other.
 platform-tests: venv  ## tests that need a Docker engine or the whole platform
-	$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "engine or platform" $(call MARKED,engine|platform)
+	$(PYTHON) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "engine or platform" $(call MARKED,engine|platform)
 
 cluster-tests: venv  ## trainings over Celery workers on hosts of their own, with faults; needs root, not part of `make test`
 	$(PYTHON) -m pytest -rP -m cluster $(call MARKED,cluster)
