@@ -69,7 +69,8 @@ def training() -> Iterator[Training]:
             training()
         if not task:
             training.publish("run")
-        training.points[name] = dict(training.store.objects)  # type: ignore[attr-defined]
+        # The run's newest state is written again at each later point.
+        training.points[name] = dict(training.store.objects), dict(training.store.written)  # type: ignore[attr-defined]
     return training
 
 
@@ -90,13 +91,14 @@ def put(store: ObjectStore, training: Training, point: str, prefix: str) -> None
         folder = b'"runs/searchqa/run/'
         store.put_bytes(f"{prefix}{key}", objects[key].replace(folder, f'"{prefix}runs/searchqa/run/'.encode()))
 
-    objects: dict[str, bytes] = training.points[point]  # type: ignore[attr-defined]
+    objects: dict[str, bytes]
+    objects, written = training.points[point]  # type: ignore[attr-defined]
     keys = [key for key in objects if not re.search("/(answers|reflections|timing|proposals)/", key)]
     dated = ("/gate.json", "/state.json", "/runtime_state.json")
     last = [key for key in keys if key.endswith(dated) or "/plans/" in key]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(one, set(keys) - set(last)))
-    for key in sorted(last, key=training.store.written.__getitem__):
+    for key in sorted(last, key=written.__getitem__):
         one(key)
 
 
