@@ -168,8 +168,9 @@ class AirflowConnections:
         from skillopt_airflow.models.providers import check_sampling
 
         models = {role: of for role, of in _models(model).items() if role in asked}
-        if "target" in models:
-            check_sampling(self.upstream(model), model)
+        upstream = self.upstream(model) if "target" in models else None
+        if upstream is not None:
+            check_sampling(upstream, model)
         if "optimizer" in models:
             connection.check_optimizer(model)
         for role, (conn_id, name) in models.items():
@@ -177,8 +178,8 @@ class AirflowConnections:
                 connection.optimizer_model(conn_id, name)
         for conn_id, name in dict(models.values()).items():
             connection.check(conn_id, name)
-        if "target" in models:
-            connection.check_harness(self.upstream(model), model.harness)
+        if upstream is not None:
+            connection.check_harness(upstream, model.harness)
 
 
 def _redacted(text: str) -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.ai.operators.llm_batch import LLMBatchOperator
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
@@ -15,6 +15,7 @@ from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.airflow_connections import attach_storage, open_run
 from skillopt_airflow.pipeline.epochs import task_to_clear
 from skillopt_airflow.pipeline.failures import tell_rollouts
+from skillopt_airflow.pipeline.params import graph_changed
 
 if TYPE_CHECKING:
     from airflow.providers.common.ai.batch.base import BatchAdapter
@@ -121,10 +122,7 @@ class BatchRollouts(LLMBatchOperator):
 
         run = open_run(self.run)
         if not run.config.model.batch:
-            raise AirflowFailException(
-                "benchmark.yaml has changed since this run began with model.batch = false, and the graph with it: "
-                f"restore it and clear {task_to_clear(str(context['run_id']))}, or trigger a new run"
-            )
+            raise graph_changed("model.batch = false", task_to_clear(str(context["run_id"])))
         attach_storage(run.ref.storage)
         self._work = BatchWork(run, self.chunks, str(context["run_id"]), self.calls)
         model = run.config.model

@@ -24,7 +24,9 @@ from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.training_groups import TrainGroup
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.pipeline.dag_ids import epoch_dag_id, train_dag_id
+from skillopt_airflow.pipeline.params import check_graph
 from skillopt_airflow.pipeline.task_errors import failed_tasks
+from skillopt_airflow.training.benchmark_settings import benchmark_config
 
 if TYPE_CHECKING:
     from skillopt_airflow.training.run import TrainingRun
@@ -304,9 +306,6 @@ class EpochRun(TriggerDagRunOperator):
         return epoch_parts(run.record.steps_in_epoch, fit, self.steps, ends=bool(run.epoch_ends()))
 
     def _trigger(self, context: Any, run: "TrainingRun", parts: list[Part], index: int) -> None:
-        from skillopt_airflow.pipeline.params import check_graph
-        from skillopt_airflow.training.benchmark_settings import benchmark_config
-
         check_graph(run.config, benchmark_config(run.ref.benchmark))
         part = _left_of(run, parts[index])
         self.conf = {**self.run, "epoch": self.epoch, "offset": part.offset, "part": part.steps, "ends": part.ends}

@@ -136,10 +136,20 @@ def check_graph(config: TrainConfig, own: TrainConfig) -> None:
     if config.model.batch != own.model.batch:
         lacking.append(f"model.batch = {json.dumps(config.model.batch)}")
     if lacking:
-        raise AirflowFailException(
-            f"benchmark.yaml has changed since this run began with {', '.join(lacking)}, and the graph with it: "
-            "restore it and clear this task, or trigger a new run"
-        )
+        raise graph_changed(", ".join(lacking), "this task")
+
+
+def graph_changed(began: str, to_clear: str) -> AirflowFailException:
+    """Return the error of a run that cannot go on in the graph as it is.
+
+    Args:
+        began: the knobs, with the values that the run began with.
+        to_clear: the task that makes it go on, as `task_to_clear` says it.
+    """
+    return AirflowFailException(
+        f"benchmark.yaml has changed since this run began with {began}, and the graph with it: "
+        f"restore it and clear {to_clear}, or trigger a new run"
+    )
 
 
 def _check_tasks(asked: TrainConfig, config: TrainConfig) -> None:

@@ -1,4 +1,4 @@
-"""What there are rollouts of, as the folders of the trajectory table tell; no rollout is read."""
+"""Partitions of the trajectory table, as its folders tell; no rollout is read."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -34,8 +34,8 @@ def plan_ahead(run: TrainingRun, moment: Moment) -> list[JsonObject]:
 
 def speculation(run: TrainingRun, moment: Moment) -> list[Chunk]:
     """Return the batch of the step that follows at once, under the skill that it starts from after a rejection."""
-    following = run.timeline[run.timeline.index(moment) + 1]
-    if following.kind != "step" or not may_precede(moment, run.config) or not _pays(run, moment):
+    following = dict(batches_ahead(run.timeline, run.config)).get(moment)
+    if following is None or not _pays(run, moment):
         return []
     skill = run.keys.skill(run.state_before(moment).current.version)
     items = [item for part in run.slices(following) for item in part]
