@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from statistics import mean, stdev
 
 from bench import tables
-from bench.world_model import World
+from bench.world_model import FEW_EDITS, MANY_EDITS, Economy, World
 from local.standin.conversation import Conversation, Turn
 from skillopt_airflow.core import schedule
 from skillopt_airflow.core.buffer import StepBuffer
@@ -26,6 +26,7 @@ from skillopt_airflow.optimizer.minibatches import minibatch_seed, minibatches
 from skillopt_airflow.optimizer.reflect import ReflectContext, reflect
 from skillopt_airflow.optimizer.select import select
 
+ECONOMIES = (MANY_EDITS, FEW_EDITS)
 BATCHES = (20, 40, 80)
 NOISES = (0.0, 0.1, 0.3)
 """Shares of what the target would get right that it misses, each time on its own."""
@@ -39,6 +40,7 @@ TRAIN_ITEMS, VAL_ITEMS, TEST_ITEMS = (
     for split, count in ((Split.TRAIN, TRAIN), (Split.VAL, VAL), (Split.TEST, TEST))
 )
 HEADER = (
+    "world",
     "batch",
     "noise",
     "calls without",
@@ -55,8 +57,9 @@ NOTE = (
     f"Simulated trainings, {len(SEEDS)} for each row with the screen and as many without, of the same seeds: {TRAIN} "
     f"training items, {VAL} on the selection split, 4 epochs, default settings but without slow "
     "update, with the project's own functions for all stages. Target and optimizer are those of the world of known "
-    "rules: an item is right exactly if the skill has the sentence that it needs, an eighth of the items are a matter "
-    "of chance, and `noise` is how often the target misses what it would get right, each time on its own. Calls are "
+    "rules: an item is right exactly if the skill has the sentence that it needs, some of the items are a matter "
+    "of chance, and `noise` is how often the target misses what it would get right, each time on its own. "
+    f"{' '.join(f'With {economy.name}: {economy.description}' for economy in ECONOMIES)} Calls are "
     "those of the target in a training's steps, a mean over the seeds, with early rejection in both. Of the candidates "
     "that were screened out, those are lost that the gate would have accepted by the selection split: so many of all "
     "that it accepted or would have accepted. Some of these are truly better than the skill that they were made from. "
@@ -191,21 +194,23 @@ class Training:
         return mean(self.world.chance(item, skill.text) for item in TEST_ITEMS)
 
 
-def trained(seed: int, batch: int, noise: float, screen: str) -> Training:
+def trained(seed: int, batch: int, noise: float, screen: str, economy: Economy) -> Training:
     """Train in the world of a seed."""
     layers = {"train": {"batch_size": batch, "seed": seed}, "evaluation": {"screen": screen}}
-    return Training(World(seed, noise), TrainConfig.from_layers(layers))()
+    return Training(World(seed, noise, economy), TrainConfig.from_layers(layers))()
 
 
-def row(batch: int, noise: float, seeds: Sequence[int] = SEEDS) -> Sequence[object]:
+def row(economy: Economy, batch: int, noise: float, seeds: Sequence[int] = SEEDS) -> Sequence[object]:
     """Train without the screen and with it on each seed; return the table's row."""
-    without, with_it = ([trained(seed, batch, noise, screen) for seed in seeds] for screen in ("none", "batch"))
+    without, with_it = (
+        [trained(seed, batch, noise, screen, economy) for seed in seeds] for screen in ("none", "batch")
+    )
     calls = [sum(one.calls for one in each) / len(seeds) for each in (without, with_it)]
     lost, accepted = (sum(getattr(one, name) for one in with_it) for name in ("lost", "accepted"))
     changes = [one.true_score - other.true_score for one, other in zip(with_it, without, strict=True)]
     error = stdev(changes) / math.sqrt(len(seeds)) if len(seeds) > 1 else math.nan
     return (
-        *(batch, f"{noise:g}", *(f"{each:.0f}" for each in calls), f"{1 - calls[1] / calls[0]:.0%}"),
+        *(economy.name, batch, f"{noise:g}", *(f"{each:.0f}" for each in calls), f"{1 - calls[1] / calls[0]:.0%}"),
         sum(one.screened_out for one in with_it),
         f"{lost} of {lost + accepted}",
         sum(one.lost_better for one in with_it),
@@ -216,5 +221,5 @@ def row(batch: int, noise: float, seeds: Sequence[int] = SEEDS) -> Sequence[obje
 
 def measure() -> None:
     """Simulate and write the table; needs no platform."""
-    rows = [row(batch, noise) for batch in BATCHES for noise in NOISES]
+    rows = [row(economy, batch, noise) for economy in ECONOMIES for batch in BATCHES for noise in NOISES]
     tables.write("screen", "A screen on the step's own batch", NOTE, HEADER, rows)

@@ -10,7 +10,7 @@ from typing import Any
 from bench import tables
 from bench.checkout import PLACE, Checkout, checkout
 from bench.cpu_seconds import metered
-from bench.world_model import World
+from bench.world_model import FEW_EDITS, MANY_EDITS, Economy, World
 from bench.world_server import SIGMA, SLOTS, WorldServer
 from local.environment import model_connection
 from local.served import served
@@ -22,7 +22,6 @@ from skillopt_airflow.store.keys import RunKeys
 from skillopt_airflow.training.timing import StageTiming
 
 BATCH = 40
-WORLD = World()
 
 
 @dataclass(frozen=True)
@@ -38,13 +37,20 @@ class Form:
     items: Mapping[Split, int]
     knobs: Mapping[str, Any] = field(default_factory=dict)
     """By their paths, those that are not as by default."""
+    economy: Economy = MANY_EDITS
+
+    @property
+    def world(self) -> World:
+        """Return the world that it is made in."""
+        return World(economy=self.economy)
 
     @property
     def title(self) -> str:
         """Return the head of its column."""
         sizes = "/".join(str(count) for count in self.items.values())
         knobs = "".join(f", {path} {value}" for path, value in self.knobs.items())
-        return f"{self.latency:g} s a call, {sizes} items, {self.epochs} x {self.steps} steps{knobs}"
+        steps = f"{self.epochs} x {self.steps} steps"
+        return f"{self.latency:g} s a call, {sizes} items, {steps}, {self.economy.name}{knobs}"
 
     @property
     def layer(self) -> dict[str, Any]:
@@ -63,6 +69,8 @@ PAPER = {Split.TRAIN: 400, Split.VAL: 200, Split.TEST: 1400}
 FORMS = (
     Form("world", 1.0, 4, 10, PAPER),
     Form("world_screen", 1.0, 4, 10, PAPER, {"evaluation.screen": "batch"}),
+    Form("world_few_edits", 1.0, 4, 10, PAPER, economy=FEW_EDITS),
+    Form("world_few_edits_screen", 1.0, 4, 10, PAPER, {"evaluation.screen": "batch"}, FEW_EDITS),
     Form("world_ahead", 1.0, 4, 10, PAPER, {"gradient.reflect_ahead": True}),
     Form("world_5s", 5.0, 4, 10, PAPER),
     Form("world_5s_ahead", 5.0, 4, 10, PAPER, {"gradient.reflect_ahead": True}),
@@ -90,13 +98,13 @@ REFERENCE_NOTE = (
 
 def measure(form: Form) -> None:
     """Train once on a platform of its own."""
-    with served(WorldServer(WORLD, form.latency)) as server:
+    with served(WorldServer(form.world, form.latency)) as server:
         connection = model_connection(server.base_url, "openai-chat:world")
         with checkout({form.name: form.layer}, **{form.name: connection}) as place:
             figures = _trained(place, form, server)
     compared = form.items == PAPER
     columns = {"reference": reference(form)} if compared else {}
-    note = f"{NOTE} {REFERENCE_NOTE}" if compared else NOTE
+    note = " ".join([NOTE, form.economy.description, *([REFERENCE_NOTE] if compared else [])])
     _write(form.name, note, columns | {form.title: figures})
 
 
@@ -113,7 +121,7 @@ def reference(form: Form) -> dict[str, str]:
 
 
 def _trained(place: Checkout, form: Form, server: WorldServer) -> dict[str, str]:
-    WORLD.write_items(PLACE / ".local" / "data" / form.name, form.items)
+    form.world.write_items(PLACE / ".local" / "data" / form.name, form.items)
     place.wait_for(form.name)
     with metered(place.home) as meter:
         began = time.monotonic()

@@ -3,6 +3,7 @@
 import pytest
 
 from bench.screen import TRAIN, VAL, Training, row, trained
+from bench.world_model import FEW_EDITS, MANY_EDITS
 
 pytestmark = pytest.mark.slow
 
@@ -11,7 +12,7 @@ BATCH, STEPS = 80, 4 * 5
 
 @pytest.fixture(scope="module")
 def pair() -> tuple[Training, Training]:
-    without, with_it = (trained(3, BATCH, 0.1, screen) for screen in ("none", "batch"))
+    without, with_it = (trained(3, BATCH, 0.1, screen, MANY_EDITS) for screen in ("none", "batch"))
     return without, with_it
 
 
@@ -31,5 +32,5 @@ def test_a_screen_takes_a_batch_and_saves_selection_splits(pair: tuple[Training,
 
 
 def test_equal_seeds_give_equal_rows() -> None:
-    assert row(BATCH, 0.1, [5]) == row(BATCH, 0.1, [5])
-    assert trained(5, BATCH, 0.1, "none").calls != trained(6, BATCH, 0.1, "none").calls
+    assert row(FEW_EDITS, BATCH, 0.1, [5]) == row(FEW_EDITS, BATCH, 0.1, [5])
+    assert trained(5, BATCH, 0.1, "none", MANY_EDITS).calls != trained(6, BATCH, 0.1, "none", MANY_EDITS).calls

@@ -4,6 +4,7 @@ import pytest
 
 from bench import screen, side_by_side
 from bench.side_by_side import GOALS, HEADER, rows, trained
+from bench.world_model import MANY_EDITS
 
 pytestmark = pytest.mark.slow
 
@@ -11,7 +12,7 @@ STEPS = 40
 
 
 def test_one_proposal_is_the_training_of_the_other_tables() -> None:
-    one, other = trained(3, 0.1, 1), screen.trained(3, 40, 0.1, "none")
+    one, other = trained(3, 0.1, 1), screen.trained(3, 40, 0.1, "none", MANY_EDITS)
     assert (one.skill, one.best, one.calls, one.accepted) == (other.skill, other.best, other.calls, other.accepted)
 
 

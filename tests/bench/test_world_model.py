@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.world_model import CHANCE, MISLEADING, NEEDS_NOTHING, NEEDS_RULE, RULES, USELESS, WRONG, World
+from bench.world_model import FEW_EDITS, MANY_EDITS, MISLEADING, RULES, USELESS, WRONG, Economy, World
 from benchmarks.searchqa.adapter import BENCHMARK
 from local.standin import chat_wire
 from local.standin.conversation import Conversation, Turn
@@ -55,20 +55,23 @@ def test_a_misleading_sentence_spoils_the_items_of_its_place_alone() -> None:
         assert nature.chance == 0.5 or spoilt == [nature.misleading] * bool(nature.misleading)
 
 
-def test_the_shares_of_the_items_are_those_of_the_world() -> None:
-    natures = [WORLD.nature(f"test-{index}") for index in range(5000)]
+@pytest.mark.parametrize("economy", [MANY_EDITS, FEW_EDITS], ids=lambda economy: economy.name)
+def test_the_shares_of_the_items_are_those_of_the_world(economy: Economy) -> None:
+    world = World(7, economy=economy)
+    natures = [world.nature(f"test-{index}") for index in range(5000)]
     kinds = Counter((bool(nature.rule), bool(nature.misleading), nature.chance) for nature in natures)
     shares = {kind: count / len(natures) for kind, count in kinds.items()}
     expected = {
-        (True, False, 1.0): NEEDS_RULE,
-        (False, True, 1.0): NEEDS_NOTHING,
-        (False, False, 0.5): CHANCE,
-        (False, False, 0.0): 1 - NEEDS_RULE - NEEDS_NOTHING - CHANCE,
+        (True, False, 1.0): economy.needs_rule,
+        (False, True, 1.0): economy.needs_nothing,
+        (False, False, 0.5): economy.chance,
+        (False, False, 0.0): 1 - economy.needs_rule - economy.needs_nothing - economy.chance,
     }
     assert shares == pytest.approx(expected, abs=0.02)
     frequent = Counter(nature.rule for nature in natures if nature.rule)
-    assert set(frequent) == set(RULES)
-    assert frequent[RULES[0]] > 5 * frequent[RULES[-1]]
+    assert set(frequent) == set(RULES[: economy.rules])
+    # The share of the nth rule is as 1 / (n + 1).
+    assert frequent[RULES[0]] / frequent[RULES[economy.rules - 1]] == pytest.approx((economy.rules + 1) / 2, rel=0.5)
 
 
 def test_an_item_of_chance_depends_on_draw_and_skill_and_on_nothing_else() -> None:
