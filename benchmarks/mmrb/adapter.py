@@ -19,6 +19,9 @@ from skillopt_airflow.core.types import Item, ItemFile, JsonObject, Message, Sco
 EMBEDDED, PATHS, FOLDER = "images", "image_paths", "folder"
 _OFFICIAL = re.compile(r"\banswer\s*\[(?P<answer>[^\[\]]*)\]", re.IGNORECASE)
 _LABEL = re.compile(r"\s*\(?(?P<letter>[A-Z])[).:]\s*")
+_UNNUMBERED = "<image>"
+_PLACE = re.compile(rf"{_UNNUMBERED}|\{{image#\d+\}}")
+"""The place of a picture, which the published questions number; their options may leave the number out."""
 _PLAIN_NUMBER = re.compile(r"[-+\d.,/%$\s]*\d[-+\d.,/%$\s]*")
 _REQUEST = "Reply with the answer inside <answer></answer> tags{}."
 
@@ -26,7 +29,7 @@ _REQUEST = "Reply with the answer inside <answer></answer> tags{}."
 class MMRB:
     """Items with keys source, subtask, index, question, options, answer and the pictures: `images` or `image_paths`.
 
-    `{image#1}` in a question stands for the first picture. Paths start at the folder of the record's file.
+    `{image#1}` in a question or an option stands for the first picture. Paths start at the folder of the record's file.
     """
 
     runs_code = False
@@ -41,9 +44,13 @@ class MMRB:
         return f"{text_at(record, 'source')}:{text_at(record, 'subtask')}:{index}"
 
     def item(self, record: JsonObject) -> Item:
-        """Return one record as an item, whose question has the marks of the pictures in their places."""
-        identity, options, files = self.identity(record), _options(record), _pictures(record)
-        public: JsonObject = {"question": _shown(text_at(record, "question"), files), "options": [*options]}
+        """Return one record as an item, with the marks of the pictures in their places."""
+        identity, labelled, files = self.identity(record), _options(record), _pictures(record)
+        asked, unlabelled = text_at(record, "question"), _without_labels(labelled)
+        question, options = _shown(asked, unlabelled, files)
+        public: JsonObject = {"question": question, "options": [*options]}
+        if unlabelled != labelled and _held(labelled, asked):
+            public["options_in_question"] = True
         answer = str(record.get("answer", "")).strip()
         if not answer or (options and not choices_named(answer, lettered(public["options"], "options"))):
             raise DataError(f"answer: expected {'a choice of the options' if options else 'a text'}, got {answer!r}")
@@ -56,11 +63,12 @@ class MMRB:
         return (Message(role="system", content=skill), Message(role="user", content=self.task(public)))
 
     def task(self, public: JsonObject) -> str:
-        """Return the question with its options."""
+        """Return the question with its options, which are listed unless it holds them already."""
         choices = lettered(public["options"], "options") if public["options"] else {}
         options = "".join(f"\n({letter}) {text}" for letter, text in choices.items())
         request = _REQUEST.format(": the letter of the right option" if choices else "")
-        return f"{public['question']}\n{options}\n\n{request}" if choices else f"{public['question']}\n\n{request}"
+        listed = f"\n{options}" if options and "options_in_question" not in public else ""
+        return f"{public['question']}{listed}\n\n{request}"
 
     def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
         """Return none: the pictures are shown."""
@@ -101,13 +109,17 @@ class MMRB:
 
 
 def _options(record: JsonObject) -> list[str]:
-    """Return the options without their letters."""
+    """Return the options as they stand in the record."""
     options = record.get("options")
     if options in (None, "", []):
         return []
     if not isinstance(options, list) or not all(isinstance(option, str) and option.strip() for option in options):
         raise unusable(("options",), "a list of texts, which is empty for an open question", options)
-    texts = [str(option) for option in options]
+    return [str(option) for option in options]
+
+
+def _without_labels(texts: list[str]) -> list[str]:
+    """Return options without their letters, if these are in order."""
     labels = [_LABEL.match(text) for text in texts]
     in_order = all(label and label["letter"] == chr(ord("A") + place) for place, label in enumerate(labels))
     return [text[label.end() :] for text, label in zip(texts, labels, strict=True) if label] if in_order else texts
@@ -135,15 +147,22 @@ def _pictures(record: JsonObject) -> tuple[ItemFile, ...]:
     )
 
 
-def _shown(question: str, files: Sequence[ItemFile]) -> str:
-    """Return the question with its placeholders filled in, and behind it what it has none for."""
-    behind = []
-    for number, file in enumerate(files, start=1):
-        place = f"{{image#{number}}}"
-        if place not in question:
-            behind.append(f"\nPicture {number}: {mark(file.name)}")
-        question = question.replace(place, mark(file.name))
-    return question + "".join(behind)
+def _held(options: Sequence[str], question: str) -> bool:
+    """Return whether a question holds all options, as the published ones do."""
+    asked = _PLACE.sub(_UNNUMBERED, question)
+    return all(_PLACE.sub(_UNNUMBERED, option).strip() in asked for option in options)
+
+
+def _shown(question: str, options: Sequence[str], files: Sequence[ItemFile]) -> tuple[str, list[str]]:
+    """Return question and options with their placeholders filled in, and behind the question what has none."""
+    marks = {f"{{image#{number}}}": mark(file.name) for number, file in enumerate(files, start=1)}
+    behind = [
+        f"\nPicture {number}: {picture}"
+        for number, (place, picture) in enumerate(marks.items(), start=1)
+        if not any(place in text for text in (question, *options))
+    ]
+    shown, *choices = (_PLACE.sub(lambda place: marks.get(place[0], place[0]), text) for text in (question, *options))
+    return shown + "".join(behind), choices
 
 
 def _replies(trajectory: Trajectory) -> list[str]:

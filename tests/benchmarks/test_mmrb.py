@@ -120,6 +120,30 @@ def test_pictures_stand_where_the_question_names_them_and_the_others_behind_it()
     ]
 
 
+@pytest.mark.parametrize("options", [["(A) a {image#2}", "(B) {image#3}"], ["(A) a <image>", "(B) <image>"]])
+def test_options_that_the_question_ends_with_are_not_listed_again(options: list[str]) -> None:
+    question = "Which is {image#1}? (A) a {image#2} (B) {image#3}"
+    item = BENCHMARK.item(CHOICE | {"question": question, "options": options})
+    assert BENCHMARK.task(item.public) == (
+        "Which is [picture: picture-1.jpg]? (A) a [picture: picture-2.png] (B) [picture: picture-3.png]\n\n"
+        "Reply with the answer inside <answer></answer> tags: the letter of the right option."
+    )
+    assert judged(CHOICE | {"question": question, "options": options}, "<answer>B</answer>") == 1
+
+
+def test_an_option_that_is_a_picture_shows_it() -> None:
+    item = BENCHMARK.item(CHOICE | {"question": "Which is {image#1}?", "options": ["(A) {image#3}", "(B) {image#2}"]})
+    assert BENCHMARK.task(item.public).startswith(
+        "Which is [picture: picture-1.jpg]?\n\n(A) [picture: picture-3.png]\n(B) [picture: picture-2.png]\n\nReply"
+    )
+
+
+@pytest.mark.parametrize("options", [["1", "2", "12"], ["(B) 1", "(A) 2"]])
+def test_options_without_letters_in_order_are_listed_whatever_the_question_holds(options: list[str]) -> None:
+    item = BENCHMARK.item(CHOICE | {"question": "How many of (B) 1, (A) 2 or 12?", "options": options, "answer": "A"})
+    assert f"\n\n(A) {options[0]}\n(B) {options[1]}\n" in BENCHMARK.task(item.public)
+
+
 def test_options_whose_letters_are_out_of_order_stay_as_they_are() -> None:
     public = BENCHMARK.item(CHOICE | {"options": ["(B) red", "(A) blue"], "answer": "B"}).public
     assert public["options"] == ["(B) red", "(A) blue"]
