@@ -51,7 +51,8 @@ class MMRB:
         public: JsonObject = {"question": question, "options": [*options]}
         if unlabelled != labelled and _held(labelled, asked):
             public["options_in_question"] = True
-        answer = str(record.get("answer", "")).strip()
+        given = record.get("answer")
+        answer = "" if given is None else str(given).strip()
         if not answer or (options and not choices_named(answer, lettered(public["options"], "options"))):
             raise DataError(f"answer: expected {'a choice of the options' if options else 'a text'}, got {answer!r}")
         steps = _steps(record)
@@ -80,14 +81,11 @@ class MMRB:
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
         """Return 1 for the right choice and no other, or for an equal number or a text that agrees."""
-        expected, answered = str(item.reference["answer"]), trajectory.answer
+        expected, answered = str(item.reference["answer"]), _answered(item, trajectory)
         if item.public["options"]:
             choices = lettered(item.public["options"], "options")
             right = choices_named(answered, choices) == choices_named(expected, choices)
         else:
-            replies = _replies(trajectory)
-            # Of a question without options a letter that the response speaks of is no answer.
-            answered = _said(replies[-1], Boxed()) if replies else answered
             right = _agree(answered, expected)
         return Score(hard=float(right), soft=float(right), feedback=f'expected "{expected}"; answered "{answered}"')
 
@@ -103,7 +101,7 @@ class MMRB:
         return GradingRequest(
             question=self.task(item.public),
             references=(str(item.reference["answer"]),),
-            answer=replies[-1] if paths and replies else trajectory.answer,
+            answer=replies[-1] if paths and replies else _answered(item, trajectory),
             paths=paths,
         )
 
@@ -167,6 +165,12 @@ def _shown(question: str, options: Sequence[str], files: Sequence[ItemFile]) -> 
 
 def _replies(trajectory: Trajectory) -> list[str]:
     return [message.content for message in trajectory.messages if message.role == "assistant"]
+
+
+def _answered(item: Item, trajectory: Trajectory) -> str:
+    """Return the answer; of a question without options a letter that the response speaks of is none."""
+    replies = _replies(trajectory)
+    return trajectory.answer if item.public["options"] or not replies else _said(replies[-1], Boxed())
 
 
 def _said(response: str, untagged: Extraction) -> str:

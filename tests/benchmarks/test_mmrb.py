@@ -92,7 +92,10 @@ def test_a_letter_is_no_answer_to_an_open_question(response: str, gold: str) -> 
     item = BENCHMARK.item(OPEN | {"answer": gold})
     said = (Message(role="user", content="How many?"), Message(role="assistant", content=response))
     given = Trajectory(item_id=item.id, status=Status.OK, answer=BENCHMARK.answer(response), messages=said)
-    assert BENCHMARK.score(item, given).hard == 1.0
+    score = BENCHMARK.score(item, given)
+    assert score.hard == 1.0
+    # A judge is asked about the same words.
+    assert score.feedback.endswith(f'answered "{BENCHMARK.grading(item, given).answer}"')
 
 
 def judged(record: JsonObject, response: str) -> float:
@@ -157,6 +160,7 @@ def test_options_whose_letters_are_out_of_order_stay_as_they_are() -> None:
         ({"options": ["(A) x", 5]}, "options: expected a list of texts"),
         ({"answer": "D"}, "answer: expected a choice of the options, got 'D'"),
         ({"answer": " "}, "answer: expected a choice"),
+        ({"options": [], "answer": None}, "answer: expected a text, got ''"),
         ({"image_paths": []}, "image_paths: expected a list of pictures' paths"),
         ({"question": ""}, "question: expected a non-empty text"),
         ({"reasoning_steps": [["look"]]}, "reasoning_steps: expected lists of steps with a rationale"),
