@@ -23,6 +23,8 @@ _UNNUMBERED = "<image>"
 _PLACE = re.compile(rf"{_UNNUMBERED}|\{{image#\d+\}}")
 """The place of a picture, which the published questions number; their options may leave the number out."""
 _PLAIN_NUMBER = re.compile(r"[-+\d.,/%$\s]*\d[-+\d.,/%$\s]*")
+_NUMBER = r"[-+$]*\.?\d[\d./%]*"
+_SEVERAL_NUMBERS = re.compile(rf"[\s(\[]*{_NUMBER}(?:[\s,;()\[\]]+{_NUMBER})+[\s)\]]*")
 _REQUEST = "Reply with the answer inside <answer></answer> tags{}."
 
 
@@ -182,9 +184,11 @@ def _said(response: str, untagged: Extraction) -> str:
 
 
 def _agree(answered: str, expected: str) -> bool:
-    """Return whether an open answer is right: a number has to be equal, of texts one may contain the other."""
+    """Return whether an open answer is right: numbers have to be equal, of texts one may contain the other."""
     if _PLAIN_NUMBER.fullmatch(expected) and len(numbers(expected)) == 1:
         return bool(NumberMatch().compare(answered, expected)[0])
+    if _SEVERAL_NUMBERS.fullmatch(expected) and numbers(expected):
+        return _same_numbers(answered, expected)
     one, other = normalise(answered), normalise(expected)
     if not one or not other:
         return answered.strip().lower() == expected.lower()
@@ -193,6 +197,13 @@ def _agree(answered: str, expected: str) -> bool:
     if told and wanted and not (told <= wanted or wanted <= told):
         return False
     return any(Contains().compare(*pair)[0] for pair in ((answered, expected), (expected, answered)))
+
+
+def _same_numbers(answered: str, expected: str) -> bool:
+    """Return whether two texts give the same numbers in one order; `100,200` may be one number or two."""
+    apart = [re.sub(r"(?<=\d),(?=\d)", ", ", text) for text in (answered, expected)]
+    read = ([[number.value for number in numbers(text)] for text in texts] for texts in ([answered, expected], apart))
+    return any(told == wanted for told, wanted in read)
 
 
 BENCHMARK = MMRB()

@@ -74,6 +74,16 @@ def test_a_choice_is_right_alone(response: str, gold: str, score: float) -> None
         ("<answer>?</answer>", "?", 1),
         ("<answer>15 million</answer>", "1.5 million", 0),
         ("<answer>about 1.5 million</answer>", "1.5 million", 1),
+        ("<answer>3</answer>", "(3, 4)", 0),
+        ("<answer>(4, 3)</answer>", "(3, 4)", 0),
+        ("<answer>(3, 4, 5)</answer>", "3, 4", 0),
+        ("<answer>3, 4.0</answer>", "(3, 4)", 1),
+        ("<answer>x = 3 and y = 4</answer>", "[3,4]", 1),
+        ("<answer>(100, 200)</answer>", "(100,200)", 1),
+        ("<answer>100,200</answer>", "100, 200", 1),
+        ("<answer>1234; 5678</answer>", "1,234; 5,678", 1),
+        ("<answer>100,200</answer>", "100200", 1),
+        ("<answer>none</answer>", f"{'1' * 200}, {'2' * 200}", 0),
     ],
 )
 def test_an_open_number_is_equal_and_a_text_may_contain_the_other(response: str, gold: str, score: float) -> None:
