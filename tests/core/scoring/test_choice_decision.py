@@ -17,6 +17,7 @@ LETTERS_ALONE = dict.fromkeys("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "")
         ("$140^{\\circ}$", "D", ANGLES, True),
         ("140 degrees", "D", ANGLES, True),
         ("\\text{(D)}", "D", ANGLES, True),
+        ("D (140°)", "D", ANGLES, True),
         ("D because the angles add up", "D", ANGLES, True),
         ("False", "B", TRUTH, True),
         ("B", "B", TRUTH, True),

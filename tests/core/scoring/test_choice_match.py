@@ -30,6 +30,11 @@ BY_LETTER: JsonObject = {"options": {"A": "The Nile", "B": "The Po"}}
         ("\\boxed{\\text{B}}", "B", True),
         ("It is \\(x\\le 1\\)", "D", True),
         ("B The Po", "B", True),
+        ("B (The Po)", "B", True),
+        ("**B** [the po].", "B", True),
+        ("The answer is B (\\text{The Po}).", "B", True),
+        ("B (The Nile)", "B", False),
+        ("A (The Po)", "B", False),
         ("\\(B\\) - the po.", "B", True),
         ("B because it flows east", "B", True),
         ("The strongest statement is B, since \\(L^2(A)\\) is not", "B", True),
@@ -85,6 +90,13 @@ def test_a_letter_with_its_own_text_is_named_alone_whatever_the_text_says() -> N
     choices = {"A": "It is (B).", "B": "It is \\(\\mathrm{L}^2(A)\\)."}
     for form in ("{}. {}", "{}) {}", "{} {}", "{}, {}", "The answer is {}: {}"):
         assert all(choices_named(form.format(label, text), choices) == {label} for label, text in choices.items())
+
+
+def test_brackets_around_a_part_of_a_text_belong_to_it() -> None:
+    choices = {"A": "(x+1)(x-1)", "B": "x+1)(x-1", "C": "(0, 1]"}
+    assert choices_named("A (x+1)(x-1)", choices) == choices_named("A ((x+1)(x-1))", choices) == {"A"}
+    assert choices_named("C (0, 1]", choices) == choices_named("C ((0, 1])", choices) == {"C"}
+    assert choices_named("B (x+1)(x-1)", choices) == frozenset()
 
 
 def test_choices_may_have_their_letters_or_be_known_to_the_prompt_alone() -> None:

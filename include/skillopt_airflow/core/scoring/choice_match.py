@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection
+from itertools import accumulate
 from string import ascii_uppercase
 from typing import Literal
 
@@ -119,7 +120,7 @@ def choices_named(answer: str, choices: dict[str, str]) -> frozenset[str]:
     named = {match["bare"] or match["cued"] for match in _NAMED.finditer(_bare(_FORMULA.sub(_letter_alone, unwrapped)))}
     first = _LABEL_AND_MORE.fullmatch(bare)
     if first:
-        texts = _with_text(first["more"], bare_choices)
+        texts = _with_text(first["more"], bare_choices) or _with_text(_unbracketed(first["more"]), bare_choices)
         if first["label"] in texts:
             return frozenset(first["label"])
         # Without a mark, as in "A stronger bound", it may be a word.
@@ -166,6 +167,13 @@ def _bare(text: str) -> str:
     The patterns read runs of blanks slowly.
     """
     return " ".join(_FONT.sub(r"\1", _DELIMITER.sub("", text)).strip("*_`\"' \t\n").split())
+
+
+def _unbracketed(text: str) -> str:
+    """Return a text without the brackets around all of it; `(x+1)(x-1)` has none."""
+    text = text.rstrip(". ")
+    depths = [*accumulate((character in "([") - (character in ")]") for character in text)]
+    return text[1:-1] if (text[:1], text[-1:]) in (("(", ")"), ("[", "]")) and 0 not in depths[:-1] else text
 
 
 def _letter_alone(formula: re.Match[str]) -> str:
