@@ -34,8 +34,8 @@ _BRACED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (re.compile(rf"\\[dtc]?frac{_INSIDE}\s*{_INSIDE}"), lambda found: f" {_product(found[1])}/{_grouped(found[2])}"),
     (re.compile(rf"([\^_])\s*{_INSIDE}"), lambda found: f"{found[1]}{_grouped(found[2], least=2)}"),
 )
-_APART = re.compile(r"(?<=\d)\s+(?=[\d.])")
-"""Blanks that count: 1 1/2 is not 11/2."""
+_APART = re.compile(r"(?<=\d)\s+(?=\d|\.\d)")
+"""Blanks that count: 1 1/2 is not 11/2, but the `14 .` of `$14$.` is 14."""
 _UNIT = (
     r"(?:°[a-z]?|%|(?:(?:cubic|square)?units?|[cmk]?m|in|inch|inches|ft|feet|yd|mi|[mk]?g|lb|[m]?l|litres?|liters?|s|min|h)"
     r"(?:\^?[23])?)"
