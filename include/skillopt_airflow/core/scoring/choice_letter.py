@@ -8,11 +8,17 @@ from pydantic import Field
 
 from skillopt_airflow.core.scoring.extraction import Boxed, Extraction, InTags, last_line
 
+_GOES_ON = (
+    r"(?:and|as|because|but|by|due|for|from|if|in|instead|is|not|of|on|or|over|rather than|since|than|that|the|to|when|"
+    r"where|which|while|with)\b(?!-)"
+)
+"""What may follow a letter, and neither the pronoun I nor an article."""
+NO_WORD = rf"(?!['’])(?!(?:(?<=I)|(?<=A)(?<!(?i:answer|choice|option|letter) A))[^\S\n]+(?!{_GOES_ON})[a-z])"
+"""Looks ahead from a capital: it is a letter, as in "Option A shows", and no word, as in "I'd", "I think" and
+"Answer: A red bus"."""
 _CUED = re.compile(
     r"\b(?i:answer|choice|option|letter)(?:\s+(?i:is|would be|should be))?[\s:=*_`\"]*(?:[$(\[{][*$(\[{]*)?"
-    r"(?P<letter>[A-Z])(?!_?[A-Za-z0-9])"
-    # Not "I'd" and "I think".
-    r"(?!['’])(?!(?<=I)\s+[a-z])"
+    r"(?P<letter>[A-Z])(?!_?[A-Za-z0-9])" + NO_WORD
 )
 _ALONE = re.compile(r"[\s*_`\"'$(\[]*(?P<letter>[A-Za-z])[\s*_`\"'$)\].:!]*")
 _FIRST = re.compile(r"[\s*_`\"(\[]*(?P<letter>[A-Z])[*_`\")\].:]+\s.*", re.DOTALL)

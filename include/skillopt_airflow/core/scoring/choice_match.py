@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import shown
+from skillopt_airflow.core.scoring.choice_letter import NO_WORD
 from skillopt_airflow.core.scoring.extraction import Boxed
 from skillopt_airflow.core.scoring.json_answer import json_values
 from skillopt_airflow.core.scoring.scoring_rule import Scoring
@@ -30,7 +31,7 @@ _LABEL = re.compile(rf"{_CUE}[\s*_`\"$(\[]*(?P<label>[A-Z])[\s*_`\"$)\].:!]*{_CL
 _LABEL_AND_MORE = re.compile(
     rf"(?i:{_CUE})[*(\[]*(?P<label>[A-Z])\b(?P<mark>[*)\].:]*)[\s,;–—-]*(?P<more>(?P<reason>(?i:because|since|as)\b)?.+)"
 )
-_NAMED = re.compile(r"\((?P<bare>[A-Z])\)|\b(?i:choice|option|answer(?:\s+is)?)[\s:]+[(*]*(?P<cued>[A-Z])\b")
+_NAMED = re.compile(rf"\((?P<bare>[A-Z])\)|\b(?i:choice|option|answer(?:\s+is)?)[\s:]+[(*]*(?P<cued>[A-Z])\b{NO_WORD}")
 _FONT = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf)\s*\{([^{}]*)\}")
 _DELIMITER = re.compile(r"\\[()\[\]]")
 # A dollar before a digit is money, not the end of a formula.
