@@ -5,6 +5,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import reduce
 from importlib import import_module
+from textwrap import dedent
 from typing import NamedTuple
 
 from skillopt_airflow.core.errors import DataError
@@ -157,7 +158,8 @@ class SpreadsheetBench:
         python = [code for info, code in blocks if info and info[0] in _PYTHON]
         plain = [code for info, code in blocks if not info]
         bare = [response] if not blocks and _BEGINS_AS_PROGRAM.match(response) else []
-        return next((codes[-1].strip() for codes in (python, plain, bare) if codes), "")
+        # A fence inside a list item is indented with its code.
+        return next((dedent(codes[-1]).strip() for codes in (python, plain, bare) if codes), "")
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
         """Refuse: a trajectory does not tell what is in the workbook. See `score_files`.

@@ -127,6 +127,7 @@ def test_the_prompt_has_instruction_and_position_and_the_skill_apart() -> None:
         ("```python title='x'\na = 1\n```", "a = 1"),
         ("```py\na = 1\n```\nIt prints\n```\n7\n```", "a = 1"),
         ("```json\n{}\n```\nno program", ""),
+        ("1. Save it:\n   ```python\n   if x:\n       save(x)\n   ```\n2. Done.", "if x:\n    save(x)"),
         (
             "import openpyxl\nbook = openpyxl.load_workbook(INPUT_PATH)\n",
             "import openpyxl\nbook = openpyxl.load_workbook(INPUT_PATH)",
