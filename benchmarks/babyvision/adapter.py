@@ -1,6 +1,7 @@
 """BabyVision (UnipatAI): puzzles on one picture that need eyes and little language."""
 
 import re
+from fractions import Fraction
 from string import ascii_uppercase
 
 from skillopt_airflow.core.errors import DataError
@@ -74,7 +75,10 @@ class BabyVision(JudgedTask):
         given, wanted = _bare(answer), _bare(expected)
         if given == wanted or same_maths(answer, expected):
             return True
-        return False if _NUMBERS.fullmatch(given) and _NUMBERS.fullmatch(wanted) else None
+        if not _NUMBERS.fullmatch(given) or not _NUMBERS.fullmatch(wanted):
+            return None
+        numbers, sought = ([Fraction(number) for number in text.split(",")] for text in (given, wanted))
+        return numbers == sought
 
 
 def _choices(record: JsonObject) -> dict[str, str]:
