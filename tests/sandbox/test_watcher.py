@@ -232,6 +232,26 @@ def test_what_asking_raises_ends_the_container_and_reaches_the_task(folder):
     assert {row.status for row in work.rows} == {Status.OK}
 
 
+def test_what_the_store_did_not_take_is_paid_for_and_stored_at_the_end(folder, monkeypatch):
+    work = Work(count=2)
+    container = Container(folder, work)
+    taken, refusals = work.record, [StoreError("no bucket")]
+
+    def record(outcomes: Sequence[Outcome], calls: Sequence[ModelCall]) -> None:
+        if refusals:
+            raise refusals.pop()
+        taken(outcomes, calls)
+
+    monkeypatch.setattr(work, "record", record)
+    container.run()
+    following = Following(work, folder, container)
+    following.watcher.on_call(call())
+    with pytest.raises(StoreError, match="no bucket"):
+        following.finish("the container ended")
+    assert [row.item_id for row in work.rows] == ["i-0", "i-1"]
+    assert len(work.calls) == 1
+
+
 def test_what_a_stopped_task_can_no_longer_read_hides_no_reason_and_loses_no_call(folder):
     """Its containers are gone, and an engine far away cannot give what they left."""
     work = Work(count=1)

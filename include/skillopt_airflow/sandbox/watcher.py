@@ -2,7 +2,6 @@
 
 import logging
 import math
-import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -122,7 +121,8 @@ class Watcher:
         """What the containers wrote and is not recorded yet."""
         self._recorded = -math.inf
         """When something was recorded last, by the monotonic clock."""
-        self._calls: queue.SimpleQueue[ModelCall] = queue.SimpleQueue()
+        self._calls: list[ModelCall] = []
+        """The calls that are not recorded yet; the gateway's thread adds to them."""
         self._intervals: list[tuple[float, float]] = []
         self._stopping = threading.Event()
         self._wake = threading.Event()
@@ -142,7 +142,7 @@ class Watcher:
 
     def on_call(self, call: ModelCall) -> None:
         """Take a call from the gateway's thread."""
-        self._calls.put(call)
+        self._calls.append(call)
 
     def start(self) -> None:
         """Begin to follow the containers' output."""
@@ -248,12 +248,13 @@ class Watcher:
         self.settled = self.settled or self._workload.settled()
 
     def _store(self) -> None:
-        """Record what is new."""
-        outcomes, self._found = self._found, []
-        calls = [self._calls.get() for _ in range(self._calls.qsize())]
-        self._intervals += [(call.started, call.started + call.seconds) for call in calls]
+        """Record what is new; what `record` refuses is kept for another try."""
+        outcomes, calls = self._found, [*self._calls]
         if outcomes or calls:
+            self._intervals += [(call.started, call.started + call.seconds) for call in calls]
             self._workload.record(outcomes, calls)
+            self._found = []
+            del self._calls[: len(calls)]
             self._recorded = time.monotonic()
             self._rows += len(outcomes)
             log.info("%d of %d items", self._rows, self._total)
