@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
+from skillopt_airflow.core.budget_ledger import BudgetLedger
+from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.training import seed_and_final
 from skillopt_airflow.training.batch_job import FRAME_BYTES, BatchWork
+from skillopt_airflow.training.budget_lease import BudgetLease
 from skillopt_airflow.training.rollout_plan import chunks_of, store_plan
 from tests.training.in_process import Training
 
@@ -106,6 +109,36 @@ def test_a_job_is_counted_once_whatever_another_run_and_a_former_attempt_stored(
     recorded(second, *([row(2, failed)] if failed else []))
     for run in (training.run, second.run):
         assert len(list(run.usage.calls("searchqa", run.ref.run))) == 10
+
+
+@pytest.mark.parametrize("lost", ["put_model", "replace"])
+def test_a_job_is_settled_once_though_the_store_goes_away_behind_its_answers(lost, monkeypatch):
+    training = Training.of(
+        model__target="openai:gpt-5", model__batch=True, evaluation__val_limit=10, budget__max_calls=99
+    )
+    training.prepare()
+    run, work = training.run, work_of(training)
+    work.reserve()
+    work.begin(MOST_REQUESTS, MOST_BYTES)
+    training.store.put_text(
+        f"{work._folder}/answers.jsonl", "\n".join(row(place, output=ANSWER) for place in range(10))
+    )
+
+    def away(*_: Any) -> None:
+        raise StoreError("no bucket")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run.store, lost, away)
+        with pytest.raises(StoreError, match="no bucket"):
+            work.record("answers.jsonl")
+    again = work_of(training)
+    assert again.under_way
+    again.record("answers.jsonl")
+    assert not work_of(training).under_way
+    # What is left is counted anew where it was settled twice.
+    with BudgetLease(run, "work").part(share=1) as part:
+        assert part.budget.calls == 99 - 10
+    assert run.store.get_model(run.keys.budget(run.account), BudgetLedger).spent.calls == 10
 
 
 def test_the_next_job_has_what_failed_and_a_folder_of_its_own(training):

@@ -190,8 +190,9 @@ class BatchWork:
             recorded = chunk.begun_at(self.job.created)
             mine = [one for one in came if one[0].chunk == number and one[0].item_id not in recorded]
             chunk.record([outcome for _, outcome, _ in mine], [call for *_, call in mine])
-        self.run.store.put_model(batch_job(self._plan), self.job.model_copy(update={"landed": True}))
+        # Nobody comes back to a job that has landed, so that what it holds of the budget is free before.
         settle_job(self.run, self._folder, [call for *_, call in came])
+        self.run.store.put_model(batch_job(self._plan), self.job.model_copy(update={"landed": True}))
         for chunk in self.chunks:
             chunk.settle()
 
