@@ -16,6 +16,7 @@ from skillopt_airflow.training.answer_cache import RememberingOptimizer, Remembe
 from skillopt_airflow.training.budget_lease import BudgetLease
 from skillopt_airflow.training.budgeted_models import BudgetedOptimizer, BudgetedTarget, Turns
 from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.stored_calls import stored_calls
 
 ROLES: tuple[Role, ...] = ("optimizer", "target")
 
@@ -39,19 +40,20 @@ def optimizing(
     workers: int | None = None,
     asked_by: Moment | None = None,
 ) -> Iterator[Assistants]:
-    """Open the models for one task of a moment; store their calls and the task's time when it ends.
+    """Open the models for one task of a moment; store their calls while it runs, and its time when it ends.
 
     An answer is stored under its question, so a task that is tried again pays for no call twice. At most so many
     questions are asked at the same time, all of `gradient.analyst_workers` when None, and none beyond the budget.
     Questions that another moment will ask are answered for that one with `asked_by`.
     """
-    calls: list[ModelCall] = []
     keys, config = run.keys.moment(moment), run.config.model
     answers = run.keys.moment(moment if asked_by is None else asked_by).answers
     lease = BudgetLease(run, f"{moment.name}/{stage}-{index}")
     at_once = Semaphore(run.config.gradient.analyst_workers if workers is None else workers)
     with timing.timed(run.store, keys, stage, index) as clock, ExitStack() as opened:
         turns = {role: Turns(opened.enter_context(lease.part(role)), at_once) for role in ROLES}
+        opened.callback(lease.settle)
+        calls = opened.enter_context(stored_calls(run, moment))
 
         def count(call: ModelCall) -> None:
             calls.append(call)
@@ -82,5 +84,3 @@ def optimizing(
             )
         finally:
             clock.model = union_seconds((call.started, call.started + call.seconds) for call in calls)
-            run.usage.append(run.ref.benchmark, run.ref.run, calls, moment)
-            lease.settle()

@@ -1,0 +1,49 @@
+"""The calls of a task's models, stored while it runs: one that is killed has paid for them, and left its answers."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+
+from skillopt_airflow.core.errors import StoreError
+from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.training.run import TrainingRun
+
+STORE_SECONDS = 3.0
+"""Seconds between two times that calls are stored."""
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def stored_calls(run: TrainingRun, moment: Moment) -> Iterator[list[ModelCall]]:
+    """Yield a list to which calls may be added from any thread; each is stored soon, and all are when the block ends.
+
+    Raises:
+        StoreError: the last ones cannot be stored.
+    """
+    calls: list[ModelCall] = []
+    stored, ended = 0, Event()
+
+    def store() -> None:
+        nonlocal stored
+        new = calls[stored:]
+        run.usage.append(run.ref.benchmark, run.ref.run, new, moment)
+        stored += len(new)
+
+    def follow() -> None:
+        while not ended.wait(STORE_SECONDS):
+            try:
+                store()
+            except StoreError as error:
+                log.warning("The calls of the last seconds could not be stored, which is tried again: %s", error)
+
+    thread = Thread(target=follow, name="stored-calls", daemon=True)
+    thread.start()
+    try:
+        yield calls
+    finally:
+        ended.set()
+        thread.join()
+        store()

@@ -1,0 +1,48 @@
+"""When the calls of the models outside of the sandboxes are stored."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from skillopt_airflow.core.errors import StoreError
+from skillopt_airflow.core.pictures import NO_PICTURES
+from skillopt_airflow.core.types import Message
+from skillopt_airflow.training import stored_calls
+from skillopt_airflow.training.stage_models import optimizing
+from tests.training.in_process import Training
+
+PATIENCE = 60
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + PATIENCE
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return holds()
+
+
+def test_calls_are_stored_before_their_task_ends_and_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_calls, "STORE_SECONDS", 0.01)
+    training = Training.of(budget__max_calls=20)
+    training.prepare()
+    run, refusals = training.run, [StoreError("no bucket")]
+
+    def refuse_once(key: str) -> None:
+        if "/usage/" in f"/{key}" and refusals:
+            raise refusals.pop()
+
+    training.store.before_write = refuse_once
+    with optimizing(run, run.timeline[1], "reflect") as models:
+
+        def ask(question: str) -> None:
+            messages = [Message(role="system", content="Answer."), Message(role="user", content=question)]
+            models.target.ask("reflect", messages, NO_PICTURES)
+
+        ask("one?")
+        # Whoever is killed from here on leaves the call in the table.
+        assert eventually(lambda: len(run.usage.read("searchqa", run.ref.run)) == 1)
+        monkeypatch.setattr(stored_calls, "STORE_SECONDS", PATIENCE)
+        ask("two?")
+    assert refusals == []
+    assert len(run.usage.read("searchqa", run.ref.run)) == len(models.calls) == 2
