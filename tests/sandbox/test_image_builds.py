@@ -17,6 +17,7 @@ from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.sandbox import item_images
 from skillopt_airflow.sandbox.item_images import ITEM_IMAGE_LABEL, ItemImages, fetched
 from skillopt_airflow.sandbox.labels import EXPIRES_LABEL, NEVER
+from skillopt_airflow.sandbox.staging import is_held
 from tests.sandbox.small_repository import CONTENTS, small_item
 
 
@@ -82,6 +83,14 @@ def test_no_image_bears_the_time_at_which_the_container_that_built_it_expires(mo
     assert labels["of"] == "base"
     assert labels[ITEM_IMAGE_LABEL] == small_item().id
     assert labels[EXPIRES_LABEL] == NEVER
+
+
+def test_the_folder_of_a_build_is_swept_when_its_task_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[bool] = []
+    monkeypatch.setattr(item_images, "executed", lambda *_, **__: (0, "3.11 x86_64"))
+    monkeypatch.setattr(item_images, "fetched", lambda *given: held.append(is_held(given[2].parents[1])))
+    ItemImages(CommittingEngine(), "base", SandboxGroup(), lambda _: CONTENTS).judging(small_item())
+    assert held == [True]
 
 
 @pytest.mark.parametrize("most", [1, 2])

@@ -14,6 +14,7 @@ from benchmarks.spreadsheetbench.adapter import BENCHMARK
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.types import Status, Trajectory
+from skillopt_airflow.sandbox.staging import is_held
 from skillopt_airflow.training import judging
 from skillopt_airflow.training.judging import Case, judge
 
@@ -263,6 +264,19 @@ def test_a_judge_that_cannot_start_is_nobody_s_score(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(judging.sys, "executable", "/bin/false")
     with pytest.raises(SandboxError, match=r"did not get ready \(exit status 1\)"):
         judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
+
+
+def test_the_folder_of_a_judge_is_swept_when_its_task_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[bool] = []
+
+    def run(*_: Any, cwd: Path, **__: Any) -> Any:
+        held.append(is_held(cwd.parent))
+        raise OSError("no memory")
+
+    monkeypatch.setattr(judging.subprocess, "run", run)
+    with pytest.raises(SandboxError, match="no memory"):
+        judge(CASE, {}, GOLDEN)
+    assert held == [True]
 
 
 def judging_by(shell: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

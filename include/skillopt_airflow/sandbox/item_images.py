@@ -12,7 +12,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import defaultdict
@@ -30,6 +29,7 @@ from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, ItemImage, JsonObject, canonical_json, sha256
 from skillopt_airflow.sandbox.docker_exec import executed, waiting
 from skillopt_airflow.sandbox.labels import EXPIRES_LABEL, NEVER, expiry, identity
+from skillopt_airflow.sandbox.staging import held_folder
 from skillopt_airflow.sandbox.tar_archive import packed
 
 REPOSITORY = "skillopt-item"
@@ -128,10 +128,10 @@ class ItemImages:
     def _build(self, item: Item, image: ItemImage, base: str, tag: str) -> None:
         # A busy engine takes its time to write a layer.
         self._client.timeout = max(self._client.timeout, BUILD_SECONDS)
-        with tempfile.TemporaryDirectory(prefix="skillopt-item-") as name, self._container(base) as container:
-            top = Path(name)
+        with held_folder() as held, self._container(base) as container:
+            top = held / "top"
             folder = top / "item-build"
-            folder.mkdir()
+            folder.mkdir(parents=True)
             if not image.name:
                 self._put_archive_and_packages(item, image, container, folder)
             elif base == self._base:

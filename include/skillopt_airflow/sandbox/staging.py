@@ -115,14 +115,22 @@ class TaskFolder:
 def staged() -> Iterator[TaskFolder]:
     """Create the folder of one attempt, and remove it afterwards."""
     sweep(Path(_short_folder()))
-    folder = TaskFolder(Path(tempfile.mkdtemp(prefix=PREFIX, dir=_short_folder())))
-    try:
+    with held_folder() as path:
+        folder = TaskFolder(path)
         _make(folder.gateway)
-        with (folder.path / HELD).open("w") as held:
+        yield folder
+
+
+@contextmanager
+def held_folder() -> Iterator[Path]:
+    """Create a temporary folder, and remove it afterwards; that of a task that is killed is swept by a later one."""
+    path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_short_folder()))
+    try:
+        with (path / HELD).open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
-            yield folder
+            yield path
     finally:
-        remove(folder.path)
+        remove(path)
 
 
 def sweep(place: Path) -> None:

@@ -10,7 +10,6 @@ import resource
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -92,14 +91,24 @@ def judge(case: Case, produced: Mapping[str, bytes], references: Mapping[str, by
 
 def _judged(case: Case, produced: Mapping[str, bytes], references: Mapping[str, bytes]) -> Score | None:
     """Return the score, or None if the process failed, or used up what it may over the files."""
-    with tempfile.TemporaryDirectory(prefix="skillopt-judge-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    # Not at the top, since the process that judges needs none of it.
+    from skillopt_airflow.sandbox.staging import held_folder
+
+    with held_folder() as held:
+        folder = held / "judge"
+        folder.mkdir()
         for part, contents in ((PRODUCED, produced), (REFERENCES, references)):
             (folder / part).mkdir()
             for file, content in contents.items():
                 (folder / part / file).write_bytes(content)
         # Nothing of the worker's environment, which holds credentials; -P keeps the folder off the import path.
-        env = {"PATH": os.defpath, "PYTHONPATH": PACKAGES, "LANG": "C.UTF-8", "HOME": name, "TMPDIR": name}
+        env = {
+            "PATH": os.defpath,
+            "PYTHONPATH": PACKAGES,
+            "LANG": "C.UTF-8",
+            "HOME": str(folder),
+            "TMPDIR": str(folder),
+        }
         env[benchmarks.LIST_VARIABLE] = str(benchmarks.folder(case.benchmark).absolute())
         try:
             done = subprocess.run(
