@@ -1,21 +1,24 @@
-"""How many images of items a task builds at a time, on an engine that is only counted, and how packages are fetched."""
+"""How images of items are built and removed, on engines that only tell, and how packages are fetched."""
 
+import fcntl
 import json
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from docker.errors import ImageNotFound
+from docker.errors import APIError, ImageNotFound
 
 from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.sandbox import item_images
-from skillopt_airflow.sandbox.item_images import ITEM_IMAGE_LABEL, ItemImages, fetched
+from skillopt_airflow.sandbox.item_images import ITEM_IMAGE_LABEL, ItemImages, fetched, remove_unused
 from skillopt_airflow.sandbox.labels import EXPIRES_LABEL, NEVER
 from skillopt_airflow.sandbox.staging import is_held
 from tests.sandbox.small_repository import CONTENTS, small_item
@@ -91,6 +94,62 @@ def test_the_folder_of_a_build_is_swept_when_its_task_was_killed(monkeypatch: py
     monkeypatch.setattr(item_images, "fetched", lambda *given: held.append(is_held(given[2].parents[1])))
     ItemImages(CommittingEngine(), "base", SandboxGroup(), lambda _: CONTENTS).judging(small_item())
     assert held == [True]
+
+
+def test_no_two_tasks_build_an_image_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever their processes: what one locks is a file, which no other can."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(item_images, "executed", lambda *_, **__: (0, "3.11 x86_64"))
+    locked: list[bool] = []
+
+    def look(*_: Any) -> None:
+        (lock,) = tmp_path.glob("*/*.lock")
+        with lock.open() as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        locked.append(True)
+
+    monkeypatch.setattr(item_images, "fetched", look)
+    ItemImages(CommittingEngine(), "base", SandboxGroup(), lambda _: CONTENTS).judging(small_item())
+    assert locked == [True]
+
+
+class Keeping:
+    """An engine with images, whose times of their last name are known by name or id."""
+
+    def __init__(self, images: list[dict[str, Any]], tagged: dict[str, str]) -> None:
+        self._images = images
+        self._tagged = tagged
+        self.removed: list[str] = []
+
+    def images(self, filters: dict[str, list[str]]) -> list[dict[str, Any]]:
+        assert ITEM_IMAGE_LABEL in filters["label"]
+        return self._images
+
+    def inspect_image(self, name: str) -> dict[str, Any]:
+        if name not in self._tagged:
+            raise ImageNotFound(name, explanation="no such image")
+        return {"Created": "2026-01-02T00:00:00Z", "Metadata": {"LastTagTime": self._tagged[name]}}
+
+    def remove_image(self, name: str) -> None:
+        if name == "sha256:run":
+            raise APIError(name, explanation="a container uses it")
+        self.removed.append(name)
+
+
+def test_images_that_lost_their_name_are_removed_by_their_id_and_hide_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = [
+        {"Id": "sha256:gone", "RepoTags": ["skillopt-item:gone"]},
+        {"Id": "sha256:lost", "RepoTags": ["<none>:<none>"]},
+        {"Id": "sha256:run", "RepoTags": None},
+        {"Id": "sha256:new", "RepoTags": []},
+        {"Id": "sha256:old", "RepoTags": ["skillopt-item:old"]},
+        {"Id": "sha256:used", "RepoTags": ["skillopt-item:used"]},
+    ]
+    before, since = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00.123456789Z"
+    tagged = dict.fromkeys(["sha256:run", "skillopt-item:old"], before) | {"sha256:lost": "0001-01-01T00:00:00Z"}
+    engine = Keeping(images, tagged | {"sha256:new": since, "skillopt-item:used": since})
+    monkeypatch.setattr(item_images.time, "time", lambda: datetime(2026, 2, 2, tzinfo=UTC).timestamp())
+    assert remove_unused(engine, days=14) == engine.removed == ["sha256:lost", "skillopt-item:old"]
 
 
 @pytest.mark.parametrize("most", [1, 2])

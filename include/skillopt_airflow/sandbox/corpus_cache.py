@@ -115,7 +115,11 @@ def _home(beside: Path) -> Path:
 
 @contextmanager
 def of_one_task(beside: Path, name: str) -> Iterator[None]:
-    """Let one task of the host at a time into the block; the folder is that of `staged_corpus`."""
+    """Let one task of the host at a time, and one thread, into the block of a name; `beside` is as in `staged_corpus`.
+
+    Raises:
+        SandboxError: the host's folder is not this user's own.
+    """
     with (_home(beside) / f"{name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

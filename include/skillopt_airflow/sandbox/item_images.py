@@ -12,9 +12,9 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from datetime import datetime
@@ -27,6 +27,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, ItemImage, JsonObject, canonical_json, sha256
+from skillopt_airflow.sandbox.corpus_cache import of_one_task
 from skillopt_airflow.sandbox.docker_exec import executed, waiting
 from skillopt_airflow.sandbox.labels import EXPIRES_LABEL, NEVER, expiry, identity
 from skillopt_airflow.sandbox.staging import held_folder
@@ -35,6 +36,8 @@ from skillopt_airflow.sandbox.tar_archive import packed
 REPOSITORY = "skillopt-item"
 """Name of the images; the tag is the hash."""
 ITEM_IMAGE_LABEL = "skillopt.item-image"
+UNTAGGED = "<none>:<none>"
+"""What Docker before version 24 lists as the name of an image that has none."""
 FOLDER = "/opt/item"
 """Has tree, git, venv and item.json in an image."""
 SETUP = Path(__file__).with_name("item_setup.py")
@@ -54,7 +57,6 @@ PIPS_VARIABLE = re.compile(
 Contents = Callable[[Item], Mapping[str, bytes]]
 
 log = logging.getLogger(__name__)
-_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 _opening = threading.Lock()
 
 
@@ -91,7 +93,8 @@ class ItemImages:
         if item.image is None:
             return base
         tag = self._tag(item, item.image, base)
-        with _locks[tag]:
+        # Tasks of a host begin with the same items, and threads of a task, too.
+        with of_one_task(Path(tempfile.gettempdir()), tag.replace(":", "-")):
             if not self._there(tag):
                 with self._building:
                     began = time.monotonic()
@@ -305,24 +308,28 @@ def _named(requirements: bytes, item_id: str) -> Iterator[str]:
 
 
 def remove_unused(client: Any, days: float) -> list[str]:
-    """Remove the images of this installation's items that no task has used for so many days; return their names."""
+    """Remove the images of this installation's items that no task has used for so many days; return their names.
+
+    An image whose name went to another, as where two hosts build one on the same engine, goes by its id.
+    """
     from docker.errors import APIError
 
     wanted = {"label": [ITEM_IMAGE_LABEL, *(f"{name}={value}" for name, value in identity({}).items())]}
+    oldest = time.time() - days * DAY_SECONDS
     removed = []
     for image in client.images(filters=wanted):
-        for tag in image.get("RepoTags") or ():
-            if time.time() - _last_use(client.inspect_image(tag)) > days * DAY_SECONDS:
-                try:
-                    client.remove_image(tag)
-                except APIError as error:
-                    log.info("%s stays: %s", tag, error.explanation)
-                    continue
-                removed.append(tag)
+        tags = [tag for tag in image.get("RepoTags") or () if tag != UNTAGGED]
+        for name in tags or [image["Id"]]:
+            try:
+                if _last_use(client.inspect_image(name)) < oldest:
+                    client.remove_image(name)
+                    removed.append(name)
+            except APIError as error:
+                log.info("%s stays: %s", name, error.explanation)
     return removed
 
 
 def _last_use(details: Mapping[str, Any]) -> float:
-    """Return the Unix time at which an image got its name last."""
-    said = str(details.get("Metadata", {}).get("LastTagTime") or details["Created"])
+    """Return the Unix time at which an image got its name last; one that never had any has the year 1 there."""
+    said = max(str(details.get("Metadata", {}).get("LastTagTime") or ""), str(details["Created"]))
     return datetime.fromisoformat(said[:19] + "+00:00").timestamp()
