@@ -76,9 +76,10 @@ def test_a_row_becomes_a_typed_status(training, fields, status, error):
     assert error in trajectory.error
 
 
-def test_thinking_that_a_server_left_in_the_answer_is_not_the_answer(training):
+def test_thinking_that_a_server_left_in_the_answer_is_not_the_answer_and_no_message_either(training):
     trajectory = recorded(training, row(3, output=f"maybe <answer>Rome</answer></think>{ANSWER}"))[3]
     assert trajectory.answer == "Eiffel"
+    assert trajectory.messages[-1].content == ANSWER
 
 
 def test_rows_out_of_order_reach_their_items(training):

@@ -259,7 +259,7 @@ class BatchWork:
 
     def _outcome(self, entry: Entry, row: Mapping[str, Any]) -> tuple[Outcome, ModelCall]:
         status, error = _status(row)
-        text = row["output"] if isinstance(row["output"], str) else ""
+        text = without_thinking(row["output"]) if isinstance(row["output"], str) else ""
         said = (Message(role="assistant", content=text),) if text else ()
         usage = row["usage"] or {}
         tokens = {
@@ -272,7 +272,7 @@ class BatchWork:
             status=status,
             error=error,
             messages=(*self._messages(entry), *said),
-            answer=self.run.benchmark.answer(without_thinking(text)) if status.scored else "",
+            answer=self.run.benchmark.answer(text) if status.scored else "",
             calls=1,
             started=self.job.created,
             seconds=seconds,
