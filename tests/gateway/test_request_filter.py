@@ -108,6 +108,12 @@ def test_what_a_tool_is_called_with_stays():
         {"type": "tool_use", "image_url": ADDRESS},
         {"type": "tool_use", "source": {"type": "url", "url": ADDRESS}},
         {"type": "tool_use", "content": [{"type": "image_url", "image_url": {"url": ADDRESS}}]},
+        {"type": "file", "file": {"file_data": ADDRESS}},
+        {"type": "file", "file": {"file_id": "http://listener.invalid"}},
+        {"type": "document_url", "document_url": ADDRESS},
+        {"type": "input_audio", "input_audio": {"data": f" {ADDRESS}"}},
+        {"type": "video", "video": ["data:image/png;base64,AAAA", ADDRESS]},
+        {"type": "video", "video": [{"url": ADDRESS}]},
     ],
 )
 def test_the_provider_is_sent_to_no_address(part):
@@ -136,6 +142,10 @@ def test_a_message_that_calls_itself_a_use_of_a_tool_is_read_like_any_other():
         {"type": "tool_use", "name": "download", "input": {"image_url": ADDRESS}},
         {"type": "search_result", "source": ADDRESS, "content": []},
         {"type": "function_call", "arguments": f'{{"file_url": "{ADDRESS}"}}'},
+        {"type": "file", "file": {"file_data": "data:application/pdf;base64,AAAA", "filename": "a.pdf"}},
+        {"type": "file", "file": {"file_id": "file-1"}},
+        {"type": "input_audio", "input_audio": {"data": "//uQAAAA", "format": "mp3"}},
+        {"type": "url_citation", "url_citation": {"url": ADDRESS}},
     ],
 )
 def test_contents_and_words_about_addresses_pass(part):

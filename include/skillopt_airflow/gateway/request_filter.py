@@ -1,6 +1,8 @@
 """The filter of a sandbox's requests: a model may answer, and the provider does nothing else on its behalf."""
 
 import json
+import re
+from collections.abc import Iterator
 
 from pydantic import JsonValue
 
@@ -18,8 +20,10 @@ KEPT_BACK = frozenset(
     }
 )
 """Fields by which a request names other models, has the provider act for it beyond the answer, or costs more."""
-ADDRESSES = ("image_url", "file_url", "video_url", "audio_url")
-"""Parts of a message that the provider would download."""
+CONTENTS = frozenset({"file", "file_data", "file_id", "data", "image", "audio", "video"})
+"""Fields of a message that hold contents, in whose place some providers take an address; any `_url` is one, too."""
+SCHEME = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+"""How an address begins, and neither Base64 nor a `data:` URL."""
 LOCAL_TOOLS = ("function", "custom", "namespace", "local_shell", "shell", "apply_patch")
 """Kinds of tools that the client executes itself. The kinds of Anthropic's carry a date."""
 LOCAL_TOOL_PREFIXES = ("bash_", "text_editor_", "memory_", "computer_")
@@ -118,29 +122,29 @@ def _is_here(environment: object) -> bool:
 
 def _fetches(document: JsonObject) -> bool:
     """Return whether a part of a message is an address; the arguments and descriptions of tools do not count."""
-    open_parts: list[object] = [value for name, value in document.items() if name != "tools"]
+    open_parts = [(name, value) for name, value in document.items() if name != "tools"]
     while open_parts:
-        part = open_parts.pop()
+        name, part = open_parts.pop()
         if isinstance(part, list):
-            open_parts += part
+            open_parts += [(name, one) for one in part]
         elif isinstance(part, dict):
-            if _is_reference(part):
-                return True
-            # Any part may claim to be a tool call, and a server may not care: everything else in it is searched.
-            called = part.get("type") == "tool_use"
-            open_parts += [value for name, value in part.items() if not (called and name == "input")]
+            open_parts += _fields(name, part)
+        elif isinstance(part, str) and _is_address(name, part):
+            return True
     return False
 
 
-def _is_reference(part: JsonObject) -> bool:
-    source = part.get("source")
-    return (
-        any(_is_address(part.get(name)) for name in ADDRESSES)
-        or (isinstance(source, dict) and _is_address(source))
-        or (part.get("type") == "url" and _is_address(part.get("url")))
-    )
+def _fields(name: str, part: JsonObject) -> Iterator[tuple[str, JsonValue]]:
+    """Yield the fields of a part that is called so itself; `url` has another name where it stands for contents."""
+    # Any part may claim to be a tool call, and a server may not care: everything else in it is searched.
+    called = part.get("type") == "tool_use"
+    refers = part.get("type") == "url" or name in CONTENTS or name == "source" or name.endswith("_url")
+    for field, value in part.items():
+        if not (called and field == "input"):
+            yield ("content_url" if refers and field == "url" else field), value
 
 
-def _is_address(value: object) -> bool:
-    text = value.get("url") if isinstance(value, dict) else value
-    return isinstance(text, str) and not text.startswith("data:")
+def _is_address(name: str, text: str) -> bool:
+    if name.endswith("_url"):
+        return not text.startswith("data:")
+    return name in CONTENTS and SCHEME.match(text) is not None
