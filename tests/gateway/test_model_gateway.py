@@ -192,6 +192,18 @@ def test_a_request_waits_for_room_beside_others(rig, monkeypatch):
     assert [sent.result().status_code for sent in (first, *others)] == [200] * 3
 
 
+def test_a_request_that_only_says_how_long_it_is_takes_no_room(rig, monkeypatch):
+    monkeypatch.setattr(surface, "MAX_REQUEST_BYTES", 1000)
+    monkeypatch.setattr(surface, "MAX_HELD_BYTES", 2000)
+    one = rig(answer)
+    head = f"POST {PATH} HTTP/1.1\r\nhost: gateway\r\n"
+    one.client.timeout = 5
+    with one.connect() as declared, one.connect() as chunked:
+        declared.sendall(f"{head}content-length: 1000\r\n\r\n{{".encode())
+        chunked.sendall(f"{head}transfer-encoding: chunked\r\n\r\n1\r\n{{\r\n".encode())
+        assert [one.post(messages=["x" * 900]).status_code for _ in range(2)] == [200, 200]
+
+
 def test_the_calls_of_a_budget_are_never_passed(rig):
     one = rig(lambda asked: failure(500) if asked.number == 1 else answer(asked), allowance=RemainingBudget(calls=2))
 

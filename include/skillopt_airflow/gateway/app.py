@@ -21,6 +21,7 @@ from skillopt_airflow.core.wire_formats.wire_format import Tokens, WireFormat
 from skillopt_airflow.gateway.allowance import BudgetSpent
 from skillopt_airflow.gateway.fallbacks import Call, Provider
 from skillopt_airflow.gateway.gateway_settings import GatewaySettings
+from skillopt_airflow.gateway.held_bytes import HeldBytes
 from skillopt_airflow.gateway.one_try import MAX_ANSWER_BYTES, Reply, Rest
 from skillopt_airflow.gateway.redaction import Redaction
 from skillopt_airflow.gateway.request_filter import MAX_PARTS, NotUsable, contained, has_many_parts, parsed
@@ -70,8 +71,7 @@ class GatewayApp:
         self._on_call = on_call
         self._wire_format = upstream.wire_format
         self._path = f"/v1/{self._wire_format.path}"
-        self._held_bytes = 0
-        self._released = asyncio.Event()
+        self._held = HeldBytes(MAX_HELD_BYTES, MAX_REQUEST_BYTES)
         self._refusals = 0
 
     async def handle(self, request: Request) -> Response:
@@ -114,31 +114,32 @@ class GatewayApp:
 
     @asynccontextmanager
     async def _received(self, request: Request) -> AsyncIterator[bytearray]:
-        """Yield the request's body, whose length counts towards the bytes that are held while the block runs."""
-        # One without a length may turn out as long as any.
-        length = int(request.headers.get("content-length", MAX_REQUEST_BYTES))
-        if length > MAX_REQUEST_BYTES:
+        """Yield the request's body, whose bytes are held from their arrival until the block ends."""
+        if int(request.headers.get("content-length", 0)) > MAX_REQUEST_BYTES:
             raise _too_long()
-        while self._held_bytes + length > MAX_HELD_BYTES:
-            self._released.clear()
-            await self._released.wait()
-        self._held_bytes += length
         try:
             yield await self._read(request)
         finally:
-            self._held_bytes -= length
-            self._released.set()
+            self._held.release(request)
 
     async def _read(self, request: Request) -> bytearray:
         body = bytearray()
+        clock = asyncio.get_running_loop().time
         try:
-            async with asyncio.timeout(REQUEST_SECONDS):
+            async with asyncio.timeout_at(due := clock() + REQUEST_SECONDS) as limit:
                 async for chunk in request.stream():
-                    body += chunk
-                    if len(body) > MAX_REQUEST_BYTES:
+                    if len(body) + len(chunk) > MAX_REQUEST_BYTES:
                         raise _too_long()
+                    # The wait for room is not the client's.
+                    limit.reschedule(None)
+                    began = clock()
+                    await self._held.take(request, len(chunk))
+                    due += clock() - began
+                    limit.reschedule(due)
+                    body += chunk
         except TimeoutError:
             raise Refused(408, f"a request has to be there within {REQUEST_SECONDS:g} s") from None
+        self._held.arrived(request)
         return body
 
     def _checked(self, body: bytes | bytearray) -> bytes:
