@@ -12,6 +12,8 @@ from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.gateway import app as surface
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
+from skillopt_airflow.gateway.upstream import AzureIdentity
+from tests.gateway import dialects
 from tests.gateway.gateway_rig import KEY, MODEL, PATH, PATHS, request_bytes, upstream_at
 from tests.gateway.scripted_provider import ANSWERS, Asked, Reply, completion, failure
 
@@ -314,6 +316,14 @@ def test_the_key_is_in_no_answer_and_no_log(rig, caplog, capfd):
     said = caplog.text + "".join(capfd.readouterr())
     assert KEY not in said
     assert fallback_key not in said
+
+
+def test_the_token_of_an_identity_is_in_no_answer(rig, provider, monkeypatch):
+    token = "entra-token-0123456789"
+    monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", provider(dialects.instance_metadata(token)).address)
+    identity = {"api_key": "", "identity": AzureIdentity(kind="managed_identity")}
+    one = rig(lambda asked: failure(401, f"wrong {asked.headers['authorization']}"), upstream=identity)
+    assert one.post().json()["error"]["message"] == "wrong Bearer ***"
 
 
 def test_the_key_is_in_no_type_of_an_answer(rig):

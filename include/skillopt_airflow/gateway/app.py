@@ -64,8 +64,7 @@ class GatewayApp:
     ) -> None:
         self._upstream = upstream
         self._search = search
-        # Some servers repeat the key that they refuse.
-        self._redaction = Redaction(upstream.secrets())
+        self._redaction = provider.redaction
         self._provider = provider
         self._settings = settings
         self._on_call = on_call

@@ -1,7 +1,7 @@
 """A single try of a call to the model server behind an upstream: address and credentials."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from skillopt_airflow.gateway.http_clients import HttpClients
 from skillopt_airflow.gateway.upstream import Upstream
 
 PASSED_HEADERS = ("accept", "content-type", "anthropic-version", "anthropic-beta")
+OnToken = Callable[[str], None]
 
 
 class Backend(Protocol):
@@ -46,11 +47,16 @@ def handed_over(upstream: Upstream) -> JsonObject:
     return _with_tokens(upstream).revealed()
 
 
+def unheard(token: str) -> None:
+    """Take no notice of a token."""
+
+
 class HttpBackend:
     """A server that speaks the wire format itself."""
 
-    def __init__(self, upstream: Upstream, timeout: float) -> None:
+    def __init__(self, upstream: Upstream, timeout: float, on_token: OnToken = unheard) -> None:
         self._upstream = upstream
+        self._on_token = on_token
         self._token = None if upstream.identity is None else EntraToken(upstream.identity)
         self._clients = HttpClients(timeout)
 
@@ -99,7 +105,9 @@ class HttpBackend:
 
     async def _credentials(self) -> dict[str, str]:
         if self._token is not None:
-            return {"authorization": f"Bearer {await self._token.get()}"}
+            token = await self._token.get()
+            self._on_token(token)
+            return {"authorization": f"Bearer {token}"}
         key = self._upstream.api_key.get_secret_value()
         # A server without keys is legal, an empty bearer token is not.
         if not key:

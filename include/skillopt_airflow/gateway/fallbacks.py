@@ -11,11 +11,12 @@ import httpx
 
 from skillopt_airflow.core.wire_formats.wire_format import Tokens, WireFormat
 from skillopt_airflow.gateway.allowance import Allowance
-from skillopt_airflow.gateway.backends import Backend, HttpBackend
+from skillopt_airflow.gateway.backends import Backend, HttpBackend, OnToken, unheard
 from skillopt_airflow.gateway.gateway_settings import GatewaySettings
 from skillopt_airflow.gateway.one_try import Reply, ask
 from skillopt_airflow.gateway.rate_limit import RateLimit
 from skillopt_airflow.gateway.rate_limiter import Outcome, RateLimiter
+from skillopt_airflow.gateway.redaction import Redaction
 from skillopt_airflow.gateway.shared_state import SharedState
 from skillopt_airflow.gateway.token_usage import estimated, tokens_of
 from skillopt_airflow.gateway.upstream import Upstream
@@ -69,11 +70,13 @@ class Provider:
         self._allowance = allowance
         self._max_attempts = settings.max_attempts
         self._call_timeout = settings.call_timeout
+        # Some servers repeat the key that they refuse.
+        self.redaction = Redaction(upstream.secrets())
         self._routes = [
             _Route(
                 name := f"{server.conn_id} {server.base_url} {server.model}",
                 server,
-                open_backend(server, settings.call_timeout),
+                open_backend(server, settings.call_timeout, self.redaction.add),
                 RateLimiter(shared, name, settings.max_concurrency, settings.share, gives_way=settings.gives_way),
             )
             for server in (upstream, *upstream.fallbacks)
@@ -207,10 +210,16 @@ def _lost(call: Call, wire_format: WireFormat) -> Tokens:
     return tokens_of(call.reply.body, wire_format)
 
 
-def open_backend(upstream: Upstream, timeout: float) -> Backend:
-    """Return the backend of an upstream, without its fallbacks; one try may wait `timeout` seconds for the server."""
+def open_backend(upstream: Upstream, timeout: float, on_token: OnToken = unheard) -> Backend:
+    """Return the backend of an upstream, without its fallbacks.
+
+    Args:
+        upstream: the server.
+        timeout: seconds that one try may wait for it.
+        on_token: called with an identity's token before each try that takes it along.
+    """
     if upstream.provider:
         from skillopt_airflow.gateway.translation import TranslatingBackend
 
         return TranslatingBackend(upstream, timeout)
-    return HttpBackend(upstream, timeout)
+    return HttpBackend(upstream, timeout, on_token)

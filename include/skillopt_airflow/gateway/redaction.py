@@ -23,11 +23,20 @@ class Redaction:
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        given = sorted((secret.encode() for secret in secrets), key=len, reverse=True)
-        long = [secret for secret in given if len(secret) >= SHORTEST_SECRET]
+        self._secrets: frozenset[bytes] = frozenset()
+        self._pattern: re.Pattern[bytes] | None = None
+        self.add(*secrets)
+
+    def add(self, *secrets: str) -> None:
+        """Replace these from here on, too."""
+        given = frozenset(secret.encode() for secret in secrets)
+        long = frozenset(secret for secret in given if len(secret) >= SHORTEST_SECRET)
         if len(long) < len(given):
             log.warning("A key of the connection is not redacted: it has fewer than %d characters", SHORTEST_SECRET)
-        self._pattern = re.compile(b"|".join(map(re.escape, long))) if long else None
+        if not long <= self._secrets:
+            self._secrets |= long
+            longest_first = sorted(self._secrets, key=len, reverse=True)
+            self._pattern = re.compile(b"|".join(map(re.escape, longest_first)))
 
     def whole(self, text: bytes) -> bytes:
         """Redact a complete answer, or a complete line of a stream."""
