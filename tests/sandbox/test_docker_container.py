@@ -15,6 +15,7 @@ from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.sandbox.docker_container import Container, Plan, capped, lines
 from skillopt_airflow.sandbox.docker_without_shared_files import DockerWithoutSharedFiles
+from skillopt_airflow.sandbox.gateway_container import GatewayContainer
 from skillopt_airflow.sandbox.staging import ContainerFolder, TaskFolder
 
 
@@ -104,6 +105,9 @@ class Recording(APIClient):  # type: ignore[misc]
         self.created.append(config)
         return {"Id": "c-1"}
 
+    def inspect_image(self, image: str) -> dict[str, Any]:
+        return {"Id": image}
+
     def start(self, container: str, *args: Any, **options: Any) -> None:
         pass
 
@@ -122,11 +126,16 @@ def behind_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     client.close()
 
 
-def test_the_workers_proxies_stay_out_of_the_sandbox(behind_a_proxy, workload, tmp_path):
+def test_the_workers_proxies_are_in_the_environment_of_no_container(behind_a_proxy, workload, tmp_path):
     with pytest.raises(SandboxError):
         container_on(behind_a_proxy, stopped=True).run(lambda: None)
     folder, stopped = TaskFolder(tmp_path), threading.Event()
     with DockerWithoutSharedFiles(behind_a_proxy, workload(None), folder, 1, None, stopped)._keeper([]):
         pass
-    assert len(behind_a_proxy.created) == 2
+    work = workload(None)
+    with work.allotted() as allotment:
+        gateway = GatewayContainer(behind_a_proxy, work, {}, None, allotment, work.counted.append)
+        with pytest.raises(RequestsConnectionError), gateway.listening({"Target": "/gateway"}):
+            pass
+    assert len(behind_a_proxy.created) == 3
     assert "secret" not in json.dumps(behind_a_proxy.created)

@@ -139,6 +139,7 @@ class GatewayContainer:
             stdin_open=True,
             labels=dict(self.labels),
             host_config=self.client.create_host_config(mounts=[mount], **gateway_options(self.network)),
+            use_config_proxy=False,
         )
         self._id = str(made["Id"])
         try:
