@@ -3,13 +3,15 @@
 import asyncio
 import socket
 from collections.abc import Sequence
-from ipaddress import IPv4Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
 
 PORTS = (80, 443)
 """Ports of the web; a request elsewhere may mean something to another kind of server."""
 _UNICAST = IPv6Network("2000::/3")
 _TUNNELS = (IPv6Network("2002::/16"), IPv6Network("2001::/32"))
 """6to4 and Teredo: an IPv4 address inside of them is where packets really go."""
+_CLOUDS = (IPv4Network("168.63.129.16/32"), IPv4Network("192.0.0.0/24"))
+"""Azure's server of a virtual machine's settings and keys, and where Oracle's was: of the internet by their numbers."""
 
 
 async def resolved(host: str, port: int) -> Sequence[str]:
@@ -36,4 +38,5 @@ def is_public(address: str) -> bool:
             tunnelled = any(found in network for network in _TUNNELS)
             return found in _UNICAST and found.is_global and not tunnelled
         found = found.ipv4_mapped
-    return found.is_global and not (found.is_multicast or found.is_reserved)
+    clouds = any(found in network for network in _CLOUDS)
+    return found.is_global and not (found.is_multicast or found.is_reserved or clouds)
