@@ -1,5 +1,12 @@
 from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.sandbox.docker_limits import container_seconds, end_of, host_options, task_seconds, together
+from skillopt_airflow.sandbox.docker_limits import (
+    build_options,
+    container_seconds,
+    end_of,
+    host_options,
+    task_seconds,
+    together,
+)
 
 
 def test_the_limits_reach_docker():
@@ -10,6 +17,15 @@ def test_the_limits_reach_docker():
     assert options["cap_drop"] == ["ALL"]
     assert options["read_only"]
     assert {limit["Name"]: limit["Hard"] for limit in options["ulimits"]}["fsize"] == 3 * 1024 * 1024
+
+
+def test_an_image_is_made_with_rights_over_files_alone():
+    options = build_options(SandboxGroup(cpus=0.5))
+
+    assert (options["cap_drop"], options["cap_add"]) == (["ALL"], ["DAC_OVERRIDE", "FOWNER"])
+    assert options["security_opt"] == ["no-new-privileges:true"]
+    assert options["mem_limit"] == options["memswap_limit"]
+    assert (options["network_mode"], options["nano_cpus"]) == ("none", 500_000_000)
 
 
 def test_an_end_is_told_in_words():

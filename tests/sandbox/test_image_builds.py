@@ -17,6 +17,7 @@ from docker.errors import APIError, ImageNotFound
 
 from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.resource_groups import SandboxGroup
+from skillopt_airflow.core.types import ItemImage
 from skillopt_airflow.sandbox import item_images
 from skillopt_airflow.sandbox.item_images import ITEM_IMAGE_LABEL, ItemImages, fetched, remove_unused
 from skillopt_airflow.sandbox.labels import EXPIRES_LABEL, NEVER
@@ -150,6 +151,42 @@ def test_images_that_lost_their_name_are_removed_by_their_id_and_hide_no_other(m
     engine = Keeping(images, tagged | {"sha256:new": since, "skillopt-item:used": since})
     monkeypatch.setattr(item_images.time, "time", lambda: datetime(2026, 2, 2, tzinfo=UTC).timestamp())
     assert remove_unused(engine, days=14) == engine.removed == ["sha256:lost", "skillopt-item:old"]
+
+
+class CopyingEngine(CommittingEngine):
+    """Gives out what lies in a container."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hosts: dict[str, Any] = {}
+        """Host configurations of the containers, by their image."""
+        self.started: list[str] = []
+
+    def create_container(self, image: str, **options: Any) -> dict[str, Any]:
+        self.hosts[image] = options["host_config"]
+        return super().create_container(image, **options) | {"Id": image}
+
+    def start(self, container: str) -> None:  # type: ignore[override]
+        self.started.append(container)
+
+    def get_archive(self, container: str, path: str) -> tuple[list[bytes], dict[str, Any]]:
+        return [], {}
+
+
+def test_an_image_that_an_item_names_starts_only_to_be_judged_in_and_without_roots_rights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(item_images, "executed", lambda *_, **__: (0, ""))
+    image = ItemImage(name="base-named", folder="/testbed", environment="/opt/environment")
+    item = small_item().model_copy(update={"image": image})
+    engine = CopyingEngine()
+    images = ItemImages(engine, "base", SandboxGroup(), lambda _: CONTENTS)
+
+    images.of(item)
+    assert (sorted(engine.hosts), engine.started) == (["base", "base-named"], ["base"])
+    images.judging(item)
+    assert engine.started == ["base", "base-named"]
+    assert [host.cap_drop for host in engine.hosts.values()] == [["ALL"]] * 2
 
 
 @pytest.mark.parametrize("most", [1, 2])

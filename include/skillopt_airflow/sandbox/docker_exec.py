@@ -10,15 +10,26 @@ from skillopt_airflow.sandbox.labels import remove_container
 
 
 @contextmanager
-def waiting(
+def waiting(client: Any, image: str, seconds: int, **options: Any) -> Iterator[str]:
+    """Run a container that only waits, for commands and archives, until the block ends; yield its id.
+
+    The arguments are those of `created`.
+    """
+    with created(client, image, seconds, **options) as container:
+        client.start(container)
+        yield container
+
+
+@contextmanager
+def created(
     client: Any, image: str, seconds: int, *, user: str, labels: Mapping[str, str], **host: Any
 ) -> Iterator[str]:
-    """Run a container that only waits, for commands and archives, until the block ends; yield its id.
+    """Keep a container that is not started, for archives out of its image, until the block ends; yield its id.
 
     Args:
         client: the engine's low-level client.
-        image: what it runs.
-        seconds: after which it ends by itself.
+        image: what it would run.
+        seconds: after which it ends by itself once it is started.
         user: whose rights it has.
         labels: its own.
         host: limits and mounts, as the engine's host configuration takes them.
@@ -32,7 +43,6 @@ def waiting(
         use_config_proxy=False,
     )
     try:
-        client.start(made["Id"])
         yield str(made["Id"])
     finally:
         remove_container(client, made["Id"])

@@ -16,6 +16,8 @@ WORK_FOLDER = "/work"
 MAX_OPEN_FILES = 1024
 GATEWAY_MEMORY = "512m"
 GATEWAY_PIDS = 128
+BUILD_MEMORY = "2g"
+BUILD_PIDS = 256
 NANO = 1_000_000_000
 MEMORY_UNITS = {"k": KILOBYTE, "m": MEGABYTE, "g": KILOBYTE * MEGABYTE}
 
@@ -52,12 +54,26 @@ def gateway_options(network: str | None) -> dict[str, Any]:
     return options if network is None else options | {"network_mode": network}
 
 
+def build_options(limits: SandboxGroup) -> dict[str, Any]:
+    """Return the HostConfig of the container in which an item's image is made, by root, out of any user's files."""
+    return _confined(BUILD_MEMORY, BUILD_PIDS) | {
+        "network_mode": "none",
+        "cap_add": ["DAC_OVERRIDE", "FOWNER"],
+        "nano_cpus": round(limits.cpus * NANO),
+    }
+
+
 def _closed(memory: str, pids: int) -> dict[str, Any]:
-    return {
+    return _confined(memory, pids) | {
         "read_only": True,
+        "tmpfs": {"/tmp": f"rw,noexec,nosuid,nodev,size={TMP_MEGABYTES}m"},  # noqa: S108
+    }
+
+
+def _confined(memory: str, pids: int) -> dict[str, Any]:
+    return {
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
-        "tmpfs": {"/tmp": f"rw,noexec,nosuid,nodev,size={TMP_MEGABYTES}m"},  # noqa: S108
         "mem_limit": memory,
         "memswap_limit": memory,
         "pids_limit": pids,

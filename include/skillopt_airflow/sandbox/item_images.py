@@ -28,7 +28,8 @@ from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, ItemImage, JsonObject, canonical_json, sha256
 from skillopt_airflow.sandbox.corpus_cache import of_one_task
-from skillopt_airflow.sandbox.docker_exec import executed, waiting
+from skillopt_airflow.sandbox.docker_exec import created, executed, waiting
+from skillopt_airflow.sandbox.docker_limits import build_options
 from skillopt_airflow.sandbox.labels import EXPIRES_LABEL, NEVER, expiry, identity
 from skillopt_airflow.sandbox.staging import held_folder
 from skillopt_airflow.sandbox.tar_archive import packed
@@ -173,7 +174,7 @@ class ItemImages:
         from docker.errors import NotFound
 
         name = pulled(self._client, image.name, self._limits)
-        with self._container(name) as source:
+        with self._container(name, created) as source:
             for folder in (image.folder, image.environment):
                 parent = folder.rpartition("/")[0] or "/"
                 self._run(container, ["mkdir", "-p", parent])
@@ -188,11 +189,12 @@ class ItemImages:
         config: dict[str, Any] = dict(self._client.inspect_image(base)["Config"])
         return config | {"Labels": {**(config.get("Labels") or {}), **labels}}
 
-    def _container(self, image: str) -> AbstractContextManager[str]:
+    def _container(
+        self, image: str, kept: Callable[..., AbstractContextManager[str]] = waiting
+    ) -> AbstractContextManager[str]:
         seconds = BUILD_SECONDS + FETCH_SECONDS
         labels = identity({}) | expiry(seconds)
-        host = {"network_mode": "none", "mem_limit": "2g", "pids_limit": 256}
-        return waiting(self._client, image, seconds, user="0:0", labels=labels, **host)
+        return kept(self._client, image, seconds, user="0:0", labels=labels, **build_options(self._limits))
 
     def _python(self, container: str) -> str:
         """Return version and machine of the image's Python, such as 3.11 x86_64."""
