@@ -72,9 +72,24 @@ def test_a_target(connect: Connect) -> None:
 def test_the_configured_model_wins_and_a_provider_has_its_own_address(connect: Connect) -> None:
     conn_id = connect(password="secret-key", extra={"model": "openai-chat:m"})
     assert model_name(conn_id, None) == "openai-chat:m"
-    assert model_name(conn_id, "anthropic:x") == "anthropic:x"
-    upstream = target_upstream(conn_id, "anthropic:x")
+    assert model_name(conn_id, "openai:x") == "openai:x"
+    upstream = target_upstream(conn_id, "openai:x")
+    assert (upstream.dialect, upstream.base_url) == ("openai", "https://api.openai.com/v1")
+    upstream = target_upstream(connect(password="secret-key", extra={}), "anthropic:x")
     assert (upstream.dialect, upstream.base_url) == ("anthropic", "https://api.anthropic.com/v1")
+
+
+@pytest.mark.parametrize(
+    ("own", "model"),
+    [("openai-chat:m", "anthropic:x"), ("openai-chat:m", "mistral:x"), ("mistral:m", "openai:x")],
+)
+def test_the_key_of_a_provider_is_not_sent_to_another(connect: Connect, own: str, model: str) -> None:
+    conn_id = connect(password="secret-key", extra={"model": own})
+    said = rf"^connection model_test: it has no host and its own model is {own}, .*; for {model} use a connection of"
+    for ask in (target_upstream, optimizer_model):
+        with pytest.raises(ModelConnectionError, match=said):
+            ask(conn_id, model)
+    assert model_name(connect(host="http://127.0.0.1:9/v1", extra={"model": own}), model) == model
 
 
 def test_an_optimizer_model(connect: Connect) -> None:

@@ -1,6 +1,6 @@
 """From an Airflow connection to a model: the one place that reads the credentials of providers."""
 
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
 
 from airflow.sdk import BaseHook
@@ -245,10 +245,7 @@ def _connected(conn_id: str, model: str | None) -> Connected:
     example = f"{vendor or 'openai-chat'}:NAME"
     if not isinstance(name, str) or not name:
         raise ModelConnectionError(f'connection {conn_id} names no model; set {{"model": "{example}"}} in its extra')
-    provider, _, own_name = name.partition(":")
-    if not _is_provider(provider):
-        # A vendor's own name may hold a colon, such as Bedrock's versions.
-        provider, own_name = vendor or "", name if vendor else ""
+    provider, own_name = _split(name, vendor)
     if not provider or not own_name:
         raise ModelConnectionError(
             f"connection {conn_id}: model {name!r} should be written as a provider, a colon and the provider's name of "
@@ -259,7 +256,7 @@ def _connected(conn_id: str, model: str | None) -> Connected:
         raise ModelConnectionError(
             f"connection {conn_id}: type {connection.conn_type!r} does not lead to {provider}; use type {wanted!r}"
         )
-    return Connected(
+    connected = Connected(
         conn_id=conn_id,
         conn_type=connection.conn_type,
         host=connection.host or "",
@@ -268,6 +265,34 @@ def _connected(conn_id: str, model: str | None) -> Connected:
         provider=provider,
         model=own_name,
     )
+    _check_vendor(connected, vendor)
+    return connected
+
+
+def _check_vendor(connected: Connected, vendor: str | None) -> None:
+    """Refuse to send the key of a provider to another one's own address.
+
+    Raises:
+        ModelConnectionError: the connection has no host, and its own model is another provider's than the chosen one.
+    """
+    own = connected.extra.get("model")
+    if connected.host or not isinstance(own, str):
+        return
+    provider, _ = _split(own, vendor)
+    if provider and _provider_class(provider) != _provider_class(connected.provider):
+        raise connected.error(
+            f"it has no host and its own model is {own}, so its key is not {connected.provider}'s; for "
+            f"{connected.provider}:{connected.model} use a connection of that provider"
+        )
+
+
+def _split(name: str, vendor: str | None) -> tuple[str, str]:
+    """Return provider and name of a model; the vendor of the connection's type, if any, where it names no provider."""
+    provider, _, own_name = name.partition(":")
+    if _provider_class(provider) is None:
+        # A vendor's own name may hold a colon, such as Bedrock's versions.
+        return (vendor, name) if vendor else ("", "")
+    return provider, own_name
 
 
 def _connection(conn_id: str) -> "Connection":
@@ -291,15 +316,16 @@ def _hook(conn_id: str, **parameters: str) -> "PydanticAIHook":
     return cast("PydanticAIHook", hook)
 
 
-def _is_provider(name: str) -> bool:
+def _provider_class(name: str) -> object:
+    """Return what several names of a provider have in common, the name itself where it is not installed; or None."""
     from pydantic_ai.providers import infer_provider_class
 
     try:
-        with suppress(ImportError):
-            infer_provider_class(name)
+        return infer_provider_class(name)
+    except ImportError:
+        return name
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _is_translated(connected: Connected) -> bool:
