@@ -10,6 +10,7 @@ from pydantic_ai.exceptions import (
     ModelConnectionError,
     ModelContextWindowExceededError,
     ModelHTTPError,
+    UserError,
 )
 from pydantic_ai.messages import BinaryContent, ModelMessage, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -150,6 +151,20 @@ def test_a_server_without_tools_is_asked_for_plain_text_from_then_on(status: int
         assert connected.ask("rank", "Order them.", "the edits", Ranking) == Ranking(order=[1, 0])
         assert connected.ask("rank", "Order them.", "the edits", Ranking) == Ranking(order=[0])
     assert [call.http_status for call in calls] == [status, 200, 200, 200]
+
+
+def test_a_model_that_takes_no_tools_while_it_thinks_is_asked_for_plain_text() -> None:
+    texts = iter(['{"order": [1, 0]}', '{"order": [0]}'])
+
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        if info.output_tools:
+            raise UserError("Bedrock does not support thinking and output tools at the same time.")
+        return ModelResponse(parts=[TextPart(next(texts))])
+
+    with optimizer(respond) as (connected, calls):
+        assert connected.ask("rank", "Order them.", "the edits", Ranking) == Ranking(order=[1, 0])
+        assert connected.ask("rank", "Order them.", "the edits", Ranking) == Ranking(order=[0])
+    assert [call.http_status for call in calls] == [0, 200, 200]
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,9 @@ class PydanticAIOptimizer(MeteredModel):
                     raise _NoAnswer(f"{garbage}: {error}") from error
                 raise ModelOutputError(str(error)) from error
             except UserError as error:
-                raise ModelError(f"{stage}: {error}") from error
+                # Bedrock's models with open weights cannot be forced on a tool while they think.
+                kind = _NoTools if with_tools and "output tools" in str(error) else ModelError
+                raise kind(f"{stage}: {error}") from error
             except (TypeError, ValueError, AttributeError, LookupError) as error:
                 # The provider's client stumbled over JSON that is no answer.
                 raise _NoAnswer(f"{garbage}: {error!r}") from error
