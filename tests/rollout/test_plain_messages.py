@@ -91,3 +91,9 @@ def test_the_same_is_asked(messages: tuple[Message, ...], model: str):
 def test_what_some_models_refuse_is_not_asked_plainly(changed: dict[str, Any]):
     assert request_body(RolloutSettings(**PLAIN | ANTHROPIC), ASKED, {}) is not None
     assert request_body(RolloutSettings(**PLAIN | ANTHROPIC | changed), ASKED, {}) is None
+
+
+def test_a_limit_above_that_of_a_model_is_lowered_to_it():
+    changed = ANTHROPIC | {"model": "claude-haiku-4-5", "max_tokens": 70_000}
+    _, (asked, through) = both(says("anthropic", "Eiffel"), **changed)
+    assert asked.body["max_tokens"] == through.body["max_tokens"] == 64_000

@@ -11,6 +11,8 @@ from skillopt_airflow.rollout.reply import Reply, Turn
 from skillopt_airflow.rollout.settings import RolloutSettings
 
 _ENDINGS = {"end_turn": Status.OK, "stop_sequence": Status.OK, "max_tokens": Status.TRUNCATED}
+_MOST_TOKENS = 64_000
+"""The smallest limit of an answer among the models whose limit pydantic-ai knows, and lowers a larger one to."""
 _BESIDE_PROMPT = AnthropicMessages.beside_prompt
 
 
@@ -18,9 +20,9 @@ class PlainMessages:
     """Messages."""
 
     def request(self, settings: RolloutSettings, turns: Sequence[Turn]) -> JsonObject | None:
-        """Return the request; None where a model may not take a setting, such as a temperature."""
+        """Return the request; None where a model may not take a setting, such as a temperature or so long an answer."""
         sampling = settings.sampling()
-        if set(sampling) != {"max_tokens"}:
+        if set(sampling) != {"max_tokens"} or settings.max_tokens > _MOST_TOKENS:
             return None
         system = [str(part) for turn in turns if turn.role == "system" for part in turn.parts]
         said: list[JsonValue] = [
