@@ -17,11 +17,15 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.usage import RequestUsage
 
 from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.core.wire_formats import WIRE_FORMATS
+from skillopt_airflow.core.wire_formats.wire_format import Tokens
 from skillopt_airflow.gateway import translation
 from skillopt_airflow.gateway.fallbacks import open_backend
 from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.gateway.token_usage import tokens_of
 from skillopt_airflow.gateway.upstream import Upstream
 from tests.gateway import dialects
 from tests.gateway.conftest import Serve
@@ -296,6 +300,19 @@ def test_an_answer_that_is_none_is_the_servers_failure(
     response = send(bedrock(server.address))
     assert response.status_code == 502
     assert "no answer that can be read" in response.json()["error"]["message"]
+
+
+def test_what_an_answer_cost_that_its_provider_broke_off(
+    server: DialectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def model_request(*args: object, **kwargs: object) -> ModelResponse:
+        usage = RequestUsage(input_tokens=11, output_tokens=3)
+        return ModelResponse([TextPart("Par")], usage=usage, finish_reason="error")
+
+    monkeypatch.setattr(translation, "model_request", model_request)
+    response = send(bedrock(server.address))
+    assert response.status_code == 502
+    assert tokens_of(response.content, WIRE_FORMATS["openai-chat"]) == Tokens(11, 3)
 
 
 def test_no_server(server: DialectServer) -> None:

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Protocol
 
 import httpx
+from pydantic import JsonValue
 
 from skillopt_airflow.core.errors import ModelConnectionError
 from skillopt_airflow.core.types import JsonObject
@@ -115,9 +116,10 @@ class HttpBackend:
         return {"authorization": f"Bearer {key}"} if self._upstream.auth == "bearer" else {self._upstream.auth: key}
 
 
-def problem(status: int, message: str) -> httpx.Response:
-    """Return an error as model servers write it."""
-    return httpx.Response(status, json={"error": {"message": message, "type": "model_connection", "code": status}})
+def problem(status: int, message: str, **told: JsonValue) -> httpx.Response:
+    """Return an error as model servers write it, with what else is told beside it."""
+    error = {"message": message, "type": "model_connection", "code": status}
+    return httpx.Response(status, json={"error": error, **told})
 
 
 def _naming(model: str, body: bytes) -> bytes:

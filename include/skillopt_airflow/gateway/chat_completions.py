@@ -217,19 +217,24 @@ def completion(response: ModelResponse, model: str) -> JsonObject:
     if calls:
         message["tool_calls"] = [_tool_call(call) for call in calls]
     reason = "stop" if response.finish_reason is None else response.finish_reason
-    usage = response.usage
     return {
         "id": response.provider_response_id or f"chatcmpl-{uuid.uuid4().hex}",
         "object": "chat.completion",
         "created": int(time.time()),
         "model": model,
         "choices": [{"index": 0, "message": message, "finish_reason": FINISH_REASONS[reason], "logprobs": None}],
-        "usage": {
-            "prompt_tokens": usage.input_tokens,
-            "completion_tokens": usage.output_tokens,
-            "total_tokens": usage.input_tokens + usage.output_tokens,
-            "prompt_tokens_details": {"cached_tokens": usage.cache_read_tokens},
-        },
+        "usage": told_usage(response),
+    }
+
+
+def told_usage(response: ModelResponse) -> JsonObject:
+    """Return the tokens of a response as a chat completion tells them."""
+    usage = response.usage
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cache_read_tokens},
     }
 
 

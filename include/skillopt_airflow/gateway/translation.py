@@ -22,7 +22,7 @@ from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider_class
 
 from skillopt_airflow.gateway.backends import problem
-from skillopt_airflow.gateway.chat_completions import ChatMessage, ChatRequest, completion, conversation
+from skillopt_airflow.gateway.chat_completions import ChatMessage, ChatRequest, completion, conversation, told_usage
 from skillopt_airflow.gateway.upstream import Upstream
 
 NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError")
@@ -74,7 +74,8 @@ class TranslatingBackend:
                 return problem(401, f"connection {conn_id} has no credentials, nor does the gateway find any: {error}")
             return problem(502, f"the provider's client has no answer that can be read: {error!r}")
         if response.finish_reason == "error":
-            return problem(502, "the provider broke off its answer with an error")
+            # The provider counts what it wrote until then.
+            return problem(502, "the provider broke off its answer with an error", usage=told_usage(response))
         self._keep_thinking(response, opening)
         return httpx.Response(200, json=completion(response, self._upstream.model))
 
