@@ -129,6 +129,11 @@ def test_an_answer_that_never_comes_is_a_timeout(dialect: str):
     assert trajectory.status is Status.TIMEOUT
 
 
+def test_an_ending_without_a_name_ends_an_answer():
+    trajectory, _ = run(lambda asked: completion("<answer>Eiffel</answer>", finish_reason=""))
+    assert (trajectory.status, trajectory.answer) == (Status.OK, "Eiffel")
+
+
 def test_an_empty_answer_is_an_answer():
     trajectory, _ = run(lambda asked: completion(""))
     assert (trajectory.status, trajectory.answer) == (Status.OK, "")

@@ -16,7 +16,8 @@ REASONING_MODEL = re.compile(r"o\d|gpt-(?:[5-9]|\d\d)")
 _THINKING = re.compile("<think>.*?</think>", re.DOTALL)
 _FIELDS = {"max_tokens": "max_completion_tokens", "openai_reasoning_effort": "reasoning_effort"}
 """Fields of a request whose setting has another name."""
-_ENDINGS = {"stop": Status.OK, "length": Status.TRUNCATED, None: Status.OK}
+_ENDINGS = {"stop": Status.OK, "length": Status.TRUNCATED, None: Status.OK, "": Status.OK}
+"""Some servers name no ending, or an empty one, which pydantic-ai cannot read."""
 
 
 class PlainCompletions:
