@@ -134,6 +134,16 @@ def test_an_ending_without_a_name_ends_an_answer():
     assert (trajectory.status, trajectory.answer) == (Status.OK, "Eiffel")
 
 
+NO_BUDGET: dict[str, Any] = {"dialect": "anthropic", "model": "claude-opus-4-7", "thinking_budget": 32}
+"""The model thinks by an effort alone, which pydantic-ai knows."""
+
+
+def test_a_setting_that_the_model_does_not_take_would_be_refused_again():
+    trajectory, requests = run(lambda asked: says("anthropic", "Eiffel"), **NO_BUDGET)
+    assert (trajectory.status, trajectory.lasting_error, requests) == (Status.MODEL_ERROR, "400", [])
+    assert "does not support" in trajectory.error
+
+
 def test_an_empty_answer_is_an_answer():
     trajectory, _ = run(lambda asked: completion(""))
     assert (trajectory.status, trajectory.answer) == (Status.OK, "")

@@ -24,6 +24,7 @@ from tests.gateway.gateway_rig import PATHS
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 from tests.rollout.cellar import NAME, files, make_cellar
 from tests.rollout.single_item import PLAIN, run_item
+from tests.rollout.test_chat import NO_BUDGET
 from tests.rollout.wire import calls, cut_off, results, says
 
 CONTEXT = "[DOC] [TLE] London [PAR] Big Ben stands in London. [DOC] [TLE] Paris [PAR] The Eiffel tower stands in Paris."
@@ -321,3 +322,9 @@ def test_a_world_that_breaks_down_is_no_score_of_the_targets(
     with pytest.raises(SandboxError, match=words):
         run_item(answer, harness, PublicItem(id="i-1", public={}), tmp_path, files("3"))
     assert len(asked) == 2
+
+
+def test_a_setting_that_the_model_does_not_take_would_be_refused_again():
+    trajectory, requests = run(lambda asked: says("anthropic", "Eiffel"), **NO_BUDGET)
+    assert (trajectory.status, trajectory.lasting_error, requests) == (Status.MODEL_ERROR, "400", [])
+    assert "does not support" in trajectory.error

@@ -1,6 +1,7 @@
 """The target behind the gateway, and the meaning of its answers and failures."""
 
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any, cast
 
 import httpx2
@@ -92,7 +93,7 @@ class TargetModel:
         turns = [_turn(message, self.content(pieces)) for message, pieces in shown(messages, pictures)]
         try:
             response = await model_request(self.model, turns, model_settings=self.settings)
-        except AgentRunError as error:
+        except (AgentRunError, UserError) as error:
             status, why = failure(error)
             return Reply(status, why, lasting(error))
         status, why = ending(response)
@@ -178,13 +179,16 @@ def ending(response: ModelResponse) -> tuple[Status, str]:
     return Status.OK, ""
 
 
-def failure(error: AgentRunError) -> tuple[Status, str]:
+def failure(error: AgentRunError | UserError) -> tuple[Status, str]:
     """Return the status of a call that failed, and the reason."""
     return _status(error), reason(str(error))
 
 
-def lasting(error: AgentRunError) -> str:
+def lasting(error: AgentRunError | UserError) -> str:
     """Return the mark of a call that would fail again in the same way; empty for any other."""
+    if isinstance(error, UserError):
+        # pydantic-ai refuses what the model's server would.
+        return lasting_error(HTTPStatus.BAD_REQUEST)
     if isinstance(error, _UnreadableAnswer):
         return UNREADABLE
     if isinstance(error, ModelHTTPError) and _status(error) is Status.MODEL_ERROR:
@@ -193,7 +197,7 @@ def lasting(error: AgentRunError) -> str:
     return ""
 
 
-def _status(error: AgentRunError) -> Status:
+def _status(error: AgentRunError | UserError) -> Status:
     if isinstance(error, ModelTimeoutError):
         return Status.TIMEOUT
     if isinstance(error, ContentFilterError):

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
 
 from pydantic_ai import Agent, Tool, ToolFailed, UsageLimits, capture_run_messages
-from pydantic_ai.exceptions import AgentRunError, UsageLimitExceeded
+from pydantic_ai.exceptions import AgentRunError, UsageLimitExceeded, UserError
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -79,7 +79,7 @@ class ToolsHarness:
 
     async def _work(
         self, task: str | list[UserContent], skill: str, tools: Sequence[ToolFunction]
-    ) -> AgentRunError | None:
+    ) -> AgentRunError | UserError | None:
         """Run the agent and return the error that stopped it, if any."""
         agent = Agent(
             self._target.model,
@@ -93,7 +93,7 @@ class ToolsHarness:
         )
         try:
             await agent.run(task, usage_limits=UsageLimits(request_limit=self._max_turns))
-        except AgentRunError as error:
+        except (AgentRunError, UserError) as error:
             return error
         return None
 
@@ -101,7 +101,7 @@ class ToolsHarness:
         self,
         history: Sequence[ModelMessage],
         responses: Sequence[ModelResponse],
-        stopped: AgentRunError | None,
+        stopped: AgentRunError | UserError | None,
         task: ToolTask,
     ) -> tuple[Status, str]:
         # The agent takes an answer that was cut before it said anything, or in a tool's arguments, for an error.
@@ -134,7 +134,7 @@ def _telling(tool: ToolFunction) -> Callable[..., Awaitable[ToolReturn]]:
     return told
 
 
-def _failed_calls(history: Sequence[ModelMessage], stopped: AgentRunError | None) -> int:
+def _failed_calls(history: Sequence[ModelMessage], stopped: AgentRunError | UserError | None) -> int:
     """Return one if the agent stopped because of a call without an answer, else zero."""
     unanswered = bool(history) and isinstance(history[-1], ModelRequest)
     return int(unanswered and stopped is not None and not isinstance(stopped, UsageLimitExceeded))
