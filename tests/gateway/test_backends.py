@@ -9,6 +9,7 @@ from pydantic import SecretStr
 from skillopt_airflow.core.errors import ModelConnectionError
 from skillopt_airflow.gateway.backends import handed_over
 from skillopt_airflow.gateway.fallbacks import open_backend
+from skillopt_airflow.gateway.http_clients import HttpClients
 from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
 from tests.gateway import dialects
 from tests.gateway.conftest import Serve
@@ -89,6 +90,30 @@ def test_a_fallback_is_asked_under_its_own_name_of_the_model(provider: Serve) ->
     server = provider(echo)
     send(Upstream(dialect="openai-chat", base_url=server.address, model="another"))
     assert server.last.body == BODY | {"model": "another"}
+
+
+@pytest.mark.parametrize(
+    ("base_url", "model", "name"),
+    [
+        ("https://api.mistral.ai/v1", "mistral-small-latest", "max_tokens"),
+        ("https://api.deepseek.com", "deepseek-chat", "max_tokens"),
+        ("https://r.services.ai.azure.com/openai/v1", "Mistral-Large-3", "max_tokens"),
+        ("https://r.openai.azure.com/openai/v1", "gpt-4.1", "max_completion_tokens"),
+        ("http://vllm:8000/v1", "mistralai/Ministral-8B", "max_completion_tokens"),
+    ],
+)
+def test_the_limit_of_an_answer_by_the_name_that_the_server_knows(
+    monkeypatch: pytest.MonkeyPatch, base_url: str, model: str, name: str
+) -> None:
+    sent: list[bytes] = []
+
+    async def answer(self: HttpClients, method: str, url: object, **request: Any) -> httpx.Response:
+        sent.append(request["content"])
+        return httpx.Response(200)
+
+    monkeypatch.setattr(HttpClients, "send", answer)
+    send(Upstream(dialect="openai-chat", base_url=base_url, model=model), BODY | {"max_completion_tokens": 9})
+    assert json.loads(sent[0]) == BODY | {"model": model, name: 9}
 
 
 def test_an_error_comes_back_as_the_provider_gave_it(provider: Serve) -> None:

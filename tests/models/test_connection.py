@@ -99,6 +99,21 @@ def test_an_optimizer_model(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize(
+    ("host", "model", "newer"),
+    [
+        ("https://api.mistral.ai/v1", "openai-chat:mistral-small-latest", False),
+        ("https://api.deepseek.com", "openai-chat:deepseek-chat", False),
+        ("http://127.0.0.1:9/v1", "openai-chat:mistral-small-latest", True),
+    ],
+)
+def test_an_optimizer_is_told_its_limit_by_the_name_that_the_server_knows(
+    connect: Connect, host: str, model: str, newer: bool
+) -> None:
+    asked = optimizer_model(connect(host=host, password="secret-key", extra={"model": model}), None)
+    assert asked.profile.get("openai_chat_supports_max_completion_tokens", True) is newer
+
+
+@pytest.mark.parametrize(
     "ask",
     [
         lambda: target_upstream("model_missing", None),

@@ -72,7 +72,7 @@ class HttpBackend:
         return await self._clients.send(
             "POST",
             self._url,
-            content=_naming(self._upstream.model, body),
+            content=_renamed(self._upstream, body),
             headers={**self._upstream.wire_format.headers, **passed, **credentials},
         )
 
@@ -122,10 +122,13 @@ def problem(status: int, message: str, **told: JsonValue) -> httpx.Response:
     return httpx.Response(status, json={"error": error, **told})
 
 
-def _naming(model: str, body: bytes) -> bytes:
-    """Return the request with the upstream's own model name, which may differ for a fallback."""
+def _renamed(upstream: Upstream, body: bytes) -> bytes:
+    """Return the request with the upstream's own names of the model, which may differ for a fallback, and the limit."""
     request = json.loads(body)
-    return body if request.get("model") == model else json.dumps(request | {"model": model}).encode()
+    own = request | {"model": upstream.model}
+    if upstream.takes_max_tokens and "max_completion_tokens" in own:
+        own["max_tokens"] = own.pop("max_completion_tokens")
+    return body if own == request else json.dumps(own).encode()
 
 
 def _with_tokens(upstream: Upstream) -> Upstream:

@@ -2,6 +2,7 @@
 
 import json
 from typing import Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, SerializationInfo, field_serializer
 
@@ -9,6 +10,11 @@ from skillopt_airflow.core.types import JsonObject, Value
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS, Dialect
 from skillopt_airflow.core.wire_formats.wire_format import WireFormat
 
+MAX_TOKENS_HOSTS = ("api.mistral.ai", "api.deepseek.com")
+"""Hosts whose chat completions refuse, or ignore, the newer name of the limit of an answer."""
+AZURE_CLOUDS = (".azure.com", ".azure.us", ".azure.cn")
+MISTRALS = ("mistral", "ministral", "magistral")
+"""Beginnings of the names of Mistral's models, by which their deployments on Azure are recognized."""
 SECRET_WORDS = ("key", "secret", "token")
 """Words in the names of a provider's arguments whose values are secrets."""
 
@@ -56,6 +62,12 @@ class Upstream(Value):
     def wire_format(self) -> WireFormat:
         """The format that the server speaks."""
         return WIRE_FORMATS[self.dialect]
+
+    @property
+    def takes_max_tokens(self) -> bool:
+        """Whether its chat completions limit an answer by `max_tokens`, and not by `max_completion_tokens`."""
+        host = urlsplit(self.base_url).hostname or ""
+        return host in MAX_TOKENS_HOSTS or (host.endswith(AZURE_CLOUDS) and self.model.lower().startswith(MISTRALS))
 
     def secrets(self) -> frozenset[str]:
         """Return every secret, including those of the fallbacks."""

@@ -348,15 +348,26 @@ def _upstream(connected: Connected) -> Upstream:
 def _model(connected: Connected) -> "Model":
     from pydantic_ai.exceptions import UserError
 
-    if not _is_translated(connected):
-        # Checks what Airflow's hook would ignore, or report less clearly.
-        upstream = _upstream(connected)
-        if upstream.identity is not None:
-            from skillopt_airflow.models.azure import azure_model
+    # Checks what Airflow's hook would ignore, or report less clearly.
+    upstream = None if _is_translated(connected) else _upstream(connected)
+    if upstream is not None and upstream.identity is not None:
+        from skillopt_airflow.models.azure import azure_model
 
-            return azure_model(upstream, upstream.identity)
+        return azure_model(upstream, upstream.identity)
     hook = _hook(connected.conn_id, model_id=f"{connected.provider}:{connected.model}")
     try:
-        return hook.get_conn()
+        model = hook.get_conn()
     except (ValueError, ImportError, UserError) as error:
         raise connected.error(str(error)) from error
+    return _limited_by_max_tokens(model) if upstream is not None and upstream.takes_max_tokens else model
+
+
+def _limited_by_max_tokens(model: "Model") -> "Model":
+    """Return a model of chat completions that is told its limit as `max_tokens`; any other is as it was."""
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.profiles.openai import OpenAIModelProfile
+
+    if not isinstance(model, OpenAIChatModel) or model.provider is None:
+        return model
+    profile = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False)
+    return OpenAIChatModel(model.model_name, provider=model.provider, profile=profile)
