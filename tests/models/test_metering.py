@@ -1,8 +1,19 @@
+import asyncio
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models import Model
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RunUsage
 
+from skillopt_airflow.core.errors import ModelUnavailable
 from skillopt_airflow.models.metering import Metered, calls_of
+from skillopt_airflow.models.optimizer import PydanticAIOptimizer, is_unavailable
+from skillopt_airflow.optimizer.select import Ranking
 
 STATUSES = st.sampled_from([0, 200, 429, 503])
 
@@ -29,3 +40,30 @@ def test_a_request_that_failed_after_answered_ones_has_no_tokens() -> None:
         (200, 10, 3),
         (503, 0, 0),
     ]
+
+
+class Untimed(FunctionModel):
+    """A model whose client takes no limit for a try, such as Bedrock's."""
+
+    unsupported_settings = frozenset({"timeout", "max_retries", "seed"})
+
+
+async def hang(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    await asyncio.sleep(5)
+    raise AssertionError
+
+
+def out_of_order(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    raise ModelHTTPError(503, "m", "overloaded")
+
+
+@pytest.mark.filterwarnings("ignore:The .* setting is not supported by model")
+@pytest.mark.parametrize(
+    "model", [Untimed(hang), FallbackModel(FunctionModel(out_of_order), Untimed(hang), fallback_on=is_unavailable)]
+)
+def test_a_client_without_a_limit_for_a_try_has_one_for_all_of_them(model: Model) -> None:
+    with (
+        PydanticAIOptimizer(model, [].append, {"timeout": 0.05, "seed": 7}, max_attempts=2) as asked,
+        pytest.raises(ModelUnavailable, match=r"timed out after 0\.1 seconds"),
+    ):
+        asked.ask("rank", "i", "p", Ranking)

@@ -10,6 +10,7 @@ from typing import Self, cast
 
 from anyio.from_thread import start_blocking_portal
 from pydantic_ai.models import Model
+from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
 
@@ -52,10 +53,9 @@ class MeteredModel:
         self._redact = redact
         self._model = model
         self._on_call = on_call
-        chosen = {**settings}
-        if "max_retries" not in model.unsupported_settings:
-            chosen["max_retries"] = max_attempts - 1
-        self._settings = cast("ModelSettings", chosen)
+        chosen = {**settings, "max_retries": max_attempts - 1, **_deadline(model, settings, max_attempts)}
+        known = {name: value for name, value in chosen.items() if name not in model.unsupported_settings}
+        self._settings = cast("ModelSettings", known)
         self._portals = ExitStack()
 
     def __enter__(self) -> Self:
@@ -79,6 +79,15 @@ class MeteredModel:
             seconds = time.monotonic() - clock
             for call in calls_of(metered, self.role, stage, self._model.model_name, started, seconds):
                 self._on_call(call)
+
+
+def _deadline(model: Model, settings: JsonObject, max_attempts: int) -> JsonObject:
+    """Return the limit of all tries together where a client takes none for each of them, as boto3's does not."""
+    models = model.models if isinstance(model, FallbackModel) else [model]
+    timeout = settings.get("timeout")
+    if not isinstance(timeout, int | float) or not any("timeout" in one.unsupported_settings for one in models):
+        return {}
+    return {"request_timeout": timeout * max_attempts}
 
 
 def calls_of(metered: Metered, role: Role, stage: str, model: str, started: float, seconds: float) -> list[ModelCall]:

@@ -15,6 +15,7 @@ from pydantic_ai.exceptions import (
     ModelConnectionError,
     ModelContextWindowExceededError,
     ModelHTTPError,
+    ModelRequestTimeout,
     ModelTimeoutError,
     UnexpectedModelBehavior,
     UserError,
@@ -211,5 +212,5 @@ def _kind(error: Exception) -> type[ModelError]:
     """Return whether the same request may be answered later; without a connection, the address may be wrong."""
     if isinstance(error, ModelConnectionError) and not isinstance(error, ModelTimeoutError):
         return ModelUnreachable
-    late = isinstance(error, ModelTimeoutError | ModelHTTPError) and is_unavailable(error)
+    late = isinstance(error, ModelTimeoutError | ModelRequestTimeout | ModelHTTPError) and is_unavailable(error)
     return ModelUnavailable if late else ModelError
