@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from local.served import served
-from skillopt_airflow.core.errors import ConfigError, ModelConnectionError, ModelError, ModelUnreachable
+from skillopt_airflow.core.errors import (
+    ConfigError,
+    ModelConnectionError,
+    ModelError,
+    ModelUnavailable,
+    ModelUnreachable,
+)
 from skillopt_airflow.core.harnesses import HarnessName
 from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.models.connection import (
@@ -46,6 +52,10 @@ class Handler(BaseHTTPRequestHandler):
         if 300 <= self.server.status < 400:
             self.send_header("Location", self.server.location)
         self.end_headers()
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.do_GET()
 
     def log_message(self, *args: object) -> None:
         pass
@@ -184,6 +194,25 @@ def test_a_refused_key(connect: Connect, serve: Callable[[int], Server], status:
     with pytest.raises(ModelConnectionError, match=rf"refuses the key \({status}\); correct its password$") as raised:
         check(conn_id)
     assert "secret-key" not in str(raised.value)
+
+
+@pytest.mark.parametrize("unlisted", [403, 502])
+def test_a_key_that_may_call_its_model_and_see_no_list(connect: Connect, provider: Serve, unlisted: int) -> None:
+    def answer(request: Request) -> Document:
+        raise Refusal(unlisted if request.path == "/v1/models" else 400, "no")
+
+    server = provider(answer)
+    check(connect(host=f"{server.address}/v1", password="secret-key"))
+    assert (server.last.path, server.last.body) == ("/v1/chat/completions", {"model": "m"})
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_server_that_is_starting_behind_a_proxy(
+    connect: Connect, serve: Callable[[int], Server], status: int
+) -> None:
+    conn_id = connect(host=f"http://127.0.0.1:{serve(status).server_port}/v1", password="secret-key")
+    with pytest.raises(ModelUnavailable, match=rf"^connection model_test: .* has no answer now \({status}\); try"):
+        check(conn_id)
 
 
 @pytest.mark.parametrize(

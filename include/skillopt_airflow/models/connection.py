@@ -7,7 +7,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 from pydantic import SecretStr
 
-from skillopt_airflow.core.errors import ModelConnectionError, ModelUnreachable
+from skillopt_airflow.core.errors import ModelConnectionError, ModelUnavailable, ModelUnreachable
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.wire_formats import Dialect
 from skillopt_airflow.gateway.upstream import Upstream
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from skillopt_airflow.core.resource_groups import ModelGroup
 
 GENERIC = "pydanticai"
+AWAY = (502, 503, 504)
+"""What a proxy answers while the server behind it starts."""
 CHECK_SECONDS = 20.0
 JSON_CONTENT = {"content-type": "application/json"}
 
@@ -123,13 +125,14 @@ def check_optimizer(model: "ModelGroup") -> None:
 def check(conn_id: str, model: str | None = None) -> None:
     """Ask the servers of a connection and its fallbacks for their models, so that a wrong address or key shows early.
 
-    Any HTTP answer but 401, 403 and a redirect will do: not every compatible server lists its models. A provider's own
-    address is not asked; of a provider whose requests are translated, only the connection's fields are looked at.
+    Any HTTP answer but 401 and a redirect will do, since not every compatible server lists its models; after 403, 502,
+    503 and 504 a call without a prompt tells. A provider's own address is not asked; of a provider whose requests are
+    translated, only the connection's fields are looked at.
 
     Raises:
         ModelConnectionError: the address is none, or leads to another one; the key is refused or malformed; or a field
             is wrong.
-        ModelUnreachable: nothing answers at the address.
+        ModelUnavailable: the server has no answer now; ModelUnreachable if nothing answers at the address.
     """
     for connected in _chain(conn_id, model):
         if _is_translated(connected):
@@ -153,14 +156,10 @@ def check_harness(upstream: Upstream, harness: HarnessName) -> None:
 
 
 def _check_path(server: Upstream, harness: HarnessName) -> None:
-    import json
-
     import httpx
 
-    # Without a prompt there is nothing to answer; a server that has the path says so.
-    asked = json.dumps({"model": server.model}).encode()
     try:
-        response = _once(server, asked)
+        response = _once(server, _unprompted(server))
     except httpx.HTTPError as error:
         raise ModelUnreachable(f"connection {server.conn_id}: no model server answers ({error})") from error
     if response.status_code in (404, 405):
@@ -200,6 +199,9 @@ def _check(connected: Connected, upstream: Upstream) -> None:
 
     try:
         response = _once(upstream)
+        if response.status_code in (403, *AWAY):
+            # A key may lack the right to list the models, and a proxy the way to the list.
+            response = _once(upstream, _unprompted(upstream))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         said = connected.error(f"no model server answers at {connected.host} ({error}); correct its host")
         is_address = not isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol)
@@ -215,6 +217,16 @@ def _check(connected: Connected, upstream: Upstream) -> None:
     if response.status_code in (401, 403):
         what = "password" if upstream.identity is None else "azure_auth, or the identity's role on the resource"
         raise connected.error(f"{connected.host} refuses the key ({response.status_code}); correct its {what}")
+    if response.status_code in AWAY:
+        said = connected.error(f"{connected.host} has no answer now ({response.status_code}); try again when it has")
+        raise ModelUnavailable(str(said))
+
+
+def _unprompted(server: Upstream) -> bytes:
+    """Return a call that there is nothing to answer to, and that only tells whether the server would take one."""
+    import json
+
+    return json.dumps({"model": server.model}).encode()
 
 
 def _chain(conn_id: str, model: str | None) -> list[Connected]:

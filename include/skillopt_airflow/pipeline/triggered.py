@@ -203,7 +203,7 @@ def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] 
         ConfigError: a knob of the training, which has been, one with a value that is not allowed, an engine of which
             there is no connection, or pods that cannot have the run's image.
         ModelConnectionError: the connection does not lead to the model.
-        ModelUnreachable: nothing answers there.
+        ModelUnavailable: the server has no answer now.
     """
     asked = {} if overrides is None else dict(overrides)
     late = {path: value for path, value in asked.items() if path.partition(".")[0] in ("budget", "sandbox")}
