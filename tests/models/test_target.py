@@ -63,6 +63,19 @@ def test_a_conversation_is_continued_with_the_pictures_that_it_began_with() -> N
     assert shown == [["Is ", BinaryContent(picture, media_type="image/png"), " red?"], "Why? [picture: a.png]"]
 
 
+def test_a_question_after_what_the_user_said_last_belongs_to_the_same_turn() -> None:
+    seen: list[ModelMessage] = []
+
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        seen.extend(messages)
+        return ModelResponse(parts=[TextPart("because")])
+
+    with PydanticAITarget(FunctionModel(respond), [].append, {}) as target:
+        target.ask("follow_up", [*CONVERSATION, Message(role="user", content="Tell.")], {})
+    asked = [part.content for turn in seen for part in turn.parts if isinstance(part, UserPromptPart)]
+    assert asked == ["the clue", "Why?\n\nTell."]
+
+
 def test_a_provider_that_does_not_answer_is_a_model_error_and_still_a_call() -> None:
     calls: list[ModelCall] = []
 

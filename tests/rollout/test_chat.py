@@ -195,6 +195,19 @@ def test_a_conversation_goes_on_until_the_benchmark_ends_it(dialect: str):
 
 
 @pytest.mark.parametrize("dialect", PATHS)
+def test_after_an_empty_reply_the_user_goes_on_in_the_same_turn(dialect: str):
+    said = ["", "<answer>Eiffel</answer>"]
+    trajectory, (_, second) = run(
+        lambda asked: says(dialect, said[asked.number - 1]), Coach(), dialect=dialect, max_turns=2
+    )
+    turns = [turn["role"] for turn in second.body.get("messages", second.body.get("input"))]
+    assert turns == (["user"] if dialect == "anthropic" else ["system", "user"])
+    assert "[DOC] Eiffel" in second.raw.decode()
+    assert "Which tower? not " in second.raw.decode()
+    assert [message.role for message in trajectory.messages] == ["system", "user", "user", "assistant"]
+
+
+@pytest.mark.parametrize("dialect", PATHS)
 @pytest.mark.parametrize("text", ["It is <answer>Eiffel</answer>, which", ""])
 def test_an_answer_that_was_cut_off_counts_by_what_it_holds(dialect: str, text: str):
     trajectory, _ = run(lambda asked: cut_off(dialect, text), dialect=dialect)

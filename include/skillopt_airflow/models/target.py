@@ -21,6 +21,7 @@ from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.pictures import Part, Picture, Pictures, shown
 from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.types import JsonObject, Message, ModelCall
+from skillopt_airflow.core.user_turns import taking_turns
 from skillopt_airflow.models.metering import MeteredModel
 
 
@@ -44,7 +45,7 @@ class PydanticAITarget(MeteredModel):
         Raises:
             ModelError: the provider did not answer.
         """
-        *history, (_, asked) = shown(messages, pictures)
+        *history, (_, asked) = shown(taking_turns(messages), pictures)
         agent: Agent[None, str] = Agent(self._model, output_type=str, model_settings=self._settings)
         with self._metered(stage) as metered:
             try:

@@ -15,6 +15,7 @@ from pydantic_core import from_json
 from skillopt_airflow.core.pictures import Pictures, shown
 from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.types import JsonObject, Message
+from skillopt_airflow.core.user_turns import taking_turns
 from skillopt_airflow.core.wire_formats import Dialect
 from skillopt_airflow.rollout.gateway_call import Answer
 from skillopt_airflow.rollout.plain_completions import PlainCompletions
@@ -57,7 +58,8 @@ def request_body(settings: RolloutSettings, messages: Sequence[Message], picture
     if plain is None or any(_CONTROL_TOKEN.search(message.content) for message in messages):
         return None
     turns = [
-        Turn("user" if message.role == "tool" else message.role, said) for message, said in shown(messages, pictures)
+        Turn("user" if message.role == "tool" else message.role, said)
+        for message, said in shown(taking_turns(messages), pictures)
     ]
     document = plain.request(settings, turns)
     if document is None:

@@ -33,6 +33,7 @@ from skillopt_airflow.core.http_failures import UNREADABLE, lasting_error
 from skillopt_airflow.core.pictures import Part, Picture, Pictures, shown
 from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.types import Message, Status
+from skillopt_airflow.core.user_turns import taking_turns
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.rollout.gateway_call import Answer
 from skillopt_airflow.rollout.reply import Reply
@@ -90,7 +91,7 @@ class TargetModel:
 
     async def ask(self, messages: Sequence[Message], pictures: Pictures) -> Reply:
         """Return the next turn of a conversation, or the reason why there is none."""
-        turns = [_turn(message, self.content(pieces)) for message, pieces in shown(messages, pictures)]
+        turns = [_turn(message, self.content(pieces)) for message, pieces in shown(taking_turns(messages), pictures)]
         try:
             response = await model_request(self.model, turns, model_settings=self.settings)
         except (AgentRunError, UserError) as error:

@@ -1,0 +1,27 @@
+import pytest
+
+from skillopt_airflow.core.types import Message
+from skillopt_airflow.core.user_turns import taking_turns
+
+
+@pytest.mark.parametrize(
+    ("said", "turns"),
+    [
+        ([], []),
+        (
+            [("system", "s"), ("user", "a"), ("assistant", "b"), ("user", "c")],
+            [("system", "s"), ("user", "a"), ("assistant", "b"), ("user", "c")],
+        ),
+        (
+            [("user", "a"), ("user", "b"), ("user", "c"), ("assistant", "d")],
+            [("user", "a\n\nb\n\nc"), ("assistant", "d")],
+        ),
+        ([("user", "a"), ("tool", ""), ("user", "b")], [("user", "a\n\nb")]),
+        ([("system", "s"), ("system", "t")], [("system", "s"), ("system", "t")]),
+    ],
+)
+def test_what_the_user_says_without_a_reply_is_one_turn(
+    said: list[tuple[str, str]], turns: list[tuple[str, str]]
+) -> None:
+    messages = [Message.model_validate({"role": role, "content": content}) for role, content in said]
+    assert [(turn.role, turn.content) for turn in taking_turns(messages)] == turns
