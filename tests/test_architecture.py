@@ -155,7 +155,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.pipeline.rollout_chunk": "tests/pipeline/test_training_platform.py",
     "skillopt_airflow.pipeline.triggered": "tests/pipeline/test_prepare.py",
     "skillopt_airflow.pipeline.evaluate_dag": "tests/test_dags.py",
-    "skillopt_airflow.pipeline.transfer_dag": "tests/pipeline/test_transfer_platform.py",
     "skillopt_airflow.pipeline.tasks": "tests/pipeline/test_training_platform.py",
     "skillopt_airflow.pipeline.training": "tests/pipeline/test_training_platform.py",
     "skillopt_airflow.quality.drift": "tests/quality/test_fresh_items.py",

@@ -44,13 +44,21 @@ SHORT_FORM = 12
 WHERE_PRESETS_ARE = "preset is a field of trainings of benchmarks that have presets/<name>.yaml in their folder"
 
 
-def new_run(benchmark: str, name: str, form: Mapping[str, Any]) -> tuple[TrainingRun, TrainConfig]:
+def new_run(
+    benchmark: str, name: str, form: Mapping[str, Any], own: TrainConfig | None = None
+) -> tuple[TrainingRun, TrainConfig]:
     """Return a run that is to be prepared, and its configuration by the fields of the form.
+
+    Args:
+        benchmark: its name.
+        name: the run's name.
+        form: the fields, by dotted path, and `overrides`.
+        own: the configuration beneath them; that of benchmark.yaml when None.
 
     Raises:
         SkillOptError: of the kind that says what is wrong.
     """
-    config = configured(benchmark, form)
+    config = configured(benchmark, form, own)
     ref = RunRef(benchmark=benchmark, run=name, storage=config.storage, code=code_version(benchmark))
     run = open_run(ref)
     check_batch(config, benchmarks.load(benchmark, config.task))
@@ -85,8 +93,10 @@ def of_decline(dag_run: Any, form: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**form, "train.init_skill": "champion"}
 
 
-def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
+def configured(benchmark: str, form: Mapping[str, Any], own: TrainConfig | None = None) -> TrainConfig:
     """Return the run's configuration, with the models of the connections where it leaves them open.
+
+    `own` is the configuration beneath the form; that of benchmark.yaml when None.
 
     Raises:
         ConfigError: a key or value that the form or the configuration does not have, or a harness that cannot run
@@ -94,7 +104,7 @@ def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
         ModelConnectionError: a connection that is not there or names no model.
     """
     preset = chosen_preset(benchmark, form)
-    own = benchmark_config(benchmark)
+    own = benchmark_config(benchmark) if own is None else own
     config = params.run_config(own, form, None if preset is None else preset.settings)
     _check_harness_of_image(config, own)
     model, adapter = config.model, benchmarks.load(benchmark, config.task)
