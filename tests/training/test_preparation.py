@@ -140,6 +140,16 @@ def test_an_evaluation_checks_no_model_that_it_does_not_ask() -> None:
     assert training.models.checked == [MEASURING]
 
 
+def test_the_seed_of_an_evaluation_is_the_one_that_a_training_has_measured() -> None:
+    training = Training.of()
+    training.run_containers(training.prepare())
+    evaluation = Training(training.config, name="evaluation", store=training.store)
+    request = ScoringRequest(skill="seed", other="", splits=(Split.VAL,))
+    evaluation.run_containers(prepare_scoring(evaluation.run, evaluation.config, request, 1024))
+    assert training.rollouts
+    assert not evaluation.rollouts
+
+
 def test_the_gain_that_publishing_can_find_is_that_of_its_next_look() -> None:
     training = Training.of(evaluation__test_limit=12)
     training.prepare()

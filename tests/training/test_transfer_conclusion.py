@@ -15,6 +15,7 @@ from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.store.parquet import from_parquet
 from skillopt_airflow.training.evaluation import measured
 from skillopt_airflow.training.matrix_cells import in_cell
+from skillopt_airflow.training.seed_and_final import opened
 from skillopt_airflow.training.spending import allowance
 from skillopt_airflow.training.transfer_conclusion import conclude_transfer
 from skillopt_airflow.training.transfer_plan import prepare_transfer
@@ -85,9 +86,18 @@ def test_what_is_stored_is_not_made_again_and_a_retry_makes_what_is_missing() ->
     assert wider.cells[:4] == first.cells
 
 
+def test_the_seed_is_the_one_that_a_training_has_measured() -> None:
+    training = TransferTraining.of()
+    training.run_containers(training.prepare())
+    matrix = TransferTraining(training.config, name="matrix", store=training.store)
+    matrix.run_containers(matrix.plan(asked(skills=("seed",), targets=(TARGET,), split=Split.VAL)))
+    assert training.rollouts
+    assert not matrix.rollouts
+
+
 def test_equal_texts_share_their_rollouts_and_are_not_compared() -> None:
     training = TransferTraining.of()
-    seed = training.run.seed_skill().text
+    seed = opened(training.run.seed_skill(), training.config).text
     matrix = training.matrix(asked(skills=("seed", seed, BETTER), targets=(TARGET,)))
     assert len(training.asked_of) == 2 * 12
     first, same, better = matrix.cells[0].skills

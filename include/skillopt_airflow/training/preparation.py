@@ -113,7 +113,7 @@ def prepare_scoring(
     Raises:
         SkillOptError: of the kind that says what is wrong.
     """
-    seed, client = run.seed_skill(), run.connections.s3_client(config.storage)
+    seed, client = opened(run.seed_skill(), config), run.connections.s3_client(config.storage)
     artifacts = published_skills(run.connections, config.storage, run.ref.benchmark, str(config.model.target))
     asked = [source for source in (request.skill, request.other) if source]
     skills = [find_skill(source, seed, artifacts, client).document for source in asked]

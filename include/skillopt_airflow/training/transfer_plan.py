@@ -22,6 +22,7 @@ from skillopt_airflow.training.preparation import check_item_images, check_price
 from skillopt_airflow.training.rollout_plan import Chunk, cut, ids, parts_of, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_corpus import store_corpus
+from skillopt_airflow.training.seed_and_final import opened
 from skillopt_airflow.training.spending import unaffordable
 
 log = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ def _skills(
     run: TrainingRun, config: TrainConfig, request: TransferRequest, failures: list[SkillOptError]
 ) -> list[SkillDocument]:
     """Return the skills that can be found."""
-    client, seed, found = run.connections.s3_client(config.storage), run.seed_skill(), []
+    client, seed, found = run.connections.s3_client(config.storage), opened(run.seed_skill(), config), []
     artifacts = published_skills(run.connections, config.storage, run.ref.benchmark, str(config.model.target))
     for place, source in enumerate(request.skills):
         with kept(failures):
