@@ -105,6 +105,25 @@ def test_a_former_champion_that_is_published_again_follows_the_one_that_it_beat(
     assert before.version == names[0]
 
 
+@pytest.mark.parametrize("restored", [True, False])
+def test_what_follows_a_lost_alias_does_not_follow_what_the_alias_had_left_by_then(
+    artifacts: ArtifactStore, store: ObjectStore, restored: bool
+) -> None:
+    publish(artifacts, "a", provenance("a"))
+    second = publish(artifacts, "b", provenance("b")).version
+    backup = store.get_bytes(KEYS.champion)
+    for text in ("c", "d"):
+        publish(artifacts, text, provenance(text))
+    if restored:
+        store.put_bytes(KEYS.champion, backup)
+    else:
+        store.delete(KEYS.champion)
+    publish(artifacts, "e", provenance("e"))
+    assert len(artifacts.champion.history()) == 4
+    before = champion_before(artifacts.champion.history())
+    assert (None if before is None else before.version) == (second if restored else None)
+
+
 def test_a_rollback_that_is_repeated_moves_nothing_twice(artifacts: ArtifactStore) -> None:
     first = publish(artifacts, "one", provenance())
     publish(artifacts, "two", provenance())

@@ -180,6 +180,20 @@ def test_versions_that_an_alias_ever_pointed_to_are_kept(store: ObjectStore) -> 
     assert artifacts.list_versions() == [first.version, second.version]
 
 
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_champion_stays_whose_alias_was_lost(store: ObjectStore, restored: bool) -> None:
+    artifacts = ArtifactStore(store, KEYS)
+    publish(artifacts, "one", provenance())
+    backup = store.get_bytes(KEYS.champion)
+    last = publish(artifacts, "two", provenance())
+    if restored:
+        store.put_bytes(KEYS.champion, backup)
+    else:
+        store.delete(KEYS.champion)
+    assert artifacts.drop_unused(FUTURE) == []
+    assert artifacts.read(last.version).skill == "two"
+
+
 def test_an_old_version_that_is_published_while_others_are_removed_stays(store: ObjectStore) -> None:
     artifacts = ArtifactStore(store, KEYS)
     publish(artifacts, "one", provenance())

@@ -1,6 +1,7 @@
 """Aliases of published skills: the only objects that are ever overwritten, moved by conditional writes alone."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from pydantic import AwareDatetime, Field
@@ -54,9 +55,13 @@ class ChampionAlias:
         return self._store.find_model(self._keys.champion_was(sequence), Alias)
 
     def versions(self) -> set[str]:
-        """Return every version that it ever named, also those of moves that a restored backup has undone."""
+        """Return every version that it names or left, also those of moves that a restored backup has undone."""
         present = self.read()
         return {alias.version for alias in (*self._filed(), *([] if present is None else [present]))}
+
+    def ever_named(self) -> set[str]:
+        """Return every version that it ever named, also one that was lost with it, or lost a race to be named."""
+        return self.versions() | {key.removeprefix(self._keys.named) for key in self._store.list_keys(self._keys.named)}
 
     def move(
         self, version: str, sha256: str, run: str, reason: str, seen: Alias | None, *, rolled_back: bool = False
@@ -81,6 +86,9 @@ class ChampionAlias:
         )
         if present != seen:
             return self._standing(wanted, seen)
+        # What it says is filed when it is left, which does not happen to an alias that is removed or overwritten.
+        with suppress(Conflict):
+            self._store.create(self._keys.naming(version), b"")
         try:
             if present is None:
                 self._store.create_model(self._keys.champion, wanted)
@@ -146,10 +154,16 @@ class ChampionAlias:
 def champion_before(history: Sequence[Alias]) -> Alias | None:
     """Return the version that the champion followed; a rollback leaves behind all that came after its target.
 
-    A former champion that is published again follows the one that it was better than.
+    So does a backup of the alias that was restored. A former champion that is published again follows the one that it
+    was better than, and what is published without an alias follows none.
     """
     standing: list[Alias] = []
     for alias in history:
+        left = [one.version for one in standing]
+        if alias.previous is None:
+            standing = []
+        elif alias.previous in left:
+            standing = standing[: left.index(alias.previous) + 1]
         earlier = [one.sha256 for one in standing]
         if alias.sha256 in earlier and alias.rolled_back is not False:
             standing = standing[: earlier.index(alias.sha256)]

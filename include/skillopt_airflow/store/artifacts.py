@@ -172,10 +172,10 @@ class ArtifactStore:
 
         An unfinished one stays: it may be about to be completed, and costs next to nothing.
         """
-        used, dropped = self.champion.versions(), []
+        used, dropped = self.champion.ever_named(), []
         for version in self.list_versions():
             # Asked anew before each removal: somebody may have published an old one meanwhile.
-            if version in used or not self._is_old(version, before) or version in self.champion.versions():
+            if version in used or not self._is_old(version, before) or version in self.champion.ever_named():
                 continue
             dropped.append(version)
             keys = self._keys.version(version)

@@ -490,6 +490,8 @@ class ArtifactKeys:
     """The alias that deployments follow; the only object that is ever overwritten."""
     champion_history = Below("aliases/champion/")
     """Prefix of what the alias said before it was moved."""
+    named = Below("named/")
+    """Prefix of empty objects, one for each version that the alias named, or was about to."""
 
     def looks(self, fingerprint: str) -> str:
         """Return the prefix of the looks at the items with this fingerprint."""
@@ -511,6 +513,10 @@ class ArtifactKeys:
     def write_probe(self, run: str) -> str:
         """Return the key of an empty object that is there for a moment, while a run tries a write."""
         return f"{self.folder}write_probe/{run}"
+
+    def naming(self, version: str) -> str:
+        """Return the key of an empty object that is there from before the alias first names a version."""
+        return f"{self.named}{version}"
 
     def champion_was(self, sequence: int) -> str:
         """Return the key of what the alias said after so many moves."""
