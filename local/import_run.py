@@ -13,7 +13,7 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.pipeline.dag_ids import evaluate_dag_id, publish_dag_id
-from skillopt_airflow.training.imported import ReferenceRun, import_run, is_imported
+from skillopt_airflow.training.imported import ImportedRun, ReferenceRun, import_run, is_imported
 
 if TYPE_CHECKING:
     from skillopt_airflow.training.run import TrainingRun
@@ -42,9 +42,10 @@ def run(home: Home, folder: Path, benchmark: str = "", settings: Sequence[str] =
     from skillopt_airflow.pipeline.triggered import new_run
     from skillopt_airflow.training.benchmark_settings import benchmark_config
 
-    fields = {name: field.value for name, field in form(benchmark_config(benchmark)).items()}
+    own = benchmark_config(benchmark)
+    fields = {name: field.value for name, field in form(own).items()}
     named = knobs_of(settings)
-    knobs = reference.overrides() | named
+    knobs = reference.overrides(own) | named
     # No graph has to have room for epochs that are over.
     epochs = {EPOCHS: knobs.pop(EPOCHS)} if EPOCHS in knobs else {}
     made, config = new_run(benchmark, reference.name, fields | {"overrides": knobs})
@@ -52,14 +53,13 @@ def run(home: Home, folder: Path, benchmark: str = "", settings: Sequence[str] =
     if not is_imported(made):
         print(f"Checking the items of data.uri = {config.data.uri}, the models and the sandbox image ...", flush=True)
     is_new = import_run(made, config, reference, named)
-    tell(made, reference, typed(home.bin / "airflow"), is_new=is_new)
+    tell(made, reference.document(0, own), typed(home.bin / "airflow"), is_new=is_new)
     return 0
 
 
-def tell(made: "TrainingRun", reference: ReferenceRun, airflow: str, *, is_new: bool) -> None:
+def tell(made: "TrainingRun", document: ImportedRun, airflow: str, *, is_new: bool) -> None:
     """Print what came of an import, and what to do with the run by Airflow's command."""
     benchmark, name = made.ref.benchmark, made.ref.run
-    document = reference.document(0)
     skill = made.store.address(made.keys.best_skill)
     print(f"{'Imported' if is_new else 'It was imported before'}: run {name} in {made.store.address(made.keys.folder)}")
     taken = ", ".join(f"{key}={value}" for key, value in document.overrides.items())

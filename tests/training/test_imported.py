@@ -9,8 +9,9 @@ from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.provenance import LinesOfSkill
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.store.artifacts import ArtifactStore
-from skillopt_airflow.store.keys import ArtifactKeys
+from skillopt_airflow.store.keys import ArtifactKeys, run_name
 from skillopt_airflow.training.approval import publication_body
+from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.imported import ImportedRun, ReferenceRun, import_run
 from skillopt_airflow.training.publication import gate_publication, plan_publication, publish_best
 from skillopt_airflow.training.run import TrainingRun
@@ -22,7 +23,7 @@ from tests.training.reference_folder import BEST, LAST, SEED, STEP, write
 def imported(folder: Path, **knobs: Any) -> tuple[Training, ReferenceRun, bool]:
     reference = ReferenceRun(folder)
     paths = {"model.target": "openai-chat:stand-in-target", "model.optimizer": "openai-chat:stand-in-optimizer"}
-    config = configured("searchqa", reference.overrides() | paths | knobs)
+    config = configured("searchqa", reference.overrides(benchmark_config("searchqa")) | paths | knobs)
     training = Training(config, name=reference.name)
     return training, reference, import_run(training.run, config, reference)
 
@@ -50,6 +51,13 @@ def test_a_folder_becomes_a_run_that_has_measured_nothing(tmp_path: Path) -> Non
     assert not [key for key, body in run.store.objects.items() if b"distinctive-secret" in body]  # type: ignore[attr-defined]
     origins = run.store.get_model(run.keys.line_origins(2), LinesOfSkill).lines
     assert {line.moment for line in origins} == {"steps/step_0000", "import"}
+
+
+@pytest.mark.parametrize("folder", ["my run", "run+1@home (é)", ".run"])
+def test_its_name_is_one_that_addresses_can_have(tmp_path: Path, folder: str) -> None:
+    names = {ReferenceRun(write(tmp_path / place / folder)).name for place in ("here", "there")}
+    assert {run_name(name) for name in names} == names
+    assert len(names) == 1
 
 
 def test_a_folder_that_is_imported_twice_is_the_same_run(tmp_path: Path) -> None:
@@ -154,6 +162,8 @@ def test_no_folder() -> None:
 
 def test_its_splits_are_those_of_its_folder_if_that_is_here(tmp_path: Path) -> None:
     (tmp_path / "splits").mkdir()
-    here = ReferenceRun(write(tmp_path / "a", split_dir=str(tmp_path / "splits"))).overrides()
+    here = ReferenceRun(write(tmp_path / "a", split_dir=str(tmp_path / "splits"))).overrides(TrainConfig())
     assert (here["data.uri"], here["data.split_mode"]) == (str(tmp_path / "splits"), "split_dir")
-    assert "data.uri" not in ReferenceRun(write(tmp_path / "b", split_dir="/elsewhere")).overrides()
+    by_list = {"data": {"split_mode": "manifest", "split_manifest": "x.json"}}
+    assert TrainConfig.from_layers(by_list, nest(here)).data.split_manifest is None
+    assert "data.uri" not in ReferenceRun(write(tmp_path / "b", split_dir="/elsewhere")).overrides(TrainConfig())

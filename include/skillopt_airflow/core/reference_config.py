@@ -43,16 +43,17 @@ ZERO_IS_ALL = ("sel_env_num", "test_env_num")
 """Numbers of items, of which 0 means all."""
 
 
-def own_knobs(flat: Mapping[str, JsonValue]) -> tuple[JsonObject, list[str]]:
+def own_knobs(flat: Mapping[str, JsonValue], beside: TrainConfig) -> tuple[JsonObject, list[str]]:
     """Return the settings that have a counterpart here by our paths, and the keys that have none.
 
-    What is empty there is unset here. A value that this project does not know, or not beside the others, leaves its key
-    among the others.
+    What is empty there is unset here. A value that this project does not know, or not beside the others and the
+    benchmark's own settings, leaves its key among the others.
     """
+    own = beside.model_dump()
     left = {key: _counterparts(key, value) for key, value in flat.items() if key in KNOBS}
     knobs: JsonObject = {}
     # Each beside those that were taken: a low rate is allowed only beside a least one that is as low.
-    while key := next((key for key, found in left.items() if _known(knobs | found)), ""):
+    while key := next((key for key, found in left.items() if _known(own, knobs | found)), ""):
         knobs |= left.pop(key)
     return knobs, sorted([*left, *(flat.keys() - KNOBS.keys())])
 
@@ -62,9 +63,9 @@ def _counterparts(key: str, value: JsonValue) -> JsonObject:
     return {} if unset else dict.fromkeys(KNOBS[key], value)
 
 
-def _known(knobs: JsonObject) -> bool:
+def _known(own: JsonObject, knobs: JsonObject) -> bool:
     try:
-        TrainConfig.from_layers(nest(knobs))
+        TrainConfig.from_layers(own, nest(knobs))
     except ConfigError:
         return False
     return True

@@ -17,6 +17,8 @@ from skillopt_airflow.core.reference_config import own_knobs
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured, RunState, seed_state
 from skillopt_airflow.core.types import JsonObject, canonical_json, sha256
+from skillopt_airflow.store.keys import run_name
+from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.data_items import read_items, store_files
 from skillopt_airflow.training.preparation import Beginning, files_of, settle
 from skillopt_airflow.training.run import TrainingRun
@@ -111,25 +113,28 @@ class ReferenceRun:
     @property
     def name(self) -> str:
         """Return the run's name here, which is the same whenever the same files are imported."""
-        return f"{self.folder.resolve().name}-{self.sha256[:12]}"
+        return run_name(f"{self.folder.resolve().name}-{self.sha256[:12]}")
 
-    def overrides(self) -> JsonObject:
-        """Return its settings in our knobs, and its splits if they are folders on this machine."""
-        knobs, _ = own_knobs(self.flat)
+    def overrides(self, own: TrainConfig) -> JsonObject:
+        """Return its settings in our knobs, and its splits if they are folders on this machine.
+
+        `own` is the benchmark's configuration, beside which they are allowed.
+        """
+        knobs, _ = own_knobs(self.flat, own)
         place = Path(self.about.split_dir).absolute() if self.about.split_dir else None
         if place is not None and place.is_dir():
-            knobs |= {"data.uri": str(place), "data.split_mode": "split_dir"}
+            knobs |= {"data.uri": str(place), "data.split_mode": "split_dir", "data.split_manifest": None}
         return knobs
 
-    def document(self, best_version: int) -> ImportedRun:
-        """Return what is stored of it besides its skills."""
+    def document(self, best_version: int, own: TrainConfig) -> ImportedRun:
+        """Return what is stored of it besides its skills; `own` is the benchmark's configuration."""
         return ImportedRun(
             source=self.folder.resolve().name,
             sha256=self.sha256,
             target=self.about.target_model,
             optimizer=self.about.optimizer_model,
-            overrides=self.overrides(),
-            not_taken=tuple(own_knobs(self.flat)[1]),
+            overrides=self.overrides(own),
+            not_taken=tuple(own_knobs(self.flat, own)[1]),
             steps=self.steps,
             stated=self.stated,
             best_version=best_version,
@@ -195,7 +200,7 @@ def import_run(run: TrainingRun, config: TrainConfig, reference: ReferenceRun, n
     _store_skills(run, skills)
     best = skills.index(reference.best)
     run.store.put_text(run.keys.best_skill, reference.best.text)
-    run.store.put_model(run.keys.imported, reference.document(best))
+    run.store.put_model(run.keys.imported, reference.document(best, benchmark_config(run.ref.benchmark)))
     seed = seed_state(run.timeline[0], _unmeasured(skills, 0))
     final = RunState(
         moment=run.timeline[-1].name,
