@@ -15,9 +15,10 @@ from skillopt_airflow.core.budget import MEASURING, Role
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.types import Split
 from skillopt_airflow.pipeline.triggered import night_date
 from skillopt_airflow.store.artifacts import ArtifactStore
-from skillopt_airflow.store.keys import RegateKeys
+from skillopt_airflow.store.keys import RegateKeys, RunKeys
 from skillopt_airflow.training.lost_nights import backfill_of
 from skillopt_airflow.training.night import LedgerRow, settle_night
 from skillopt_airflow.training.night_plan import Contest, DagIds, contest_of, prepare_night
@@ -115,9 +116,15 @@ def test_the_night_after_an_outage_names_those_whose_items_are_there(
         assert night(6).lost == ("2026-11-03", "2026-11-04")
     assert backfill("2026-11-03", "2026-11-04") in caplog.text
     assert night(3).lost == ()
+    items, stored = tmp_path / "date=2026-11-06" / "items.json", RunKeys("", "searchqa", "regate-2026-11-06")
+    before = nights.store.get_bytes(stored.items(Split.FRESH))
+    items.write_text(json.dumps(healthy(7)))
     assert night(6).lost == ("2026-11-04",)
+    items.unlink()
+    assert night(6).lost == ("2026-11-04",)
+    assert nights.store.get_bytes(stored.items(Split.FRESH)) == before
     # Night 6 was settled before.
-    assert checked == [MEASURING, MEASURING, MEASURING, ()]
+    assert checked == [MEASURING, MEASURING, MEASURING]
     kept = nights.store.get_model(RegateKeys("", "searchqa", TARGET).report("2026-11-06"), LedgerRow)
     assert kept.lost == ("2026-11-04",)
 

@@ -28,13 +28,6 @@ def store_quality(run: TrainingRun, report: "QualityReport") -> None:
     run.store.put_text(run.keys.quality_page, render(run.ref.benchmark, run.ref.run, reports))
 
 
-def stored_quality(run: TrainingRun) -> "QualityReport | None":
-    """Return what was found about the run's records before, if it was."""
-    from skillopt_airflow.quality.quality_report import QualityReport
-
-    return run.store.find_model(run.keys.quality, QualityReport)
-
-
 def stop_if_failed(run: TrainingRun, report: "QualityReport") -> None:
     """Keep the result of a suite that failed, although nothing else of the run may be there.
 

@@ -20,7 +20,7 @@ from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, RunKeys, targe
 from skillopt_airflow.store.night_table import Contender, Night, NightTable, Promise
 from skillopt_airflow.training.benchmark_settings import other_connection
 from skillopt_airflow.training.connections import published_skills
-from skillopt_airflow.training.data_checks import checked_fresh, items_of, stored_quality
+from skillopt_airflow.training.data_checks import checked_fresh, items_of
 from skillopt_airflow.training.data_items import Items, checked_items, read_items, store_files
 from skillopt_airflow.training.lost_nights import backfill_of, lost_nights
 from skillopt_airflow.training.map_limits import check_mappable, scoring_demand
@@ -28,6 +28,7 @@ from skillopt_airflow.training.preparation import check_priced, settle
 from skillopt_airflow.training.rollout_plan import chunks_of, ids, largest_plan, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_corpus import store_corpus
+from skillopt_airflow.training.run_record import RunRecord
 from skillopt_airflow.training.seed_and_final import opened
 
 if TYPE_CHECKING:
@@ -86,6 +87,9 @@ def prepare_night(
     from skillopt_airflow.store.files import DataFiles
 
     target, benchmark = str(config.model.target), run.ref.benchmark
+    nights = NightTable(run.store, RegateKeys(config.storage.prefix, benchmark, target))
+    if nights.read(date) is not None:
+        return _settled_before(run, config)
     artifacts = _published_for(run, config, base)
     if artifacts is None:
         _check_nowhere_published(run, config, dags.publish)
@@ -97,23 +101,15 @@ def prepare_night(
             f"no_data: {folder}/items.json (or {ENDINGS}) is not there, or empty; when it has come: "
             f"{backfill_of(dags.regate, [date], config, base, benchmark)}"
         )
-    nights = NightTable(run.store, RegateKeys(config.storage.prefix, benchmark, target))
-    settled = nights.read(date) is not None
     items, quality = checked_items(run, config, folder, {Split.FRESH: records})
     items = store_files(run, items, DataFiles(folder, benchmarks.folder(run.ref.benchmark), client))
     prices = run.connections.prices(config)
-    if settled:
-        # Later a training may well use what was fresh on its day.
-        quality = stored_quality(run) or quality
-    else:
-        trained = _trained_on(run, config, artifacts)
-        quality = checked_fresh(run, quality, items[Split.FRESH], trained, measured_items(run, nights))
-        check_mappable(config, [scoring_demand(config, len(ROLES), [len(items[Split.FRESH])])], most_chunks)
-        check_priced(config, prices, MEASURING)
-    image = run.connections.image(config, () if settled else MEASURING)
+    trained = _trained_on(run, config, artifacts)
+    quality = checked_fresh(run, quality, items[Split.FRESH], trained, measured_items(run, nights))
+    check_mappable(config, [scoring_demand(config, len(ROLES), [len(items[Split.FRESH])])], most_chunks)
+    check_priced(config, prices, MEASURING)
+    image = run.connections.image(config, MEASURING)
     settle(run, config, items, quality, image, prices, corpus=store_corpus(run, config))
-    if settled:
-        return plan_nothing(run)
     lost = lost_nights(config, benchmark, nights.all(), date, earlier, client)
     if lost:
         log.warning(
@@ -123,6 +119,18 @@ def prepare_night(
         )
     contest, texts = _contenders(run, date, artifacts, base)
     return plan_night(run, contest.model_copy(update={"lost": lost}), texts)
+
+
+def _settled_before(run: TrainingRun, config: TrainConfig) -> list[JsonObject] | str:
+    """Return chunks without items for a night that is settled, which keeps what it measured; today's knobs act on it.
+
+    Its items may be gone by now, or be others, or a training may have used what was fresh on its day.
+    """
+    record = run.store.find_model(run.keys.config, RunRecord)
+    if record is None:
+        return f"settled: run {run.ref.run}, which measured the night, is gone, so there is nothing to do again"
+    run.store.put_model(run.keys.config, record.model_copy(update={"config": config}))
+    return plan_nothing(run)
 
 
 def _published_for(run: TrainingRun, config: TrainConfig, base: str) -> "ArtifactStore | None":
