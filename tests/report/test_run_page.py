@@ -11,6 +11,7 @@ import pytest
 from example_run import SEED, example
 from pydantic import BaseModel
 
+from skillopt_airflow.core.paired import paired_values
 from skillopt_airflow.core.provenance import IMPORT, LineOrigin
 from skillopt_airflow.core.run_history import AskedAhead
 from skillopt_airflow.report.run_page import render, skill_lines
@@ -177,6 +178,14 @@ def test_each_moment_shows_its_verdict_its_edits_and_its_difference(view: Report
         assert all(line in text for line in moment.diff.split("\n"))
         assert all(fallback in text for fallback in moment.fallbacks)
         assert all(pattern.description in text for pattern in moment.failure_patterns)
+
+
+def test_a_candidate_without_an_item_of_the_current_skill_has_no_difference(view: ReportView) -> None:
+    moment = next(moment for moment in view.moments if moment.candidate is not None)
+    decision = moment.decision.model_copy(update={"against_current": paired_values([])})
+    text = Page(render(view.model_copy(update={"moments": (moment.model_copy(update={"decision": decision}),)}))).text
+    assert "Against current–" in text
+    assert "+0.0000" not in text
 
 
 def test_a_candidate_that_was_rejected_early_has_a_bound_and_no_score(view: ReportView) -> None:
