@@ -22,7 +22,7 @@ from skillopt_airflow.store.keys import RegateKeys, night_name
 from skillopt_airflow.store.parts import LARGE_ROWS
 from skillopt_airflow.training import night as nights
 from skillopt_airflow.training.evaluation import measured
-from skillopt_airflow.training.night_plan import Contest, DagIds, prepare_night
+from skillopt_airflow.training.night_plan import Commands, Contest, prepare_night
 from skillopt_airflow.training.night_series import write_series
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.target_change import write_target_changes
@@ -67,7 +67,7 @@ class Calendar:
 
         refs = task(
             "prepare_night",
-            lambda: prepare_night(place.open(), self._config, day, TARGET, MOST_CHUNKS, DagIds("-", "-"), ()),
+            lambda: prepare_night(place.open(), self._config, day, TARGET, MOST_CHUNKS, Commands("-", "-", {}), ()),
         )
         if isinstance(refs, str):
             raise PlatformError(refs)

@@ -24,7 +24,7 @@ from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, RunKeys, night
 from skillopt_airflow.store.night_table import Contender, Night, NightTable
 from skillopt_airflow.training import preparation
 from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.night_plan import DagIds, prepare_night
+from skillopt_airflow.training.night_plan import Commands, prepare_night
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.training.scorecard import ScoringRequest
@@ -198,7 +198,13 @@ def prepared(folder: Path, most_chunks: int = 1024) -> Any:
     config = triggered.night_config("searchqa", {"target": None, "overrides": {"regate.fresh_uri": str(folder)}})
     ref = RunRef(benchmark="searchqa", run=night_name(DATE, TARGET), storage=config.storage)
     return prepare_night(
-        triggered.open_run(ref), config, DATE, TARGET, most_chunks, DagIds("regate_searchqa", "publish_searchqa"), ()
+        triggered.open_run(ref),
+        config,
+        DATE,
+        TARGET,
+        most_chunks,
+        Commands("regate_searchqa", "publish_searchqa", {}),
+        (),
     )
 
 

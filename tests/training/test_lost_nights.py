@@ -21,7 +21,7 @@ from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import RegateKeys, RunKeys
 from skillopt_airflow.training.lost_nights import backfill_of
 from skillopt_airflow.training.night import LedgerRow, settle_night
-from skillopt_airflow.training.night_plan import Contest, DagIds, contest_of, prepare_night
+from skillopt_airflow.training.night_plan import Commands, Contest, contest_of, prepare_night
 from tests.training.in_process import Training, configured
 from tests.training.test_nights import CHAMPION, FORMER, TARGET, Nights, healthy
 
@@ -42,17 +42,17 @@ def config(**overrides: str) -> TrainConfig:
 
 def test_the_command_is_airflows() -> None:
     dates = ["2026-11-03", "2026-11-05"]
-    assert backfill_of("regate_searchqa", dates, config(), TARGET, "searchqa") == backfill(*dates)
-    other = backfill_of("regate_searchqa", dates, config(model__target="openai-chat:new"), TARGET, "searchqa")
+    assert backfill_of("regate_searchqa", dates, config(), TARGET, {}) == backfill(*dates)
+    other = backfill_of("regate_searchqa", dates, config(model__target="openai-chat:new"), TARGET, {})
     assert other == backfill(*dates, conf='{"target": "openai-chat:new"}')
-    elsewhere = config(model__target="azure:new", model__target_conn_id="new_model")
-    conf = '{"target": "azure:new", "overrides": {"model.target_conn_id": "new_model"}}'
-    assert backfill_of("regate_searchqa", dates, elsewhere, TARGET, "searchqa") == backfill(*dates, conf=conf)
+    elsewhere = {"model.target_conn_id": "new_model", "storage.prefix": "team's/"}
+    command = backfill_of("regate_searchqa", dates, config(model__target="azure:new"), TARGET, elsewhere)
+    assert json.loads(shlex.split(command)[-1]) == {"target": "azure:new", "overrides": elsewhere}
 
 
 def test_in_another_time_zone_the_days_are_those_there() -> None:
     berlin = config(regate__timezone="Europe/Berlin")
-    found = backfill_of("regate_searchqa", ["2026-10-25", "2026-10-26"], berlin, TARGET, "searchqa")
+    found = backfill_of("regate_searchqa", ["2026-10-25", "2026-10-26"], berlin, TARGET, {})
     # The clocks changed on the first of these days.
     assert found == backfill("2026-10-25", "2026-10-26", "+02:00", "+01:00")
 
@@ -64,7 +64,7 @@ def test_at_whatever_hour_nights_begin_the_command_brings_all_of_them_and_no_oth
     schedule: str, timezone: str, dates: list[str]
 ) -> None:
     wanted = config(regate__schedule=schedule, regate__timezone=timezone)
-    command = backfill_of("regate_searchqa", dates, wanted, TARGET, "searchqa")
+    command = backfill_of("regate_searchqa", dates, wanted, TARGET, {})
     asked = get_parser().parse_args(shlex.split(command)[1:])
     timetable = CronDataIntervalTimetable(schedule, timezone)
     dag = SerializedDAG(dag_id="regate_searchqa")
@@ -101,9 +101,8 @@ def test_the_night_after_an_outage_names_those_whose_items_are_there(
         training.models.artifacts = nights.store
         # On day 2 no night begins, though there are items.
         earlier = [f"2026-11-0{one}" for one in range(day - 1, 0, -1) if one != 2]
-        plan = prepare_night(
-            training.run, training.config, date, TARGET, 1000, DagIds("regate_searchqa", "publish_searchqa"), earlier
-        )
+        commands = Commands("regate_searchqa", "publish_searchqa", {"regate.fresh_uri": str(tmp_path)})
+        plan = prepare_night(training.run, training.config, date, TARGET, 1000, commands, earlier)
         assert isinstance(plan, list), plan
         checked.extend(training.models.checked)
         training.run_containers(plan)
@@ -114,7 +113,8 @@ def test_the_night_after_an_outage_names_those_whose_items_are_there(
         assert not caplog.records
         # Day 5 had no items.
         assert night(6).lost == ("2026-11-03", "2026-11-04")
-    assert backfill("2026-11-03", "2026-11-04") in caplog.text
+    conf = json.dumps({"overrides": {"regate.fresh_uri": str(tmp_path)}})
+    assert backfill("2026-11-03", "2026-11-04", conf=conf) in caplog.text
     assert night(3).lost == ()
     items, stored = tmp_path / "date=2026-11-06" / "items.json", RunKeys("", "searchqa", "regate-2026-11-06")
     before = nights.store.get_bytes(stored.items(Split.FRESH))

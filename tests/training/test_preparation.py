@@ -12,7 +12,7 @@ from skillopt_airflow.core.budget import MEASURING, ModelPrice
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.looks import Question, items_fingerprint
 from skillopt_airflow.core.types import Split
-from skillopt_airflow.training.night_plan import DagIds, prepare_night
+from skillopt_airflow.training.night_plan import Commands, prepare_night
 from skillopt_airflow.training.preparation import prepare_scoring, prepare_training
 from skillopt_airflow.training.run_record import RunRecord
 from skillopt_airflow.training.scorecard import ScoringRequest
@@ -83,7 +83,7 @@ def night(folder: Path, **knobs: Any) -> object:
     training = Training.of(regate__fresh_uri=str(folder), **knobs)
     training.models.artifacts = nights.store
     return prepare_night(
-        training.run, training.config, DATE, TARGET, 1024, DagIds("regate_searchqa", "publish_searchqa"), ()
+        training.run, training.config, DATE, TARGET, 1024, Commands("regate_searchqa", "publish_searchqa", {}), ()
     )
 
 
@@ -94,7 +94,9 @@ def test_a_night_of_a_target_without_a_champion_names_the_targets_that_have_one(
     training.models.artifacts = nights.store
 
     def prepared(base: str) -> object:
-        return prepare_night(training.run, training.config, DATE, base, 1024, DagIds("-", "team_publish_searchqa"), ())
+        return prepare_night(
+            training.run, training.config, DATE, base, 1024, Commands("-", "team_publish_searchqa", {}), ()
+        )
 
     assert prepared(new) == "no_data: nothing is published, so there is no champion to check"
     nights.publish(CHAMPION)

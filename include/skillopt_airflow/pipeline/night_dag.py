@@ -116,7 +116,7 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
         nights_before,
     )
     from skillopt_airflow.store.keys import night_name
-    from skillopt_airflow.training.night_plan import DagIds, prepare_night
+    from skillopt_airflow.training.night_plan import Commands, prepare_night
 
     context = get_current_context()
     # By the interval, since the logical date of a run by hand is the moment of the click.
@@ -127,14 +127,16 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
             "of the next day; midnight itself belongs to the run that the schedule makes for another night"
         )
     with wrong_input_fails(awaits_models=True):
-        config = night_config(benchmark, checked_form(context))
+        form = checked_form(context)
+        config = night_config(benchmark, form)
         date = night_date(begin, config)
         name = night_name(date, str(config.model.target))
         ref = RunRef(benchmark=benchmark, run=name, storage=config.storage, code=code_version(benchmark))
         run = open_run(ref)
         base, earlier = base_target(benchmark), nights_before(begin, config)
-        dags = DagIds(regate_dag_id(benchmark), publish_dag_id(benchmark))
-        prepared = prepare_night(run, config, date, base, most_mapped(), dags, earlier)
+        overrides = {} if form["overrides"] is None else form["overrides"]
+        commands = Commands(regate_dag_id(benchmark), publish_dag_id(benchmark), overrides)
+        prepared = prepare_night(run, config, date, base, most_mapped(), commands, earlier)
     if isinstance(prepared, str):
         raise AirflowSkipException(prepared)
     context["ti"].xcom_push("run", run.ref.model_dump())

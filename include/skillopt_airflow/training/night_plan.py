@@ -2,10 +2,10 @@
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.budget import MEASURING
@@ -59,15 +59,22 @@ class Contest(Document):
         return [*enumerate(ROLES if self.previous is not None else ROLES[:2])]
 
 
-class DagIds(NamedTuple):
-    """Ids of a benchmark's DAGs."""
+class Commands(NamedTuple):
+    """What the commands that are told consist of: ids of the benchmark's DAGs, and the night's overrides."""
 
     regate: str
     publish: str
+    overrides: Mapping[str, JsonValue]
 
 
 def prepare_night(
-    run: TrainingRun, config: TrainConfig, date: str, base: str, most_chunks: int, dags: DagIds, earlier: Iterable[str]
+    run: TrainingRun,
+    config: TrainConfig,
+    date: str,
+    base: str,
+    most_chunks: int,
+    commands: Commands,
+    earlier: Iterable[str],
 ) -> list[JsonObject] | str:
     """Store what a night needs; return the chunks of its rollouts, or why there is nothing to check.
 
@@ -77,7 +84,7 @@ def prepare_night(
         date: YYYY-MM-DD.
         base: the target that the benchmark is trained for when a run does not name another.
         most_chunks: the length of the longest plan that can be carried out.
-        dags: for the commands that are told.
+        commands: what they consist of.
         earlier: dates on which a night began before it by the schedule, the newest first.
 
     Raises:
@@ -92,14 +99,14 @@ def prepare_night(
         return _settled_before(run, config)
     artifacts = _published_for(run, config, base)
     if artifacts is None:
-        _check_nowhere_published(run, config, dags.publish)
+        _check_nowhere_published(run, config, commands.publish)
         return "no_data: nothing is published, so there is no champion to check"
     client, folder = run.connections.s3_client(config.storage), partition_uri(config.data, config.regate, date)
     records = read_partition(folder, benchmarks.folder(run.ref.benchmark), client)
     if records is None:
         return (
             f"no_data: {folder}/items.json (or {ENDINGS}) is not there, or empty; when it has come: "
-            f"{backfill_of(dags.regate, [date], config, base, benchmark)}"
+            f"{backfill_of(commands.regate, [date], config, base, commands.overrides)}"
         )
     items, quality = checked_items(run, config, folder, {Split.FRESH: records})
     items = store_files(run, items, DataFiles(folder, benchmarks.folder(run.ref.benchmark), client))
@@ -115,7 +122,7 @@ def prepare_night(
         log.warning(
             "nights before this one were never settled, though their items are there: %s; to bring them: %s",
             ", ".join(lost),
-            backfill_of(dags.regate, lost, config, base, benchmark),
+            backfill_of(commands.regate, lost, config, base, commands.overrides),
         )
     contest, texts = _contenders(run, date, artifacts, base)
     return plan_night(run, contest.model_copy(update={"lost": lost}), texts)
