@@ -9,25 +9,24 @@ import io
 import os
 import stat
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.corpus import CorpusFile, CorpusManifest, corpus_manifest, why_no_name
-from skillopt_airflow.core.errors import Conflict, DataError, StoreError, StoreUnavailable
+from skillopt_airflow.core.errors import Conflict, DataError
 from skillopt_airflow.store.datasets import located
 from skillopt_airflow.store.keys import CorpusKeys
-from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.objects import ObjectStore, data_errors
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-Read = TypeVar("Read")
-
 HIDDEN = "."
 """Files and folders whose names begin so are no part of a corpus: programs leave their notes in them."""
+_CHANGED = "leave the folder alone and start the run again"
 
 
 class SourceCorpus:
@@ -84,8 +83,7 @@ class SourceCorpus:
         content = self._source.read(file.name)
         if hashlib.sha256(content).hexdigest() != file.sha256:
             raise DataError(
-                f"data.corpus = {self.address}: {file.name} changed while the corpus was stored; leave the folder "
-                "alone and start the run again"
+                f"data.corpus = {self.address}: {file.name} changed while the corpus was stored; {_CHANGED}"
             )
         return content
 
@@ -192,7 +190,9 @@ class _Bucket:
 
     def files(self) -> list[CorpusFile]:
         found = []
-        for key in self._asked(lambda store: store.list_keys(self._prefix)):
+        with data_errors(self._store.address(self._prefix), _CHANGED):
+            listed = self._store.list_keys(self._prefix)
+        for key in listed:
             name = key.removeprefix(self._prefix)
             # An object whose key ends in a slash stands for a folder.
             if name.endswith("/") or any(
@@ -206,12 +206,6 @@ class _Bucket:
         return found
 
     def read(self, name: str) -> bytes:
-        return self._asked(lambda store: store.get_bytes(self._prefix + name))
-
-    def _asked(self, read: Callable[[ObjectStore], Read]) -> Read:
-        try:
-            return read(self._store)
-        except StoreUnavailable:
-            raise
-        except StoreError as error:
-            raise DataError(str(error)) from error
+        key = self._prefix + name
+        with data_errors(self._store.address(key), _CHANGED):
+            return self._store.get_bytes(key)

@@ -2,30 +2,31 @@
 
 import glob
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError
 
-from skillopt_airflow.core.errors import DataError, ObjectMissing, StoreError, StoreUnavailable
+from skillopt_airflow.core.errors import DataError, ObjectMissing
 from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.resource_groups import DataGroup
 from skillopt_airflow.core.service_groups import RegateGroup
 from skillopt_airflow.core.types import ALL_DATA_SPLITS, JsonObject, Split
 from skillopt_airflow.store.data_manifest import SplitList
-from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.objects import ObjectStore, data_errors
 from skillopt_airflow.store.record_files import FORMATS, PARQUET, parsed, table_records
 from skillopt_airflow.store.stored_parquet import opened_at
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from pyarrow.parquet import ParquetFile
 
 SplitMode = Literal["ratio", "split_dir", "manifest"]
 Place = Path | tuple[ObjectStore, str]
 """A path, or a bucket and the key in it."""
-Read = TypeVar("Read")
 
 ALL = "all"
 """Key of the records of a file that is still to be cut."""
@@ -95,7 +96,7 @@ def _records(uri: str, pattern: str, root: Path, client: "S3Client", folder: str
     path, place = _below(folder, uri), located(uri, root, client)
     address = _address(uri, place)
     if uri.endswith(PARQUET):
-        records = table_records(address, lambda: _explained(uri, place, lambda: opened_at(place)), path)
+        records = table_records(address, lambda: _table(uri, place), path)
     else:
         records = parsed(address, _content(uri, place))
     if ANY not in pattern.rpartition("/")[0]:
@@ -118,8 +119,8 @@ def _matching(uri: str, root: Path, client: "S3Client") -> list[str]:
     else:
         store, key = place
         prefix = f"{key}/" if key else ""
-        listed = _explained(uri, place, lambda: store.list_keys(prefix))
-        paths = [one.removeprefix(prefix) for one in listed]
+        with data_errors(uri, _CHECK):
+            paths = [key.removeprefix(prefix) for key in store.list_keys(prefix)]
     wanted = re.compile("[^/]*".join(map(re.escape, _below(fixed, uri).split(ANY))))
     found = sorted(path for path in paths if wanted.fullmatch(path))
     if not found:
@@ -222,7 +223,8 @@ def _exists(uri: str, root: Path, client: "S3Client") -> bool:
     if isinstance(place, Path):
         return place.exists()
     store, key = place
-    return _explained(uri, place, lambda: store.exists(key))
+    with data_errors(uri, _CHECK):
+        return store.exists(key)
 
 
 def located(uri: str, root: Path, client: "S3Client", knob: str = "data.uri") -> Place:
@@ -252,31 +254,25 @@ def _address(uri: str, place: Place) -> str:
     return str(place) if isinstance(place, Path) else uri
 
 
+def _table(uri: str, place: Place) -> "ParquetFile":
+    with _explained(uri, place):
+        return opened_at(place)
+
+
 def _content(uri: str, place: Place) -> bytes:
-    if isinstance(place, Path):
-        return _explained(uri, place, place.read_bytes)
-    store, key = place
-    return _explained(uri, place, lambda: store.get_bytes(key))
+    with _explained(uri, place):
+        return place.read_bytes() if isinstance(place, Path) else place[0].get_bytes(place[1])
 
 
-def _explained(uri: str, place: Place, read: Callable[[], Read]) -> Read:
-    """Return what is read.
-
-    Raises:
-        DataError: what is wrong with the place, and what to do.
-        StoreUnavailable: the bucket does not answer now, which is not the data's fault.
-    """
+@contextmanager
+def _explained(uri: str, place: Place) -> Iterator[None]:
+    """Raise DataError, which says what to do, for what is wrong with the place in the block; or StoreUnavailable."""
     try:
-        return read()
+        with data_errors(uri, _CHECK):
+            yield
     except OSError as error:
         missing = None
         if isinstance(place, Path):
             missing = next((folder for folder in reversed(place.parents) if not folder.exists()), None)
         problem = f"the folder {missing} does not exist" if missing else (error.strerror or str(error))
         raise DataError(f"{place}: {problem}; {_CHECK}") from error
-    except ObjectMissing as error:
-        raise DataError(f"{error}; {_CHECK}") from error
-    except StoreUnavailable:
-        raise
-    except StoreError as error:
-        raise DataError(f"{uri}: {error}") from error

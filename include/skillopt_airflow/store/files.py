@@ -2,25 +2,23 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from skillopt_airflow.core.errors import DataError, ObjectMissing, StoreError, StoreUnavailable
+from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.resource_groups import DataGroup
 from skillopt_airflow.core.types import ItemFile
 from skillopt_airflow.store.datasets import folder_of, located
 from skillopt_airflow.store.keys import item_file
-from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.objects import ObjectStore, data_errors
 from skillopt_airflow.store.parquet_cells import Cell, Cells
 from skillopt_airflow.store.stored_parquet import opened, opened_at
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from pyarrow.parquet import ParquetFile
-
-Read = TypeVar("Read")
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
 """Limit of one file of an item; a container gets all files of its items, and the scorer opens them."""
@@ -30,6 +28,7 @@ REMEMBERED_PICTURES = 8
 """Pictures that are kept while items are read, in the order of their files: many may ask about one page."""
 ANY = "*"
 """Stands for any characters in the last part of a path, where the names of a data set follow no rule."""
+_NAMED = "the record names this file"
 
 
 class DataFiles:
@@ -127,7 +126,7 @@ class _LocalFolder:
             with path.open("rb") as file:
                 return _small_enough(str(path), file.read(MAX_FILE_BYTES + 1))
         except OSError as error:
-            raise DataError(f"{path}: {error.strerror or error}; the record names this file") from error
+            raise DataError(f"{path}: {error.strerror or error}; {_NAMED}") from error
 
 
 class _Bucket:
@@ -137,7 +136,9 @@ class _Bucket:
         self.address = store.address(self._prefix).rstrip("/")
 
     def table(self, name: str) -> "ParquetFile":
-        return self._explained(self._prefix + name, lambda key: opened(self._store, key))
+        key = self._prefix + name
+        with data_errors(self._store.address(key), _NAMED):
+            return opened(self._store, key)
 
     def names(self, folder: str) -> list[str]:
         below = f"{self._prefix}{folder}/" if folder else self._prefix
@@ -145,18 +146,9 @@ class _Bucket:
         return [rest for rest in rests if "/" not in rest]
 
     def read(self, name: str) -> bytes:
-        key = self._prefix + name
-        return _small_enough(self._store.address(key), self._explained(key, self._store.get_bytes))
-
-    def _explained(self, key: str, read: Callable[[str], Read]) -> Read:
-        try:
-            return read(key)
-        except ObjectMissing as error:
-            raise DataError(f"{error}; the record names this file") from error
-        except StoreUnavailable:
-            raise
-        except StoreError as error:
-            raise DataError(f"{self._store.address(key)}: {error}") from error
+        address = self._store.address(self._prefix + name)
+        with data_errors(address, _NAMED):
+            return _small_enough(address, self._store.get_bytes(self._prefix + name))
 
 
 def _small_enough(address: str, content: bytes) -> bytes:

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from urllib3.exceptions import HTTPError
 
 from skillopt_airflow.core.documents import Document, Kind, read_document
-from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError, StoreUnavailable
+from skillopt_airflow.core.errors import Conflict, DataError, ObjectMissing, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -276,6 +276,22 @@ class ObjectStore:
         if status >= 500 or status == 429 or code in _PASSING:
             return StoreUnavailable(f"the object store cannot serve {where} now: {error}")
         return StoreError(f"the object store refused {where}: {error}")
+
+
+@contextmanager
+def data_errors(address: str, hint: str) -> Iterator[None]:
+    """Raise DataError for a StoreError of the block, with the data's address, or a hint if the object is missing.
+
+    That the store does not answer now is not the data's fault, and stays StoreUnavailable.
+    """
+    try:
+        yield
+    except StoreUnavailable:
+        raise
+    except ObjectMissing as error:
+        raise DataError(f"{error}; {hint}") from error
+    except StoreError as error:
+        raise DataError(f"{address}: {error}") from error
 
 
 def json_bytes(value: Any) -> bytes:
