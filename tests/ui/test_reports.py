@@ -98,7 +98,7 @@ def test_a_store_that_refuses_is_named_and_not_taken_for_a_missing_report(
     bucket.add_client_error("get_object", "AccessDenied", http_status_code=403)
     answer = browser.get(path())
     assert answer.status_code == 502
-    assert "The report cannot be read" in answer.text
+    assert "This page cannot be read" in answer.text
     assert "s3://skillopt" in answer.text
 
 

@@ -7,12 +7,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from airflow.sdk.exceptions import AirflowException
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse
 from jinja2 import Environment
 from markupsafe import Markup
 
+from skillopt_airflow.core.errors import SkillOptError
 from skillopt_airflow.core.shortening import shortened
 from skillopt_airflow.pipeline.addresses import UI_PREFIX
 from skillopt_airflow.report.html_pages import STYLESHEET, html_environment
@@ -118,6 +120,13 @@ def refused(_: Request, error: Exception) -> HTMLResponse:
     status = getattr(error, "status_code", 422)
     title, text = SAID.get(status, ("No such page", f"Airflow answers with status {status}."))
     return message_page(status, title, text)
+
+
+@app.exception_handler(SkillOptError)
+@app.exception_handler(AirflowException)
+def unreadable(_: Request, error: Exception) -> HTMLResponse:
+    """Say as a page what cannot be read, such as an object store that does not answer, and what to do."""
+    return message_page(502, "This page cannot be read", str(error))
 
 
 def moment(value: datetime | str) -> Markup:

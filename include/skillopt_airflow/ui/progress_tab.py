@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 from airflow.api_fastapi.common.db.common import SessionDep
-from airflow.sdk.exceptions import AirflowException
 from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse
 
@@ -123,10 +122,7 @@ def dag_run_progress(
     except SkillOptError as error:
         return message_page(404, "This run has no progress", str(error))
     now = datetime.now(UTC)
-    try:
-        sight = watched_run(training).look(now)
-    except (SkillOptError, AirflowException) as error:
-        return message_page(502, "The progress cannot be read", str(error))
+    sight = watched_run(training).look(now)
     dag_run = training_dag_run(session, benchmark, run_id)
     return page(
         request,

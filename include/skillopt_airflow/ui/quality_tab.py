@@ -45,10 +45,7 @@ def dag_run_quality(dag_id: str, run_id: str, row: Annotated[DagRunRow | None, D
         "Data are checked by the run's first task, which leaves a page whatever it finds. If the task failed for "
         "another reason, its log says why."
     )
-    try:
-        return stored_page(checked, key, "Nothing was checked yet", why)
-    except (SkillOptError, AirflowException) as error:
-        return message_page(502, "The page cannot be read", str(error))
+    return stored_page(checked, key, "Nothing was checked yet", why)
 
 
 def checked_run(dag_id: str, run_id: str, row: DagRunRow) -> RunRef:

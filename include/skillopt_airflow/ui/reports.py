@@ -6,7 +6,6 @@ from typing import Annotated, Any, NamedTuple
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.models.dagrun import DagRun
 from airflow.models.xcom import XComModel
-from airflow.sdk.exceptions import AirflowException
 from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse
 from sqlalchemy import select
@@ -60,10 +59,7 @@ def report(benchmark: str, run: str) -> HTMLResponse:
     if run != run_name(run):
         text = f"{run!r} is not the name of a run: letters, digits, points, dashes, underscores."
         return message_page(404, "No such run", text)
-    try:
-        return _report(RunRef(benchmark=benchmark, run=run, storage=benchmark_config(benchmark).storage))
-    except (SkillOptError, AirflowException) as error:
-        return message_page(502, "The report cannot be read", str(error))
+    return _report(RunRef(benchmark=benchmark, run=run, storage=benchmark_config(benchmark).storage))
 
 
 @app.get(DAG_RUN_REPORT, dependencies=[Depends(may_read_dag_run)])
@@ -90,10 +86,7 @@ def dag_run_report(
         training = training_of(benchmark, dag_id, run_id, row.conf)
     except SkillOptError as error:
         return message_page(404, "This run has no report", str(error))
-    try:
-        return _report(training)
-    except (SkillOptError, AirflowException) as error:
-        return message_page(502, "The report cannot be read", str(error))
+    return _report(training)
 
 
 def stored_page(run: RunRef, key: str, missing: str, why: str) -> HTMLResponse:

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep
-from airflow.sdk.exceptions import AirflowException
 from fastapi import Depends, Query, Request
 from fastapi.responses import HTMLResponse
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.errors import SkillOptError
 from skillopt_airflow.pipeline.dag_ids import (
     publish_dag_id,
     regate_dag_id,
@@ -109,10 +107,7 @@ def skill(
     number: Annotated[int, Query(alias="page", ge=1, le=10_000)] = 1,
 ) -> HTMLResponse:
     """Return the page of a benchmark's skill for a target model: the named one, or else the first that there is."""
-    try:
-        found = read(benchmark, target, versions, number)
-    except (SkillOptError, AirflowException) as error:
-        return message_page(502, "The skill cannot be read", str(error))
+    found = read(benchmark, target, versions, number)
     if found is None and target:
         return message_page(404, "No such skill", f"{benchmark} has neither versions nor nights for that model.")
     if found is None:

@@ -122,7 +122,5 @@ def _explained(answer: Callable[[], Response]) -> Response:
         return message_page(404, "No such trajectory", str(error))
     except ObjectMissing as error:
         return message_page(404, "Nothing is stored yet", f"Come back when the run has rolled out items. {error}")
-    except (SkillOptError, AirflowException) as error:
-        return message_page(502, "The trajectories cannot be read", str(error))
     finally:
         release_memory()

@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from airflow.sdk.exceptions import AirflowException
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 
-from skillopt_airflow.core.errors import ObjectMissing, SkillOptError
+from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.pipeline.params import run_storage
 from skillopt_airflow.store.keys import TransferKeys, transfer_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
@@ -27,10 +26,10 @@ def matrix_page(request: Request, benchmark: str, run_id: str, conf: Mapping[str
     # Plugins are loaded into every process of Airflow, and this brings S3's client along.
     from skillopt_airflow.store.matrix_table import MatrixTable
 
+    run = compared_run(benchmark, run_id, conf)
+    store = open_bucket(run.storage, run.storage.bucket)
+    keys = TransferKeys(run.storage.prefix, benchmark)
     try:
-        run = compared_run(benchmark, run_id, conf)
-        store = open_bucket(run.storage, run.storage.bucket)
-        keys = TransferKeys(run.storage.prefix, benchmark)
         matrix = MatrixTable(store, keys).read(run.run)
     except ObjectMissing:
         text = (
@@ -38,6 +37,4 @@ def matrix_page(request: Request, benchmark: str, run_id: str, conf: Mapping[str
             f"tasks' logs say why. Looked for at {store.address(keys.matrix(run.run))}."
         )
         return message_page(404, "No matrix yet", text)
-    except (SkillOptError, AirflowException) as error:
-        return message_page(502, "The matrix cannot be read", str(error))
     return page(request, "matrix.html", matrix=matrix, address=store.address(keys.table(run.run)))
