@@ -7,7 +7,7 @@ from skillopt_airflow.core.item_scores import Evaluation, covers
 from skillopt_airflow.core.screening import Screening, screened
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.types import ItemRef, Split
+from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.evaluation import measured_on
 from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids
 from skillopt_airflow.training.run import TrainingRun
@@ -30,7 +30,7 @@ def screen_chunks(run: TrainingRun, moment: Moment, skills: Sequence[str]) -> li
     current = _on_batch(run, moment, _current(run, moment))
     if not covers(current, run.config.evaluation):
         return []
-    item_ids = [item_id for item_id in ids(_batch(run, moment)) if item_id in current.scores]
+    item_ids = [item_id for item_id in ids(run.batch(moment)) if item_id in current.scores]
     return chunks_of(run.config, "screen", skills, Split.TRAIN, item_ids)
 
 
@@ -58,13 +58,9 @@ def screening(run: TrainingRun, moment: Moment, candidate: SkillDocument) -> Scr
     return found if found is not None and found.candidate == candidate.sha256 else None
 
 
-def _batch(run: TrainingRun, moment: Moment) -> list[ItemRef]:
-    return [item for part in run.slices(moment) for item in part]
-
-
 def _current(run: TrainingRun, moment: Moment) -> SkillDocument:
     return run.skill(run.state_before(moment).current.version)
 
 
 def _on_batch(run: TrainingRun, moment: Moment, skill: SkillDocument) -> Evaluation:
-    return measured_on(run, Split.TRAIN, skill, [0], _batch(run, moment))
+    return measured_on(run, Split.TRAIN, skill, [0], run.batch(moment))

@@ -75,7 +75,7 @@ def preflight(run: TrainingRun, roll_out: RollOut) -> None:
 
 def first_unmeasured(run: TrainingRun) -> ItemRef | None:
     """Return the first training item that the run will roll out and that has no stored score under the seed skill."""
-    items = [item for part in run.slices(run.timeline[1]) for item in part]
+    items = run.batch(run.timeline[1])
     found = run.results(Split.TRAIN, run.skill(0), 0, items)
     usable = (item for item in items if not item.unusable)
     return next((item for item in usable if item.id not in found or not found[item.id].status.scored), None)

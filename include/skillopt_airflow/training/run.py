@@ -269,6 +269,10 @@ class TrainingRun:
         position = moment.step - (moment.epoch - 1) * self.record.steps_in_epoch
         return schedule.slices(self.item_refs(Split.TRAIN), moment.epoch, position, self.config.train)
 
+    def batch(self, step: Moment) -> "list[ItemRef]":
+        """Return the items of the slices that a step takes."""
+        return [item for part in self.slices(step) for item in part]
+
     def settings(self, dialect: str, model: str, draw: int) -> "RolloutSettings":
         """Return what a sandbox is told; the model as its provider names it."""
         return rollout_settings(self.ref.benchmark, self.config, dialect, model, draw)

@@ -11,9 +11,9 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.training_groups import TrainGroup
-from skillopt_airflow.core.types import JsonObject, Split
+from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.training.lapse_notes import notes_enter
-from skillopt_airflow.training.rollout_plan import BATCH_AHEAD, Chunk, chunks_of, ids, store_plan
+from skillopt_airflow.training.rollout_plan import BATCH_AHEAD, Chunk, batch_chunks, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import affords_rest
 
@@ -37,9 +37,7 @@ def speculation(run: TrainingRun, moment: Moment) -> list[Chunk]:
     following = dict(batches_ahead(run.timeline, run.config)).get(moment)
     if following is None or not _pays(run, moment):
         return []
-    skill = run.keys.skill(run.state_before(moment).current.version)
-    items = [item for part in run.slices(following) for item in part]
-    return chunks_of(run.config, "speculate", [skill], Split.TRAIN, ids(items), run.config.train.batch_draws)
+    return batch_chunks(run, "speculate", moment, following)
 
 
 def batches_ahead(timeline: Sequence[Moment], config: TrainConfig) -> list[tuple[Moment, Moment]]:

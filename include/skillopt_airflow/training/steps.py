@@ -7,7 +7,7 @@ from skillopt_airflow.core.appendix import consolidated_edit, note_edits, notes_
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.types import Edit, JsonObject, Note, Patch, Split
+from skillopt_airflow.core.types import Edit, JsonObject, Note, Patch
 from skillopt_airflow.optimizer.answers import joined
 from skillopt_airflow.optimizer.consolidate import consolidate
 from skillopt_airflow.optimizer.learning_rate import learning_rate
@@ -18,7 +18,7 @@ from skillopt_airflow.training.choice import Proposal, proposals, to_measure
 from skillopt_airflow.training.evaluation import evaluation_chunks
 from skillopt_airflow.training.lapse_notes import notes_enter, store_notes
 from skillopt_airflow.training.reflection import StepReflection, step_reflection
-from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids, store_plan
+from skillopt_airflow.training.rollout_plan import batch_chunks, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.stage_models import Assistants, optimizing
 from skillopt_airflow.training.timing import timed
@@ -28,14 +28,7 @@ log = logging.getLogger(__name__)
 
 def rollout(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     """Plan the batch under the current skill; return the chunks, none if all of it was rolled out ahead."""
-    return store_plan(run, moment, "rollout", batch_chunks(run, moment), if_missing=True)
-
-
-def batch_chunks(run: TrainingRun, moment: Moment) -> list[Chunk]:
-    """Return the rollouts of a step's batch."""
-    skill = run.keys.skill(run.state_before(moment).current.version)
-    items = [item for part in run.slices(moment) for item in part]
-    return chunks_of(run.config, "rollout", [skill], Split.TRAIN, ids(items), run.config.train.batch_draws)
+    return store_plan(run, moment, "rollout", batch_chunks(run, "rollout", moment, moment), if_missing=True)
 
 
 def update(run: TrainingRun, moment: Moment, screened: bool = False, calls: int | None = None) -> list[JsonObject]:
