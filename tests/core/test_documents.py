@@ -1,10 +1,11 @@
 import json
+import re
 from typing import ClassVar
 
 import pytest
 from pydantic import ValidationError
 
-from skillopt_airflow.core.documents import Document, read_document
+from skillopt_airflow.core.documents import Document, flaws, read_document
 from skillopt_airflow.core.errors import NewerDocument, StoreError
 from skillopt_airflow.core.types import Value
 
@@ -33,6 +34,28 @@ def test_a_document_is_stored_with_its_number_and_read_again() -> None:
 
 def test_what_is_missing_is_filled_in_and_what_is_new_is_passed_over() -> None:
     assert read(parts=[{"name": "a", "size": 1}], color="red", contract=1).label == "none"
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (
+            '{"parts": [{"name": 1}], "label": 2}',
+            r"parts\.0\.name: Input should be .*; label: Input should be .*",
+        ),
+        ("{", "Invalid JSON: EOF while parsing .*"),
+    ],
+)
+def test_flaws_have_their_places_where_they_have_any(body: str, told: str) -> None:
+    with pytest.raises(ValidationError) as raised:
+        Shelf.model_validate_json(body)
+    assert re.fullmatch(told, flaws(raised.value))
+
+
+def test_of_many_flaws_the_first_are_told() -> None:
+    with pytest.raises(ValidationError) as raised:
+        Shelf.model_validate({"parts": 1, "label": 2})
+    assert re.fullmatch(r"parts: [^:;]*; and 1 more", flaws(raised.value, 1))
 
 
 def test_what_code_makes_is_strict() -> None:

@@ -56,11 +56,15 @@ def bedrock(address: str, model: str = NOVA) -> Upstream:
 
 
 def send(upstream: Upstream, *, timeout: float = 5, **body: Any) -> httpx.Response:
+    asked = {"model": upstream.model, "messages": [USER], "max_tokens": 99} | body
+    return send_bytes(upstream, json.dumps(asked).encode(), timeout)
+
+
+def send_bytes(upstream: Upstream, body: bytes, timeout: float = 5) -> httpx.Response:
     async def once() -> httpx.Response:
         backend = open_backend(upstream, timeout)
         try:
-            asked = {"model": upstream.model, "messages": [USER], "max_tokens": 99} | body
-            return await backend.send(json.dumps(asked).encode(), {"authorization": "Bearer sandbox"})
+            return await backend.send(body, {"authorization": "Bearer sandbox"})
         finally:
             await backend.aclose()
 
@@ -398,3 +402,9 @@ def test_a_request_that_cannot_be_translated(server: DialectServer, body: Docume
     assert message.startswith("connection aws_test translates requests, and cannot this one: ")
     assert named in message
     assert server.requests == []
+
+
+def test_a_request_that_is_no_json_is_named_without_a_place(server: DialectServer) -> None:
+    response = send_bytes(bedrock(server.address), b"{")
+    assert response.status_code == 400
+    assert "cannot this one: Invalid JSON: " in response.json()["error"]["message"]

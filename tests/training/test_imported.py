@@ -137,7 +137,7 @@ def broken(folder: Path, name: str, text: str | None) -> Path:
         ("best_skill.md", "<!-- APPENDIX_END -->", r"best_skill\.md: skill, line 1: .* is doubled or has no partner"),
         ("skills/skill_v0000.md", None, r"skill_v0000\.md: no such file; the training began with it"),
         ("config.json", "{", r"config\.json: not JSON"),
-        ("config.json", "[]", r"config\.json: : Input should be a valid dictionary"),
+        ("config.json", "[]", r"config\.json: Input should be a valid dictionary"),
         ("config.json", "{}", r"config\.json: env: Field required"),
         ("history.json", None, r"history\.json: .*No such file"),
         (

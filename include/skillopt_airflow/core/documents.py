@@ -31,6 +31,13 @@ class Document(BaseModel):
 Kind = TypeVar("Kind", bound=Document)
 
 
+def flaws(error: ValidationError, most: int | None = None) -> str:
+    """Return what is wrong, and where, the first flaws of many; without the values, since a key may be among them."""
+    lines = error.errors(include_input=False)
+    told = [": ".join(filter(None, (".".join(map(str, line["loc"])), line["msg"]))) for line in lines[:most]]
+    return "; ".join(told if len(told) == len(lines) else [*told, f"and {len(lines) - len(told)} more"])
+
+
 class _Numbered(BaseModel):
     contract: int = 1
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
+from skillopt_airflow.core.documents import flaws
 from skillopt_airflow.core.errors import ConfigError, SandboxError, StoreError
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.gateway.gateway_settings import GatewaySettings, Given, Wanted
@@ -122,9 +123,7 @@ def _read(document: bytes) -> ServeConfig:
     try:
         return ServeConfig.model_validate_json(document)
     except ValidationError as error:
-        # The values are left out: a key may be among them.
-        places = [".".join(map(str, line["loc"])) + f": {line['msg']}" for line in error.errors(include_input=False)]
-        raise ConfigError(f"the gateway's document: {'; '.join(places)}") from None
+        raise ConfigError(f"the gateway's document: {flaws(error)}") from None
 
 
 def _address(text: str) -> Path | tuple[str, int]:

@@ -21,6 +21,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ThinkingPart, Tool
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider_class
 
+from skillopt_airflow.core.documents import flaws
 from skillopt_airflow.gateway.backends import problem
 from skillopt_airflow.gateway.chat_completions import ChatMessage, ChatRequest, completion, conversation, told_usage
 from skillopt_airflow.gateway.upstream import Upstream
@@ -46,10 +47,8 @@ class TranslatingBackend:
         try:
             request = ChatRequest.model_validate_json(body)
         except ValidationError as error:
-            wrong = "; ".join(f"{'.'.join(map(str, line['loc']))}: {line['msg']}" for line in error.errors())
-            return problem(
-                400, f"connection {self._upstream.conn_id} translates requests, and cannot this one: {wrong}"
-            )
+            refusal = f"connection {self._upstream.conn_id} translates requests, and cannot this one"
+            return problem(400, f"{refusal}: {flaws(error)}")
         settings = request.settings()
         settings["request_timeout"] = self._timeout
         if "max_retries" not in self._model.unsupported_settings:

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError
 
+from skillopt_airflow.core.documents import flaws
 from skillopt_airflow.core.errors import DataError, ObjectMissing
 from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.resource_groups import DataGroup
@@ -152,16 +153,8 @@ def read_split_list(uri: str, root: Path, client: "S3Client") -> SplitList:
     except ValidationError as error:
         raise DataError(
             f"data.split_manifest = {uri}: {address} is no manifest, such as a run's data_manifest.json, and no "
-            f'list of the form {{"splits": {{"train": {{"ids": ["a", "b"]}}, ...}}}}: {_problems(error)}'
+            f'list of the form {{"splits": {{"train": {{"ids": ["a", "b"]}}, ...}}}}: {flaws(error, PROBLEMS)}'
         ) from error
-
-
-def _problems(error: ValidationError) -> str:
-    """Return the first of many problems, and how many there are more."""
-    lines = error.errors()
-    told = [f"{'.'.join(map(str, line['loc']))}: {line['msg']}".lstrip(": ") for line in lines[:PROBLEMS]]
-    more = f"; and {len(lines) - PROBLEMS} more" if len(lines) > PROBLEMS else ""
-    return "; ".join(told) + more
 
 
 def folder_of(data: DataGroup) -> str:

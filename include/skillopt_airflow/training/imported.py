@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from skillopt_airflow.core.config import TrainConfig, changed_paths
-from skillopt_airflow.core.documents import Document
+from skillopt_airflow.core.documents import Document, flaws
 from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing, SkillError
 from skillopt_airflow.core.item_scores import Evaluation
 from skillopt_airflow.core.preset import StatedScores
@@ -152,9 +152,8 @@ class ReferenceRun:
         try:
             return parse(json.loads(self._text(name)))
         except ValueError as error:
-            lines = error.errors() if isinstance(error, ValidationError) else []
-            what = "; ".join(f"{'.'.join(map(str, line['loc']))}: {line['msg']}" for line in lines)
-            raise DataError(f"{self.folder}/{name}: {what if what else f'not JSON ({error})'}") from error
+            what = flaws(error) if isinstance(error, ValidationError) else f"not JSON ({error})"
+            raise DataError(f"{self.folder}/{name}: {what}") from error
 
     def _skill(self, name: str) -> SkillDocument:
         skill = SkillDocument(self._text(name))
