@@ -49,13 +49,11 @@ class LocalStore(ObjectStore):
     def size(self, key: str) -> int:
         return len(self.get(key).body)
 
-    def put_bytes(self, key: str, body: bytes) -> None:
+    def put_bytes(self, key: str, body: bytes | IO[bytes]) -> None:
         self.before_write(key)
+        content = body if isinstance(body, bytes) else body.read()
         with self._lock:
-            self.objects[key], self.written[key] = body, self.clock()
-
-    def put_file(self, key: str, file: IO[bytes]) -> None:
-        self.put_bytes(key, file.read())
+            self.objects[key], self.written[key] = content, self.clock()
 
     def create(self, key: str, body: bytes) -> None:
         self.before_write(key)

@@ -50,7 +50,7 @@ def save_items(store: ObjectStore, key: str, items: Sequence[Item]) -> None:
                 writer.write_table(rows)
                 refs.append(rows.select(ItemRef._fields))
         spool.seek(0)
-        store.put_file(key, spool)
+        store.put_bytes(key, spool)
     store.put_bytes(keys.item_refs(key), to_parquet(pa.concat_tables(refs)))
 
 

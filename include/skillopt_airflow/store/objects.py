@@ -15,6 +15,7 @@ from skillopt_airflow.core.errors import Conflict, DataError, ObjectMissing, Sto
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef, ObjectTypeDef
 
 _DENIED = {"AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
 _MISSING = {"NoSuchKey", "404"}
@@ -59,10 +60,8 @@ class ObjectStore:
         Raises:
             ObjectMissing: nothing is stored under the key.
         """
-        with self._explained(key):
-            answer = self._client.get_object(Bucket=self.bucket, Key=key)
-            with closing(answer["Body"]) as body:
-                return StoredObject(body.read(), answer["ETag"])
+        with self._opened(key) as answer:
+            return StoredObject(answer["Body"].read(), answer["ETag"])
 
     def get_bytes(self, key: str) -> bytes:
         """Return the body; raises ObjectMissing."""
@@ -70,32 +69,23 @@ class ObjectStore:
 
     def get_dated(self, key: str) -> tuple[bytes, datetime]:
         """Return the body and when it was written, in whole seconds; raises ObjectMissing."""
-        with self._explained(key):
-            answer = self._client.get_object(Bucket=self.bucket, Key=key)
-            with closing(answer["Body"]) as body:
-                return body.read(), answer["LastModified"]
+        with self._opened(key) as answer:
+            return answer["Body"].read(), answer["LastModified"]
 
     def get_range(self, key: str, start: int, stop: int) -> bytes:
         """Return the bytes of the body from `start` until before `stop`; raises ObjectMissing."""
-        with self._explained(key):
-            answer = self._client.get_object(Bucket=self.bucket, Key=key, Range=f"bytes={start}-{stop - 1}")
-            with closing(answer["Body"]) as body:
-                return body.read()
+        with self._opened(key, Range=f"bytes={start}-{stop - 1}") as answer:
+            return answer["Body"].read()
 
     def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
         """Return the last bytes of a body that is not empty, at most so many, and its length; raises ObjectMissing."""
-        with self._explained(key):
-            answer = self._client.get_object(Bucket=self.bucket, Key=key, Range=f"bytes=-{length}")
-            with closing(answer["Body"]) as body:
-                return body.read(), int(answer["ContentRange"].rpartition("/")[2])
+        with self._opened(key, Range=f"bytes=-{length}") as answer:
+            return answer["Body"].read(), int(answer["ContentRange"].rpartition("/")[2])
 
     def size(self, key: str) -> int:
         """Return the length of the body in bytes; raises ObjectMissing."""
-        with self._explained(key):
-            answer = self._client.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
-        for found in answer.get("Contents", ()):
-            if found["Key"] == key:
-                return found["Size"]
+        for found in self._found(key):
+            return found["Size"]
         raise ObjectMissing(f"nothing is stored as {self.address(key)}")
 
     def get_text(self, key: str) -> str:
@@ -121,15 +111,10 @@ class ObjectStore:
         body, etag = self.get(key)
         return read_document(kind, body, self.address(key)), etag
 
-    def put_bytes(self, key: str, body: bytes) -> None:
-        """Write, over whatever was there."""
+    def put_bytes(self, key: str, body: bytes | IO[bytes]) -> None:
+        """Write bytes, or what a file holds from its place on, over whatever was there."""
         with self._explained(key):
             self._client.put_object(Bucket=self.bucket, Key=key, Body=body)
-
-    def put_file(self, key: str, file: IO[bytes]) -> None:
-        """Write what a file holds from its place on, over whatever was there."""
-        with self._explained(key):
-            self._client.put_object(Bucket=self.bucket, Key=key, Body=file)
 
     def put_text(self, key: str, text: str) -> None:
         """Write UTF-8, byte for byte."""
@@ -182,12 +167,10 @@ class ObjectStore:
     def get_if_other(self, key: str, etag: str, most: int) -> StoredObject | None:
         """Return body and tag of an object with another tag than this and at most so many bytes, if there is one."""
         try:
-            with self._explained(key):
-                answer = self._client.get_object(Bucket=self.bucket, Key=key)
-                with closing(answer["Body"]) as body:
-                    if answer["ETag"] == etag or answer["ContentLength"] > most:
-                        return None
-                    return StoredObject(body.read(most), answer["ETag"])
+            with self._opened(key) as answer:
+                if answer["ETag"] == etag or answer["ContentLength"] > most:
+                    return None
+                return StoredObject(answer["Body"].read(most), answer["ETag"])
         except ObjectMissing:
             return None
 
@@ -199,13 +182,8 @@ class ObjectStore:
             )
 
     def exists(self, key: str) -> bool:
-        """Return whether an object has exactly this key.
-
-        A listing, because the answer to HEAD does not tell a missing object from a missing bucket.
-        """
-        with self._explained(key):
-            answer = self._client.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
-        return any(found.get("Key") == key for found in answer.get("Contents", ()))
+        """Return whether an object has exactly this key."""
+        return bool(self._found(key))
 
     def list_keys(self, prefix: str) -> list[str]:
         """Return all keys below the prefix, sorted."""
@@ -233,6 +211,19 @@ class ObjectStore:
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
             for page in pages:
                 yield from ((found["Key"], found["LastModified"]) for found in page.get("Contents", ()))
+
+    def _found(self, key: str) -> "list[ObjectTypeDef]":
+        """List the object, because the answer to HEAD does not tell a missing one from a missing bucket."""
+        with self._explained(key):
+            answer = self._client.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
+        return [found for found in answer.get("Contents", ()) if found["Key"] == key]
+
+    @contextmanager
+    def _opened(self, key: str, **wanted: Any) -> "Iterator[GetObjectOutputTypeDef]":
+        with self._explained(key):
+            answer = self._client.get_object(Bucket=self.bucket, Key=key, **wanted)
+            with closing(answer["Body"]):
+                yield answer
 
     @contextmanager
     def _explained(self, key: str) -> Iterator[None]:
