@@ -1,14 +1,14 @@
 """The cost of a run's model calls, and the budget that ends it."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import Field
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.resource_groups import BudgetGroup
+from skillopt_airflow.core.resource_groups import BudgetGroup, ModelGroup
 from skillopt_airflow.core.types import ModelCall, Value
 
 Role = Literal["target", "optimizer", "judge"]
@@ -59,7 +59,7 @@ class Spent(Value):
         return Spent(
             calls=sum(one.calls for one in every),
             tokens=sum(one.tokens for one in every),
-            usd=_total(one.usd for one in every),
+            usd=total_usd(one.usd for one in every),
         )
 
 
@@ -84,7 +84,7 @@ def spent(calls: Iterable[ModelCall], prices: Prices) -> Spent:
     return Spent(
         calls=sum(cost.calls for cost in costs),
         tokens=sum(cost.prompt_tokens + cost.completion_tokens for cost in costs),
-        usd=_total(cost.usd for cost in costs),
+        usd=total_usd(cost.usd for cost in costs),
     )
 
 
@@ -108,6 +108,13 @@ def dearest(steps: Iterable[Spent]) -> Spent:
     )
 
 
+def total_usd(costs: Iterable[float | None]) -> float | None:
+    """Return the sum; None if one is not known."""
+    known = list(costs)
+    priced = [usd for usd in known if usd is not None]
+    return sum(priced) if len(priced) == len(known) else None
+
+
 def exceeded(total: Spent, next_step: Spent, budget: BudgetGroup) -> str:
     """Return the reason to stop: a limit is used up, or `next_step` would pass it; empty if the run may go on.
 
@@ -129,6 +136,22 @@ def exceeded(total: Spent, next_step: Spent, budget: BudgetGroup) -> str:
     return ""
 
 
+def passed_limits(budget: BudgetGroup, calls: int, tokens: int, usd: float | None) -> Iterator[str]:
+    """Yield each limit that is below what a run may take, with its name; of an unknown price none is."""
+    for name, limit, reached in (
+        ("max_calls", budget.max_calls, calls),
+        ("max_tokens", budget.max_tokens, tokens),
+        ("max_usd", budget.max_usd, usd),
+    ):
+        if limit is not None and reached is not None and reached > limit:
+            yield f"budget.{name} = {limit:,}"
+
+
+def model_names(model: ModelGroup) -> dict[Role, str | None]:
+    """Return the model of each role; None for one that there is none for."""
+    return {"target": model.target, "optimizer": model.optimizer, "judge": model.judge}
+
+
 def unpriced(prices: Prices, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
     """Return why budget.max_usd cannot be kept: a model's price is not known; empty if it can, or is unset.
 
@@ -137,8 +160,7 @@ def unpriced(prices: Prices, config: TrainConfig, asked: Collection[Role] = ROLE
         config: the resolved configuration, with the names of all models that the run has.
         asked: the roles whose models are asked, as far as the run has them.
     """
-    limit, model = config.budget.max_usd, config.model
-    names: dict[Role, str | None] = {"target": model.target, "optimizer": model.optimizer, "judge": model.judge}
+    limit, names = config.budget.max_usd, model_names(config.model)
     unknown = [(role, names[role]) for role in asked if names[role] is not None and prices.get(role) is None]
     if limit is None or not unknown:
         return ""
@@ -189,9 +211,3 @@ class _Tally:
             seconds=math.fsum(self.seconds),
             usd=None if price is None else BATCH_SHARE * price.usd(*self.batched) + price.usd(*self.usual),
         )
-
-
-def _total(costs: Iterable[float | None]) -> float | None:
-    known = list(costs)
-    priced = [usd for usd in known if usd is not None]
-    return sum(priced) if len(priced) == len(known) else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from skillopt_airflow.core import schedule
-from skillopt_airflow.core.budget import BATCH_SHARE, Prices, Role
+from skillopt_airflow.core.budget import BATCH_SHARE, Prices, Role, model_names, passed_limits, total_usd
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.density import CHARS_PER_TOKEN
 from skillopt_airflow.core.documents import Document
@@ -96,14 +96,13 @@ class Estimate:
 
     def usd(self, case: Case) -> float | None:
         """Return US dollars; None if a price is not known."""
-        total = 0.0
-        for stage in self.stages:
+
+        def usd(stage: StageEstimate) -> float | None:
             price = self.prices.get(stage.role)
-            if price is None:
-                return None
             share = BATCH_SHARE if self.config.model.batch and stage.stage in BATCHED else 1.0
-            total += share * price.usd(*getattr(stage, case))
-        return total
+            return None if price is None else share * price.usd(*getattr(stage, case))
+
+        return total_usd(map(usd, self.stages))
 
     @property
     def totals(self) -> EstimateTotals:
@@ -118,8 +117,7 @@ class Estimate:
 
     def lines(self) -> list[str]:
         """Return lines for a log: each stage, the totals, the price, and the budget's limits that may end the run."""
-        budget, target, optimizer = self.config.budget, self.calls("target"), self.calls("optimizer")
-        judge = self.calls("judge")
+        target, optimizer, judge = self.calls("target"), self.calls("optimizer"), self.calls("judge")
         tokens, harness = self.tokens("most"), self.config.model.harness
         lines = ["estimate for the whole run, at most, without calls that are tried again:"]
         for stage, role, calls, likely, most in self.stages:
@@ -130,24 +128,14 @@ class Estimate:
             f"{short(tokens)} tokens",
             self._price_line(),
         ]
-        for name, limit, reached in (
-            ("max_calls", budget.max_calls, target + optimizer + judge),
-            ("max_tokens", budget.max_tokens, tokens),
-            ("max_usd", budget.max_usd, self.usd("most")),
-        ):
-            if limit is not None and reached is not None and reached > limit:
-                lines.append(
-                    f"  budget.{name} = {limit:,} may not be enough for the whole run; it would then stop after a step"
-                )
+        for limit in passed_limits(self.config.budget, target + optimizer + judge, tokens, self.usd("most")):
+            lines.append(f"  {limit} may not be enough for the whole run; it would then stop after a step")
         if HARNESSES[harness].is_cli:
             lines.append(f"  {harness} decides by itself how many calls an item takes; here an item counts as one")
         return lines
 
     def _price_line(self) -> str:
-        model = self.config.model
-        models: dict[Role, str | None] = {"target": model.target, "optimizer": model.optimizer}
-        if model.judge is not None:
-            models["judge"] = model.judge
+        models = {role: name for role, name in model_names(self.config.model).items() if name is not None}
         likely, most = self.usd("likely"), self.usd("most")
         if likely is None or most is None:
             unknown = [str(model) for role, model in models.items() if self.prices.get(role) is None]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from skillopt_airflow.core.budget import ModelPrice
+from skillopt_airflow.core.budget import ModelPrice, passed_limits, total_usd
 from skillopt_airflow.core.density import CHARS_PER_TOKEN
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.resource_groups import BudgetGroup
@@ -73,9 +73,7 @@ class MatrixEstimate:
 
     def usd(self, case: Case) -> float | None:
         """Return US dollars; None if the price of a model that is asked is not known."""
-        costs = [self._usd(cell, case) for cell in self.cells]
-        known = [usd for usd in costs if usd is not None]
-        return sum(known) if len(known) == len(costs) else None
+        return total_usd(self._usd(cell, case) for cell in self.cells)
 
     def lines(self) -> Iterator[str]:
         """Yield lines for a log: each cell, the totals, and the budget's limits that may end it."""
@@ -93,16 +91,11 @@ class MatrixEstimate:
             f"{short(self.tokens('likely'))} to {short(self.tokens('most'))} tokens, "
             f"{_range(self.usd('likely'), self.usd('most'))}"
         )
-        for name, limit, reached in (
-            ("max_calls", self.budget.max_calls, self.calls),
-            ("max_tokens", self.budget.max_tokens, self.tokens("most")),
-            ("max_usd", self.budget.max_usd, self.usd("most")),
-        ):
-            if limit is not None and reached is not None and reached > limit:
-                yield (
-                    f"  budget.{name} = {limit:,} may not be enough for the whole matrix; rollouts beyond it end with "
-                    "status budget, and cells with too few scores decide nothing"
-                )
+        for limit in passed_limits(self.budget, self.calls, self.tokens("most"), self.usd("most")):
+            yield (
+                f"  {limit} may not be enough for the whole matrix; rollouts beyond it end with status budget, and "
+                "cells with too few scores decide nothing"
+            )
         for harness in dict.fromkeys(one.cell.harness for one in self.cells):
             if HARNESSES[harness].is_cli:
                 yield f"  {harness} decides by itself how many calls an item takes; here an item counts as one"
@@ -110,9 +103,7 @@ class MatrixEstimate:
     def _usd(self, cell: CellEstimate, case: Case) -> float | None:
         target: Tokens = getattr(cell, case)
         parts = [(cell.cell.price, target), (self.judge_price, cell.judge)]
-        asked = [(price, tokens) for price, tokens in parts if sum(tokens)]
-        known = [price.usd(*tokens) for price, tokens in asked if price is not None]
-        return sum(known) if len(known) == len(asked) else None
+        return total_usd(None if price is None else price.usd(*tokens) for price, tokens in parts if sum(tokens))
 
 
 def estimate_matrix(run: TrainingRun, split: Split, skills: Mapping[str, SkillDocument]) -> MatrixEstimate:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from skillopt_airflow.core.budget import BATCH_SHARE, Role, Spent, dearest, exceeded, spent
+from skillopt_airflow.core.budget import BATCH_SHARE, Role, Spent, dearest, exceeded, model_names, spent, total_usd
 from skillopt_airflow.core.budget_ledger import BudgetLedger, Left
 from skillopt_airflow.core.resource_groups import BudgetGroup
 from skillopt_airflow.core.timeline import Moment
@@ -31,10 +31,8 @@ class RoleSpending(Value):
 
 def role_spending(sums: "Mapping[CallKind, CallSums]", record: RunRecord) -> tuple[RoleSpending, ...]:
     """Return what each role of a run took, of those that were asked."""
-    model = record.config.model
-    models: dict[Role, str | None] = {"target": model.target, "optimizer": model.optimizer, "judge": model.judge}
     found = []
-    for role, name in models.items():
+    for role, name in model_names(record.config.model).items():
         price, kinds = record.prices.get(role), {kind: one for kind, one in sums.items() if kind.role == role}
         if kinds:
             shares = {kind: BATCH_SHARE if kind.batch else 1.0 for kind in kinds}
@@ -59,11 +57,10 @@ def role_spending(sums: "Mapping[CallKind, CallSums]", record: RunRecord) -> tup
 def together(roles: Iterable[RoleSpending]) -> Spent:
     """Return what all roles took."""
     rows = list(roles)
-    priced = [one.usd for one in rows if one.usd is not None]
     return Spent(
         calls=sum(one.calls for one in rows),
         tokens=sum(one.prompt_tokens + one.completion_tokens for one in rows),
-        usd=sum(priced) if len(priced) == len(rows) else None,
+        usd=total_usd(one.usd for one in rows),
     )
 
 
