@@ -14,7 +14,7 @@ from docker.errors import APIError, NotFound
 from requests import RequestException
 from requests.exceptions import ChunkedEncodingError
 
-from skillopt_airflow.sandbox import docker_without_shared_files
+from skillopt_airflow.sandbox import staging
 from skillopt_airflow.sandbox.docker_limits import task_seconds
 from skillopt_airflow.sandbox.docker_runtime import DockerRuntime
 from skillopt_airflow.sandbox.docker_without_shared_files import DockerWithoutSharedFiles, FetchedFolder, runtime_of
@@ -65,7 +65,7 @@ def client() -> Client:
 
 @pytest.fixture
 def folder(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FetchedFolder:
-    monkeypatch.setattr(docker_without_shared_files, "FETCH_SECONDS", 0.0)
+    monkeypatch.setattr(staging, "FETCH_SECONDS", 0.0)
     (tmp_path / "out" / "files" / "0").mkdir(parents=True)
     return FetchedFolder(tmp_path, client, "keeper", 10_000)
 

@@ -9,7 +9,6 @@ even for networks that lead nowhere (CVE-2024-29018).
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cached_property
@@ -28,7 +27,6 @@ from skillopt_airflow.sandbox.staging import ContainerFolder, CopiedFolder, Task
 from skillopt_airflow.sandbox.tar_archive import packed, plain_files, refusing, unpack
 from skillopt_airflow.sandbox.task_workload import Workload
 
-FETCH_SECONDS = 2.0
 MAX_ENTRIES = 10_000
 PAGE = 4096
 """Bytes by which files in memory grow on x86-64 and on most ARM machines."""
@@ -176,13 +174,10 @@ class FetchedFolder(CopiedFolder):
 
     def __init__(self, path: Path, client: Any, keeper: str, most: int) -> None:
         super().__init__(path)
-        self._client = client
-        self._keeper = keeper
-        self._most = most
-        self._next = 0.0
+        self._client, self._keeper, self._most = client, keeper, most
         self._seen: Any = None
 
-    def fetch(self) -> None:
+    def _fetch(self) -> None:
         """Fetch the files that rows name, and then the rows; what cannot be taken is left where it is.
 
         Raises:
@@ -190,17 +185,14 @@ class FetchedFolder(CopiedFolder):
         """
         from requests import RequestException
 
-        if not self.ended and time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + FETCH_SECONDS
         try:
-            self._fetch()
+            self._copy()
         except RequestException as error:
             if self.ended:
                 raise
             log.warning("The engine did not give the container's output, and is asked again: %s", error)
 
-    def _fetch(self) -> None:
+    def _copy(self) -> None:
         """Read rows before the files that they name, and write them after: a row is judged by its files."""
         rows = None
         with _archived(self._client, self._keeper, "/out/trajectories.jsonl") as (chunks, found):

@@ -30,7 +30,6 @@ from skillopt_airflow.sandbox.staging import SEALED, CopiedFolder, Files, TaskFo
 from skillopt_airflow.sandbox.tar_archive import packed, unpack
 from skillopt_airflow.sandbox.task_workload import Corpus, Workload, counting
 
-FETCH_SECONDS = 2.0
 BLOCK = 4096
 """Bytes of a file system's block."""
 LONGEST_ADDRESS = 7 * 24 * 3600
@@ -145,13 +144,9 @@ class PodFolder(CopiedFolder):
         self._most = most
         self._on_call = on_call
         self._calls = 0
-        self._next = 0.0
 
-    def fetch(self) -> None:
+    def _fetch(self) -> None:
         """Take what is new; rows first, because the pod leaves the files that they name before them."""
-        if not self.ended and time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + FETCH_SECONDS
         rows = self._exchange.take(TRAJECTORIES, self._most)
         files = self._exchange.take(FILES, 2 * self._most)
         calls = self._exchange.take(CALLS, self._most)
