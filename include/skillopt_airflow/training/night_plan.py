@@ -25,7 +25,7 @@ from skillopt_airflow.training.data_items import Items, checked_items, read_item
 from skillopt_airflow.training.lost_nights import backfill_of, lost_nights
 from skillopt_airflow.training.map_limits import check_mappable, scoring_demand
 from skillopt_airflow.training.preparation import check_priced, settle
-from skillopt_airflow.training.rollout_plan import chunks_of, ids, largest_plan, store_plan
+from skillopt_airflow.training.rollout_plan import chunks_of, ids, largest_plan, store_plan, store_versions
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_corpus import store_corpus
 from skillopt_airflow.training.run_record import RunRecord
@@ -280,13 +280,7 @@ def plan_night(run: TrainingRun, contest: Contest, texts: Sequence[str]) -> list
     """Store who is measured and their texts, in the order of the roles; return the chunks, equal texts once."""
     items, draws = ids(run.item_refs(Split.FRESH)), range(run.config.evaluation.draws)
     run.store.put_model(run.keys.contest, contest)
-    keys = []
-    for version, text in enumerate(texts):
-        key = run.keys.skill(version)
-        run.store.put_text(key, text)
-        if text not in texts[:version]:
-            keys.append(key)
-    chunks = chunks_of(run.config, "regate", keys, Split.FRESH, items, draws)
+    chunks = chunks_of(run.config, "regate", store_versions(run, texts), Split.FRESH, items, draws)
     # As many for every target, since a night is one DAG run for all of them.
     least = largest_plan(len(items), run.config, len(ROLES), len(draws))
     return store_plan(run, run.timeline[0], "regate", chunks, least=least)

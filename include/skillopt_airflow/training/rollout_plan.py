@@ -1,7 +1,7 @@
 """The rollouts that a stage needs: planned once, stored, and carried out a chunk at a time, one container each."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Literal, TypeVar
 
@@ -123,6 +123,16 @@ def parts_of(items: int, config: TrainConfig, times: int) -> int:
 def largest_plan(items: int, config: TrainConfig, skills: int, draws: int) -> int:
     """Return how many chunks items have at most under so many skills, of which some may be equal and run once."""
     return max(count * draws * parts_of(items, config, count * draws) for count in range(1, skills + 1))
+
+
+def store_versions(run: TrainingRun, texts: Iterable[str]) -> list[str]:
+    """Store skills as the run's versions from 0 on; return the keys of the different ones, the first of equal ones."""
+    keys: dict[str, str] = {}
+    for version, text in enumerate(texts):
+        key = run.keys.skill(version)
+        run.store.put_text(key, text)
+        keys.setdefault(text, key)
+    return [*keys.values()]
 
 
 def store_plan(

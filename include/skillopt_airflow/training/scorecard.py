@@ -13,7 +13,7 @@ from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import JsonObject, Split, Status, Value
 from skillopt_airflow.training.data_checks import check_tables, measured_tables
 from skillopt_airflow.training.evaluation import by_type, measured
-from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan
+from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan, store_versions
 from skillopt_airflow.training.run import TrainingRun
 
 log = logging.getLogger(__name__)
@@ -64,12 +64,7 @@ class ScoringRequest(Value):
 
 def scoring_plan(run: TrainingRun, request: ScoringRequest, skills: list[SkillDocument]) -> list[JsonObject]:
     """Store the skills as the run's versions 0 and 1, and plan their rollouts; equal texts share theirs."""
-    keys: list[str] = []
-    for version, skill in enumerate(skills):
-        key = run.keys.skill(version)
-        run.store.put_text(key, skill.text)
-        if skill not in skills[:version]:
-            keys.append(key)
+    keys = store_versions(run, [skill.text for skill in skills])
     draws = range(run.config.evaluation.draws)
     chunks = [
         chunk

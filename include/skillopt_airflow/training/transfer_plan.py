@@ -19,7 +19,7 @@ from skillopt_airflow.training.matrix_cells import in_cell
 from skillopt_airflow.training.matrix_estimate import estimate_matrix
 from skillopt_airflow.training.named_skill import find_skill
 from skillopt_airflow.training.preparation import check_item_images, check_priced, files_of, settle
-from skillopt_airflow.training.rollout_plan import Chunk, cut, ids, parts_of, store_plan
+from skillopt_airflow.training.rollout_plan import Chunk, cut, ids, parts_of, store_plan, store_versions
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_corpus import store_corpus
 from skillopt_airflow.training.seed_and_final import opened
@@ -144,14 +144,11 @@ def _chunks(run: TrainingRun, split: Split, skills: Sequence[SkillDocument], par
 
     What is compared runs side by side: a server that has a bad hour has it for all skills.
     """
-    keys: dict[str, str] = {}
-    for version, skill in enumerate(skills):
-        run.store.put_text(run.keys.skill(version), skill.text)
-        keys.setdefault(skill.sha256, run.keys.skill(version))
+    keys = store_versions(run, [skill.text for skill in skills])
     return [
         Chunk(stage=STAGE, skill=key, split=split, draw=draw, item_ids=tuple(part), cell=place)
         for part in cut(ids(run.item_refs(split)), parts)
         for place in range(len(run.record.cells))
         for draw in range(run.config.evaluation.draws)
-        for key in keys.values()
+        for key in keys
     ]
