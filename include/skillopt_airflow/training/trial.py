@@ -15,7 +15,7 @@ from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.search_group import SearchGroup
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.types import Item, ItemFile, ModelCall, Rollout, Score, Split, Trajectory
+from skillopt_airflow.core.types import Item, ModelCall, Rollout, Score, Split, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.training.answer_judge import in_doubt
 from skillopt_airflow.training.data_items import read_splits
@@ -81,6 +81,8 @@ class Trial:
     stage = "try"
     released = None
     """All items at once."""
+    gives_way = False
+    """Nothing runs beside it."""
     search = None
     """Items are looked at with the documents that they bring."""
 
@@ -94,11 +96,6 @@ class Trial:
     def run_concurrency(self) -> int:
         """Return how many model calls the trial may have in flight."""
         return self.config.model.concurrency
-
-    @property
-    def gives_way(self) -> bool:
-        """Return False, since nothing runs beside it."""
-        return False
 
     @property
     def image(self) -> str:
@@ -122,11 +119,11 @@ class Trial:
 
     def files(self, item: Item) -> Mapping[str, bytes]:
         """Return the item's public files, from the data set, or what its world is made of."""
-        return for_container(self.adapter, self._contents(item.files))
+        return for_container(self.adapter, self.data.contents(item.files))
 
     def image_files(self, item: Item) -> Mapping[str, bytes]:
         """Return what the item's own image is built from."""
-        return {} if item.image is None else self._contents(item.image.files)
+        return {} if item.image is None else self.data.contents(item.image.files)
 
     @property
     def seals_files(self) -> bool:
@@ -164,7 +161,7 @@ class Trial:
                 item,
                 trajectory,
                 outcome.files,
-                lambda: self._contents(item.reference_files),
+                lambda: self.data.contents(item.reference_files),
             )
         except Exception as error:  # noqa: BLE001 - the benchmark's own code, which is what is being tried
             return Tried(item, trajectory, None, f"the scorer failed: {told(error)}")
@@ -178,9 +175,6 @@ class Trial:
         found = judged_repository(benchmark, item, outcome.trajectory, outcome.files, tests)
         unjudged = found.trajectory.error if found.score is None else ""
         return Tried(item, found.trajectory, found.score, unjudged)
-
-    def _contents(self, files: Sequence[ItemFile]) -> Mapping[str, bytes]:
-        return self.data.contents(files)
 
 
 def first_items(
