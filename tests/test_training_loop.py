@@ -38,7 +38,7 @@ from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.scorecard import ScoringRequest, scorecard
 from tests.gateway.foreign_server import ForeignServer, serving
 from tests.training import reference_folder
-from tests.training.in_process import PROJECT, InterruptedRun, Training, configured
+from tests.training.in_process import PROJECT, InterruptedRun, Training, configured, step_keys
 from tests.training.local_store import LocalStore
 from tests.training.served_training import ROLES, connect
 from tests.training.served_training import training as served_training
@@ -200,7 +200,7 @@ def test_accumulation_rolls_out_several_slices_before_it_merges() -> None:
     one(), two()
     assert two.rollouts["rollout"] == 2 * one.rollouts["rollout"]
     assert stages(two)["reflect"] > stages(one)["reflect"]
-    patch = two.store.get_model(two.run.keys.step(1).merged_patch, Patch)
+    patch = two.store.get_model(step_keys(two.run.keys, 1).merged_patch, Patch)
     assert {name for edit in patch.edits for name in edit.minibatches}
 
 
@@ -225,9 +225,9 @@ def test_analysts_see_several_tries_of_an_item_side_by_side() -> None:
     assert set(sections(thrice, "reflect", "outcome")) == {"failure"}
     assert any(1 in [one["hard"] for one in json.loads(shown)] for shown in sections(thrice, "reflect", "trajectories"))
     assert any("follow_up" in shown for shown in sections(thrice, "reflect", "trajectories"))
-    seen = thrice.store.get_model(thrice.run.keys.step(1).reflected_items, ReflectedItems)
+    seen = thrice.store.get_model(step_keys(thrice.run.keys, 1).reflected_items, ReflectedItems)
     assert (seen.failed, set(seen.draws.values())) == (len(seen.item_ids), {(0, 1, 2)})
-    assert not once.store.get_model(once.run.keys.step(1).reflected_items, ReflectedItems).draws
+    assert not once.store.get_model(step_keys(once.run.keys, 1).reflected_items, ReflectedItems).draws
 
 
 def test_a_failed_try_leaves_the_others_of_its_item() -> None:
@@ -291,7 +291,7 @@ def test_an_analyst_corrects_its_draft_in_a_second_round(plain: Training) -> Non
     drafts = [json.loads(text) for text in sections(on, "reflect", "draft")]
     assert 2 * len(drafts) == stages(on)["reflect"]
     drafted = {edit["content"] for draft in drafts for edit in draft["edits"]}
-    keys = [on.run.keys.step(number) for number in range(1, 5)]
+    keys = [step_keys(on.run.keys, number) for number in range(1, 5)]
     merged = [edit for key in keys for edit in on.store.get_model(key.merged_patch, Patch).edits]
     assert merged
     assert {edit.content for edit in merged} < drafted
@@ -300,7 +300,7 @@ def test_an_analyst_corrects_its_draft_in_a_second_round(plain: Training) -> Non
 def test_edits_carry_support_sources_and_merge_levels() -> None:
     training = Training.of(gradient__minibatch_size=1, gradient__merge_batch_size=2, train__num_epochs=1)
     training()
-    patch = training.store.get_model(training.run.keys.step(1).merged_patch, Patch)
+    patch = training.store.get_model(step_keys(training.run.keys, 1).merged_patch, Patch)
     assert max(edit.merge_level for edit in patch.edits) >= 2
     assert max(edit.support_count for edit in patch.edits) >= 2
     assert all(len(edit.minibatches) == edit.support_count for edit in patch.edits)
@@ -327,7 +327,7 @@ def test_without_a_learning_rate_every_edit_stays() -> None:
     training()
     assert stages(training)["rank"] == 0
     for step in (1, 2):
-        keys = training.run.keys.step(step)
+        keys = step_keys(training.run.keys, step)
         merged, ranked = (training.store.get_model(key, Patch) for key in (keys.merged_patch, keys.ranked_edits))
         assert ranked.edits == merged.edits
 
@@ -336,10 +336,10 @@ def test_an_autonomous_optimizer_chooses_the_learning_rate_and_says_why(plain: T
     training = Training.of(optimizer__lr_control_mode="autonomous", gradient__minibatch_size=1)
     training()
     assert stages(training)["learning_rate"] >= 1
-    chosen = json.loads(training.store.get_bytes(training.run.keys.step(1).learning_rate))
+    chosen = json.loads(training.store.get_bytes(step_keys(training.run.keys, 1).learning_rate))
     assert isinstance(chosen, dict)
     assert chosen["reason"]
-    ranked = training.store.get_model(training.run.keys.step(1).ranked_edits, Patch)
+    ranked = training.store.get_model(step_keys(training.run.keys, 1).ranked_edits, Patch)
     assert len(ranked.edits) <= chosen["rate"]
     scores = [json.loads(text) for text in sections(training, "learning_rate", "scores")]
     assert all(score["rollouts"] == 8 and 0 < score["failed"] <= 8 and score["hard"] < 1 for score in scores)
@@ -352,7 +352,7 @@ def test_an_autonomous_optimizer_chooses_the_learning_rate_and_says_why(plain: T
 def test_the_rewrite_modes_write_the_body_anew_and_keep_where_its_lines_come_from(mode: str) -> None:
     training = Training.of(optimizer__skill_update_mode=mode)
     training()
-    report = training.store.get_model(training.run.keys.step(1).edit_apply_report, EditApplyReport)
+    report = training.store.get_model(step_keys(training.run.keys, 1).edit_apply_report, EditApplyReport)
     assert [row.edit.op for row in report.rows if row.status == "applied"] == ["rewrite"]
     version = training.state.best.version
     lines = training.store.get_model(training.run.keys.line_origins(version), LinesOfSkill).lines
@@ -370,7 +370,7 @@ def test_the_bodies_of_minibatches_are_merged_on_request() -> None:
     assert stages(off)["merge_rewrites"] == stages(on)["rank"] == 0
     assert stages(off)["rank"] > 0
     assert stages(on)["merge_rewrites"] > 0
-    merged, kept = (training.store.get_model(training.run.keys.step(1).merged_patch, Patch) for training in (on, off))
+    merged, kept = (one.store.get_model(step_keys(one.run.keys, 1).merged_patch, Patch) for one in (on, off))
     assert len(merged.edits) == 1 < len(kept.edits)
     assert merged.edits[0].support_count == sum(edit.support_count for edit in kept.edits)
     assert merged.edits[0].source_type == "failure"
@@ -787,16 +787,16 @@ def test_a_step_makes_several_candidates_and_gates_the_best() -> None:
         [best] = [contender for contender in verdict.contenders if contender.chosen]
         assert best.lead == max(contender.lead for contender in verdict.contenders if contender.measured)
         assert all(contender.reason for contender in verdict.contenders if contender is not best)
-        keys = run.keys.step(int(name[-4:]))
+        keys = step_keys(run.keys, int(name[-4:]))
         for own, theirs in zip(keys.of_candidate, keys.proposal(best.proposal).of_candidate, strict=True):
             assert three.store.objects.get(own) == three.store.objects.get(theirs)
         chosen.append(best.proposal)
     assert set(chosen) > {1}
     # The first proposal of the first step is the one candidate that a run without the others makes.
-    alone, first = one.run.keys.step(1), run.keys.step(1).proposal(1)
+    alone, first = step_keys(one.run.keys, 1), step_keys(run.keys, 1).proposal(1)
     for own, theirs in zip(alone.of_candidate, first.of_candidate, strict=True):
         assert one.store.objects.get(own) == three.store.objects.get(theirs)
-    assert len({run.document(run.keys.step(1).proposal(number).candidate_skill).text for number in (1, 2, 3)}) > 1
+    assert len({run.document(step_keys(run.keys, 1).proposal(number).candidate_skill).text for number in (1, 2, 3)}) > 1
     entries = [entry for moment in run.timeline[1:-1] for entry in run.state(moment).buffer.entries]
     assert any(entry.accepted_edits and (entry.rejected_edits or entry.undecided_edits) for entry in entries)
     assert history_of(run).best_val_score > history_of(run).seed_val_score
@@ -1096,7 +1096,7 @@ def test_the_provenance_of_every_line_names_an_edit_that_wrote_it() -> None:
 
 
 def test_plans_name_every_item_once_a_draw(plain: Training) -> None:
-    plan = plain.store.get_model(plain.run.keys.step(1).plan("rollout"), RolloutPlan)
+    plan = plain.store.get_model(step_keys(plain.run.keys, 1).plan("rollout"), RolloutPlan)
     names = [item_id for chunk in plan.chunks for item_id in chunk.item_ids]
     assert len(names) == len(set(names)) == 8
     assert EvaluationGroup().draws == 1

@@ -19,6 +19,7 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from bench.real_data import ABSENT, SEARCHQA
+from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import DATA_SPLITS, Split
 from skillopt_airflow.store.artifacts import Alias, SkillManifest
 from skillopt_airflow.store.keys import ArtifactKeys, trajectories_of
@@ -152,7 +153,7 @@ def test_the_keys_are_those_that_the_readme_lists(trained: TrainedRun) -> None:
     expected = [keys.config, keys.data_manifest, keys.quality, keys.history, keys.runtime_state, keys.best_skill]
     expected += [keys.report, keys.quality_page, keys.skill(0), *(keys.items(split) for split in DATA_SPLITS)]
     for number in range(1, 5):
-        step = keys.step(number)
+        step = keys.moment(Moment(kind="step", epoch=1, step=number))
         expected += [step.merged_patch, step.ranked_edits, step.candidate_skill, step.edit_apply_report]
         expected += [step.gate, step.state]
     assert set(expected) <= stored

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.store import keys
 
@@ -56,7 +57,7 @@ def test_run_keys() -> None:
 
 
 def test_step_keys() -> None:
-    step = keys.RunKeys("", "searchqa", "r1").step(7)
+    step = keys.RunKeys("", "searchqa", "r1").moment(Moment(kind="step", epoch=2, step=7))
     folder = "runs/searchqa/r1/steps/step_0007/"
     assert step.merged_patch == f"{folder}merged_patch.json"
     assert step.ranked_edits == f"{folder}ranked_edits.json"

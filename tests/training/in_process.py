@@ -25,6 +25,7 @@ from skillopt_airflow.core.protocols import FollowsUp, Output, ShowsFiles
 from skillopt_airflow.core.resource_groups import ModelGroup, StorageGroup
 from skillopt_airflow.core.search_group import SearchGroup
 from skillopt_airflow.core.state import RunState
+from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Item, JsonObject, Message, ModelCall, Status, Trajectory, canonical_json
 from skillopt_airflow.gateway.search_servers import SearchUpstream
 from skillopt_airflow.gateway.upstream import Upstream
@@ -33,6 +34,7 @@ from skillopt_airflow.rollout.corpus_folder import CorpusFolder
 from skillopt_airflow.rollout.workspace import ItemFolders, files_left
 from skillopt_airflow.sandbox.corpus_cache import staged_corpus
 from skillopt_airflow.sandbox.task_workload import Outcome
+from skillopt_airflow.store.keys import MomentKeys, RunKeys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.connections import OnCall
 from skillopt_airflow.training.loop import TrainingLoop
@@ -338,6 +340,11 @@ class Training(TrainingLoop):
         assert work.corpus is not None
         nowhere, staged = Path("/nowhere"), staged_corpus(work.corpus, Path(tempfile.gettempdir()))
         return ItemFolders(nowhere, nowhere, 1.0, corpus=CorpusFolder(staged))
+
+
+def step_keys(keys: RunKeys, number: int) -> MomentKeys:
+    """Return the keys of a step (1-based)."""
+    return keys.moment(Moment(kind="step", epoch=1, step=number))
 
 
 def configured(benchmark: str, overrides: Mapping[str, Any]) -> TrainConfig:

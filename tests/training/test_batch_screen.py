@@ -16,7 +16,7 @@ from skillopt_airflow.training.epoch_end import epoch_steps
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.reporting import view_of
 from skillopt_airflow.training.rollout_plan import RolloutPlan
-from tests.training.in_process import InterruptedRun, Training
+from tests.training.in_process import InterruptedRun, Training, step_keys
 
 pytestmark = pytest.mark.slow
 
@@ -186,7 +186,7 @@ def test_the_next_batch_is_rolled_out_ahead_of_the_screen() -> None:
     first, second = (history_of(training.run).steps[0].decision for training in (out, on))
     assert (first.screened_out is None, second.action.accepted) == (False, True)
     for training, wasted in ((out, 0), (on, BATCH)):
-        plans = [training.run.keys.step(1).plan(name) for name in ("ahead", "screen")]
+        plans = [step_keys(training.run.keys, 1).plan(name) for name in ("ahead", "screen")]
         stages = [chunk.stage for plan in plans for chunk in training.store.get_model(plan, RolloutPlan).chunks]
         assert stages == ["speculate", "screen"]
         counts = history_of(training.run).rollouts

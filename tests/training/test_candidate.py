@@ -6,6 +6,7 @@ from typing import Any
 from skillopt_airflow.core.appendix import note_edits
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Edit, Note, Patch
 from skillopt_airflow.store.keys import MomentKeys, RunKeys
 from skillopt_airflow.training.candidate import tried_edits
@@ -26,7 +27,7 @@ def tried(ranked: tuple[Edit, ...], applied: tuple[Edit, ...], *, of_before: boo
 
 
 def step() -> MomentKeys:
-    return RunKeys("", "searchqa", "run").step(1)
+    return RunKeys("", "searchqa", "run").moment(Moment(kind="step", epoch=1, step=1))
 
 
 def test_an_edit_that_did_not_reach_the_candidate_was_not_tried() -> None:

@@ -20,7 +20,7 @@ from skillopt_airflow.training.progress import Progress
 from skillopt_airflow.training.progress_reader import ProgressReader
 from skillopt_airflow.training.reporting import view_of
 from skillopt_airflow.training.rollout_plan import RolloutPlan
-from tests.training.in_process import InterruptedRun, Training
+from tests.training.in_process import InterruptedRun, Training, step_keys
 
 pytestmark = pytest.mark.slow
 
@@ -310,7 +310,7 @@ def test_a_run_of_a_former_version_lacks_its_estimate_and_some_intervals() -> No
     watched.until("")
     store, keys = watched.training.store, watched.training.run.keys
     store.delete(keys.estimate)
-    gate = keys.step(1).gate
+    gate = step_keys(keys, 1).gate
     store.objects[gate] = _without(_without(store.objects[gate], "interval"), "candidate_mean")
     found = ProgressReader(store, keys).read(watched.now)
     assert found is not None
@@ -335,7 +335,7 @@ def test_a_moment_that_is_decided_again_has_no_seconds_to_count() -> None:
     watched = Watched(train__num_epochs=1, evaluation__eval_test=False)
     watched.until("")
     store, keys = watched.training.store, watched.training.run.keys
-    store.put_bytes(keys.step(1).gate, store.get_bytes(keys.step(1).gate))
+    store.put_bytes(step_keys(keys, 1).gate, store.get_bytes(step_keys(keys, 1).gate))
     found = ProgressReader(store, keys).read(watched.now)
     assert found is not None
     assert [one.seconds is None for one in found.moments] == [False, True]
@@ -387,7 +387,7 @@ def test_of_too_many_parts_the_containers_that_ended_are_counted(monkeypatch: py
     watched = Watched(train__num_epochs=1, sandbox__items_per_container=6)
     found = watched.until("steps/step_0001/evaluate")
     assert (found.stage.name, found.stage.done, found.stage.planned) == ("evaluation", 0, 24)
-    keys = watched.training.run.keys.step(1)
+    keys = step_keys(watched.training.run.keys, 1)
     for index in (0, 2):
         watched.training.store.put_bytes(keys.timing("evaluate", index), b"")
     assert watched.look().stage.done == 12

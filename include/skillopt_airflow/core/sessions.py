@@ -5,6 +5,8 @@ from typing import NamedTuple, Protocol
 from skillopt_airflow.core.types import Value
 
 WON = "won"
+SEALED = "sealed"
+"""Folder of what the worlds are made of, until the rollout program has read it."""
 
 
 class Observation(Value):

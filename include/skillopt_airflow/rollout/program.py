@@ -12,6 +12,7 @@ from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.http_failures import hopeless
 from skillopt_airflow.core.protocols import Benchmark
+from skillopt_airflow.core.sessions import SEALED
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.rollout.corpus_folder import CorpusFolder
 from skillopt_airflow.rollout.forwarder import forwarded
@@ -25,7 +26,6 @@ from skillopt_airflow.rollout.workspace import ItemFolders, files_left
 
 CORPUS = Path("/corpus")
 """Where a sandbox has the run's corpus."""
-SEALED = "sealed"
 RELEASE_SECONDS = 0.1
 """Pause until an item that may not begin yet asks again."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from skillopt_airflow.core.sessions import SEALED
 from skillopt_airflow.core.types import Item, JsonObject, ModelCall
 from skillopt_airflow.sandbox.cluster import Pod, clear_away
 from skillopt_airflow.sandbox.docker_limits import MEGABYTE
@@ -26,7 +27,7 @@ from skillopt_airflow.sandbox.pod import (
     workload_label,
 )
 from skillopt_airflow.sandbox.pod_transfer import TransferConfig
-from skillopt_airflow.sandbox.staging import SEALED, CopiedFolder, Files, TaskFolder
+from skillopt_airflow.sandbox.staging import CopiedFolder, Files, TaskFolder
 from skillopt_airflow.sandbox.tar_archive import packed, unpack
 from skillopt_airflow.sandbox.task_workload import Corpus, Workload, counting
 

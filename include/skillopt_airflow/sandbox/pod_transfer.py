@@ -20,6 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from skillopt_airflow.core.sessions import SEALED
 from skillopt_airflow.core.types import Value, files_to_score
 from skillopt_airflow.sandbox.tar_archive import extract, packed_files
 from skillopt_airflow.sandbox.untrusted_output import opened_folder, plain_file
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 CONFIG = "courier.json"
 CALLS_PATH = "/calls/calls.jsonl"
 TRAJECTORIES = "trajectories.jsonl"
-SEALED = "sealed"
 DELIVER_SECONDS = 3.0
 LAST_TRIES = 5
 HTTP_SECONDS = 60.0

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+from skillopt_airflow.core.sessions import SEALED
 from skillopt_airflow.core.types import Item
 from skillopt_airflow.sandbox.task_workload import Workload
 
@@ -18,7 +19,6 @@ Files = Iterable[Mapping[str, bytes]]
 """Contents by name, one mapping an item."""
 
 PREFIX = "skillopt-"
-SEALED = "sealed"
 HELD = "held"
 """File that a task locks for as long as it lives."""
 ABANDONED_SECONDS = 3600

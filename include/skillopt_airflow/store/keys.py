@@ -236,10 +236,6 @@ class RunKeys:
         """Return the prefix of what a task and its pods exchange; it is gone when the pods are."""
         return f"{self.folder}pods/{name}/"
 
-    def step(self, number: int) -> MomentKeys:
-        """Return the keys of one step (1-based; 0 is the seed's measurement)."""
-        return MomentKeys(f"{self.folder}steps/step_{number:04d}/")
-
 
 @dataclass(frozen=True)
 class RegateKeys:
