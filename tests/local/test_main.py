@@ -1,6 +1,7 @@
 """The commands of `python -m local`: what their parsers have, and what their handlers make of it."""
 
 import inspect
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import Any
 import pytest
 
 from local import engine, image, platform, postgres
-from local.__main__ import _parser, _workers
-from local.environment import OPTIMIZER_CONNECTION, S3_CONNECTION, TARGET_CONNECTION
+from local.__main__ import _carry_home, _parser, _workers
+from local.environment import HOME_VARIABLE, IDLE_VARIABLE, OPTIMIZER_CONNECTION, S3_CONNECTION, TARGET_CONNECTION
 from local.home import NO_WORKERS, Home, Workers
 from skillopt_airflow.core.errors import EngineUnavailable, PlatformError
 
@@ -41,6 +42,19 @@ def test_a_command_reads_what_its_parser_has(line: str) -> None:
 )
 def test_celery_has_as_many_workers_as_it_is_told(line: str, workers: Workers) -> None:
     assert _workers(_parser().parse_args(line.split())) == workers
+
+
+def test_a_command_that_starts_itself_again_keeps_the_schedulers_pause(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carried: dict[str, str] = {}
+    monkeypatch.setattr(os, "execve", lambda program, arguments, variables: carried.update(variables))
+    monkeypatch.setenv(HOME_VARIABLE, "/elsewhere")
+    monkeypatch.setenv(IDLE_VARIABLE, "1")
+    monkeypatch.setenv("AIRFLOW__CORE__PARALLELISM", "1")
+    _carry_home(home, ["up"])
+    assert (carried[HOME_VARIABLE], carried[IDLE_VARIABLE]) == (str(home.root), "1")
+    assert "AIRFLOW__CORE__PARALLELISM" not in carried
 
 
 def test_the_stand_in_is_no_part_of_a_platform_with_models_of_the_users_own(home: Home) -> None:
