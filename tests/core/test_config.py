@@ -198,6 +198,9 @@ def test_overrides_round_trip(overrides: dict[str, Any]) -> None:
         ({"storage.prefix": "team"}, ["storage.prefix = 'team'"]),
         ({"storage.prefix": "/"}, ["storage.prefix = '/'"]),
         ({"sandbox.memory": "4Gi"}, ["sandbox.memory = '4Gi': write it as 512m or 4g"]),
+        ({"sandbox.memory": "0m"}, ["sandbox.memory = '0m': write it as 512m or 4g, and at least 6m"]),
+        ({"sandbox.memory": "5m"}, ["sandbox.memory = '5m'", "at least 6m"]),
+        ({"sandbox.memory": "512k"}, ["sandbox.memory = '512k'", "at least 6m"]),
         ({"task": 5}, ["task: expected keys and values, got 5"]),
         (
             {"task.promt": "x"},

@@ -13,7 +13,9 @@ JUDGE_CONN_ID = "skillopt_judge"
 RATIO = r"^\d+:\d+:\d+(:\d+)?$"
 # YAML takes 2:1:7 without quotes for a number.
 RATIO_SPELLED = "write three or four whole numbers, with colons and in quotes: '2:1:7'"
-MEMORY = r"^\d+[kmg]$"
+# Docker takes 0 for no limit, and refuses less than 6 MB.
+MEMORY = r"^([1-9]\d{4,}k|([6-9]|[1-9]\d+)m|[1-9]\d*g)$"
+MEMORY_SPELLED = "write it as 512m or 4g, and at least 6m"
 PREFIX = r"^([^/]+/)*$"
 
 
@@ -190,7 +192,7 @@ class SandboxGroup(Group):
     parsed."""
     cpus: Annotated[float, Field(gt=0.0)] = 1.0
     """Processors that one container may use."""
-    memory: Annotated[str, Field(pattern=MEMORY), spelled(MEMORY, "write it as 512m or 4g")] = "512m"
+    memory: Annotated[str, Field(pattern=MEMORY), spelled(MEMORY, MEMORY_SPELLED)] = "512m"
     """Memory that one container may use, swap included."""
     pids: Positive = 128
     """Processes and threads that one container may have."""
