@@ -201,6 +201,9 @@ def test_overrides_round_trip(overrides: dict[str, Any]) -> None:
         ({"sandbox.memory": "0m"}, ["sandbox.memory = '0m': write it as 512m or 4g, and at least 6m"]),
         ({"sandbox.memory": "5m"}, ["sandbox.memory = '5m'", "at least 6m"]),
         ({"sandbox.memory": "512k"}, ["sandbox.memory = '512k'", "at least 6m"]),
+        ({"retention.trajectory_days": 36_501}, ["retention.trajectory_days = 36501", "less than or equal to 36500"]),
+        ({"publishing.approval_hours": 1e12}, ["publishing.approval_hours = 1000000000000.0", "equal to 876000"]),
+        ({"alerts.late_hours": 876_001}, ["alerts.late_hours = 876001", "less than or equal to 876000"]),
         ({"task": 5}, ["task: expected keys and values, got 5"]),
         (
             {"task.promt": "x"},

@@ -5,7 +5,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, field_validator
 
-from skillopt_airflow.core.config_group import Group, ObjectName, Positive
+from skillopt_airflow.core.config_group import Group, ObjectName
+
+# More than anybody waits, and still dates that exist where it is added to today's.
+CENTURY_DAYS = 36_500
+Hours = Annotated[float, Field(gt=0.0, le=24 * CENTURY_DAYS)]
 
 
 class PublishingGroup(Group):
@@ -23,7 +27,7 @@ class PublishingGroup(Group):
     """Rollouts of every item of that split, by each of the two skills; stored ones are reused."""
     approval: bool = False
     """Ask a person for approval in Airflow's UI."""
-    approval_hours: Annotated[float, Field(gt=0.0)] = 24.0
+    approval_hours: Hours = 24.0
     """Hours after which what nobody approved is rejected; fixed when the DAG is parsed."""
     approvers: tuple[ObjectName, ...] = ()
     """Ids of the users of Airflow who may approve, such as their names in the simple auth manager; everybody who may
@@ -70,7 +74,7 @@ class RetentionGroup(Group):
     schedule: ObjectName = "@weekly"
     """Time of the cleanup, as a cron expression or preset; fixed when the DAG is parsed. One DAG cleans up after all
     benchmarks, at the times of each."""
-    trajectory_days: Positive | None = None
+    trajectory_days: Annotated[int, Field(ge=1, le=CENTURY_DAYS)] | None = None
     """Days for which trajectories are kept, which are the cache of finished rollouts, too, the grades that judges
     gave, what searches found, and corpora after their last use; for ever when unset. Of benchmarks that have corpora in
     one bucket, the longest counts for these. No run can change it for the cleanup."""
@@ -82,5 +86,5 @@ class AlertsGroup(Group):
     conn_id: ObjectName | None = None
     """Airflow connection (type http) that gets a POST with JSON; nobody is told when unset. Fixed when the DAG is
     parsed."""
-    late_hours: Annotated[float, Field(gt=0.0)] = 6.0
+    late_hours: Hours = 6.0
     """Hours after a night's end at which one that is not settled is late; fixed when the DAG is parsed."""
