@@ -212,7 +212,8 @@ class SandboxGroup(Group):
     """Registry, or a part of one, in front of the images that items name, such as registry.example.com/mirror; they are
     taken as they are named when empty."""
     image_days: Positive = 14
-    """Days after which the cleanup removes an item's image that no task has used since."""
+    """Days after which the cleanup removes an item's image that no task has used since. No run can change it for the
+    cleanup."""
     pool: ObjectName = "default_pool"
     """Airflow pool of the tasks that run containers; fixed when the DAG is parsed."""
     queue: ObjectName | None = None

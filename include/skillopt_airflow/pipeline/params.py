@@ -34,6 +34,7 @@ FIXED_IN_GRAPH = (
     "model.optimizer_pool",
     "model.pool_slot",
     "sandbox.engine",
+    "sandbox.image_days",
     "sandbox.max_containers",
     "sandbox.pool",
     "sandbox.queue",
