@@ -12,6 +12,7 @@ from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ModelError
+from skillopt_airflow.core.pictures import mark
 from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.sampling import sampling_settings
 from skillopt_airflow.core.types import Message, ModelCall
@@ -444,6 +445,20 @@ def test_a_key_that_a_server_repeats_is_in_no_error(connect: Connect, provider: 
     for opened in (models.optimizer, models.judge):
         with opened(model, lambda call: None) as other, pytest.raises(ModelError, match=r"incorrect key \*\*\*"):
             other.ask("rank", "Order them.", "the edits", Order)
+
+
+@pytest.mark.parametrize("detail", [None, "low"])
+def test_a_question_to_the_target_shows_pictures_as_closely_as_its_rollouts(
+    connect: Connect, provider: Serve, detail: str | None
+) -> None:
+    server = provider(dialects.openai(KEY, ARGUMENTS))
+    conn_id = connect(host=f"{server.address}/v1", password=KEY)
+    model = TrainConfig.from_layers({"model": {"target_conn_id": conn_id, "image_detail": detail}}).model
+    asked = [Message(role="user", content=f"Is {mark('a.png')} red?"), Message(role="assistant", content="yes")]
+    with AirflowConnections().target(model, lambda call: None) as target:
+        target.ask("follow_up", [*asked, Message(role="user", content="Why?")], {"a.png": b"\x89PNG\r\n\x1a\nsmall"})
+    [shown] = [part["image_url"] for part in server.last.body["messages"][0]["content"] if part["type"] == "image_url"]
+    assert shown.get("detail") == detail
 
 
 @pytest.mark.parametrize("harness", ["chat", "codex"])

@@ -116,7 +116,14 @@ class AirflowConnections:
                 timeout=model.call_timeout,
             )
             opened = optimizer_model(model.target_conn_id, model.target)
-            return PydanticAITarget(opened, on_call, settings, max_attempts=model.max_attempts, redact=_redacted)
+            return PydanticAITarget(
+                opened,
+                on_call,
+                settings,
+                max_attempts=model.max_attempts,
+                redact=_redacted,
+                image_detail=model.image_detail,
+            )
 
     def upstream(self, model: ModelGroup) -> "Upstream":
         """Return where the gateway sends a target's calls."""
