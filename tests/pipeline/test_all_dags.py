@@ -18,6 +18,7 @@ from skillopt_airflow.pipeline import all_dags
 from skillopt_airflow.pipeline.all_dags import FACTORIES, check_benchmarks, dags, readable_config
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.training import train_dag
+from skillopt_airflow.training.deployment_file import VARIABLE
 
 PROJECT = Path(__file__).parents[2]
 TASKS_DAG = "_AIRFLOW_PARSING_CONTEXT_DAG_ID"
@@ -104,6 +105,21 @@ def test_a_bad_benchmark_leaves_the_others_and_is_named(
     monkeypatch.setenv(TASKS_DAG, "train_mine")
     with pytest.raises(ConfigError, match=r"mine/benchmark\.yaml"):
         dags()
+
+
+def test_a_schedule_that_never_occurs_is_named_where_it_is_set(
+    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defaults = tmp_path / "deployment.yaml"
+    defaults.write_text("defaults: {regate: {schedule: 0 0 30 2 *}, retention: {schedule: '@daily'}}")
+    monkeypatch.setenv(VARIABLE, str(defaults))
+    with pytest.raises(
+        ConfigError, match=rf"^{VARIABLE}: {defaults}: defaults: regate.schedule = 0 0 30 2 \*: no cron"
+    ):
+        readable_config("mine")
+    (mine / "benchmark.yaml").write_text("regate: {schedule: '@daily'}\nretention: {schedule: at night}")
+    with pytest.raises(ConfigError, match=rf"^{mine}/benchmark.yaml: retention.schedule = at night: no cron"):
+        readable_config("mine")
 
 
 def test_a_benchmark_that_is_removed_while_it_is_read_leaves_the_others(

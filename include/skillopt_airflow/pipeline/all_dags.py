@@ -17,7 +17,7 @@ from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.publishing import publish_dag, rollback_dag
 from skillopt_airflow.pipeline.training import epoch_dag, train_dag
 from skillopt_airflow.pipeline.transfer_dag import transfer_dag
-from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.training.benchmark_settings import benchmark_config, place_of
 
 FACTORIES: Mapping[Callable[[str], str], Callable[[str, TrainConfig], DAG]] = {
     dag_ids.train_dag_id: train_dag,
@@ -82,9 +82,9 @@ def readable_config(benchmark: str) -> TrainConfig:
             # What is an expression may name a day that no month has.
             croniter(timetable.expression).get_next()
         except (AirflowTimetableInvalid, ValueError) as error:
-            file = benchmarks.folder(benchmark) / "benchmark.yaml"
+            where = place_of(benchmark, path)
             raise ConfigError(
-                f"{file}: {path} = {schedule}: no cron expression or preset that ever occurs: {error}"
+                f"{where}: {path} = {schedule}: no cron expression or preset that ever occurs: {error}"
             ) from error
     return config
 

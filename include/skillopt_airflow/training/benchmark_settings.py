@@ -7,7 +7,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.config_layers import explain
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.preset import Preset, StatedScores
-from skillopt_airflow.training.deployment_file import check_defaults, deployment
+from skillopt_airflow.training.deployment_file import check_defaults, defaults_place, deployment
 from skillopt_airflow.training.yaml_file import read_yaml
 
 PRESETS = "presets"
@@ -30,6 +30,12 @@ def benchmark_config(benchmark: str) -> TrainConfig:
     if config.task is not None and path.with_name("adapter.py").is_file():
         raise ConfigError(f"{path}: the section task and adapter.py both define the benchmark; remove one of them")
     return config
+
+
+def place_of(benchmark: str, path: str) -> str:
+    """Return where a knob of a readable benchmark is set that has another value than the project's own."""
+    file, (group, key) = benchmarks.folder(benchmark) / "benchmark.yaml", path.split(".")
+    return str(file) if key in (read_yaml(file) or {}).get(group, {}) else defaults_place()
 
 
 def other_connection(benchmark: str, config: TrainConfig) -> dict[str, str]:

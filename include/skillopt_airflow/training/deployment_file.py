@@ -41,7 +41,12 @@ def check_defaults() -> None:
     try:
         TrainConfig.from_layers(deployment().defaults)
     except ConfigError as error:
-        raise ConfigError(f"{VARIABLE}: {os.environ[VARIABLE]}: defaults: {error}") from error
+        raise ConfigError(f"{defaults_place()}: {error}") from error
+
+
+def defaults_place() -> str:
+    """Return where the defaults stand, for an error about one of them."""
+    return f"{VARIABLE}: {os.environ[VARIABLE]}: defaults"
 
 
 def check_allowed(asked: TrainConfig, own: TrainConfig) -> None:
