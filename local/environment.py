@@ -198,7 +198,7 @@ def _celery(home: Home) -> dict[str, str]:
         # What a worker has taken and not begun is lost to the others when it dies.
         "CELERY__WORKER_PREFETCH_MULTIPLIER": "1",
         # A task that runs longer is given to another worker as well: more than the longest one may take.
-        "CELERY_BROKER_TRANSPORT_OPTIONS__VISIBILITY_TIMEOUT": str(30 * 24 * 3600),
+        "CELERY_BROKER_TRANSPORT_OPTIONS__VISIBILITY_TIMEOUT": str(365 * 24 * 3600),
         "SCHEDULER__TASK_QUEUED_TIMEOUT": "120",
         "LOGGING__REMOTE_LOGGING": "True",
         "LOGGING__REMOTE_BASE_LOG_FOLDER": f"s3://{LOG_BUCKET}/tasks",

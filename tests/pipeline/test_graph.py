@@ -6,7 +6,7 @@ import pytest
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
-from skillopt_airflow.pipeline.graph import dag_of, rollouts
+from skillopt_airflow.pipeline.graph import dag_of, preflight, rollouts, speculation
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.training import epoch_dag, train_dag
 from skillopt_airflow.pipeline.transfer_dag import transfer_dag
@@ -102,6 +102,20 @@ def test_a_chunk_outlasts_its_items_when_each_hangs_in_a_sandbox_of_its_own(engi
     limit = dag.task_dict["rollout"].execution_timeout
     assert limit is not None
     assert limit.total_seconds() >= 7 * (100 + starting) + 100
+
+
+@pytest.mark.parametrize("items", [1, 7])
+def test_a_task_outlasts_the_images_that_are_built_and_the_tests_that_judge(items: int) -> None:
+    config = TrainConfig.from_layers({"sandbox": {"timeout": 100, "test_timeout": 50, "items_per_container": items}})
+    with dag_of("repositories", "doc", "swebench", config) as dag:
+        preflight(config, {})
+        rollouts(config, "rollout", {}, [])
+        speculation(config, {}, 1)
+    batch = config.train.batch_size
+    for task_id, most in (("preflight", 1), ("rollout", items), ("speculate", batch)):
+        limit = dag.task_dict[task_id].execution_timeout
+        assert limit is not None
+        assert limit.total_seconds() >= most * (1800 + 100 + 3 * (50 + 240))
 
 
 def test_tasks_that_need_an_engine_have_a_queue_of_their_own() -> None:

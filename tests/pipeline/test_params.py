@@ -109,6 +109,7 @@ def test_the_form_refuses_what_the_configuration_refuses(path: str, value: Any) 
         ),
         ({"sandbox.max_containers": 99}, "sandbox.max_containers is fixed when the DAG is parsed"),
         ({"sandbox.pool": "mine"}, "sandbox.pool is fixed when the DAG is parsed"),
+        ({"sandbox.test_timeout": 1}, "sandbox.test_timeout is fixed when the DAG is parsed"),
         ({"sandbox.image_days": 1}, "sandbox.image_days is fixed when the DAG is parsed"),
         (["train.seed"], "overrides: expected keys and values"),
     ],

@@ -1,9 +1,13 @@
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.sandbox.docker_limits import (
+    BUILD_SECONDS,
+    LAYOUT_SECONDS,
+    PACKAGES_SECONDS,
     build_options,
     container_seconds,
     end_of,
     host_options,
+    repository_seconds,
     task_seconds,
     together,
 )
@@ -48,6 +52,11 @@ def test_a_container_has_time_for_items_one_after_the_other_and_a_task_for_more(
     assert container_seconds(SandboxGroup(timeout=60), 20) == 20 * 60
     assert task_seconds(SandboxGroup(timeout=60), 20) == 21 * 60
     assert task_seconds(SandboxGroup(timeout=60), 1, start_seconds=10) == 2 * 70
+
+
+def test_a_repository_has_time_for_its_image_and_three_runs_of_its_tests() -> None:
+    built, judged = PACKAGES_SECONDS + BUILD_SECONDS, 50 + 2 * LAYOUT_SECONDS
+    assert repository_seconds(SandboxGroup(test_timeout=50)) == built + 3 * judged
 
 
 def test_a_kill_that_the_engine_has_not_explained_yet_names_the_limit() -> None:

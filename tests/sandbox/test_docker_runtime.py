@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from skillopt_airflow.core.types import Item
+from skillopt_airflow.core.types import Item, ItemImage
 from skillopt_airflow.sandbox import docker_runtime
 from skillopt_airflow.sandbox.docker_limits import task_seconds
 from skillopt_airflow.sandbox.docker_runtime import DockerRuntime
@@ -42,3 +42,15 @@ def test_the_time_of_a_container_begins_once_its_image_is_there(
         expires = int(container.plan.labels[EXPIRES_LABEL])
     # It waits while what others left is judged.
     assert expires >= moment + task_seconds(fake.limits, 3)
+
+
+def test_what_a_task_makes_lasts_while_images_are_built_and_tests_judge(
+    workload: Callable[..., FakeWorkload], tmp_path: Path
+) -> None:
+    fake = workload(None, count=2, timeout=100, test_timeout=50)
+    fake.items = [
+        item.model_copy(update={"image": ItemImage(name="theirs", folder="/testbed", environment="/opt/venv")})
+        for item in fake.items
+    ]
+    runtime = DockerRuntime(None, fake, TaskFolder(tmp_path), 1, None, threading.Event())
+    assert int(runtime.labels[EXPIRES_LABEL]) >= time.time() + 2 * (1800 + 100 + 3 * (50 + 240))

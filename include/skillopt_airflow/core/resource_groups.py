@@ -205,7 +205,8 @@ class SandboxGroup(Group):
     code_timeout: Positive = 60
     """Seconds that one execution of code which the target wrote may take."""
     test_timeout: Positive = 900
-    """Seconds that the tests which judge a repository may take, in a container of their own."""
+    """Seconds that the tests which judge a repository may take, in a container of their own; fixed when the DAG is
+    parsed."""
     image_builds: Positive = 2
     """Images of items that a task builds at the same time, where items bring a repository."""
     item_registry: str = ""

@@ -17,7 +17,7 @@ from skillopt_airflow.pipeline.preflight_task import Preflight
 from skillopt_airflow.pipeline.rollout_chunk import RolloutChunk
 from skillopt_airflow.pipeline.speculation_task import Speculation
 from skillopt_airflow.pipeline.task_errors import keep_error
-from skillopt_airflow.sandbox.docker_limits import task_seconds
+from skillopt_airflow.sandbox.docker_limits import repository_seconds, task_seconds
 
 TASK_DEFAULTS: Mapping[str, Any] = {
     "owner": "skillopt",
@@ -59,7 +59,7 @@ def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
 
     A run may choose a harness whose items have a sandbox each, and its engine may have room for one at a time. The task
     outlasts all of them, of as many items as the benchmark allows a chunk: their own limit ends those that hang,
-    and their items get typed rows.
+    and their items get typed rows. Whether items bring repositories is not known before they are read.
     """
     task = _engine(config).chunk.partial(
         task_id=task_id,
@@ -91,7 +91,8 @@ def speculation(config: TrainConfig, run: Any, at: int | MomentKind) -> Any:
 
 def _in_sandboxes(config: TrainConfig, run: Any, items: int, most_calls: int | None = None) -> dict[str, Any]:
     """Return the arguments of a task that runs so many items in sandboxes, and takes no more slots than so many."""
-    seconds = task_seconds(config.sandbox, items, _engine(config).start_seconds)
+    engine = _engine(config)
+    seconds = task_seconds(config.sandbox, items, engine.start_seconds) + items * engine.repository_seconds
     return {
         "image": config.image,
         "run": run,
@@ -146,6 +147,8 @@ class Engine(NamedTuple):
     speculation: Any
     start_seconds: int
     """Time until a sandbox may run."""
+    repository_seconds: int
+    """Time that an item with a repository may take besides; 0 where there are none."""
 
 
 def _engine(config: TrainConfig) -> Engine:
@@ -154,5 +157,5 @@ def _engine(config: TrainConfig) -> Engine:
         from skillopt_airflow.pipeline.pods import PodChunk, PodPreflight, PodSpeculation
         from skillopt_airflow.sandbox.pod import START_SECONDS
 
-        return Engine(PodChunk, PodPreflight, PodSpeculation, START_SECONDS)
-    return Engine(RolloutChunk, Preflight, Speculation, 0)
+        return Engine(PodChunk, PodPreflight, PodSpeculation, START_SECONDS, 0)
+    return Engine(RolloutChunk, Preflight, Speculation, 0, repository_seconds(config.sandbox))

@@ -38,6 +38,7 @@ FIXED_IN_GRAPH = (
     "sandbox.max_containers",
     "sandbox.pool",
     "sandbox.queue",
+    "sandbox.test_timeout",
     "sandbox.timeout",
 )
 """Airflow reads these when it parses the DAG, or another DAG does, so a run cannot change them."""

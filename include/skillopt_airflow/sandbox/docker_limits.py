@@ -13,6 +13,14 @@ MEGABYTE = 1024 * KILOBYTE
 TMP_MEGABYTES = 64
 WORK_FOLDER = "/work"
 """Where an item's repository lies."""
+PACKAGES_SECONDS = 1200
+"""Time in which the packages of an item's image are fetched."""
+BUILD_SECONDS = 600
+"""Time in which an item's image is put together."""
+LAYOUT_SECONDS = 120
+"""Time in which a tree is laid out for the tests that judge it, and that in which the tests are altered."""
+TEST_RUNS = 3
+"""Most times that tests judge an item: as they are, altered, and altered with the right change."""
 MAX_OPEN_FILES = 1024
 GATEWAY_MEMORY = "512m"
 GATEWAY_PIDS = 128
@@ -100,6 +108,16 @@ def task_seconds(limits: SandboxGroup, items: int, start_seconds: int = 0) -> in
     That is enough both where they share a container and where each has its own and there is room for one at a time.
     """
     return (items + 1) * (limits.timeout + start_seconds)
+
+
+def judging_seconds(limits: SandboxGroup) -> int:
+    """Return the seconds that one run of the tests which judge a repository may take."""
+    return 2 * LAYOUT_SECONDS + limits.test_timeout
+
+
+def repository_seconds(limits: SandboxGroup) -> int:
+    """Return the seconds that an item with a repository may take besides: its image is built, and tests judge it."""
+    return PACKAGES_SECONDS + BUILD_SECONDS + TEST_RUNS * judging_seconds(limits)
 
 
 def end_of(state: Mapping[str, Any], limits: SandboxGroup) -> str:

@@ -11,7 +11,7 @@ from skillopt_airflow.core.types import Item, ModelCall
 from skillopt_airflow.sandbox.corpus_cache import beside_the_worker
 from skillopt_airflow.sandbox.corpus_volume import FOLDER
 from skillopt_airflow.sandbox.docker_container import Container, Plan
-from skillopt_airflow.sandbox.docker_limits import task_seconds, together
+from skillopt_airflow.sandbox.docker_limits import repository_seconds, task_seconds, together
 from skillopt_airflow.sandbox.gateway_container import task_gateway
 from skillopt_airflow.sandbox.item_images import ItemImages
 from skillopt_airflow.sandbox.labels import ATTEMPT_LABEL, FOLDER_LABEL, ITEM_LABEL, expiry, identity, remove_all
@@ -75,7 +75,9 @@ class DockerRuntime:
 
     def _expiry(self) -> dict[str, str]:
         """Return the label of what the task may need for all its time from now on."""
-        return expiry(task_seconds(self.workload.limits, len(self.workload.items)))
+        limits, items = self.workload.limits, self.workload.items
+        repositories = sum(item.image is not None for item in items)
+        return expiry(task_seconds(limits, len(items)) + repositories * repository_seconds(limits))
 
     @contextmanager
     def _mounted(self, folder: ContainerFolder) -> Iterator[tuple[ContainerFolder, list[Any]]]:

@@ -29,7 +29,7 @@ from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, ItemImage, JsonObject, canonical_json, sha256
 from skillopt_airflow.sandbox.corpus_cache import of_one_task
 from skillopt_airflow.sandbox.docker_exec import created, executed, waiting
-from skillopt_airflow.sandbox.docker_limits import build_options
+from skillopt_airflow.sandbox.docker_limits import BUILD_SECONDS, PACKAGES_SECONDS, build_options
 from skillopt_airflow.sandbox.labels import EXPIRES_LABEL, NEVER, expiry, identity
 from skillopt_airflow.sandbox.staging import held_folder
 from skillopt_airflow.sandbox.tar_archive import packed
@@ -42,8 +42,6 @@ UNTAGGED = "<none>:<none>"
 FOLDER = "/opt/item"
 """Has tree, git, venv and item.json in an image."""
 SETUP = Path(__file__).with_name("item_setup.py")
-FETCH_SECONDS = 1200
-BUILD_SECONDS = 600
 DAY_SECONDS = 86400
 MAX_SAID_BYTES = 64 * 1024
 GLIBCS = (28, 27, 24, 17, 12, 5)
@@ -192,7 +190,7 @@ class ItemImages:
     def _container(
         self, image: str, kept: Callable[..., AbstractContextManager[str]] = waiting
     ) -> AbstractContextManager[str]:
-        seconds = BUILD_SECONDS + FETCH_SECONDS
+        seconds = BUILD_SECONDS + PACKAGES_SECONDS
         labels = identity({}) | expiry(seconds)
         return kept(self._client, image, seconds, user="0:0", labels=labels, **build_options(self._limits))
 
@@ -276,7 +274,7 @@ def fetched(requirements: bytes, python: str, folder: Path, item_id: str) -> Non
     env = {name: value for name, value in os.environ.items() if PIPS_VARIABLE.fullmatch(name)}
     try:
         done = subprocess.run(
-            command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=FETCH_SECONDS
+            command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=PACKAGES_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ImageMissing(f"the packages of item {item_id} could not be fetched: {error}") from error

@@ -18,7 +18,14 @@ from skillopt_airflow.core.repository_tests import Canaries, RepositoryTests, Ru
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item
 from skillopt_airflow.sandbox.docker_exec import executed, memory_volume, waiting
-from skillopt_airflow.sandbox.docker_limits import KILLED, MEGABYTE, WORK_FOLDER, host_options
+from skillopt_airflow.sandbox.docker_limits import (
+    KILLED,
+    LAYOUT_SECONDS,
+    MEGABYTE,
+    WORK_FOLDER,
+    host_options,
+    judging_seconds,
+)
 from skillopt_airflow.sandbox.item_images import FOLDER
 from skillopt_airflow.sandbox.judge_tree import NOT_APPLIED
 from skillopt_airflow.sandbox.labels import expiry, identity
@@ -30,7 +37,6 @@ TOLD = ("order.json", "candidate.diff", "tests.diff")
 SCRIPTS = ("judge_tree.py", "judge_expectations.py", "judge_tests.py")
 MAX_OUTPUT_BYTES = 8 * MEGABYTE
 """Most of what tests print that is read; the rest is dropped, and with it the canaries' results."""
-LAYOUT_SECONDS = 120
 
 
 class JudgeContainer:
@@ -145,7 +151,7 @@ class JudgeContainer:
     def _container(self, image: str) -> Iterator[str]:
         from docker.types import Mount
 
-        seconds = 2 * LAYOUT_SECONDS + self._limits.test_timeout
+        seconds = judging_seconds(self._limits)
         labels = identity(self._labels) | expiry(seconds)
         volume = memory_volume(self._client, f"size={16 * MEGABYTE},mode=0755", labels)
         limits = host_options(self._limits, has_repository=True)
