@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
+from types import BuiltinMethodType
 from typing import TYPE_CHECKING, Any
 
 from skillopt_airflow.core.errors import ConfigError, DataError
@@ -13,6 +14,13 @@ if TYPE_CHECKING:
 
 WHOLE = "record"
 """The variable that holds the record itself, for columns whose names are no names of variables."""
+
+
+class Method(partial[Any]):
+    """A method of a value, which can be called and has no text: that would be another one in each process."""
+
+    def __repr__(self) -> str:
+        raise TypeError(f"{self.func.__name__} is a function, which cannot be shown, and no field of the value")
 
 
 class PromptTemplate:
@@ -78,14 +86,20 @@ def _environment() -> "Environment":
         def getattr(self, obj: Any, attribute: str) -> Any:
             if isinstance(obj, Mapping) and attribute in obj:
                 return obj[attribute]
-            return super().getattr(obj, attribute)
+            return without_text(super().getattr(obj, attribute))
+
+        def getitem(self, obj: Any, argument: Any) -> Any:
+            return without_text(super().getitem(obj, argument))
+
+    def without_text(found: Any) -> Any:
+        return Method(found) if isinstance(found, BuiltinMethodType) else found
 
     def finalize(value: object) -> object:
         # Their texts would hold an address in memory, another one in each process.
         if isinstance(value, Iterator):
             raise TypeError(f"a {type(value).__name__} cannot be shown: add | list or | join(', ')")
-        # What is undefined can be called, too, and has an error of its own.
-        if callable(value) and not isinstance(value, StrictUndefined):
+        # What is undefined can be called, too, and has an error of its own, as a method has.
+        if callable(value) and not isinstance(value, StrictUndefined | Method):
             name = getattr(value, "__name__", type(value).__name__)
             raise TypeError(f"{name} is a function, which cannot be shown, and no field of the value")
         return value
