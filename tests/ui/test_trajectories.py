@@ -21,7 +21,7 @@ from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.transfer_matrix import MatrixCell
 from skillopt_airflow.core.types import DATA_SPLITS, Item, Message, Rollout, Score, Split, Status, Trajectory
 from skillopt_airflow.pipeline import addresses, dag_ids
-from skillopt_airflow.store.rollout_partitions import RolloutPartitions
+from skillopt_airflow.store.rollout_partitions import Partition, RolloutPartitions
 from skillopt_airflow.training.matrix_cells import in_cell
 from skillopt_airflow.training.publication import PublishContest, plan_publication
 from skillopt_airflow.training.rollout_plan import chunks_of, store_plan
@@ -486,6 +486,30 @@ def test_a_skill_under_several_harnesses(browser: TestClient, trained: StoredRun
     page = get(browser, SKILL, skill=seed, harness="tools", split="train")
     assert page.xpath("string(//h1)").endswith("on the val split, openai-chat:stand-in-target, tools")
     assert items(page) == ["val-01"]
+    store.objects = before
+
+
+def test_rollouts_that_are_removed_while_a_skill_is_looked_for_give_way_to_what_is_left(
+    browser: TestClient, trained: StoredRun, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def list_and_remove(partitions: RolloutPartitions, *asked: str) -> list[Partition]:
+        found = of_skill(partitions, *asked)
+        for key in [key for key in store.objects if any(f"/{split}/" in key for split in removed)]:
+            del store.objects[key]
+        return found
+
+    before, of_skill = dict(store.objects), RolloutPartitions.of_skill
+    monkeypatch.setattr(RolloutPartitions, "of_skill", list_and_remove)
+    removed = ["split=val"]
+    page = get(browser, SKILL, skill=trained.seed.sha256[:12], split="val")
+    assert page.xpath("string(//h1)").startswith(f"Trajectories: skill {trained.seed.sha256[:12]} on the train split")
+    assert "val" not in options(page, "split")
+    with monkeypatch.context() as removed_later:
+        removed_later.setattr(RolloutPartitions, "skills_beside", lambda *asked: [])
+        get(browser, SKILL, skill=trained.seed.sha256[:12], split="train")
+    store.objects = dict(before)
+    removed = [f"split={split.value}" for split in Split]
+    assert "there are no rollouts of skill" in text(get(browser, SKILL, 404, skill=trained.seed.sha256[:12]))
     store.objects = before
 
 

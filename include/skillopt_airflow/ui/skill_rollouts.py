@@ -59,8 +59,12 @@ def of_skill(benchmark: str, asked: TrajectoryQuery) -> Subject:
     browser, partitions = RolloutBrowser(store, prefix), RolloutPartitions(store, prefix)
     there = partitions.of_skill(benchmark, asked.skill[:DIGITS], asked.target)
     partition = _closest(there, asked, config.model.harness)
-    names = _names(config.storage, benchmark, partition.target, partitions.skills_beside(partition))
-    variants = browser.variants(partition)
+    while not (variants := browser.variants(partition)):
+        # The cleanup has removed it since it was listed.
+        there.remove(partition)
+        partition = _closest(there, asked, config.model.harness)
+    skills = [*partitions.skills_beside(partition), partition.skill]
+    names = _names(config.storage, benchmark, partition.target, skills)
     variant = variants[min(asked.variant, len(variants) - 1)]
     other = asked.other[:DIGITS]
     other = other if other in names and other != partition.skill else ""
