@@ -146,15 +146,15 @@ def target_model(config: TrainConfig) -> Iterator[TargetModel]:
 
 def _connected(config: TrainConfig) -> TargetModel:
     # Airflow's SDK, which reads the connection, takes seconds to import.
-    from skillopt_airflow.models import connection
+    from skillopt_airflow.models import connection, server_check
     from skillopt_airflow.models.prices import price_of
     from skillopt_airflow.models.providers import check_sampling
 
     model = config.model
     upstream = connection.target_upstream(model.target_conn_id, model.target, model.harness)
     check_sampling(upstream, model)
-    connection.check(model.target_conn_id, model.target)
-    connection.check_harness(upstream, model.harness)
+    server_check.check(model.target_conn_id, model.target)
+    server_check.check_harness(upstream, model.harness)
     name = connection.model_name(model.target_conn_id, model.target)
     price = price_of(name, config.budget.prices, connection.host(model.target_conn_id))
     return TargetModel(upstream, f"{name} of connection {model.target_conn_id}", price)

@@ -16,8 +16,9 @@ from skillopt_airflow.core.pictures import mark
 from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.sampling import sampling_settings
 from skillopt_airflow.core.types import Message, ModelCall
-from skillopt_airflow.models.connection import check, optimizer_model, target_dialect, target_upstream
+from skillopt_airflow.models.connection import optimizer_model, target_dialect, target_upstream
 from skillopt_airflow.models.optimizer import PydanticAIOptimizer
+from skillopt_airflow.models.server_check import check
 from skillopt_airflow.models.target import PydanticAITarget
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from tests.gateway import dialects

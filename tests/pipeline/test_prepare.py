@@ -26,7 +26,7 @@ from skillopt_airflow.core.errors import (
 from skillopt_airflow.core.grading import GradingRequest
 from skillopt_airflow.core.resource_groups import ModelGroup, SandboxGroup, StorageGroup
 from skillopt_airflow.core.types import ModelCall
-from skillopt_airflow.models import connection
+from skillopt_airflow.models import server_check
 from skillopt_airflow.optimizer.judge import grade
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections, attach_storage, signing_store
 from skillopt_airflow.pipeline.failures import wrong_input_fails
@@ -132,7 +132,7 @@ def test_an_object_store_without_a_connection_is_not_reached_by_the_workers_own_
 
 def test_an_engine_without_a_connection(monkeypatch: pytest.MonkeyPatch, finished: TrainingRun) -> None:
     for name in ("check", "check_harness"):
-        monkeypatch.setattr(connection, name, lambda *_: None)
+        monkeypatch.setattr(server_check, name, lambda *_: None)
     sentence = r"sandbox\.docker_conn_id = far_away: Airflow has no such connection; create it with type 'docker' and"
     run = config().model_copy(update={"sandbox": SandboxGroup(docker_conn_id="far_away")})
     with pytest.raises(AirflowFailException, match=sentence), wrong_input_fails():
@@ -175,7 +175,7 @@ def test_a_finished_run_for_a_model_that_samples_otherwise(
 ) -> None:
     claude = {"conn_type": "pydanticai", "password": "k", "extra": {"model": "anthropic:claude-opus-5"}}
     monkeypatch.setenv("AIRFLOW_CONN_CLAUDE", json.dumps(claude))
-    monkeypatch.setattr(connection, "check", lambda conn_id, name: None)
+    monkeypatch.setattr(server_check, "check", lambda conn_id, name: None)
     model = finished.record.config.model.model_copy(update={"temperature": 0.0})
     config = finished.record.config.model_copy(update={"model": model})
     finished.store.put_model(finished.keys.config, finished.record.model_copy(update={"config": config}))

@@ -1,18 +1,16 @@
 """From an Airflow connection to a model: the one place that reads the credentials of providers."""
 
-from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 from pydantic import SecretStr
 
-from skillopt_airflow.core.errors import ModelConnectionError, ModelUnavailable, ModelUnreachable
-from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
+from skillopt_airflow.core.errors import ModelConnectionError
+from skillopt_airflow.core.harnesses import HarnessName
 from skillopt_airflow.core.wire_formats import Dialect
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.models.providers import (
-    ADDRESSES,
     OWN_TYPES,
     SPEAKS,
     Connected,
@@ -26,7 +24,6 @@ from skillopt_airflow.models.providers import (
 )
 
 if TYPE_CHECKING:
-    import httpx
     from airflow.providers.common.ai.hooks.pydantic_ai import PydanticAIHook
     from airflow.sdk import Connection
     from pydantic_ai.models import Model
@@ -34,10 +31,6 @@ if TYPE_CHECKING:
     from skillopt_airflow.core.resource_groups import ModelGroup
 
 GENERIC = "pydanticai"
-AWAY = (502, 503, 504)
-"""What a proxy answers while the server behind it starts."""
-CHECK_SECONDS = 20.0
-JSON_CONTENT = {"content-type": "application/json"}
 
 
 def target_upstream(conn_id: str, model: str | None, harness: HarnessName = "chat") -> Upstream:
@@ -47,7 +40,7 @@ def target_upstream(conn_id: str, model: str | None, harness: HarnessName = "cha
         ModelConnectionError: the connection, or one of its fallbacks, is missing, of another type, names no usable
             model, or its server does not speak what the harness does.
     """
-    first, *others = [spoken_by(harness, connected, _upstream(connected)) for connected in _chain(conn_id, model)]
+    first, *others = [spoken_by(harness, connected, upstream_of(connected)) for connected in chain(conn_id, model)]
     for other in others:
         if other.dialect != first.dialect:
             raise ModelConnectionError(
@@ -63,7 +56,7 @@ def target_dialect(conn_id: str, model: str | None) -> Dialect | None:
     Raises:
         ModelConnectionError: as `target_upstream`.
     """
-    upstreams = [_upstream(connected) for connected in _chain(conn_id, model)]
+    upstreams = [upstream_of(connected) for connected in chain(conn_id, model)]
     spoken = {None if upstream.provider else upstream.dialect for upstream in upstreams}
     return spoken.pop() if len(spoken) == 1 else None
 
@@ -78,7 +71,7 @@ def optimizer_model(conn_id: str, model: str | None) -> "Model":
 
     from skillopt_airflow.models.optimizer import is_unavailable
 
-    models = [_model(connected) for connected in _chain(conn_id, model)]
+    models = [model_of(connected) for connected in chain(conn_id, model)]
     # Airflow's hook does the same, but knows no Azure identities.
     return FallbackModel(*models, fallback_on=is_unavailable) if len(models) > 1 else models[0]
 
@@ -115,121 +108,14 @@ def check_optimizer(model: "ModelGroup") -> None:
         ConfigError: naming the key and what to do.
         ModelConnectionError: as `target_upstream`.
     """
-    for connected in _chain(model.optimizer_conn_id, model.optimizer):
-        upstream = _upstream(connected)
+    for connected in chain(model.optimizer_conn_id, model.optimizer):
+        upstream = upstream_of(connected)
         check_temperature(upstream, "model.optimizer_temperature", model.optimizer_temperature)
         check_thinking_budget(upstream, "model.optimizer_thinking_budget", model.optimizer_thinking_budget)
         check_thinking(upstream, "model.optimizer_thinking", model.optimizer_thinking)
 
 
-def check(conn_id: str, model: str | None = None) -> None:
-    """Ask the servers of a connection and its fallbacks for their models, so that a wrong address or key shows early.
-
-    Any HTTP answer but 401 and a redirect will do, since not every compatible server lists its models; after 403, 502,
-    503 and 504 a call without a prompt tells. A provider's own address is not asked; of a provider whose requests are
-    translated, only the connection's fields are looked at.
-
-    Raises:
-        ModelConnectionError: the address is none, or leads to another one; the key is refused or malformed; or a field
-            is wrong.
-        ModelUnavailable: the server has no answer now; ModelUnreachable if nothing answers at the address.
-    """
-    for connected in _chain(conn_id, model):
-        if _is_translated(connected):
-            _model(connected)
-            continue
-        _check_key(connected)
-        if connected.host:
-            _check(connected, _upstream(connected))
-
-
-def check_harness(upstream: Upstream, harness: HarnessName) -> None:
-    """Ask custom servers whether they have the path that an agent CLI posts to, without calling a model.
-
-    Raises:
-        ModelConnectionError: a server does not have it.
-        ModelUnreachable: none answers there.
-    """
-    for server in (upstream, *upstream.fallbacks):
-        if HARNESSES[harness].wire_format is not None and server.base_url not in ADDRESSES:
-            _check_path(server, harness)
-
-
-def _check_path(server: Upstream, harness: HarnessName) -> None:
-    import httpx
-
-    try:
-        response = _once(server, _unprompted(server))
-    except httpx.HTTPError as error:
-        raise ModelUnreachable(f"connection {server.conn_id}: no model server answers ({error})") from error
-    if response.status_code in (404, 405):
-        raise ModelConnectionError(
-            f"connection {server.conn_id}: model.harness {harness} posts /v1/{server.wire_format.path}, and "
-            f"{server.base_url} has no such path ({response.status_code}); use harness chat or tools, or a connection "
-            "to a server that has it"
-        )
-
-
-def _once(upstream: Upstream, body: bytes | None = None) -> "httpx.Response":
-    """Return the response to one call or, without a body, to a request for the list of models."""
-    import asyncio
-
-    from skillopt_airflow.gateway.backends import HttpBackend
-
-    async def asked() -> "httpx.Response":
-        async with aclosing(HttpBackend(upstream, CHECK_SECONDS)) as backend:
-            response = await (backend.list_models() if body is None else backend.send(body, JSON_CONTENT))
-            await response.aclose()
-            return response
-
-    return asyncio.run(asked())
-
-
-def _check_key(connected: Connected) -> None:
-    key = connected.password.get_secret_value()
-    if not (key.isascii() and key.isprintable()):
-        raise connected.error(
-            "its password holds a character that no HTTP header can carry, such as a line break copied along; "
-            "enter the key again"
-        )
-
-
-def _check(connected: Connected, upstream: Upstream) -> None:
-    import httpx
-
-    try:
-        response = _once(upstream)
-        if response.status_code in (403, *AWAY):
-            # A key may lack the right to list the models, and a proxy the way to the list.
-            response = _once(upstream, _unprompted(upstream))
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        said = connected.error(f"no model server answers at {connected.host} ({error}); correct its host")
-        is_address = not isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol)
-        raise ModelUnreachable(str(said)) if is_address else said from error
-    except ModelConnectionError as error:
-        raise connected.error(f"{error}; correct its azure_auth") from error
-    if response.has_redirect_location:
-        # The gateway follows none: the key is for this server alone. Within it, other paths may still answer.
-        elsewhere = response.url.join(response.headers["location"])
-        if (elsewhere.scheme, elsewhere.netloc) != (response.url.scheme, response.url.netloc):
-            address = str(elsewhere).removesuffix("/models")
-            raise connected.error(f"{connected.host} redirects to {address}; correct its host")
-    if response.status_code in (401, 403):
-        what = "password" if upstream.identity is None else "azure_auth, or the identity's role on the resource"
-        raise connected.error(f"{connected.host} refuses the key ({response.status_code}); correct its {what}")
-    if response.status_code in AWAY:
-        said = connected.error(f"{connected.host} has no answer now ({response.status_code}); try again when it has")
-        raise ModelUnavailable(str(said))
-
-
-def _unprompted(server: Upstream) -> bytes:
-    """Return a call that there is nothing to answer to, and that only tells whether the server would take one."""
-    import json
-
-    return json.dumps({"model": server.model}).encode()
-
-
-def _chain(conn_id: str, model: str | None) -> list[Connected]:
+def chain(conn_id: str, model: str | None) -> list[Connected]:
     """Return the connection and its fallbacks, each of which names its own model."""
     first = _connected(conn_id, model)
     named: object = first.extra.get("fallback_conn_ids", [])
@@ -340,11 +226,13 @@ def _provider_class(name: str) -> object:
         return None
 
 
-def _is_translated(connected: Connected) -> bool:
+def is_translated(connected: Connected) -> bool:
+    """Return whether the gateway translates the provider's requests, which are in no wire format of ours."""
     return connected.conn_type != OWN_TYPES["azure"] and connected.provider not in SPEAKS
 
 
-def _upstream(connected: Connected) -> Upstream:
+def upstream_of(connected: Connected) -> Upstream:
+    """Return the server of a connection; raises ModelConnectionError if a field is wrong."""
     if connected.conn_type == OWN_TYPES["azure"]:
         return azure_upstream(connected)
     if connected.provider in SPEAKS:
@@ -357,11 +245,12 @@ def _upstream(connected: Connected) -> Upstream:
     return translated_upstream(connected, arguments)
 
 
-def _model(connected: Connected) -> "Model":
+def model_of(connected: Connected) -> "Model":
+    """Return the pydantic-ai model of a connection; raises ModelConnectionError if a field is wrong."""
     from pydantic_ai.exceptions import UserError
 
     # Checks what Airflow's hook would ignore, or report less clearly.
-    upstream = None if _is_translated(connected) else _upstream(connected)
+    upstream = None if is_translated(connected) else upstream_of(connected)
     if upstream is not None and upstream.identity is not None:
         from skillopt_airflow.models.azure import azure_model
 

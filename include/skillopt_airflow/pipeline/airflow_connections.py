@@ -171,7 +171,7 @@ class AirflowConnections:
         return digest
 
     def _check_models(self, model: ModelGroup, asked: Collection[Role]) -> None:
-        from skillopt_airflow.models import connection
+        from skillopt_airflow.models import connection, server_check
         from skillopt_airflow.models.providers import check_sampling
 
         models = {role: of for role, of in _models(model).items() if role in asked}
@@ -184,9 +184,9 @@ class AirflowConnections:
             if role != "target":
                 connection.optimizer_model(conn_id, name)
         for conn_id, name in dict(models.values()).items():
-            connection.check(conn_id, name)
+            server_check.check(conn_id, name)
         if upstream is not None:
-            connection.check_harness(upstream, model.harness)
+            server_check.check_harness(upstream, model.harness)
 
 
 def _redacted(text: str) -> str:

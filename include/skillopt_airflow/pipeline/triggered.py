@@ -14,7 +14,7 @@ from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.preset import Preset
 from skillopt_airflow.core.resource_groups import JUDGE_CONN_ID, ModelGroup
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.models import connection
+from skillopt_airflow.models import connection, server_check
 from skillopt_airflow.models.providers import check_sampling
 from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.airflow_connections import check_engine, open_run
@@ -240,7 +240,7 @@ def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] 
     if name != run.config.model.target:
         late["model.target"] = name
         check_sampling(connection.target_upstream(model.target_conn_id, name, model.harness), model)
-        connection.check(model.target_conn_id, name)
+        server_check.check(model.target_conn_id, name)
     if not late:
         return run.ref
     named = config.model_copy(update={"model": model.model_copy(update={"target": name})})
