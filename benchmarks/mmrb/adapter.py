@@ -24,7 +24,7 @@ _PLACE = re.compile(rf"{_UNNUMBERED}|\{{image#\d+\}}")
 """The place of a picture, which the published questions number; their options may leave the number out."""
 _PLAIN_NUMBER = re.compile(r"[-+\d.,/%$\s]*\d[-+\d.,/%$\s]*")
 _NUMBER = r"[-+$]*\.?\d[\d./%]*"
-_SEVERAL_NUMBERS = re.compile(rf"[\s(\[]*{_NUMBER}(?:[\s,;()\[\]]+{_NUMBER})+[\s)\]]*")
+_SEVERAL_NUMBERS = re.compile(rf"[\s(\[]*{_NUMBER}(?:(?:[\s,;()\[\]]|\band\b)+{_NUMBER})+[\s).\]]*")
 _REQUEST = "Reply with the answer inside <answer></answer> tags{}."
 
 

@@ -31,6 +31,8 @@ from skillopt_airflow.core.scoring.choice_letter import ChoiceLetter
         ("Option B is wrong.\nThe answer is A by-product of it.", "B"),
         ("The answer is A because it is red.", "A"),
         ("The answer is A and not B", "A"),
+        ("Answer: A shows a dog", "A"),
+        ("Answer: A would fit", "A"),
         ("Answer: A is the only one that is red", "A"),
         ("Answer: **A** red bus", "A"),
         ("The answer is A rather than B", "A"),

@@ -73,6 +73,8 @@ BY_LETTER: JsonObject = {"options": {"A": "The Nile", "B": "The Po"}}
         ("Answer: A river in the east", "A", False),
         ("Answer: A because it is long", "A", True),
         ("**Answer:** The Po", "B", True),
+        ("**Answer**: The Po", "B", True),
+        ("Answer: **The Po**", "B", True),
         ("The final answer is the Po.", "B", True),
         ("Answer: The Nile", "B", False),
         ("It flows east, so answer A fits", "A", True),
