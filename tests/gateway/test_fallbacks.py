@@ -158,6 +158,13 @@ def test_what_is_no_answer_costs_the_usage_that_it_tells(rig):
     assert [(call.prompt_tokens, call.completion_tokens) for call in one.calls] == [(22, 6)]
 
 
+def test_the_last_try_that_tells_its_usage_counts_once(rig):
+    told = {"error": {"message": "broke off"}, "usage": {"prompt_tokens": 11, "completion_tokens": 3}}
+    one = rig(lambda asked: Reply(502, json.dumps(told).encode()), max_attempts=1)
+    assert one.post().status_code == 502
+    assert [(call.prompt_tokens, call.completion_tokens) for call in one.calls] == [(11, 3)]
+
+
 def test_an_answer_of_which_a_filter_left_nothing_is_a_refusal_and_not_asked_for_again(rig):
     choice = {"index": 0, "finish_reason": "content_filter: PROHIBITED_CONTENT"}
     one = rig(lambda asked: Reply(body=json.dumps({"object": "chat.completion", "choices": [choice]}).encode()))

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import StoreUnavailable
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import ModelCall, Split, Status, Trajectory
@@ -84,6 +85,23 @@ def test_an_item_whose_reference_cannot_be_read_fails_alone() -> None:
     (stored,) = training.run.rollouts.errors(key, "run", training.run.item_refs(Split.VAL)).values()
     assert "reference files are at fault" in stored.trajectory.error
     assert first.id in [item.id for item in chunk.items]
+
+
+def test_what_is_handed_over_again_after_a_failure_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Training.of(budget__max_calls=100)
+    chunk = ChunkWorkload(training.run, training.prepare()[0], "run")
+    failures = [StoreUnavailable("no answer")]
+    monkeypatch.setattr(chunk._lease, "renew", lambda: failures and raised(failures.pop()))
+    calls = [call("target", chunk.stage, 400), call("target", chunk.stage, 300)]
+    answered = [Outcome(Trajectory(item_id=item.id, status=Status.OK)) for item in chunk.assigned[:2]]
+    with pytest.raises(StoreUnavailable):
+        chunk.record(answered[:1], calls[:1])
+    chunk.record(answered, calls)
+    assert len(training.run.usage.read("searchqa", training.run.account)) == 2
+
+
+def raised(error: Exception) -> None:
+    raise error
 
 
 @pytest.mark.parametrize(("draws", "wanted"), [(1, 0.9), (2, 0.95), (4, 0.975)])

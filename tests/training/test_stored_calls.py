@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from skillopt_airflow.core.errors import StoreError
+from skillopt_airflow.core.errors import StoreError, StoreUnavailable
 from skillopt_airflow.core.pictures import NO_PICTURES
 from skillopt_airflow.core.types import Message
 from skillopt_airflow.training import stored_calls
@@ -26,13 +26,16 @@ def test_calls_are_stored_before_their_task_ends_and_count_once(monkeypatch: pyt
     monkeypatch.setattr(stored_calls, "STORE_SECONDS", 0.01)
     training = Training.of(budget__max_calls=20)
     training.prepare()
-    run, refusals = training.run, [StoreError("no bucket")]
+    run, refusals = training.run, [StoreError("no bucket"), StoreUnavailable("no answer")]
+    put_bytes = training.store.put_bytes
 
-    def refuse_once(key: str) -> None:
+    def put_without_answer(key: str, body: bytes) -> None:
+        if "/usage/" not in f"/{key}" or len(refusals) != 2:
+            put_bytes(key, body)
         if "/usage/" in f"/{key}" and refusals:
-            raise refusals.pop()
+            raise refusals.pop(0)
 
-    training.store.before_write = refuse_once
+    monkeypatch.setattr(training.store, "put_bytes", put_without_answer)
     with optimizing(run, run.timeline[1], "reflect") as models:
 
         def ask(question: str) -> None:

@@ -169,7 +169,9 @@ class GatewayApp:
             if reply.rest is not None:
                 streams = True
                 return Streamed(reply, reply.rest, self._redaction, self._wire_format, partial(self._settle, call))
-            tokens = tokens_of(reply.body, self._wire_format)
+            if not reply.passing:
+                # Those of a try that may be made again are counted with it.
+                tokens = tokens_of(reply.body, self._wire_format)
             headers = FINAL if reply.status >= 400 else None
             media_type = self._redaction.words(reply.media_type)
             return Response(self._redaction.whole(reply.body), reply.status, headers, media_type)

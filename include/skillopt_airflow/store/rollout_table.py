@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
+from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 
@@ -243,11 +244,14 @@ class UsageTable:
         self._prefix = prefix
 
     def append(self, benchmark: str, run: str, calls: Sequence[ModelCall], moment: Moment) -> str:
-        """Write calls of a moment as one new part; return its key, which is empty if there are no calls."""
+        """Write calls of a moment as one part; return its key, which is empty if there are no calls.
+
+        Equal calls are one part, so one whose writing had no answer can be written again.
+        """
         if not calls:
             return ""
         body = to_parquet(usage_to_table(UsageRow(moment.step, moment.name, call) for call in calls))
-        part = keys.part(self._partition(benchmark, run), uuid4().hex)
+        part = keys.part(self._partition(benchmark, run), sha256(body).hexdigest())
         self._store.put_bytes(part, body)
         return part
 

@@ -8,10 +8,8 @@ from threading import Event, Thread
 from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.sandbox.watcher import STORE_SECONDS
 from skillopt_airflow.training.run import TrainingRun
-
-STORE_SECONDS = 3.0
-"""Seconds between two times that calls are stored."""
 
 log = logging.getLogger(__name__)
 
@@ -24,13 +22,16 @@ def stored_calls(run: TrainingRun, moment: Moment) -> Iterator[list[ModelCall]]:
         StoreError: the last ones cannot be stored.
     """
     calls: list[ModelCall] = []
+    part: list[ModelCall] = []
     stored, ended = 0, Event()
 
     def store() -> None:
-        nonlocal stored
-        new = calls[stored:]
-        run.usage.append(run.ref.benchmark, run.ref.run, new, moment)
-        stored += len(new)
+        nonlocal part, stored
+        if not part:
+            part = calls[stored:]
+        # One whose writing had no answer stays as it is, since it may be there.
+        run.usage.append(run.ref.benchmark, run.ref.run, part, moment)
+        stored, part = stored + len(part), []
 
     def follow() -> None:
         while not ended.wait(STORE_SECONDS):
@@ -46,4 +47,5 @@ def stored_calls(run: TrainingRun, moment: Moment) -> Iterator[list[ModelCall]]:
     finally:
         ended.set()
         thread.join()
-        store()
+        while stored < len(calls):
+            store()

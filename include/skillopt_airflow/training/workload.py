@@ -261,13 +261,14 @@ class ChunkWorkload:
 
     def record(self, outcomes: Sequence["Outcome"], calls: Sequence[ModelCall]) -> None:
         """Score and store what has arrived."""
+        # First, since what is stored when anything fails is handed over and stored again.
+        self._lease.renew()
         self._recorded += len(outcomes)
         self._first = [*self._first, *(one.trajectory for one in outcomes)][:FIRST_ITEMS]
         by_id = {item.id: item for item in self.assigned}
         with ThreadPoolExecutor(JUDGES) as pool:
             scored = list(pool.map(lambda one: self._scored(by_id[one.trajectory.item_id], one), outcomes))
         self._store(scored, calls)
-        self._lease.renew()
 
     def judge_again(self) -> None:
         """Have answers judged whose judge failed before; their rollouts are not made again."""
