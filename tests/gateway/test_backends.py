@@ -97,6 +97,7 @@ def test_a_fallback_is_asked_under_its_own_name_of_the_model(provider: Serve) ->
     [
         ("https://api.mistral.ai/v1", "mistral-small-latest", "max_tokens"),
         ("https://api.deepseek.com", "deepseek-chat", "max_tokens"),
+        ("https://codestral.mistral.ai/v1", "codestral-latest", "max_tokens"),
         ("https://r.services.ai.azure.com/openai/v1", "Mistral-Large-3", "max_tokens"),
         ("https://r.openai.azure.com/openai/v1", "gpt-4.1", "max_completion_tokens"),
         ("http://vllm:8000/v1", "mistralai/Ministral-8B", "max_completion_tokens"),

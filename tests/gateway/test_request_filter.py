@@ -114,6 +114,10 @@ def test_what_a_tool_is_called_with_stays():
         {"type": "input_audio", "input_audio": {"data": f" {ADDRESS}"}},
         {"type": "video", "video": ["data:image/png;base64,AAAA", ADDRESS]},
         {"type": "video", "video": [{"url": ADDRESS}]},
+        {"type": "image", "image": "ht\ttp://listener.invalid"},
+        {"type": "image", "image": "\x01http://listener.invalid"},
+        {"type": "image", "images": [ADDRESS]},
+        {"type": "input_audio", "input_audio": {"type": "text", "data": ADDRESS}},
     ],
 )
 def test_the_provider_is_sent_to_no_address(part):
@@ -146,10 +150,19 @@ def test_a_message_that_calls_itself_a_use_of_a_tool_is_read_like_any_other():
         {"type": "file", "file": {"file_id": "file-1"}},
         {"type": "input_audio", "input_audio": {"data": "//uQAAAA", "format": "mp3"}},
         {"type": "url_citation", "url_citation": {"url": ADDRESS}},
+        {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": f"{ADDRESS} says hello"}},
+        {"type": "local_shell_call", "action": {"type": "exec", "command": ["ls"], "env": {"base_url": ADDRESS}}},
     ],
 )
 def test_contents_and_words_about_addresses_pass(part):
     document = {"model": "m", "messages": [{"role": "user", "content": [part]}]}
+    assert left(document) == document
+
+
+def test_what_a_request_says_besides_its_messages_is_no_address():
+    document = {"model": "m", "messages": [], "metadata": {"repo_url": ADDRESS}, "text": {"format": {"a_url": ADDRESS}}}
+    schema = {"properties": {"avatar_url": {"type": "string", "examples": [ADDRESS]}}, "examples": [{"a_url": ADDRESS}]}
+    document["response_format"] = {"type": "json_schema", "json_schema": {"schema": schema}}
     assert left(document) == document
 
 

@@ -55,6 +55,8 @@ def test_the_key_of_a_provider_is_not_sent_to_another(connect: Connect, own: str
         with pytest.raises(ModelConnectionError, match=said):
             ask(conn_id, model)
     assert model_name(connect(host="http://127.0.0.1:9/v1", extra={"model": own}), model) == model
+    # Where the workers' environment has the keys, there is none to be sent to another.
+    assert model_name(connect(extra={"model": own}), model) == model
 
 
 def test_an_optimizer_model(connect: Connect) -> None:

@@ -70,6 +70,17 @@ def test_a_redirect_that_no_call_would_follow(connect: Connect, serve: Callable[
         check(connect(host=host, password="secret-key"))
 
 
+def test_a_redirect_of_calls_alone_names_the_address_to_enter(connect: Connect, provider: Serve) -> None:
+    def answer(request: Request) -> Document:
+        if request.path == "/v1/models":
+            raise Refusal(403, "no")
+        raise Refusal(308, "there", {"Location": "https://other/v1/chat/completions"})
+
+    server = provider(answer)
+    with pytest.raises(ModelConnectionError, match=r"redirects to https://other/v1; correct its host$"):
+        check(connect(host=f"{server.address}/v1", password="secret-key"))
+
+
 def test_a_list_of_models_at_another_path_of_the_server(connect: Connect, serve: Callable[[int], Server]) -> None:
     server = serve(307)
     server.location = "/v1/models/"

@@ -123,7 +123,7 @@ def problem(status: int, message: str, **told: JsonValue) -> httpx.Response:
 
 
 def _renamed(upstream: Upstream, body: bytes) -> bytes:
-    """Return the request with the upstream's own names of the model, which may differ for a fallback, and the limit."""
+    """Return the request with the upstream's names of the model, which may differ for a fallback, and of the limit."""
     request = json.loads(body)
     own = request | {"model": upstream.model}
     if upstream.takes_max_tokens and "max_completion_tokens" in own:

@@ -20,10 +20,12 @@ KEPT_BACK = frozenset(
     }
 )
 """Fields by which a request names other models, has the provider act for it beyond the answer, or costs more."""
-CONTENTS = frozenset({"file", "file_data", "file_id", "data", "image", "audio", "video"})
+CONTENTS = frozenset({"file", "file_data", "file_id", "data", "image", "images", "audio", "video"})
 """Fields of a message that hold contents, in whose place some providers take an address; any `_url` is one, too."""
-SCHEME = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-"""How an address begins, and neither Base64 nor a `data:` URL."""
+SCHEME = re.compile(r"[^:/]*://")
+"""How an address begins, also with characters in it that clients pass over, and neither Base64 nor a `data:` URL."""
+NO_PARTS = ("tools", "metadata", "response_format", "text")
+"""Fields of a request that hold no parts of messages."""
 LOCAL_TOOLS = ("function", "custom", "namespace", "local_shell", "shell", "apply_patch")
 """Kinds of tools that the client executes itself. The kinds of Anthropic's carry a date."""
 LOCAL_TOOL_PREFIXES = ("bash_", "text_editor_", "memory_", "computer_")
@@ -122,7 +124,7 @@ def _is_here(environment: object) -> bool:
 
 def _fetches(document: JsonObject) -> bool:
     """Return whether a part of a message is an address; the arguments and descriptions of tools do not count."""
-    open_parts = [(name, value) for name, value in document.items() if name != "tools"]
+    open_parts = [(name, value) for name, value in document.items() if name not in NO_PARTS]
     while open_parts:
         name, part = open_parts.pop()
         if isinstance(part, list):
@@ -137,10 +139,12 @@ def _fetches(document: JsonObject) -> bool:
 def _fields(name: str, part: JsonObject) -> Iterator[tuple[str, JsonValue]]:
     """Yield the fields of a part that is called so itself; `url` has another name where it stands for contents."""
     # Any part may claim to be a tool call, and a server may not care: everything else in it is searched.
-    called = part.get("type") == "tool_use"
+    data = {"tool_use": "input", "exec": "env"}.get(str(part.get("type")))
+    if name == "source" and part.get("type") == "text":
+        data = "data"
     refers = part.get("type") == "url" or name in CONTENTS or name == "source" or name.endswith("_url")
     for field, value in part.items():
-        if not (called and field == "input"):
+        if field != data:
             yield ("content_url" if refers and field == "url" else field), value
 
 

@@ -10,8 +10,8 @@ from skillopt_airflow.core.types import JsonObject, Value
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS, Dialect
 from skillopt_airflow.core.wire_formats.wire_format import WireFormat
 
-MAX_TOKENS_HOSTS = ("api.mistral.ai", "api.deepseek.com")
-"""Hosts whose chat completions refuse, or ignore, the newer name of the limit of an answer."""
+MAX_TOKENS_HOSTS = (".mistral.ai", ".deepseek.com")
+"""Ends of hosts whose chat completions refuse, or ignore, the newer name of the limit of an answer."""
 AZURE_CLOUDS = (".azure.com", ".azure.us", ".azure.cn")
 MISTRALS = ("mistral", "ministral", "magistral")
 """Beginnings of the names of Mistral's models, by which their deployments on Azure are recognized."""
@@ -67,7 +67,9 @@ class Upstream(Value):
     def takes_max_tokens(self) -> bool:
         """Whether its chat completions limit an answer by `max_tokens`, and not by `max_completion_tokens`."""
         host = urlsplit(self.base_url).hostname or ""
-        return host in MAX_TOKENS_HOSTS or (host.endswith(AZURE_CLOUDS) and self.model.lower().startswith(MISTRALS))
+        return host.endswith(MAX_TOKENS_HOSTS) or (
+            host.endswith(AZURE_CLOUDS) and self.model.lower().startswith(MISTRALS)
+        )
 
     def secrets(self) -> frozenset[str]:
         """Return every secret, including those of the fallbacks."""

@@ -174,7 +174,7 @@ def _check_vendor(connected: Connected, vendor: str | None) -> None:
         ModelConnectionError: the connection has no host, and its own model is another provider's than the chosen one.
     """
     own = connected.extra.get("model")
-    if connected.host or not isinstance(own, str):
+    if connected.host or not connected.password.get_secret_value() or not isinstance(own, str):
         return
     provider, _ = _split(own, vendor)
     if provider and _provider_class(provider) != _provider_class(connected.provider):

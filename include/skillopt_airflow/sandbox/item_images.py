@@ -92,8 +92,8 @@ class ItemImages:
         if item.image is None:
             return base
         tag = self._tag(item, item.image, base)
-        # Tasks of a host begin with the same items, and threads of a task, too.
-        with of_one_task(Path(tempfile.gettempdir()), tag.replace(":", "-")):
+        # Tasks of a host begin with the same items, and threads of a task, too. Few locks for all images, as they stay.
+        with of_one_task(Path(tempfile.gettempdir()), f"{REPOSITORY}-{tag.partition(':')[2][:2]}"):
             if not self._there(tag):
                 with self._building:
                     began = time.monotonic()
