@@ -45,7 +45,10 @@ def run(home: Home, folder: Path, benchmark: str = "", settings: Sequence[str] =
     own = benchmark_config(benchmark)
     fields = {name: field.value for name, field in form(own).items()}
     named = knobs_of(settings)
-    knobs = reference.overrides(own) | named
+    knobs = reference.overrides(own)
+    if "data.split_mode" in named:
+        knobs.pop("data.split_manifest", None)
+    knobs |= named
     # No graph has to have room for epochs that are over.
     epochs = {EPOCHS: knobs.pop(EPOCHS)} if EPOCHS in knobs else {}
     made, config = new_run(benchmark, reference.name, fields | {"overrides": knobs})
@@ -64,7 +67,7 @@ def tell(made: "TrainingRun", document: ImportedRun, airflow: str, *, is_new: bo
     print(f"{'Imported' if is_new else 'It was imported before'}: run {name} in {made.store.address(made.keys.folder)}")
     taken = ", ".join(f"{key}={value}" for key, value in document.overrides.items())
     print(f"Settings that were taken: {taken if taken else 'none'}")
-    print(f"Settings without a counterpart: {', '.join(document.not_taken) if document.not_taken else 'none'}")
+    print(f"Settings that were not taken: {', '.join(document.not_taken) if document.not_taken else 'none'}")
     measure, publish = (f"{airflow} dags trigger {name_of(benchmark)}" for name_of in (evaluate_dag_id, publish_dag_id))
     print(f"""Measure its best skill:  {measure} --conf '{{"skill": "{skill}"}}'""")
     print(f"""Publish it, by the gate: {publish} --conf '{{"run": "{name}"}}'""")

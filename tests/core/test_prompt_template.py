@@ -51,6 +51,7 @@ def test_the_columns_that_it_reads_are_known() -> None:
         ("{{ question.__class__.__mro__ }}", r"^task\.prompt: SecurityError: "),
         ("{{ question.format_map({}).x.y }}", r"^task\.prompt: "),
         ("{{ question.title }}", r"^task\.prompt: TypeError: title is a function, which cannot be shown"),
+        ("{{ [question.format] }}", r"^task\.prompt: TypeError: format is a function, which cannot be shown"),
         ("{{ [question.title] }}", r"^task\.prompt: TypeError: title is a function, which cannot be shown"),
         ("{{ {'a': [question['title']]} }}", r"^task\.prompt: TypeError: title is a function"),
         ("{{ question.title ~ '!' }}", r"^task\.prompt: TypeError: title is a function"),

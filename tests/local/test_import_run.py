@@ -72,7 +72,7 @@ def test_the_run_is_in_the_platforms_bucket_and_the_output_says_what_to_do(
     assert "Checking the items of data.uri = " in said
     assert f"Imported: run {name} in s3://{store.bucket}/runs/searchqa/{name}/" in said
     assert "optimizer.learning_rate=6" in said
-    assert re.search(r"^Settings without a counterpart: .*azure_openai_api_key", said, re.MULTILINE)
+    assert re.search(r"^Settings that were not taken: .*azure_openai_api_key", said, re.MULTILINE)
     assert "distinctive-secret" not in said
     assert f"Read {folder}: steps 3, skills 4" in said
     assert f"{tmp_path}/bin/airflow dags trigger evaluate_searchqa --conf" in said

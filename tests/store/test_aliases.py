@@ -1,5 +1,6 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,19 @@ def test_a_former_champion_that_is_published_again_follows_the_one_that_it_beat(
     before = champion_before(artifacts.champion.history())
     assert before is not None
     assert before.version == names[0]
+
+
+def test_the_champion_of_a_release_without_marks_stays_when_its_alias_is_lost_after_a_cleanup(
+    artifacts: ArtifactStore, store: ObjectStore
+) -> None:
+    old = publish(artifacts, "old", provenance("old")).version
+    for key in store.list_keys(KEYS.named):
+        store.delete(key)
+    late = datetime.now(UTC) + timedelta(days=30)
+    assert artifacts.drop_unused(late) == []
+    store.delete(KEYS.champion)
+    assert artifacts.drop_unused(late) == []
+    assert artifacts.list_versions() == [old]
 
 
 @pytest.mark.parametrize("restored", [True, False])

@@ -162,8 +162,11 @@ def test_no_folder() -> None:
 
 def test_its_splits_are_those_of_its_folder_if_that_is_here(tmp_path: Path) -> None:
     (tmp_path / "splits").mkdir()
-    here = ReferenceRun(write(tmp_path / "a", split_dir=str(tmp_path / "splits"))).overrides(TrainConfig())
+    reference = ReferenceRun(write(tmp_path / "a", split_dir=str(tmp_path / "splits")))
+    here = reference.overrides(TrainConfig())
     assert (here["data.uri"], here["data.split_mode"]) == (str(tmp_path / "splits"), "split_dir")
+    assert "data.split_manifest" not in here
     by_list = {"data": {"split_mode": "manifest", "split_manifest": "x.json"}}
-    assert TrainConfig.from_layers(by_list, nest(here)).data.split_manifest is None
+    own = TrainConfig.from_layers(by_list)
+    assert TrainConfig.from_layers(by_list, nest(reference.overrides(own))).data.split_manifest is None
     assert "data.uri" not in ReferenceRun(write(tmp_path / "b", split_dir="/elsewhere")).overrides(TrainConfig())

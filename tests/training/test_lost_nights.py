@@ -48,6 +48,9 @@ def test_the_command_is_airflows() -> None:
     elsewhere = {"model.target_conn_id": "new_model", "storage.prefix": "team's/"}
     command = backfill_of("regate_searchqa", dates, config(model__target="azure:new"), TARGET, elsewhere)
     assert json.loads(shlex.split(command)[-1]) == {"target": "azure:new", "overrides": elsewhere}
+    # A night's own target wins over that of its overrides.
+    command = backfill_of("regate_searchqa", dates, config(), TARGET, elsewhere | {"model.target": "azure:new"})
+    assert json.loads(shlex.split(command)[-1]) == {"overrides": elsewhere}
 
 
 def test_in_another_time_zone_the_days_are_those_there() -> None:

@@ -93,10 +93,9 @@ def test_a_night_of_a_target_without_a_champion_names_the_targets_that_have_one(
     nights = Nights()
     training.models.artifacts = nights.store
 
-    def prepared(base: str) -> object:
-        return prepare_night(
-            training.run, training.config, DATE, base, 1024, Commands("-", "team_publish_searchqa", {}), ()
-        )
+    def prepared(base: str, **overrides: str) -> object:
+        told = Commands("-", "team_publish_searchqa", {key.replace("__", "."): one for key, one in overrides.items()})
+        return prepare_night(training.run, training.config, DATE, base, 1024, told, ())
 
     assert prepared(new) == "no_data: nothing is published, so there is no champion to check"
     nights.publish(CHAMPION)
@@ -109,6 +108,9 @@ def test_a_night_of_a_target_without_a_champion_names_the_targets_that_have_one(
     conf = f"""{{"run": "run", "target": "{new}", "overrides": {{"model.target_conn_id": "new_model"}}}}"""
     with pytest.raises(ConfigError, match=re.escape(f"--conf '{conf}'")):
         prepared(new)
+    # Where the night looks for skills, the publication does, too.
+    with pytest.raises(ConfigError, match=re.escape('"new_model", "storage.bucket": "theirs"}')):
+        prepared(new, storage__bucket="theirs", regate__fresh_uri="elsewhere")
     training.config = configured("searchqa", {"model.target": new, "regate.fresh_uri": str(tmp_path)})
     # For another target than the benchmark's own, the benchmark's champion is measured.
     assert str(prepared(TARGET)).startswith(f"no_data: {tmp_path}")

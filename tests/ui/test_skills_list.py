@@ -9,7 +9,7 @@ from lxml import html
 
 from bench.stored_run import store_run
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.errors import ConfigError, StoreUnavailable
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import DATA_SPLITS, Item, Split
 from skillopt_airflow.store.keys import ArtifactKeys
@@ -56,6 +56,16 @@ def test_airflow_takes_the_entry_of_its_navigation() -> None:
 def test_without_a_login_there_is_nothing_to_see(browser: TestClient) -> None:
     answer = browser.get("/skills")
     assert (answer.status_code, "Log in" in answer.text) == (401, True)
+
+
+def test_what_cannot_be_read_is_told_on_a_page(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object) -> None:
+        raise StoreUnavailable("the object store at http://s3 did not answer")
+
+    log_in(monkeypatch)
+    monkeypatch.setattr(skills_list, "_asked_and_late", away)
+    answer = browser.get("/skills")
+    assert (answer.status_code, "the object store at http://s3 did not answer" in answer.text) == (502, True)
 
 
 def test_a_line_tells_champion_score_tokens_night_and_evidence(

@@ -32,7 +32,7 @@ Kind = TypeVar("Kind", bound=Document)
 
 
 def flaws(error: ValidationError, most: int | None = None) -> str:
-    """Return what is wrong, and where, the first flaws of many; without the values, since a key may be among them."""
+    """Return what is wrong and where, of at most so many flaws; without the values, since a key may be among them."""
     lines = error.errors(include_input=False)
     told = [": ".join(filter(None, (".".join(map(str, line["loc"])), line["msg"]))) for line in lines[:most]]
     return "; ".join(told if len(told) == len(lines) else [*told, f"and {len(lines) - len(told)} more"])

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
-from types import BuiltinMethodType
+from types import BuiltinMethodType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from skillopt_airflow.core.errors import ConfigError, DataError
@@ -92,7 +92,7 @@ def _environment() -> "Environment":
             return without_text(super().getitem(obj, argument))
 
     def without_text(found: Any) -> Any:
-        return Method(found) if isinstance(found, BuiltinMethodType) else found
+        return Method(found) if isinstance(found, BuiltinMethodType | FunctionType) else found
 
     def finalize(value: object) -> object:
         # Their texts would hold an address in memory, another one in each process.

@@ -7,9 +7,10 @@ from pydantic import Field, field_validator
 
 from skillopt_airflow.core.config_group import Group, ObjectName
 
-# More than anybody waits, and still dates that exist where it is added to today's.
-CENTURY_DAYS = 36_500
-Hours = Annotated[float, Field(gt=0.0, le=24 * CENTURY_DAYS)]
+# So many days ago, and so many hours from today, there still is a date.
+MOST_DAYS = 700_000
+MOST_HOURS = 10_000_000
+Hours = Annotated[float, Field(gt=0.0, le=MOST_HOURS)]
 
 
 class PublishingGroup(Group):
@@ -74,7 +75,7 @@ class RetentionGroup(Group):
     schedule: ObjectName = "@weekly"
     """Time of the cleanup, as a cron expression or preset; fixed when the DAG is parsed. One DAG cleans up after all
     benchmarks, at the times of each."""
-    trajectory_days: Annotated[int, Field(ge=1, le=CENTURY_DAYS)] | None = None
+    trajectory_days: Annotated[int, Field(ge=1, le=MOST_DAYS)] | None = None
     """Days for which trajectories are kept, which are the cache of finished rollouts, too, the grades that judges
     gave, what searches found, and corpora after their last use; for ever when unset. Of benchmarks that have corpora in
     one bucket, the longest counts for these. No run can change it for the cleanup."""

@@ -93,6 +93,7 @@ def prepare(benchmark: str) -> list[JsonObject]:
     with wrong_input_fails():
         asked = checked_form(context)
         overrides = {} if asked["overrides"] is None else asked["overrides"]
+        overrides = {key: value for key, value in overrides.items() if key != "model.batch"}
         overrides = overrides if asked["limit"] is None else {**overrides, "data.limit": asked["limit"]}
         own = benchmark_config(benchmark)
         # A provider's batch API takes jobs of one target and harness.

@@ -60,8 +60,14 @@ class ChampionAlias:
         return {alias.version for alias in (*self._filed(), *([] if present is None else [present]))}
 
     def ever_named(self) -> set[str]:
-        """Return every version that it ever named, also one that was lost with it, or lost a race to be named."""
+        """Return every version that it named or was about to name, also where that is lost with it or was prevented."""
         return self.versions() | {key.removeprefix(self._keys.named) for key in self._store.list_keys(self._keys.named)}
+
+    def mark(self) -> None:
+        """Keep the version that it names among `ever_named`, also if a release without marks named it."""
+        present = self.read()
+        if present is not None:
+            self._mark(present.version)
 
     def move(
         self, version: str, sha256: str, run: str, reason: str, seen: Alias | None, *, rolled_back: bool = False
@@ -87,8 +93,7 @@ class ChampionAlias:
         if present != seen:
             return self._standing(wanted, seen)
         # What it says is filed when it is left, which does not happen to an alias that is removed or overwritten.
-        with suppress(Conflict):
-            self._store.create(self._keys.naming(version), b"")
+        self._mark(version)
         try:
             if present is None:
                 self._store.create_model(self._keys.champion, wanted)
@@ -108,6 +113,10 @@ class ChampionAlias:
 
     def _filed(self) -> list[Alias]:
         return [self._store.get_model(key, Alias) for key in self._store.list_keys(self._keys.champion_history)]
+
+    def _mark(self, version: str) -> None:
+        with suppress(Conflict):
+            self._store.create(self._keys.naming(version), b"")
 
     def _next(self, seen: Alias | None) -> int:
         """Return the number of the next move, behind all that anybody may have read.

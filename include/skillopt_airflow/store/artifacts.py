@@ -168,10 +168,11 @@ class ArtifactStore:
         return self.champion.move(version, manifest.sha256, run, reason, seen, rolled_back=True)
 
     def drop_unused(self, before: datetime) -> list[str]:
-        """Remove versions that no alias ever pointed to, if they were written before a moment; returns their names.
+        """Remove versions that no alias named or was to name, if written before a moment; returns their names.
 
         An unfinished one stays: it may be about to be completed, and costs next to nothing.
         """
+        self.champion.mark()
         used, dropped = self.champion.ever_named(), []
         for version in self.list_versions():
             # Asked anew before each removal: somebody may have published an old one meanwhile.
@@ -182,7 +183,7 @@ class ArtifactStore:
             # The manifest first: what lacks it is no version to anybody.
             for key in (keys.manifest, keys.skill_md, keys.best_skill):
                 self._store.delete(key)
-            log.info("removed %s, to which no alias ever pointed", version)
+            log.info("removed %s, which no alias ever named", version)
         return dropped
 
     def _is_old(self, version: str, before: datetime) -> bool:

@@ -190,7 +190,7 @@ class _Bucket:
 
     def files(self) -> list[CorpusFile]:
         found = []
-        with data_errors(self._store.address(self._prefix), _CHANGED):
+        with data_errors("", _CHANGED):
             listed = self._store.list_keys(self._prefix)
         for key in listed:
             name = key.removeprefix(self._prefix)
@@ -207,5 +207,5 @@ class _Bucket:
 
     def read(self, name: str) -> bytes:
         key = self._prefix + name
-        with data_errors(self._store.address(key), _CHANGED):
+        with data_errors("", _CHANGED):
             return self._store.get_bytes(key)

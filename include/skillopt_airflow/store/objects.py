@@ -271,7 +271,7 @@ class ObjectStore:
 
 @contextmanager
 def data_errors(address: str, hint: str) -> Iterator[None]:
-    """Raise DataError for a StoreError of the block, with the data's address, or a hint if the object is missing.
+    """Raise DataError for a StoreError of the block, with an address, if any, or with a hint if an object is missing.
 
     That the store does not answer now is not the data's fault, and stays StoreUnavailable.
     """
@@ -282,7 +282,7 @@ def data_errors(address: str, hint: str) -> Iterator[None]:
     except ObjectMissing as error:
         raise DataError(f"{error}; {hint}") from error
     except StoreError as error:
-        raise DataError(f"{address}: {error}") from error
+        raise DataError(f"{address}: {error}" if address else str(error)) from error
 
 
 def json_bytes(value: Any) -> bytes:

@@ -123,7 +123,9 @@ class ReferenceRun:
         knobs, _ = own_knobs(self.flat, own)
         place = Path(self.about.split_dir).absolute() if self.about.split_dir else None
         if place is not None and place.is_dir():
-            knobs |= {"data.uri": str(place), "data.split_mode": "split_dir", "data.split_manifest": None}
+            knobs |= {"data.uri": str(place), "data.split_mode": "split_dir"}
+            if own.data.split_manifest is not None:
+                knobs["data.split_manifest"] = None
         return knobs
 
     def document(self, best_version: int, own: TrainConfig) -> ImportedRun:

@@ -64,6 +64,7 @@ def backfill_of(
     last = datetime.combine(Date.fromisoformat(dates[-1]), time(23, 59, 59), zone).isoformat()
     target = str(config.model.target)
     asked: JsonObject = {} if target == base else {"target": target}
+    overrides = {key: value for key, value in overrides.items() if key != "model.target"}
     # Without one Airflow leaves a night's DAG run the configuration that it ran with last.
     conf = json.dumps(asked | ({"overrides": {**overrides}} if overrides else {}))
     return (

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -99,7 +100,7 @@ def prepare_night(
         return _settled_before(run, config)
     artifacts = _published_for(run, config, base)
     if artifacts is None:
-        _check_nowhere_published(run, config, commands.publish)
+        _check_nowhere_published(run, config, commands)
         return "no_data: nothing is published, so there is no champion to check"
     client, folder = run.connections.s3_client(config.storage), partition_uri(config.data, config.regate, date)
     records = read_partition(folder, benchmarks.folder(run.ref.benchmark), client)
@@ -149,7 +150,7 @@ def _published_for(run: TrainingRun, config: TrainConfig, base: str) -> "Artifac
     return None
 
 
-def _check_nowhere_published(run: TrainingRun, config: TrainConfig, publish_dag_id: str) -> None:
+def _check_nowhere_published(run: TrainingRun, config: TrainConfig, told: Commands) -> None:
     """Refuse a night whose target has no champion where other targets have one, which would go unchecked.
 
     Raises:
@@ -158,14 +159,16 @@ def _check_nowhere_published(run: TrainingRun, config: TrainConfig, publish_dag_
     benchmark, storage, target = run.ref.benchmark, config.storage, str(config.model.target)
     folder = ArtifactKeys.of_benchmark(storage.prefix, benchmark)
     store, commands = run.connections.object_store(storage, storage.artifact_bucket), []
-    connection = other_connection(benchmark, config)
-    overrides = {"overrides": connection} if connection else {}
+    stored = {key: value for key, value in told.overrides.items() if key.startswith("storage.")}
+    asked = {**other_connection(benchmark, config), **stored}
+    overrides = {"overrides": asked} if asked else {}
     for other in sorted(map(target_of, store.list_folders(folder))):
         artifacts = published_skills(run.connections, storage, benchmark, other)
         champion = artifacts.champion.read()
         if champion is not None:
             conf = json.dumps({"run": artifacts.manifest(champion.version).run, "target": target, **overrides})
-            commands.append(f"to publish that of {other}: airflow dags trigger {publish_dag_id} --conf '{conf}'")
+            publish = f"airflow dags trigger {told.publish} --conf {shlex.quote(conf)}"
+            commands.append(f"to publish that of {other}: {publish}")
     if commands:
         raise ConfigError(
             f"the target {target} has no champion, but others have one, which no night checks now: let model.target in "
