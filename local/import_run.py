@@ -12,6 +12,7 @@ from local.try_benchmark import knobs_of
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.dag_ids import evaluate_dag_id, publish_dag_id
 from skillopt_airflow.training.imported import ImportedRun, ReferenceRun, import_run, is_imported
 
@@ -45,10 +46,7 @@ def run(home: Home, folder: Path, benchmark: str = "", settings: Sequence[str] =
     own = benchmark_config(benchmark)
     fields = {name: field.value for name, field in form(own).items()}
     named = knobs_of(settings)
-    knobs = reference.overrides(own)
-    if "data.split_mode" in named:
-        knobs.pop("data.split_manifest", None)
-    knobs |= named
+    knobs = beneath(reference.overrides(own), named)
     # No graph has to have room for epochs that are over.
     epochs = {EPOCHS: knobs.pop(EPOCHS)} if EPOCHS in knobs else {}
     made, config = new_run(benchmark, reference.name, fields | {"overrides": knobs})
@@ -58,6 +56,16 @@ def run(home: Home, folder: Path, benchmark: str = "", settings: Sequence[str] =
     is_new = import_run(made, config, reference, named)
     tell(made, reference.document(0, own), typed(home.bin / "airflow"), is_new=is_new)
     return 0
+
+
+def beneath(taken: JsonObject, named: JsonObject) -> JsonObject:
+    """Return a run's settings beneath those that the user names, without the part of its split that these replace."""
+    replaced = set()
+    if named.get("data.split_mode") == "manifest":
+        replaced.add("data.split_manifest")
+    if named.get("data.split_manifest") is not None:
+        replaced.add("data.split_mode")
+    return {key: value for key, value in taken.items() if key not in replaced} | named
 
 
 def tell(made: "TrainingRun", document: ImportedRun, airflow: str, *, is_new: bool) -> None:

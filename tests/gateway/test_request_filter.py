@@ -116,6 +116,7 @@ def test_what_a_tool_is_called_with_stays():
         {"type": "video", "video": [{"url": ADDRESS}]},
         {"type": "image", "image": "ht\ttp://listener.invalid"},
         {"type": "image", "image": "\x01http://listener.invalid"},
+        {"type": "image", "image": "http:\t/\n/listener.invalid"},
         {"type": "image", "images": [ADDRESS]},
         {"type": "input_audio", "input_audio": {"type": "text", "data": ADDRESS}},
     ],

@@ -14,7 +14,9 @@ from local import import_run
 from local.__main__ import _parser
 from local.home import PROJECT, Home
 from local.import_run import run
+from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, DataError, PlatformError
+from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.store.keys import RunKeys
 from skillopt_airflow.store.objects import ObjectStore
@@ -96,6 +98,23 @@ def test_a_run_is_not_put_where_the_platforms_own_server_is_not_the_users(
     monkeypatch.delenv(name, raising=False)
     with pytest.raises(PlatformError, match=f"the last start had {name} from its shell, and this shell has not"):
         run(home, write(tmp_path / "my_run"))
+
+
+@pytest.mark.parametrize(
+    ("named", "mode"),
+    [
+        ({}, "split_dir"),
+        ({"data.split_mode": "ratio"}, "ratio"),
+        ({"data.split_mode": "manifest"}, "manifest"),
+        ({"data.split_manifest": "y.json"}, "manifest"),
+    ],
+)
+def test_a_split_that_the_user_names_comes_before_the_folders(tmp_path: Path, named: JsonObject, mode: str) -> None:
+    by_list = {"data": {"split_mode": "manifest", "split_manifest": "x.json"}}
+    (tmp_path / "splits").mkdir()
+    reference = ReferenceRun(write(tmp_path / "my_run", split_dir=str(tmp_path / "splits")))
+    taken = reference.overrides(TrainConfig.from_layers(by_list))
+    assert TrainConfig.from_layers(by_list, nest(import_run.beneath(taken, named))).data.split_mode == mode
 
 
 @pytest.mark.usefixtures("platform")

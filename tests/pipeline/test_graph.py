@@ -104,6 +104,13 @@ def test_a_chunk_outlasts_its_items_when_each_hangs_in_a_sandbox_of_its_own(engi
     assert limit.total_seconds() >= 7 * (100 + starting) + 100
 
 
+def test_a_limit_in_practice_without_end_is_a_limit() -> None:
+    config = TrainConfig.from_layers({"sandbox": {"timeout": 1e12}})
+    with dag_of("patient", "doc", "searchqa", config) as dag:
+        rollouts(config, "rollout", {}, [])
+    assert dag.task_dict["rollout"].execution_timeout is not None
+
+
 @pytest.mark.parametrize("items", [1, 7])
 def test_a_task_outlasts_the_images_that_are_built_and_the_tests_that_judge(items: int) -> None:
     config = TrainConfig.from_layers({"sandbox": {"timeout": 100, "test_timeout": 50, "items_per_container": items}})

@@ -252,6 +252,29 @@ def test_what_the_store_did_not_take_is_paid_for_and_stored_at_the_end(folder, m
     assert len(work.calls) == 1
 
 
+def test_what_the_store_did_not_take_is_handed_over_again_as_it_was(folder, monkeypatch):
+    work = Work(count=2)
+    container = Container(folder, work)
+    handed: list[tuple[list[Outcome], list[ModelCall]]] = []
+    refused = threading.Event()
+
+    def record(outcomes: Sequence[Outcome], calls: Sequence[ModelCall]) -> None:
+        handed.append(([*outcomes], [*calls]))
+        if len(handed) == 1:
+            refused.set()
+            raise StoreError("no answer")
+
+    monkeypatch.setattr(work, "record", record)
+    container.run()
+    following = Following(work, folder, container)
+    assert refused.wait(PATIENCE)
+    following.watcher.on_call(call())
+    with pytest.raises(StoreError, match="no answer"):
+        following.finish("the container ended")
+    assert handed[0] == handed[1]
+    assert sum(len(calls) for _, calls in handed[1:]) == 1
+
+
 def test_what_a_stopped_task_can_no_longer_read_hides_no_reason_and_loses_no_call(folder):
     """Its containers are gone, and an engine far away cannot give what they left."""
     work = Work(count=1)

@@ -107,6 +107,15 @@ def nest(overrides: Mapping[str, Any]) -> dict[str, Any]:
     return merge_layers(layers, TrainConfig.model_fields)
 
 
+def without(overrides: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return overrides, flat or nested, without a knob."""
+    group, _, knob = path.partition(".")
+    kept = {key: value for key, value in overrides.items() if key != path}
+    if isinstance(kept.get(group), Mapping):
+        kept[group] = {key: value for key, value in kept[group].items() if key != knob}
+    return kept
+
+
 def fields_by_path() -> dict[str, FieldInfo]:
     """Return every knob by its dotted path, in the order of the groups."""
     paths: dict[str, FieldInfo] = {}

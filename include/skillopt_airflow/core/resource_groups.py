@@ -13,9 +13,9 @@ JUDGE_CONN_ID = "skillopt_judge"
 RATIO = r"^\d+:\d+:\d+(:\d+)?$"
 # YAML takes 2:1:7 without quotes for a number.
 RATIO_SPELLED = "write three or four whole numbers, with colons and in quotes: '2:1:7'"
-# Docker takes 0 for no limit, and refuses less than 6 MB.
-MEMORY = r"^(([1-9]\d{4,}|[7-9]\d{3}|6[2-9]\d\d|61[5-9]\d|614[4-9])k|([6-9]|[1-9]\d+)m|[1-9]\d*g)$"
-MEMORY_SPELLED = "write it as 512m or 4g, and at least 6m"
+# Docker takes 0 for no limit.
+MEMORY = r"^[1-9]\d*[kmg]$"
+MEMORY_SPELLED = "write it as 512m or 4g"
 PREFIX = r"^([^/]+/)*$"
 
 

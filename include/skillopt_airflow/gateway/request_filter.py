@@ -22,7 +22,7 @@ KEPT_BACK = frozenset(
 """Fields by which a request names other models, has the provider act for it beyond the answer, or costs more."""
 CONTENTS = frozenset({"file", "file_data", "file_id", "data", "image", "images", "audio", "video"})
 """Fields of a message that hold contents, in whose place some providers take an address; any `_url` is one, too."""
-SCHEME = re.compile(r"[^:/]*://")
+SCHEME = re.compile(r"[^:/]*:[\x00-\x20]*/[\x00-\x20]*/")
 """How an address begins, also with characters in it that clients pass over, and neither Base64 nor a `data:` URL."""
 NO_PARTS = ("tools", "metadata", "response_format", "text")
 """Fields of a request that hold no parts of messages."""

@@ -116,7 +116,7 @@ def check_optimizer(model: "ModelGroup") -> None:
 
 
 def chain(conn_id: str, model: str | None) -> list[Connected]:
-    """Return the connection and its fallbacks, each of which names its own model."""
+    """Return the connection and its fallbacks, each of which names its own model; raises ModelConnectionError."""
     first = _connected(conn_id, model)
     named: object = first.extra.get("fallback_conn_ids", [])
     if not (isinstance(named, list) and all(isinstance(other, str) for other in named)):
@@ -171,7 +171,8 @@ def _check_vendor(connected: Connected, vendor: str | None) -> None:
     """Refuse to send the key of a provider to another one's own address.
 
     Raises:
-        ModelConnectionError: the connection has no host, and its own model is another provider's than the chosen one.
+        ModelConnectionError: the connection has a key and no host, and its own model is another provider's than the
+            chosen one.
     """
     own = connected.extra.get("model")
     if connected.host or not connected.password.get_secret_value() or not isinstance(own, str):

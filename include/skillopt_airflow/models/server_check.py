@@ -95,6 +95,8 @@ def _check(connected: Connected, upstream: Upstream) -> None:
         elsewhere = response.url.join(response.headers["location"])
         if (elsewhere.scheme, elsewhere.netloc) != (response.url.scheme, response.url.netloc):
             address = str(elsewhere).removesuffix("/models").removesuffix(f"/{upstream.wire_format.path}")
+            if upstream.wire_format.client_adds_version:
+                address = address.removesuffix("/v1")
             raise connected.error(f"{connected.host} redirects to {address}; correct its host")
     if response.status_code in (401, 403):
         what = "password" if upstream.identity is None else "azure_auth, or the identity's role on the resource"

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 DOC = """
 For each benchmark, merges the many small parts of its trajectories into few, drops what is older than its
-`retention.trajectory_days` if that is set, and removes versions older than a week that no alias ever pointed to.
+`retention.trajectory_days` if that is set, and removes versions older than a week that no alias ever named.
 Images of items that no task has used for `sandbox.image_days` go, too, from the engine of the worker that looks.
 Versions that an alias points to, or ever did, are kept. A benchmark that fails leaves the others done.
 """
@@ -117,7 +117,7 @@ def compact_trajectories(benchmark: str) -> JsonObject:
 
 
 def drop_unused_versions(benchmark: str) -> JsonObject:
-    """Remove the versions, of every target, that no alias ever pointed to; return their names."""
+    """Remove the versions, of every target, that no alias ever named; return their names."""
     from skillopt_airflow.store.keys import ArtifactKeys, target_of
 
     config = _config(benchmark)

@@ -29,6 +29,9 @@ TASK_DEFAULTS: Mapping[str, Any] = {
     "on_failure_callback": keep_error,
 }
 
+LONGEST_SECONDS = 1e9
+"""Three decades: a time limit of many items has an end, and those of one item have none."""
+
 
 @contextmanager
 def dag_of(
@@ -59,7 +62,7 @@ def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
 
     A run may choose a harness whose items have a sandbox each, and its engine may have room for one at a time. The task
     outlasts all of them, of as many items as the benchmark allows a chunk: their own limit ends those that hang,
-    and their items get typed rows. Whether items bring repositories is not known before they are read.
+    and their items get typed rows. Whether items bring repositories is not looked up while a DAG is parsed.
     """
     task = _engine(config).chunk.partial(
         task_id=task_id,
@@ -96,7 +99,7 @@ def _in_sandboxes(config: TrainConfig, run: Any, items: int, most_calls: int | N
     return {
         "image": config.image,
         "run": run,
-        "execution_timeout": timedelta(seconds=seconds),
+        "execution_timeout": timedelta(seconds=min(seconds, LONGEST_SECONDS)),
         **in_pool(config.sandbox.pool, calls_of_rollouts(config), most_calls),
         **engine_queue(config),
     }

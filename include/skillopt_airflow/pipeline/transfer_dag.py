@@ -84,6 +84,7 @@ def form(config: TrainConfig) -> dict[str, Param]:
 @task(execution_timeout=PREPARING)
 def prepare(benchmark: str) -> list[JsonObject]:
     """Check all that is named, and log the estimate; push the run's reference as XCom `run` and return the chunks."""
+    from skillopt_airflow.core.config import without
     from skillopt_airflow.pipeline.triggered import cell_config, checked_form, most_mapped, new_run
     from skillopt_airflow.store.keys import transfer_name
     from skillopt_airflow.training.benchmark_settings import benchmark_config
@@ -92,11 +93,10 @@ def prepare(benchmark: str) -> list[JsonObject]:
     context = get_current_context()
     with wrong_input_fails():
         asked = checked_form(context)
-        overrides = {} if asked["overrides"] is None else asked["overrides"]
-        overrides = {key: value for key, value in overrides.items() if key != "model.batch"}
+        # A provider's batch API takes jobs of one target and harness.
+        overrides = {} if asked["overrides"] is None else without(asked["overrides"], "model.batch")
         overrides = overrides if asked["limit"] is None else {**overrides, "data.limit": asked["limit"]}
         own = benchmark_config(benchmark)
-        # A provider's batch API takes jobs of one target and harness.
         own = own.model_copy(update={"model": own.model.model_copy(update={"batch": False})})
         run, config = new_run(benchmark, transfer_name(context["dag_run"].run_id), {"overrides": overrides}, own)
         request = request_of(asked, str(config.model.target))

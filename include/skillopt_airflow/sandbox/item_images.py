@@ -92,16 +92,18 @@ class ItemImages:
         if item.image is None:
             return base
         tag = self._tag(item, item.image, base)
-        # Tasks of a host begin with the same items, and threads of a task, too. Few locks for all images, as they stay.
-        with of_one_task(Path(tempfile.gettempdir()), f"{REPOSITORY}-{tag.partition(':')[2][:2]}"):
-            if not self._there(tag):
-                with self._building:
+        name = tag.partition(":")[2]
+        if not self._there(tag):
+            # Tasks of a host begin with the same items, and threads of a task, too. Locks stay, so they are not as many
+            # as images.
+            with of_one_task(Path(tempfile.gettempdir()), f"{REPOSITORY}-{name[:4]}"), self._building:
+                if not self._there(tag):
                     began = time.monotonic()
                     log.info("building the image of item %s", item.id)
                     self._build(item, item.image, base, tag)
                     log.info("built the image of item %s in %.0f s", item.id, time.monotonic() - began)
-            # A name's time tells the cleanup when it was used last.
-            self._client.tag(tag, REPOSITORY, tag.partition(":")[2], force=True)
+        # A name's time tells the cleanup when it was used last.
+        self._client.tag(tag, REPOSITORY, name, force=True)
         return tag
 
     def _tag(self, item: Item, image: ItemImage, base: str) -> str:

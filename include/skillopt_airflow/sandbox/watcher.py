@@ -16,7 +16,7 @@ from skillopt_airflow.sandbox.untrusted_output import FileReader, TrajectoryRead
 
 POLL_SECONDS = 0.5
 STORE_SECONDS = 3.0
-"""Seconds between two times that rows are stored where nothing waits for them: each time makes two objects more."""
+"""Seconds between two times that rows or calls are stored where nothing waits for them: each makes objects more."""
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +123,8 @@ class Watcher:
         """When something was recorded last, by the monotonic clock."""
         self._calls: list[ModelCall] = []
         """The calls that are not recorded yet; the gateway's thread adds to them."""
+        self._refused: tuple[Sequence[Outcome], Sequence[ModelCall]] | None = None
+        """What `record` was given last, if it raised."""
         self._intervals: list[tuple[float, float]] = []
         self._stopping = threading.Event()
         self._wake = threading.Event()
@@ -248,16 +250,23 @@ class Watcher:
         self.settled = self.settled or self._workload.settled()
 
     def _store(self) -> None:
-        """Record what is new; what `record` refuses is kept for another try."""
+        """Record what is new, after what `record` refused: that as it was, since some of it may be stored."""
+        if self._refused is not None:
+            self._record(*self._refused)
         outcomes, calls = self._found, [*self._calls]
+        self._found = []
+        del self._calls[: len(calls)]
+        self._intervals += [(call.started, call.started + call.seconds) for call in calls]
         if outcomes or calls:
-            self._intervals += [(call.started, call.started + call.seconds) for call in calls]
-            self._workload.record(outcomes, calls)
-            self._found = []
-            del self._calls[: len(calls)]
-            self._recorded = time.monotonic()
-            self._rows += len(outcomes)
-            log.info("%d of %d items", self._rows, self._total)
+            self._record(outcomes, calls)
+
+    def _record(self, outcomes: Sequence[Outcome], calls: Sequence[ModelCall]) -> None:
+        self._refused = outcomes, calls
+        self._workload.record(outcomes, calls)
+        self._refused = None
+        self._recorded = time.monotonic()
+        self._rows += len(outcomes)
+        log.info("%d of %d items", self._rows, self._total)
 
     def _end_all(self) -> None:
         """End what still runs; called again and again, because a container may not have begun yet."""

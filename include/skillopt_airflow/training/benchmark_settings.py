@@ -33,7 +33,11 @@ def benchmark_config(benchmark: str) -> TrainConfig:
 
 
 def place_of(benchmark: str, path: str) -> str:
-    """Return where a knob of a readable benchmark is set that has another value than the project's own."""
+    """Return where a knob is set that has another value than the project's own.
+
+    Raises:
+        ConfigError: benchmark.yaml cannot be read.
+    """
     file, (group, key) = benchmarks.folder(benchmark) / "benchmark.yaml", path.split(".")
     return str(file) if key in (read_yaml(file) or {}).get(group, {}) else defaults_place()
 

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from pydantic import JsonValue
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config import TrainConfig, without
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.store.datasets import has_partition, partition_uri
 from skillopt_airflow.store.night_table import Night
@@ -64,7 +64,7 @@ def backfill_of(
     last = datetime.combine(Date.fromisoformat(dates[-1]), time(23, 59, 59), zone).isoformat()
     target = str(config.model.target)
     asked: JsonObject = {} if target == base else {"target": target}
-    overrides = {key: value for key, value in overrides.items() if key != "model.target"}
+    overrides = without(overrides, "model.target")
     # Without one Airflow leaves a night's DAG run the configuration that it ran with last.
     conf = json.dumps(asked | ({"overrides": {**overrides}} if overrides else {}))
     return (

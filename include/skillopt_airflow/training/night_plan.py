@@ -159,7 +159,7 @@ def _check_nowhere_published(run: TrainingRun, config: TrainConfig, told: Comman
     benchmark, storage, target = run.ref.benchmark, config.storage, str(config.model.target)
     folder = ArtifactKeys.of_benchmark(storage.prefix, benchmark)
     store, commands = run.connections.object_store(storage, storage.artifact_bucket), []
-    stored = {key: value for key, value in told.overrides.items() if key.startswith("storage.")}
+    stored = {key: value for key, value in told.overrides.items() if key.partition(".")[0] == "storage"}
     asked = {**other_connection(benchmark, config), **stored}
     overrides = {"overrides": asked} if asked else {}
     for other in sorted(map(target_of, store.list_folders(folder))):

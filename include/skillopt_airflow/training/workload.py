@@ -293,8 +293,9 @@ class ChunkWorkload:
             # If it was reflected on the batch before, then without these.
             self.run.store.delete(self.run.keys.moment(self.moment).reflected_items)
         self._parts.append(self.run.rollouts.append(self._key, self.run.ref.run, rows))
-        calls = [*calls, *judges]
-        self._usage_parts.append(self.run.usage.append(self.run.ref.benchmark, self.run.account, calls, self.moment))
+        # In parts of their own, since a judge is asked again about what is handed over again.
+        for part in (calls, judges):
+            self._usage_parts.append(self.run.usage.append(self.run.ref.benchmark, self.run.account, part, self.moment))
 
     def merge_parts(self) -> None:
         """Make one part of those that were written while the chunk ran."""

@@ -33,6 +33,7 @@ from skillopt_airflow.core.scoring.choice_letter import ChoiceLetter
         ("The answer is A and not B", "A"),
         ("Answer: A shows a dog", "A"),
         ("Answer: A would fit", "A"),
+        ("Answer: A can", "Answer: A can"),
         ("Answer: A is the only one that is red", "A"),
         ("Answer: **A** red bus", "A"),
         ("The answer is A rather than B", "A"),

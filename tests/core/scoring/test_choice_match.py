@@ -75,6 +75,8 @@ BY_LETTER: JsonObject = {"options": {"A": "The Nile", "B": "The Po"}}
         ("**Answer:** The Po", "B", True),
         ("**Answer**: The Po", "B", True),
         ("Answer: **The Po**", "B", True),
+        ("Answer: **The Po**.", "B", True),
+        ("Answer: `The Po`", "B", True),
         ("The final answer is the Po.", "B", True),
         ("Answer: The Nile", "B", False),
         ("It flows east, so answer A fits", "A", True),

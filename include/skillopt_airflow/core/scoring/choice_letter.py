@@ -9,8 +9,9 @@ from pydantic import Field
 from skillopt_airflow.core.scoring.extraction import Boxed, Extraction, InTags, last_line
 
 _GOES_ON = (
-    r"(?:and|as|because|but|by|can|could|does|due|for|from|has|if|in|instead|is|may|might|must|not|of|on|or|over|"
-    r"rather than|seems|should|shows|since|than|that|the|to|was|when|where|which|while|will|with|would)\b(?!-)"
+    r"(?:and|as|because|but|by|contains|could|depicts|describes|does|due|fits|for|from|has|if|in|instead|is|matches|may|"
+    r"not|of|on|or|over|rather than|seems|should|shows|since|than|that|the|to|was|when|where|which|while|with|would)"
+    r"\b(?!-)"
 )
 """What may follow a letter, and neither the pronoun I nor an article."""
 NO_WORD = rf"(?!['’])(?!(?:(?<=I)|(?<=A)(?<!(?i:answer|choice|option|letter) A))[^\S\n]+(?!{_GOES_ON})[a-z])"

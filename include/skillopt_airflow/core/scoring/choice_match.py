@@ -32,7 +32,7 @@ _LABEL_AND_MORE = re.compile(
     rf"(?i:{_CUE})[*(\[]*(?P<label>[A-Z])\b(?P<mark>[*)\].:]*)[\s,;–—-]*(?P<more>(?P<reason>(?i:because|since|as)\b)?.+)"
 )
 _NAMED = re.compile(rf"\((?P<bare>[A-Z])\)|\b(?i:choice|option|answer(?:\s+is)?)[\s:]+[(*]*(?P<cued>[A-Z])\b{NO_WORD}")
-_ANSWER_IS = re.compile(r"\A(?:the )?(?:(?:final|correct|right|best) )?answer[*_]*(?: is)?:?[*_]* [*_]*", re.IGNORECASE)
+_ANSWER_IS = re.compile(r"\A(?:the )?(?:(?:final|correct|right|best) )?answer[*_]*(?: is)?:?[*_]* ", re.IGNORECASE)
 _FONT = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf)\s*\{([^{}]*)\}")
 _DELIMITER = re.compile(r"\\[()\[\]]")
 # A dollar before a digit is money, not the end of a formula.
@@ -119,7 +119,7 @@ def choices_named(answer: str, choices: dict[str, str]) -> frozenset[str]:
     whole = whole or _letter(_ALONE, unwrapped, choices)
     if whole or _LABEL.fullmatch(bare):
         return whole or _letter(_LABEL, bare, choices)
-    if behind := _with_text(_ANSWER_IS.sub("", bare), bare_choices):
+    if behind := _with_text(_bare(_ANSWER_IS.sub("", bare).rstrip(". ")), bare_choices):
         return behind
     named = {match["bare"] or match["cued"] for match in _NAMED.finditer(_bare(_FORMULA.sub(_letter_alone, unwrapped)))}
     first = _LABEL_AND_MORE.fullmatch(bare)
