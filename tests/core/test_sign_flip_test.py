@@ -3,7 +3,7 @@ import math
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core import sign_flip_test as sign_flip_test_module
@@ -26,6 +26,7 @@ def test_differences_of_means_of_draws_are_tested_exactly(differences: list[floa
 
 
 @given(st.lists(st.integers(-60, 60).map(lambda part: part / 100), min_size=1, max_size=9))
+@example([-0.01, -0.01, -0.01, 0.03, 0.03, 0.03])
 def test_other_differences_are_tested_exactly_where_they_are_steps_of_the_largest(differences: list[float]) -> None:
     assert sign_flip_test([*differences, 0.6]) == by_enumeration([*differences, 0.6])
 

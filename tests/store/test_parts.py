@@ -265,7 +265,9 @@ def test_a_merged_part_is_listed_behind_those_that_it_replaces(store: ObjectStor
 def test_no_call_counts_twice(store: ObjectStore) -> None:
     table, moment = UsageTable(store, ""), Moment(kind="step", epoch=1, step=1)
     equal = ModelCall(role="target", stage="rollout", model="m", http_status=200, attempts=1, started=1.0, seconds=0.5)
-    written = [table.append("searchqa", "run", [equal, equal], moment) for _ in range(10)]
+    # Parts have the names of their contents.
+    parts = [[equal.model_copy(update={"seconds": float(number)})] * 2 for number in range(10)]
+    written = [table.append("searchqa", "run", part, moment) for part in parts]
     counts: list[int] = []
     watched = Watched(store, lambda: counts.append(len(table.read("searchqa", "run"))))
     UsageTable(watched, "").merge_written("searchqa", "run", written[:2])

@@ -9,7 +9,7 @@ from skillopt_airflow.core.sign_test import sign_test
 DENOMINATOR = 2520
 """Least common multiple of 1 to 10: differences of means of up to so many 0/1 draws are multiples of 1 / 2520."""
 RESOLUTION = 60
-"""Other differences are rounded to at least so many steps of the largest one."""
+"""Other differences are rounded to so many steps of the largest one, or a multiple, which leaves such steps exact."""
 MEDIAN_STEPS = 10
 """The median one has at least so many steps, so that one large document does not round all others to nothing."""
 MOST_STEPS = 6000
@@ -48,7 +48,8 @@ def _steps(differences: Collection[float]) -> list[int]:
     if any(abs(value - round(value)) > ROUNDING for value in fine):
         sizes = [abs(value) for value in fine if value]
         largest = max(sizes)
-        resolution = min(max(RESOLUTION, MEDIAN_STEPS * largest / statistics.median(sizes)), MOST_STEPS)
+        times = math.ceil(MEDIAN_STEPS * largest / statistics.median(sizes) / RESOLUTION)
+        resolution = min(RESOLUTION * times, MOST_STEPS)
         fine = [value / largest * resolution for value in fine]
     steps = [step for value in fine if (step := round(value))]
     unit = math.gcd(*steps)
