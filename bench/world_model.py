@@ -51,7 +51,7 @@ _CASE = re.compile(r"Question: Case (\S+):")
 
 @dataclass(frozen=True)
 class Economy:
-    """What there is to learn, and how well the optimizer finds it."""
+    """The rules that there are to learn, and how well the optimizer finds them."""
 
     name: str
     description: str

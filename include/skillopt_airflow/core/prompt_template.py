@@ -20,7 +20,11 @@ class Method(partial[Any]):
     """A method of a value, which can be called and has no text: that would be another one in each process."""
 
     def __repr__(self) -> str:
-        raise TypeError(f"{self.func.__name__} is a function, which cannot be shown, and no field of the value")
+        raise _no_field(self.func.__name__)
+
+
+def _no_field(function: str) -> TypeError:
+    return TypeError(f"{function} is a function, which cannot be shown, and no field of the value")
 
 
 class PromptTemplate:
@@ -100,8 +104,7 @@ def _environment() -> "Environment":
             raise TypeError(f"a {type(value).__name__} cannot be shown: add | list or | join(', ')")
         # What is undefined can be called, too, and has an error of its own, as a method has.
         if callable(value) and not isinstance(value, StrictUndefined | Method):
-            name = getattr(value, "__name__", type(value).__name__)
-            raise TypeError(f"{name} is a function, which cannot be shown, and no field of the value")
+            raise _no_field(getattr(value, "__name__", type(value).__name__))
         return value
 
     # The prompt is text for a model, in which an escaped < would be wrong.

@@ -65,7 +65,7 @@ class Upstream(Value):
 
     @property
     def takes_max_tokens(self) -> bool:
-        """Whether its chat completions limit an answer by `max_tokens`, and not by `max_completion_tokens`."""
+        """Return whether its chat completions limit an answer by `max_tokens`, and not by `max_completion_tokens`."""
         host = urlsplit(self.base_url).hostname or ""
         return host.endswith(MAX_TOKENS_HOSTS) or (
             host.endswith(AZURE_CLOUDS) and self.model.lower().startswith(MISTRALS)

@@ -1,4 +1,4 @@
-"""Whether the servers of a connection answer, know the key and have the path of a harness, before a run asks them."""
+"""The check, before a run, that the servers of a connection answer, know the key and have the path of a harness."""
 
 import json
 from contextlib import aclosing

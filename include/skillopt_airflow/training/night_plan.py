@@ -61,7 +61,7 @@ class Contest(Document):
 
 
 class Commands(NamedTuple):
-    """What the commands that are told consist of: ids of the benchmark's DAGs, and the night's overrides."""
+    """The parts of the commands that are told: ids of the benchmark's DAGs, and the night's overrides."""
 
     regate: str
     publish: str
