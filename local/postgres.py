@@ -119,12 +119,18 @@ def _binary(name: str) -> str:
 
 
 def _unprivileged() -> list[str]:
-    """Run as another user, since PostgreSQL refuses root, but with the one right to reach a checkout below /root."""
+    """Return the command prefix that runs PostgreSQL as another user, because it refuses root.
+
+    The user keeps one capability, DAC_OVERRIDE, to reach a checkout below a folder that only root may enter. PostgreSQL
+    checks its own programs with access(2), which drops the capabilities of a real uid other than 0 unless the securebit
+    no_setuid_fixup is set (capabilities(7)).
+    """
     if os.geteuid() != 0:
         return []
     group = str(pwd.getpwnam(UNPRIVILEGED).pw_gid)
     drop = ["setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={group}", "--clear-groups"]
-    return [*drop, "--inh-caps=-all,+dac_override", "--ambient-caps=-all,+dac_override"]
+    reach = ["--securebits=+no_setuid_fixup", "--inh-caps=-all,+dac_override", "--ambient-caps=-all,+dac_override"]
+    return [*drop, *reach]
 
 
 def _postmaster(home: Home) -> list[psutil.Process]:

