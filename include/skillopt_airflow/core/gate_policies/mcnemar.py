@@ -9,7 +9,7 @@ from itertools import count
 from skillopt_airflow.core.gate_policies.policy import Policy, decided
 from skillopt_airflow.core.groups import sums
 from skillopt_airflow.core.paired import signs
-from skillopt_airflow.core.sign_flip_test import sign_flip_test
+from skillopt_airflow.core.permutation import sign_flip_test
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.verdict import Action, Verdict
 

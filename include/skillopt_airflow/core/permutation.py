@@ -1,10 +1,9 @@
-"""A test of means: if a candidate changes nothing, each difference is as likely with the other sign."""
+"""Exact one-sided tests of paired differences: if a candidate changes nothing, each has a random sign."""
 
 import math
 import statistics
 from collections.abc import Collection
-
-from skillopt_airflow.core.sign_test import sign_test
+from itertools import accumulate
 
 DENOMINATOR = 2520
 """Least common multiple of 1 to 10: differences of means of up to so many 0/1 draws are multiples of 1 / 2520."""
@@ -13,11 +12,23 @@ RESOLUTION = 60
 MEDIAN_STEPS = 10
 """The median one has at least so many steps, so that one large document does not round all others to nothing."""
 MOST_STEPS = 6000
-"""The largest has no more steps than this, whatever the median, or counting would take long."""
+"""The largest has no more steps than this, whatever the median, or counting would take long. A difference below half a
+step counts as zero: it's too small to change which of two sums is the larger."""
 MOST_COUNTED = 1000
 """Of more differences the patterns are too many to count; by then their sums are as good as normal."""
 ROUNDING = 1e-6
 """Share of a step that floats may be away from a multiple of it."""
+
+
+def sign_test(wins: int, losses: int) -> float:
+    """Return the one-sided p-value: the chance of at least that number of wins if each outcome is a fair coin.
+
+    Exact (McNemar's test in its binomial form); 1 without a win or loss.
+    """
+    outcomes = wins + losses
+    # At least `wins` heads are as likely as at most `losses`, which are the subsets of at most that number of outcomes.
+    subsets = accumulate(range(losses), lambda count, k: count * (outcomes - k) // (k + 1), initial=1)
+    return sum(subsets) / (1 << outcomes)
 
 
 def sign_flip_test(differences: Collection[float]) -> float:
@@ -48,8 +59,8 @@ def _steps(differences: Collection[float]) -> list[int]:
     if any(abs(value - round(value)) > ROUNDING for value in fine):
         sizes = [abs(value) for value in fine if value]
         largest = max(sizes)
-        times = math.ceil(MEDIAN_STEPS * largest / statistics.median(sizes) / RESOLUTION)
-        resolution = min(RESOLUTION * times, MOST_STEPS)
+        times = min(MEDIAN_STEPS * largest / statistics.median(sizes), MOST_STEPS) / RESOLUTION
+        resolution = RESOLUTION * math.ceil(times)
         fine = [value / largest * resolution for value in fine]
     steps = [step for value in fine if (step := round(value))]
     unit = math.gcd(*steps)

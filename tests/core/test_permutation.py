@@ -1,14 +1,14 @@
 import itertools
 import math
+from fractions import Fraction
 from random import Random
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core import sign_flip_test as sign_flip_test_module
-from skillopt_airflow.core.sign_flip_test import sign_flip_test
-from skillopt_airflow.core.sign_test import sign_test
+from skillopt_airflow.core import permutation
+from skillopt_airflow.core.permutation import sign_flip_test, sign_test
 
 THIRDS = st.integers(-3, 3).map(lambda third: third / 3)
 
@@ -41,7 +41,7 @@ def test_of_many_differences_it_goes_on_as_it_was(shift: float, monkeypatch: pyt
     random = Random(7)
     differences = [min(1.0, max(-1.0, random.gauss(shift, 0.4))) for _ in range(600)]
     counted = sign_flip_test(differences)
-    monkeypatch.setattr(sign_flip_test_module, "MOST_COUNTED", 599)
+    monkeypatch.setattr(permutation, "MOST_COUNTED", 599)
     assert sign_flip_test(differences) == pytest.approx(counted, rel=0.03)
 
 
@@ -56,6 +56,20 @@ def test_one_large_document_does_not_hide_the_gains_of_all_others() -> None:
     gains = [0.05 + 0.0005 * place for place in range(60)]
     assert sign_flip_test([*gains, 10.1]) == 2.0**-61
     assert sign_flip_test([*gains, -1.0]) < 0.001
+
+
+@pytest.mark.parametrize(
+    ("differences", "p"),
+    [
+        ([0.8125, 2.3e-309, 2.3e-309], 1 / 2),
+        ([0.4375, 2.2e-308, 2.2e-308], 1 / 2),
+        ([0.8125, -5e-324, -5e-324, -5e-324], 1 / 2),
+        ([-0.8125, 1e-12, 1e-12], 1.0),
+        ([2.3e-309, 5e-324], 1.0),
+    ],
+)
+def test_differences_below_the_resolution_count_as_zero(differences: list[float], p: float) -> None:
+    assert sign_flip_test(differences) == p
 
 
 def test_without_a_difference_nothing_is_found() -> None:
@@ -85,3 +99,24 @@ def test_of_graded_scores_it_keeps_its_level(size: int) -> None:
     )
     # Three standard errors about the level.
     assert found / trials == pytest.approx(0.05, abs=0.021)
+
+
+COUNTS = st.integers(0, 60)
+
+
+@given(COUNTS, COUNTS)
+def test_the_sign_test_is_the_binomial_tail(wins: int, losses: int) -> None:
+    n = wins + losses
+    assert sign_test(wins, losses) == float(Fraction(sum(math.comb(n, k) for k in range(wins, n + 1)), 2**n))
+
+
+@pytest.mark.parametrize(
+    ("wins", "losses", "p"), [(0, 0, 1), (0, 3, 1), (5, 0, 1 / 32), (4, 1, 6 / 32), (3, 3, 42 / 64)]
+)
+def test_p_values(wins: int, losses: int, p: float) -> None:
+    assert sign_test(wins, losses) == p
+
+
+def test_five_thousand_items_neither_overflow_nor_fail() -> None:
+    assert sign_test(5000, 0) == 0.0
+    assert sign_test(2500, 2500) > 0.5
