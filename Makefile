@@ -1,6 +1,6 @@
 # `make help` lists the targets. State lives in .local/.
 .DEFAULT_GOAL := help
-.PHONY: help venv up down status demo try import instance image clean test python-tests fast-tests slow-tests built-images platform-tests cluster-tests nights-tests lint ruff format-check types imports format lock bench
+.PHONY: help venv up down status demo try import instance image clean test nightly python-tests fast-tests slow-tests built-images platform-tests cluster-tests nights-tests lint ruff format-check types imports format lock bench
 # With it set, every Airflow process would compile all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -55,20 +55,30 @@ test: venv  ## lint beside the tests that need nothing but Python, then those wi
 	@$(MAKE) --no-print-directory -j 3 lint python-tests built-images
 	@$(MAKE) --no-print-directory platform-tests
 
+# `make nightly` runs all tests, with other random examples each time.
+ifdef NIGHTLY
+EXAMPLES := --hypothesis-profile=random
+else
+UNLESS_NIGHTLY := and not nightly
+endif
+
+nightly:  ## all tests, also those that take long: repetitions, full matrices, random examples, sixty nights, Celery hosts
+	@$(MAKE) --no-print-directory NIGHTLY=1 test nights-tests cluster-tests
+
 # Half as many again as processors, since a test waits for a server, another process or a time limit now and then.
 PROCESSES = $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 ))
-NEEDS_PYTHON = not engine and not platform and not provider and not nights and not cluster
+NEEDS_PYTHON = not engine and not platform and not provider and not nights and not cluster $(UNLESS_NIGHTLY)
 
 # File by file, since a training that the tests of a file share would else be made by each process.
 python-tests: venv  ## tests that need nothing but Python: the fast ones, then the slow ones
-	$(PYTHON) -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "$(NEEDS_PYTHON)"
+	$(PYTHON) -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(EXAMPLES) -m "$(NEEDS_PYTHON)"
 
 fast-tests: venv  ## of these, the ones that take little time each
-	$(PYTHON) -m pytest -n $(PROCESSES) --dist worksteal -m "not slow and $(NEEDS_PYTHON)"
+	$(PYTHON) -m pytest -n $(PROCESSES) --dist worksteal $(EXAMPLES) -m "not slow and $(NEEDS_PYTHON)"
 
 # Its base is fetched from Debian and its packages from PyPI, for which all tests with an engine would wait.
 built-images: venv
-	$(PYTHON) -m pytest -m engine tests/local/test_image.py
+	$(PYTHON) -m pytest -m "engine $(UNLESS_NIGHTLY)" tests/local/test_image.py
 
 # The files with tests of a kind, since merely importing all others takes a process a quarter of a minute.
 MARKED = $$(grep -rlE --include='*.py' 'mark\.($(1))' tests | sort)
@@ -78,7 +88,7 @@ slow-tests: venv  ## and whole trainings in one process, servers, time limits
 
 # Four files at a time, whatever the processors: a test on the platform mostly waits, one task for the other.
 platform-tests: venv  ## tests that need a Docker engine or the whole platform
-	$(PYTHON) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "engine or platform" $(call MARKED,engine|platform)
+	$(PYTHON) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "(engine or platform) $(UNLESS_NIGHTLY)" $(call MARKED,engine|platform)
 
 cluster-tests: venv  ## trainings over Celery workers on hosts of their own, with faults; needs root, not part of `make test`
 	$(PYTHON) -m pytest -rP -m cluster $(call MARKED,cluster)

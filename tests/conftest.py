@@ -11,9 +11,10 @@ from hypothesis import settings
 from platform_control import PROJECT, RunningPlatform, control, write_settings
 from shared_resource import alone, shared
 
-# An example may take long on a machine that does other work.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# An example may take long on a machine that does other work, so neither profile has a deadline.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("random", deadline=None, max_examples=1000, print_blob=True)
+settings.load_profile("repeatable")
 
 # The tests' data is in their own folders.
 os.environ.setdefault("SKILLOPT_DEPLOYMENT", str(PROJECT / "tests/everything_allowed.yaml"))
