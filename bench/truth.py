@@ -15,8 +15,8 @@ from skillopt_airflow.core.gate_policies import POLICIES
 from skillopt_airflow.core.gate_policies.policy import evidence_of
 from skillopt_airflow.core.looks import level_of
 from skillopt_airflow.core.paired import interval, paired, signs
-from skillopt_airflow.core.power import smallest_gain
 from skillopt_airflow.core.permutation import sign_test
+from skillopt_airflow.core.power import smallest_gain
 from skillopt_airflow.core.training_groups import EvaluationGroup
 
 SEED = 42
