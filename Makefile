@@ -1,6 +1,6 @@
 # `make help` lists the targets. State lives in .local/.
 .DEFAULT_GOAL := help
-.PHONY: help venv up down status demo try import instance image clean test nightly python-tests fast-tests slow-tests built-images platform-tests cluster-tests nights-tests lint ruff format-check types imports format lock bench
+.PHONY: help venv up down status demo try instance image clean test nightly python-tests fast-tests slow-tests built-images platform-tests cluster-tests nights-tests lint ruff format-check types imports format lock bench
 # With it set, every Airflow process would compile all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -36,10 +36,6 @@ demo: venv  ## start the platform and train the sample benchmark
 try: venv  ## a few items without Airflow: BENCHMARK=name ITEMS=3 SKILL=path SPLIT=train SET='model.max_turns=3'
 	@$(PYTHON) -m local try $(BENCHMARK) $(if $(ITEMS),--items $(ITEMS)) $(if $(SPLIT),--split $(SPLIT)) \
 		$(if $(SKILL),--skill '$(SKILL)') $(foreach setting,$(SET),--set '$(setting)')
-
-import: venv  ## a finished run of the reference implementation: RUN=folder BENCHMARK=name SET='data.uri=/the/splits'
-	@$(PYTHON) -m local import '$(RUN)' $(if $(BENCHMARK),--benchmark $(BENCHMARK)) \
-		$(foreach setting,$(SET),--set '$(setting)')
 
 instance: venv  ## an instance of swebench: REPO=folder BASE=commit FIX=commit OUT=folder REQUIREMENTS=file PROBLEM=file
 	@$(PYTHON) -m local instance $(if $(REPO),--repo '$(REPO)') --base '$(BASE)' --fix '$(FIX)' --out '$(OUT)' \

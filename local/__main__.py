@@ -23,11 +23,6 @@ TRY = (
     "container, as in a run, which needs a Docker engine; else the rollout program is a plain child process."
 )
 
-IMPORT = (
-    "Make a finished run of the reference implementation of SkillOpt a run of the platform, whose skill is measured "
-    "and published like any other. The platform has to run."
-)
-
 INSTANCE = (
     "Write an instance of the benchmark swebench from two commits of a git repository, and verify it: its tests fail "
     "before the fix and pass with it. It needs git and Python; packages are installed into a new environment."
@@ -80,7 +75,6 @@ def _parser() -> argparse.ArgumentParser:
         "--base", default="", help="image that they start from, unless that is the sandbox's (default: Python's)"
     )
     images.set_defaults(run=_image)
-    _add_import(commands.add_parser("import", parents=[common], help=IMPORT, description=IMPORT))
     _add_instance(commands.add_parser("instance", parents=[common], help=INSTANCE, description=INSTANCE))
     _add_try(commands.add_parser("try", parents=[common], help=TRY, description=TRY))
     return parser
@@ -104,13 +98,6 @@ def _add_instance(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--problem", type=Path, help="text of the issue (default: the fix's commit message)")
     parser.add_argument("--python-path", default="", help="folders to import from, such as src:. (default: as found)")
     parser.set_defaults(run=_instance)
-
-
-def _add_import(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, help="its output folder, with config.json, history.json and best_skill.md")
-    parser.add_argument("--benchmark", default="", help="a folder of benchmarks/ (default: the one that the run names)")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as data.uri=/the/splits")
-    parser.set_defaults(run=_import)
 
 
 def _positive(text: str) -> int:
@@ -214,13 +201,6 @@ def _instance(home: Home, options: argparse.Namespace) -> int:
 
     given = (options.repo, options.base, options.fix, options.out)
     return run(*given, options.requirements, options.problem, options.python_path)
-
-
-def _import(home: Home, options: argparse.Namespace) -> int:
-    logging.disable(logging.WARNING)
-    from local.import_run import run
-
-    return run(home, options.folder, options.benchmark, options.set)
 
 
 if __name__ == "__main__":

@@ -17,11 +17,6 @@ NOT_RUN = (
     ("README.md", "export", "a provider's key; test_readme.py follows the connections to their models"),
     ("docs/consumption.md", "python consumer.py fetch", "never ends; tests/consumer/test_consumer.py ends it"),
     ("docs/gateway.md", "python -m", "has a gateway's machine to itself; tests/gateway/test_serve.py runs the program"),
-    (
-        "docs/import.md",
-        "make import",
-        "a folder of another project; tests/local/test_import_run.py writes one and imports it",
-    ),
     ("docs/hosts.md", "make image", "images of minutes, and a registry's; tests/test_compose.py starts it"),
     ("docs/hosts.md", "make up", "the platform on three hosts; `make cluster-tests` starts it"),
     ("docs/hosts.md", "airflow pools set", "a pool that `python -m bench in_flight` makes"),

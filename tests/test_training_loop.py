@@ -30,14 +30,12 @@ from skillopt_airflow.training import seed_and_final, steps
 from skillopt_airflow.training.benchmark_settings import preset_of
 from skillopt_airflow.training.candidate import gate as decide_again
 from skillopt_airflow.training.history import history_of
-from skillopt_airflow.training.imported import ReferenceRun, import_run
 from skillopt_airflow.training.lapse_notes import note_rows
 from skillopt_airflow.training.preparation import check_same_inputs, check_unchanged, prepare_scoring
 from skillopt_airflow.training.rollout_plan import RolloutPlan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.scorecard import ScoringRequest, scorecard
 from tests.gateway.foreign_server import ForeignServer, serving
-from tests.training import reference_folder
 from tests.training.in_process import PROJECT, InterruptedRun, Training, configured, step_keys
 from tests.training.local_store import LocalStore
 from tests.training.served_training import ROLES, connect
@@ -170,15 +168,6 @@ def test_a_training_on_the_splits_of_another_goes_as_that_one_did(listed: bool, 
     splits = [[{ref.id for ref in one.run.item_refs(split)} for split in DATA_SPLITS] for one in (first, second)]
     assert (splits[0] == splits[1]) is listed
     assert (history_of(second.run).seed_val_score == history_of(first.run).seed_val_score) or not listed
-
-
-def test_an_imported_run_needs_no_call_of_the_optimizer(plain: Training, tmp_path: Path) -> None:
-    training = Training.of()
-    reference = ReferenceRun(reference_folder.write(tmp_path / "theirs"))
-    assert import_run(training.run, training.config, reference)
-    assert training.run.skill(training.run.newest_state().best.version).text == reference_folder.BEST
-    assert not stages(training)
-    assert stages(plain)["reflect"] > 0
 
 
 @pytest.mark.parametrize("preset", ["paper", None])

@@ -32,12 +32,6 @@ def test_a_run_goes_from_the_seed_through_every_step_to_its_end(config: TrainCon
     assert len({moment.name for moment in moments}) == len(moments)
 
 
-@given(CONFIGS)
-def test_a_run_that_was_imported_has_its_two_ends_alone(config: TrainConfig) -> None:
-    ends = (Moment(kind="seed", epoch=0, step=0), Moment(kind="final", epoch=0, step=0))
-    assert timeline(config, 0) == ends
-
-
 @given(CONFIGS, STEPS)
 def test_time_never_runs_backwards(config: TrainConfig, steps: int) -> None:
     moments = timeline(config, steps)

@@ -38,7 +38,6 @@ from skillopt_airflow.store.run_states import RunStates, same
 from skillopt_airflow.training.answer_cache import StoredMiss, StoredReply
 from skillopt_airflow.training.batch_job import BatchJob
 from skillopt_airflow.training.estimate import EstimateTotals
-from skillopt_airflow.training.imported import ImportedRun
 from skillopt_airflow.training.night import LedgerRow
 from skillopt_airflow.training.night_plan import Contest
 from skillopt_airflow.training.night_series import NightSeries
@@ -99,16 +98,6 @@ MADE: dict[type[Document], dict[str, Any]] = {
         "tokens_most": 200,
         "usd_likely": None,
         "usd_most": None,
-    },
-    ImportedRun: {
-        "source": "my_run",
-        "sha256": "s",
-        "target": "gpt-5.5",
-        "optimizer": "gpt-5.5",
-        "overrides": {"train.num_epochs": 4},
-        "not_taken": ["out_root"],
-        "steps": [{"step": 1, "epoch": 1, "action": "reject"}],
-        "best_version": 1,
     },
     Look: {
         "number": 2,

@@ -12,9 +12,9 @@ from example_run import SEED, example
 from pydantic import BaseModel
 
 from skillopt_airflow.core.paired import paired_values
-from skillopt_airflow.core.provenance import IMPORT, LineOrigin
+from skillopt_airflow.core.provenance import LineOrigin
 from skillopt_airflow.core.run_history import AskedAhead
-from skillopt_airflow.report.run_page import render, skill_lines
+from skillopt_airflow.report.run_page import render
 from skillopt_airflow.report.view import ReportView
 
 PROJECT = Path(__file__).parents[2]
@@ -228,12 +228,6 @@ def test_a_line_of_another_run_names_its_step_as_people_do(view: ReportView) -> 
     line = LineOrigin(run="before", moment="steps/step_0007", edit=0, op="append", minibatches=("failure-1",))
     one_line = view.model_copy(update={"skill": "One line.", "lines": (line,)})
     assert "step 7 of run before (append, failure-1)" in Page(render(one_line)).text
-
-
-def test_a_line_that_an_imported_run_wrote_is_none_of_the_seed(view: ReportView) -> None:
-    lines = (LineOrigin(moment="steps/step_0000"), LineOrigin(moment=IMPORT, run="mine-1"))
-    begun = view.model_copy(update={"skill": "One line.\nAnother one.", "lines": lines})
-    assert [line.origin for line in skill_lines(begun)] == ["seed", "import"]
 
 
 def test_a_run_that_stopped_at_once_has_a_page(view: ReportView) -> None:

@@ -70,25 +70,11 @@ def test_a_run_without_a_report_is_not_found(
 ) -> None:
     log_in(monkeypatch, role="viewer")
     bucket.add_client_error("get_object", "NoSuchKey", http_status_code=404)
-    bucket.add_response("list_objects_v2", {})
     answer = browser.get(path())
     assert answer.status_code == 404
     assert "No report yet" in answer.text
     assert f"s3://skillopt/runs/searchqa/{RUN}/report.html" in answer.text
     assert answer.headers["content-security-policy"] == STORED["Content-Security-Policy"]
-
-
-def test_an_imported_run_never_has_a_report(
-    browser: TestClient, bucket: Stubber, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log_in(monkeypatch, role="viewer")
-    bucket.add_client_error("get_object", "NoSuchKey", http_status_code=404)
-    imported = f"runs/searchqa/{RUN}/imported.json"
-    wanted = {"Bucket": "skillopt", "Prefix": imported, "MaxKeys": 1}
-    bucket.add_response("list_objects_v2", {"Contents": [{"Key": imported}]}, wanted)
-    answer = browser.get(path())
-    assert (answer.status_code, "An imported run has no report" in answer.text) == (404, True)
-    assert "Come back" not in answer.text
 
 
 def test_a_store_that_refuses_is_named_and_not_taken_for_a_missing_report(

@@ -10,7 +10,6 @@ from lxml import html
 
 from bench import page_data
 from skillopt_airflow.core.paired import paired_values
-from skillopt_airflow.core.provenance import IMPORT, LineOrigin
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, TransferKeys
 from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.training.target_change import Pooled, TargetChangeNight, TargetChangeReport
@@ -98,14 +97,6 @@ def test_every_line_says_what_wrote_it(browser: TestClient, shelf: Shelf) -> Non
     link = section(page, "lines").xpath(".//a/@href")[0]
     assert link == "../runs/searchqa/manual__2026-09-01/report#steps-step_0002-edit-0"
     assert len(lines) == 6
-
-
-def test_a_line_that_an_imported_run_wrote_is_none_of_the_seed(browser: TestClient, shelf: Shelf) -> None:
-    artifacts = shelf.publish("searchqa", TARGET, "# A\n")
-    origins = (LineOrigin(moment="steps/step_0000"), LineOrigin(moment=IMPORT), LineOrigin(moment=IMPORT))
-    imported = page_data.provenance("mine-1", TARGET, "").model_copy(update={"lines": origins})
-    artifacts.publish("# A\n- better\n", imported, artifacts.champion.read(), "better")
-    assert rows(shown(browser), "lines") == ["1 # A seed", "2 - better import"]
 
 
 def test_any_two_versions_are_compared(browser: TestClient, shelf: Shelf) -> None:

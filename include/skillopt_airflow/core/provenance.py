@@ -14,9 +14,6 @@ from skillopt_airflow.core.errors import SkillError
 from skillopt_airflow.core.skill import SkillDocument, Span
 from skillopt_airflow.core.types import SourceType, Value
 
-IMPORT = "import"
-"""The moment that lines come from which an imported run wrote."""
-
 
 class LineOrigin(Value):
     """The origin of a line."""
@@ -24,18 +21,13 @@ class LineOrigin(Value):
     moment: str
     """Name of the moment that wrote it; the seed's is the first one's."""
     edit: int | None = None
-    """Index in that moment's apply report; None for a line of the seed, or of an import."""
+    """Index in that moment's apply report; None for a line of the seed."""
     op: str = ""
     source_type: SourceType | None = None
     minibatches: tuple[str, ...] = ()
     """The minibatches that proposed the edit."""
     run: str = Field(default="", exclude_if=lambda run: not run)
     """The run that the moment belongs to; empty if it is the one that the origins are stored with."""
-
-    @property
-    def beginning(self) -> str:
-        """The name of what a line comes from that no edit wrote."""
-        return IMPORT if self.moment == IMPORT else "seed"
 
 
 class LinesOfSkill(Document):

@@ -36,12 +36,12 @@ def moment_label(kind: MomentKind, step: int, epoch: int) -> str:
 
 
 def timeline(config: TrainConfig, steps_in_epoch: int) -> tuple[Moment, ...]:
-    """Return all moments of a run that is not stopped; without steps, of one that was imported, its two ends alone.
+    """Return all moments of a run that is not stopped.
 
     The longitudinal comparison needs two epochs, so it starts with the second; the memory that it leaves to the
     optimizer would come too late after the last.
     """
-    optimizer, epochs = config.optimizer, config.train.num_epochs if steps_in_epoch else 0
+    optimizer, epochs = config.optimizer, config.train.num_epochs
     moments = [Moment(kind="seed", epoch=0, step=0)]
     for epoch in range(1, epochs + 1):
         first, last = (epoch - 1) * steps_in_epoch + 1, epoch * steps_in_epoch

@@ -354,7 +354,7 @@ def _report(run: "TrainingRun", published: "Publication") -> None:
     from skillopt_airflow.training.reporting import write_report
 
     try:
-        if run.is_reported:
+        if not run.for_another_model:
             write_report(run, published)
     except UNAVAILABLE:
         raise
@@ -367,5 +367,5 @@ def _tell(run: "TrainingRun", withheld: str) -> None:
     """Write it into the run's report, which is about the model that the run was trained for."""
     from skillopt_airflow.training.reporting import write_report
 
-    if run.is_reported:
+    if not run.for_another_model:
         write_report(run, withheld=withheld)

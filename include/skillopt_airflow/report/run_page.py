@@ -102,7 +102,7 @@ def skill_lines(view: ReportView) -> Iterator[SkillLine]:
         if moment is not None and line.edit is not None:
             href = f"#{moment.slug}-edit-{line.edit}"
         if line.edit is None:
-            origin = line.beginning
+            origin = "seed"
         elif line.run:
             origin, href = f"{spoken_moment(line.moment)} of run {line.run}", ""
         detail = origin_detail(line.op, line.minibatches)

@@ -195,7 +195,6 @@ class RunKeys:
     """The best skill so far."""
     report = Below("report.html")
     """The report for people."""
-    imported = Below("imported.json")
     """What was read of another project's run, where this one is that."""
     write_probe = Below("write_probe")
     """An empty object that is there for a moment, while a write is tried."""

@@ -77,7 +77,7 @@ def _origins(lines: Iterable[LineOrigin]) -> str:
 
 def _origin(line: LineOrigin) -> str:
     if line.edit is None:
-        return line.beginning
+        return "seed"
     return f"{line.moment} of run {line.run}" if line.run else line.moment
 
 

@@ -57,8 +57,6 @@ class Beginning(NamedTuple):
     smallest_gains: tuple[SmallestGain, ...] = ()
     init_version: str = ""
     stated: StatedScores | None = None
-    is_import: bool = False
-    """True if the training happened elsewhere, so that none of its steps is this project's."""
 
 
 NO_TRAINING = Beginning()
@@ -288,7 +286,7 @@ def settle(
         image=image,
         program=rollout_program(config, image, benchmarks.folder(run.ref.benchmark)),
         counts_limits=True,
-        steps_in_epoch=0 if begun.is_import else schedule.steps_in_epoch(len(items.get(Split.TRAIN, ())), config.train),
+        steps_in_epoch=schedule.steps_in_epoch(len(items.get(Split.TRAIN, ())), config.train),
         prices=dict(prices),
         guidance=benchmarks.guidance(run.ref.benchmark),
         smallest_gains=begun.smallest_gains,

@@ -88,11 +88,6 @@ class TrainingRun:
         return self.config.model.target != self.record.config.model.target
 
     @property
-    def is_reported(self) -> bool:
-        """Return whether there is a report to write: that of a training which happened here, for this model."""
-        return not self.for_another_model and self.record.steps_in_epoch > 0
-
-    @property
     def account(self) -> str:
         """Under which name its model calls are stored, and count for its budget."""
         return f"{self.ref.run}@{self.config.model.target}" if self.for_another_model else self.ref.run

@@ -55,7 +55,6 @@ class RunRecord(Document):
     """Whether its rollouts are stored under the limits of the target's code; not in a run begun before this was a
     field."""
     steps_in_epoch: int
-    """0 if the run was imported."""
     prices: dict[Role, ModelPrice | None]
     """Prices at the time when the run began."""
     guidance: dict[str, str] = Field(default_factory=dict)

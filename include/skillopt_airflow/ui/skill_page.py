@@ -249,7 +249,7 @@ def _origin(benchmark: str, run: str, origin: "LineOrigin | None") -> tuple[str,
         return "not known", "", ""
     wrote, own = origin.run or run, not origin.run
     if origin.edit is None:
-        return origin.beginning, "", ""
+        return "seed", "", ""
     moment = spoken_moment(origin.moment)
     said = moment if own else f"{moment} of run {wrote}"
     address = f"runs/{benchmark}/{wrote}/report#{slug_of(origin.moment)}-edit-{origin.edit}"
