@@ -71,9 +71,7 @@ FORMS = (
     Form("world_screen", 1.0, 4, 10, PAPER, {"evaluation.screen": "batch"}),
     Form("world_few_edits", 1.0, 4, 10, PAPER, economy=FEW_EDITS),
     Form("world_few_edits_screen", 1.0, 4, 10, PAPER, {"evaluation.screen": "batch"}, FEW_EDITS),
-    Form("world_ahead", 1.0, 4, 10, PAPER, {"gradient.reflect_ahead": True}),
     Form("world_5s", 5.0, 4, 10, PAPER),
-    Form("world_5s_ahead", 5.0, 4, 10, PAPER, {"gradient.reflect_ahead": True}),
     # A few minutes, for comparison with the same before a change.
     Form("world_small", 1.0, 2, 3, {Split.TRAIN: 3 * BATCH, Split.VAL: 100, Split.TEST: 140}),
 )
@@ -147,10 +145,7 @@ def _counts(history: History) -> dict[str, str]:
         by_stage[f"{cost.role} calls, {cost.stage}"] += cost.calls
     tokens = sum(cost.prompt_tokens + cost.completion_tokens for cost in history.costs)
     calls = sum(by_stage.values())
-    ahead = history.asked_ahead
     counts = {"rollouts": history.rollouts.ran, "calls": calls, "tokens": tokens} | by_stage
-    if ahead.calls:
-        counts |= {"optimizer calls ahead": ahead.calls, "optimizer calls ahead, wasted": ahead.wasted}
     return {name: str(count) for name, count in counts.items()}
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from skillopt_airflow.consumer import SkillClient
 from skillopt_airflow.core.budget_ledger import BudgetLedger
-from skillopt_airflow.core.buffer import ReflectedItems, ReflectionAhead
+from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.corpus import CorpusManifest
 from skillopt_airflow.core.documents import Document, read_document
 from skillopt_airflow.core.edits import EditApplyReport
@@ -108,7 +108,6 @@ MADE: dict[type[Document], dict[str, Any]] = {
         "publication": "p",
         "entered": "2026-11-20T00:00:00Z",
     },
-    ReflectionAhead: {"buffer": {"entries": []}, "reflected": {"item_ids": ["a"], "failed": 1}, "calls": 3},
     Scorecard: {
         "benchmark": "b",
         "run": "r",

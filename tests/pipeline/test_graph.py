@@ -32,19 +32,6 @@ def test_a_step_has_the_stages_of_the_algorithm() -> None:
     }
 
 
-def test_a_step_reflects_ahead_beside_its_evaluation_where_that_is_wanted() -> None:
-    config = TrainConfig.from_layers(
-        SMALL.model_dump(), {"gradient": {"reflect_ahead": True}, "model": {"optimizer_pool": "writers"}}
-    )
-    dag = epoch_dag("searchqa", config)
-    [name] = [name for name in dag.task_dict if "reflect_ahead" in name]
-    task = dag.task_dict[name]
-    assert task.upstream_task_ids == {"step_01.update", "step_01.speculate"}
-    assert task.downstream_task_ids == {"step_01.gate"}
-    # Skipped where no batch was rolled out ahead, and among those that ask the optimizer.
-    assert (task.trigger_rule, task.pool) == ("all_success", "writers")
-
-
 def test_the_tag_of_a_kind_has_no_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SKILLOPT_DAG_PREFIX", "my_team_")
     dag = epoch_dag("searchqa", SMALL)

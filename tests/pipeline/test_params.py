@@ -103,10 +103,6 @@ def test_the_form_refuses_what_the_configuration_refuses(path: str, value: Any) 
         ({"train.num_epochs": 5}, "train.num_epochs = 5: the graph has room for 4; raise"),
         ({"evaluation.gate_policy": "confirm"}, "evaluation.gate_policy = confirm: the graph has no tasks for fresh"),
         ({"evaluation.screen": "batch"}, "evaluation.screen = batch: the graph has no tasks for a screen; set it in"),
-        (
-            {"gradient.reflect_ahead": True},
-            "gradient.reflect_ahead = true: the graph has no tasks for reflections ahead",
-        ),
         ({"sandbox.max_containers": 99}, "sandbox.max_containers is fixed when the DAG is parsed"),
         ({"sandbox.pool": "mine"}, "sandbox.pool is fixed when the DAG is parsed"),
         ({"sandbox.test_timeout": 1}, "sandbox.test_timeout is fixed when the DAG is parsed"),
@@ -125,13 +121,6 @@ def test_a_graph_with_a_screen_does_without_one() -> None:
     for screen in ("none", "batch"):
         asked = params.run_config(screening, {"overrides": {"evaluation.screen": screen}})
         assert asked.evaluation.screen == screen
-
-
-def test_a_graph_with_reflections_ahead_does_without_them() -> None:
-    ahead = TrainConfig.from_layers({"gradient": {"reflect_ahead": True}})
-    for wanted in (False, True):
-        asked = params.run_config(ahead, {"overrides": {"gradient.reflect_ahead": wanted}})
-        assert asked.gradient.reflect_ahead is wanted
 
 
 def test_a_bad_benchmark_file_is_named(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.measured_score import SplitScore
 from skillopt_airflow.core.provenance import LineOrigin, seed_lines, trace
 from skillopt_airflow.core.rollout_tally import RolloutTally
-from skillopt_airflow.core.run_history import AskedAhead, Publication, RolloutCounts, StageRollouts, StepSeconds
+from skillopt_airflow.core.run_history import Publication, RolloutCounts, StageRollouts, StepSeconds
 from skillopt_airflow.core.screening import screened
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.timeline import Moment
@@ -242,7 +242,6 @@ def _view(training: Training) -> ReportView:
             cost("test", "target", 240, 290_700, 4_100, 215.0),
         ),
         rollouts=RolloutCounts(planned=1818, ran=1616, reused=122, cancelled=80, speculated=40, wasted=20),
-        asked_ahead=AskedAhead(calls=9, wasted=3),
         outcomes=(
             outcomes("seed", 80, 0),
             outcomes("rollout", 480, 12, *[(Status.TIMEOUT, "the CLI was not done after 60 s")] * 7),

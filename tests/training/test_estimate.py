@@ -200,18 +200,6 @@ def test_the_log_says_what_each_stage_takes_and_what_it_costs() -> None:
     ]
 
 
-@pytest.mark.parametrize(("mode", "ranks"), [("fixed", 77), ("autonomous", 40)])
-def test_what_is_asked_ahead_counts_as_asked_in_vain(mode: str, ranks: int) -> None:
-    ahead = {"gradient": {"reflect_ahead": True, "use_deep_reflect": True}, "optimizer": {"lr_control_mode": mode}}
-    without = calls(estimated(SEARCHQA, gradient={"use_deep_reflect": True}, optimizer={"lr_control_mode": mode}))
-    found = calls(estimated(SEARCHQA, **ahead, train={"speculative_rollout": True}))
-    # Behind 9 steps of each of 4 epochs, and behind the last of the first, which has no slow update.
-    assert (without["reflect"], found["reflect"]) == (240, (40 + 37) * 6)
-    assert (without["deep_reflect"], found["deep_reflect"], found["follow_up"]) == (240, 77 * 6, 77 * 6)
-    assert (without["merge"], found["merge"]) == (BASE["merge"], BASE["merge"] // 40 * 77)
-    assert (without["rank"], found["rank"]) == (40, ranks)
-
-
 def test_an_unknown_price_is_said() -> None:
     found = estimated(SEARCHQA, prices={"target": None, "optimizer": PRICES["optimizer"]})
     assert found.usd("likely") is None

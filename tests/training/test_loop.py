@@ -18,7 +18,6 @@ NOT_IN_THE_LOOP = {"publication.approve", "leave_out"}
 WITH_TASKS_OF_ITS_OWN = {
     "confirm": {"evaluation__gate_policy": "confirm"},
     "screen": {"evaluation__screen": "batch"},
-    "reflect_ahead": {"gradient__reflect_ahead": True},
 }
 
 
@@ -78,5 +77,5 @@ def test_an_epoch(training: Training) -> None:
     order = ["plan", *(f"step_01.{name}" for name in dict.fromkeys(step))]
     for kind in ("slow_update", "meta_reflect"):
         order += [f"{kind}.{name}" for name in of_moments(training, f"{kind}/epoch_02")]
-    beside = ("step_01.speculate", "step_01.reflect_ahead", "slow_update.speculate", "meta_reflect.speculate")
+    beside = ("step_01.speculate", "slow_update.speculate", "meta_reflect.speculate")
     check(epoch_dag("searchqa", training.config), order, beside)

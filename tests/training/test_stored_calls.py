@@ -48,4 +48,4 @@ def test_calls_are_stored_before_their_task_ends_and_count_once(monkeypatch: pyt
         monkeypatch.setattr(stored_calls, "STORE_SECONDS", PATIENCE)
         ask("two?")
     assert refusals == []
-    assert len(run.usage.read("searchqa", run.ref.run)) == len(models.calls) == 2
+    assert len(run.usage.read("searchqa", run.ref.run)) == 2

@@ -55,22 +55,6 @@ class StepBuffer(Value):
         """Return the buffer after one more step."""
         return StepBuffer(entries=(*self.entries, entry))
 
-    def without_last_scores(self) -> "StepBuffer":
-        """Return the buffer as it was while the last step's candidate was measured, if that was rejected."""
-        unscored = [entry.model_copy(update={"score_before": None, "score_after": None}) for entry in self.entries[-1:]]
-        return StepBuffer(entries=(*self.entries[:-1], *unscored))
-
-
-class ReflectionAhead(Document):
-    """The questions that the next step would ask after a rejection, asked while the candidate was measured."""
-
-    buffer: StepBuffer
-    """What the optimizer was shown: the step under way is in it as rejected, without scores."""
-    reflected: ReflectedItems
-    """What it was asked about."""
-    calls: int = 0
-    """Model calls that were made for it."""
-
 
 def entry_of(
     step: int,

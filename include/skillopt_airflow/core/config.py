@@ -54,24 +54,6 @@ class TrainConfig(Group):
         return self
 
     @model_validator(mode="after")
-    def _one_proposal_to_reflect_behind(self) -> Self:
-        if self.train.proposals > 1 and self.gradient.reflect_ahead:
-            raise ValueError(
-                "gradient.reflect_ahead tells the optimizer of the one candidate that is being measured, and "
-                f"train.proposals = {self.train.proposals} makes several: set one to false, or the other to 1"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _a_batch_ahead_to_reflect_on(self) -> Self:
-        if self.gradient.reflect_ahead and not self.train.speculative_rollout:
-            raise ValueError(
-                "gradient.reflect_ahead is about the batch that train.speculative_rollout rolls out ahead: set one to "
-                "false, or the other to auto"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _search_by_tools(self) -> Self:
         if self.search.conn_id is not None and not HARNESSES[self.model.harness].needs_tools:
             raise ValueError(

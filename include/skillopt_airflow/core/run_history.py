@@ -75,14 +75,6 @@ class RolloutCounts(Value):
     """Taken from the store: of another run, or another step."""
 
 
-class AskedAhead(Value):
-    """Numbers of the model calls by which steps were reflected on before the candidate before them was judged."""
-
-    calls: int = 0
-    wasted: int = 0
-    """Those whose step began in another way than they supposed, or never."""
-
-
 class StageRollouts(RolloutTally):
     """Outcomes of the run's own rollouts of one stage."""
 
@@ -128,7 +120,6 @@ class History(Document):
     costs: tuple[StageCost, ...]
     """Costs that this run paid, by stage, in the order in which the stages began."""
     rollouts: RolloutCounts
-    asked_ahead: AskedAhead = Field(default=AskedAhead(), exclude_if=lambda asked: not asked.calls)
     outcomes: tuple[StageRollouts, ...] = ()
     """Of each stage, in the order in which the stages are planned; an item that was tried again counts as it ended."""
     published: Publication | None = None

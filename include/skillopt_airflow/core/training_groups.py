@@ -56,10 +56,6 @@ class GradientGroup(Group):
     """Times that an analyst answers: after the first, its draft is held against the same minibatch and corrected."""
     failure_only: bool = False
     """Reflect on failures alone."""
-    reflect_ahead: bool = False
-    """Reflect on a batch that was rolled out ahead while the candidate before it is measured, too. The optimizer knows
-    then what that candidate tried, and not by how much it lost; after any verdict but a rejection its answers are
-    wasted."""
     show_pictures: Annotated[int, Field(ge=0, le=50)] = 0
     """Pictures of a minibatch's items that an analyst sees itself, at most; 0 for an optimizer that takes none."""
     use_deep_reflect: bool = False

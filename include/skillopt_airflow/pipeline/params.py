@@ -170,8 +170,6 @@ def _without_tasks(asked: TrainConfig, config: TrainConfig) -> Iterator[tuple[st
         yield f"evaluation.gate_policy = {one.gate_policy}", "fresh rollouts"
     if one.screen != "none" and other.screen == "none":
         yield f"evaluation.screen = {one.screen}", "a screen"
-    if asked.gradient.reflect_ahead and not config.gradient.reflect_ahead:
-        yield "gradient.reflect_ahead = true", "reflections ahead"
 
 
 def _check_room(path: str, asked: int, room: int) -> None:

@@ -90,14 +90,6 @@ def update(run: JsonObject, at: int, screened: bool, calls: int | None = None) -
     return update(*moment_at(run, at), screened, calls)
 
 
-@task(execution_timeout=timedelta(hours=1))
-def reflect_ahead(run: JsonObject, at: int, calls: int | None = None) -> None:
-    """Ask the optimizer what the next step will ask if the candidate is rejected; skipped without its batch."""
-    from skillopt_airflow.training.reflection_ahead import reflect_ahead
-
-    reflect_ahead(*moment_at(run, at), calls)
-
-
 @task(trigger_rule="none_failed_min_one_success")
 def screen(run: JsonObject, at: int) -> list[JsonObject]:
     """Return the chunks to evaluate the candidate on, none if it equals the skill or is worse on the step's batch."""

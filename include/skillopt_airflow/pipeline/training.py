@@ -117,11 +117,7 @@ def training_step(batch: Any, position: int, config: TrainConfig) -> Any:
         gate = evaluate_and_gate(screen(update, position, config) if screened else update, position, config)
         chain(rollout, update)
         # While the optimizer thinks, the target would have nothing to do.
-        batch_ahead = speculation(config, THIS_RUN, position)
-        chain(rollout, batch_ahead, gate)
-        if config.gradient.reflect_ahead:
-            reflect_ahead = tasks.reflect_ahead.override(**asks_optimizer(config))(THIS_RUN, position, calls)
-            chain([update, batch_ahead], reflect_ahead, gate)
+        chain(rollout, speculation(config, THIS_RUN, position), gate)
         return gate
 
 

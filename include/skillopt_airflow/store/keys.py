@@ -101,7 +101,6 @@ class MomentKeys:
     """The longitudinal comparison of two epochs' last skills."""
     reflected_items = Below("reflected_items.json")
     """The items that the step's reflection is about, fixed by the first task that asks."""
-    reflection_ahead = Below("reflection_ahead.json")
     """What the optimizer was asked for the next step, before the step's candidate was judged."""
     answers = Below("answers/")
     """Prefix of the optimizer's answers."""

@@ -8,7 +8,7 @@ from skillopt_airflow.core import schedule
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.timeline import Moment, timeline
+from skillopt_airflow.core.timeline import timeline
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.optimizer.minibatches import most_minibatches
 from skillopt_airflow.training.lapse_notes import notes_enter
@@ -46,7 +46,7 @@ def target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Sequen
     candidates = gated + kinds["step"] * (config.train.proposals - 1)
     forced = not rules.use_gate or (slow_updates > 0 and not optimizer.slow_update_gate)
     # All of them are in vain.
-    ahead = [batches[place] for _, place in _places_ahead(config, len(batches))]
+    ahead = [batches[place] for place in _places_ahead(config, len(batches))]
     rollouts = {
         "seed": val * rules.draws,
         "rollout": config.train.num_epochs * sum(batches) * tries,
@@ -67,27 +67,14 @@ def target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Sequen
     return {stage: each * calls for stage, calls in rollouts.items()} | asked
 
 
-def _places_ahead(config: TrainConfig, steps: int) -> list[tuple[Moment, int]]:
-    """Return the moments behind which a batch may be rolled out ahead, each with the place of its step in the epoch.
-
-    Args:
-        config: of the run.
-        steps: of an epoch.
-    """
-    found = batches_ahead(timeline(config, steps), config)
-    return [(moment, (following.step - 1) % steps) for moment, following in found]
+def _places_ahead(config: TrainConfig, steps: int) -> list[int]:
+    """Return the steps whose batch may be rolled out ahead, by their place in the epoch, which has so many steps."""
+    return [(following.step - 1) % steps for _, following in batches_ahead(timeline(config, steps), config)]
 
 
 def _reflections(config: TrainConfig, steps: int) -> list[int]:
-    """Return the steps that are reflected on, by their place in the epoch: once a proposal, and ahead, all in vain."""
-    own = list(range(steps)) * (config.train.num_epochs * config.train.proposals)
-    return own + _reflections_ahead(config, steps)
-
-
-def _reflections_ahead(config: TrainConfig, steps: int) -> list[int]:
-    if not config.gradient.reflect_ahead:
-        return []
-    return [place for moment, place in _places_ahead(config, steps) if moment.kind == "step"]
+    """Return the steps that are reflected on, by their place in the epoch, once per proposal."""
+    return list(range(steps)) * (config.train.num_epochs * config.train.proposals)
 
 
 def turns(config: TrainConfig) -> int:
@@ -120,7 +107,6 @@ def optimizer_calls(config: TrainConfig, slices: Sequence[Sequence[int]]) -> dic
     consolidates = rules.use_skill_aware_reflection and rules.skill_aware_consolidate_threshold > 0
     # Each proposal of a step has analysts, merges and a selection of its own.
     made, places = config.train.proposals * kinds["step"], _reflections(config, len(slices))
-    ranked = made + (0 if rules.chooses_rate else len(_reflections_ahead(config, len(slices))))
     return {
         # The target's part of it is one of the first step's rollouts.
         "preflight": int(config.train.preflight),
@@ -130,7 +116,7 @@ def optimizer_calls(config: TrainConfig, slices: Sequence[Sequence[int]]) -> dic
         "merge_rewrites": sum(merges[place] for place in places) if rewrites and rules.merge_rewrites else 0,
         "learning_rate": made if rules.chooses_rate else 0,
         # Of rewrites of the whole body one stays, also where edits have no limit.
-        "rank": ranked if rewrites or rules.lr_control_mode != "none" else 0,
+        "rank": made if rewrites or rules.lr_control_mode != "none" else 0,
         "rewrite": made if rules.skill_update_mode == "rewrite_from_suggestions" else 0,
         "consolidate": made if consolidates else 0,
         "slow_update": kinds["slow_update"] if rules.use_slow_update else 0,

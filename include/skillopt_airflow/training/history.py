@@ -14,7 +14,6 @@ from skillopt_airflow.optimizer.answers import separate
 from skillopt_airflow.training import timing
 from skillopt_airflow.training.done_rollouts import DoneRollouts
 from skillopt_airflow.training.evaluation import by_type, draws_of, measured
-from skillopt_airflow.training.reflection_ahead import asked_ahead
 from skillopt_airflow.training.run import TrainingRun
 
 READERS = 4
@@ -46,9 +45,6 @@ def history_of(
         test_looks=test_looks,
         costs=by_stage(run.usage.calls(run.ref.benchmark, run.ref.run), record.prices),
         rollouts=done.counts(moments),
-        asked_ahead=asked_ahead(
-            run, gated_moments(run, final), {moment.name for moment in moments if moment.action.accepted}
-        ),
         outcomes=done.outcomes(),
         published=published,
         withheld=withheld,

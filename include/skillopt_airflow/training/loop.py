@@ -16,7 +16,6 @@ from skillopt_airflow.training.candidate import confirm, gate
 from skillopt_airflow.training.preflight import preflight
 from skillopt_airflow.training.preparation import prepare_training
 from skillopt_airflow.training.publication import gate_publication, plan_publication, publish_best
-from skillopt_airflow.training.reflection_ahead import reflect_ahead
 from skillopt_airflow.training.reporting import write_report
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.speculation import plan_ahead
@@ -86,8 +85,6 @@ class TrainingLoop:
         self._rollouts(f"{name}/rollout", self._plan(moment, "plan", steps.rollout))
         self._speculate(moment)
         planned = self._plan(moment, "update", partial(steps.update, screened=screened))
-        if self.config.gradient.reflect_ahead:
-            self.task(f"{name}/reflect_ahead", lambda: reflect_ahead(self.run, moment))
         if screened:
             self._rollouts(f"{name}/screen_rollout", planned)
             planned = self._plan(moment, "screen", steps.screen)

@@ -3,11 +3,11 @@
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from skillopt_airflow.core.buffer import ReflectedItems, ReflectionAhead
+from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.pictures import Pictures, PictureSizes, sizes
 from skillopt_airflow.core.schedule import edit_budget
 from skillopt_airflow.core.skill import SkillDocument
@@ -46,13 +46,11 @@ class StepReflection:
     moment: Moment
     state: RunState
     """The state that the step starts from, with the buffer that the optimizer is shown."""
-    ahead: bool = False
-    """True if it is not the step's turn; else what it is about is the same for every task that asks."""
 
     @cached_property
     def batch(self) -> StepBatch:
-        """Return what the step is about."""
-        return _scored_batch(self.run, self.moment, self.skill, fixed=not self.ahead)
+        """Return what the step is about, the same for every task that asks."""
+        return _scored_batch(self.run, self.moment, self.skill)
 
     @cached_property
     def skill(self) -> SkillDocument:
@@ -129,27 +127,12 @@ class StepReflection:
 
 
 def step_reflection(run: TrainingRun, moment: Moment) -> StepReflection:
-    """Return the questions of a step whose turn it is, those that were asked ahead if it begins as they supposed."""
-    state = run.state_before(moment)
-    reflection = StepReflection(run, moment, state)
-    ahead = stored_ahead(run, run.timeline[run.timeline.index(moment) - 1])
-    if ahead is None or not fits(ahead, state, reflection.batch.seen):
-        return reflection
-    return replace(reflection, state=state.model_copy(update={"buffer": ahead.buffer}))
+    """Return the questions of a step."""
+    return StepReflection(run, moment, run.state_before(moment))
 
 
-def stored_ahead(run: TrainingRun, moment: Moment) -> ReflectionAhead | None:
-    """Return what was asked ahead for the step behind a moment; None if nothing was."""
-    return run.store.find_model(run.keys.moment(moment).reflection_ahead, ReflectionAhead)
-
-
-def fits(ahead: ReflectionAhead, state: RunState, seen: ReflectedItems) -> bool:
-    """Return whether a step that begins so is as what was asked ahead supposed, but for the last scores."""
-    return ahead.reflected == seen and ahead.buffer == state.buffer.without_last_scores()
-
-
-def _scored_batch(run: TrainingRun, moment: Moment, skill: SkillDocument, *, fixed: bool) -> StepBatch:
-    """Return the batch under a skill; if `fixed`, as the first task of the step saw it."""
+def _scored_batch(run: TrainingRun, moment: Moment, skill: SkillDocument) -> StepBatch:
+    """Return the batch under a skill, as the first task of the step saw it."""
     slices = run.slices(moment)
     items = [item for part in slices for item in part]
     stored = [run.stored(Split.TRAIN, skill, draw, items) for draw in run.config.train.batch_draws]
@@ -157,9 +140,7 @@ def _scored_batch(run: TrainingRun, moment: Moment, skill: SkillDocument, *, fix
     for item_id in sorted(ids(items)):
         found = {draw: rollouts[item_id] for draw, rollouts in enumerate(stored) if item_id in rollouts}
         scored[item_id] = {draw: rollout for draw, rollout in found.items() if rollout.score is not None}
-    seen = _seen(scored)
-    if fixed:
-        seen = run.store.first_model(run.keys.moment(moment).reflected_items, seen)
+    seen = run.store.first_model(run.keys.moment(moment).reflected_items, _seen(scored))
     return StepBatch(
         [[scored[item.id][draw] for item in part for draw in seen.draws_of(item.id)] for part in slices], seen
     )

@@ -1,6 +1,6 @@
 """The optimizer in a stage: its answers are remembered, its calls and its time stored."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import Semaphore
@@ -27,27 +27,18 @@ class Assistants:
 
     optimizer: Optimizer
     target: Target
-    calls: Sequence[ModelCall]
-    """The calls that were made so far; an answer that was stored before is none."""
 
 
 @contextmanager
 def optimizing(
-    run: TrainingRun,
-    moment: Moment,
-    stage: str,
-    index: int = 0,
-    workers: int | None = None,
-    asked_by: Moment | None = None,
+    run: TrainingRun, moment: Moment, stage: str, index: int = 0, workers: int | None = None
 ) -> Iterator[Assistants]:
     """Open the models for one task of a moment; store their calls while it runs, and its time when it ends.
 
     An answer is stored under its question, so a task that is tried again pays for no call twice. At most so many
     questions are asked at the same time, all of `gradient.analyst_workers` when None, and none beyond the budget.
-    Questions that another moment will ask are answered for that one with `asked_by`.
     """
     keys, config = run.keys.moment(moment), run.config.model
-    answers = run.keys.moment(moment if asked_by is None else asked_by).answers
     lease = BudgetLease(run, f"{moment.name}/{stage}-{index}")
     at_once = Semaphore(run.config.gradient.analyst_workers if workers is None else workers)
     with timing.timed(run.store, keys, stage, index) as clock, ExitStack() as opened:
@@ -68,7 +59,7 @@ def optimizing(
                         ),
                         str(config.optimizer),
                         run.store,
-                        answers,
+                        keys.answers,
                     ),
                     run.record.guidance,
                 ),
@@ -78,9 +69,8 @@ def optimizing(
                     ),
                     str(config.target),
                     run.store,
-                    answers,
+                    keys.answers,
                 ),
-                calls=calls,
             )
         finally:
             clock.model = union_seconds((call.started, call.started + call.seconds) for call in calls)

@@ -91,7 +91,6 @@ def _select(reflection: StepReflection, proposal: Proposal) -> None:
     with optimizing(run, moment, "select", proposal.number - 1) as models:
         budget, merged = reflection.budget, run.store.get_model(keys.merged_patch, Patch)
         if run.config.optimizer.chooses_rate and budget is not None:
-            # The scores of the step before count here, which a reflection ahead could not be shown.
             state, skill, scores = run.state_before(moment), reflection.skill.text, reflection.scores
             chosen = learning_rate(models.optimizer, skill, merged, budget, scores, state.buffer, state.meta_skill)
             run.store.put_model(keys.learning_rate, chosen)
