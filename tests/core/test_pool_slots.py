@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.config import TrainConfig, nest
-from skillopt_airflow.core.pool_slots import PoolUse, calls_of_optimizer, calls_of_rollouts, pool_uses
+from skillopt_airflow.core.pool_slots import calls_of_optimizer, calls_of_rollouts
 
 
 def config(**knobs: Any) -> TrainConfig:
@@ -16,19 +16,11 @@ def test_a_slot_is_a_task_unless_it_is_said_to_be_a_call() -> None:
     plain = config(sandbox__pool="provider", model__optimizer_pool="writers")
     assert calls_of_rollouts(plain) is None
     assert calls_of_optimizer(plain) is None
-    assert pool_uses(plain) == {"provider": PoolUse("sandbox.pool", 1), "writers": PoolUse("model.optimizer_pool", 1)}
-    assert pool_uses(config()) == {}
 
 
 def test_airflows_own_pool_has_slots_for_tasks_in_any_case() -> None:
     mixed = config(sandbox__pool="provider", model__pool_slot="call")
     assert (calls_of_rollouts(mixed), calls_of_optimizer(mixed)) == (8, None)
-    assert pool_uses(mixed) == {"provider": PoolUse("sandbox.pool", 8)}
-
-
-def test_of_two_uses_of_a_pool_the_larger_counts() -> None:
-    both = config(sandbox__pool="provider", model__optimizer_pool="provider", model__pool_slot="call")
-    assert pool_uses(both) == {"provider": PoolUse("model.optimizer_pool", 16)}
 
 
 @pytest.mark.parametrize(("workers", "most", "calls"), [(16, None, 16), (16, 2, 2), (1, 2, 1)])

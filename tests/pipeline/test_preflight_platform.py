@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from local.environment import s3_url
-from skillopt_airflow.pipeline.pool_listener import VARIABLE
 from tests.gateway.foreign_server import ForeignServer, serving
 from tests.pipeline.trained_run import DAG, SHORT, TrainedRun, create_connection
 from tests.store.killing_proxy import KillingProxy, proxied
@@ -22,7 +21,6 @@ pytestmark = pytest.mark.platform
 KEY = "sk-the-right-key-0000"
 DENIED = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
 NOWHERE = "http://127.0.0.1:9/v1"
-POOL = f"kept-{time.time_ns()}"
 
 
 class ReadOnlyArtifacts(KillingProxy):
@@ -93,7 +91,6 @@ def ended(platform: Any) -> Iterator[dict[str, TrainedRun]]:
     with ExitStack() as stack:
         proxy = stack.enter_context(proxied(ReadOnlyArtifacts(s3_url(platform.settings), -1, after=False)))
         _create_read_only(platform, proxy)
-        platform.api.request("POST", "/pools", json={"name": POOL, "slots": 7})
         runs = {}
         for name, wrong in WRONG.items():
             stack.enter_context(serving(wrong.server))
@@ -127,14 +124,6 @@ def test_a_wrong_setting_stops_the_run_with_a_sentence_and_hardly_a_call(
     row = run.platform.api.run(DAG, run.run_id)
     seconds = _time(row["end_date"]) - _time(row["queued_at"])
     print(f"{name}: {seconds:.0f} s from trigger to failure, {len(wrong.server.asked)} requests")
-
-
-def test_the_scheduler_tells_the_first_task_of_a_run_which_pools_there_are(
-    platform: Any, ended: dict[str, TrainedRun]
-) -> None:
-    """A run that names one that is not there is refused: tests/pipeline/test_pools.py."""
-    stored = platform.api.request("GET", f"/variables/{VARIABLE}")
-    assert {POOL: 7, "default_pool": 128}.items() <= json.loads(stored["value"]).items()
 
 
 def _time(moment: str) -> float:

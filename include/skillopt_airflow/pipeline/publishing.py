@@ -19,7 +19,6 @@ from skillopt_airflow.pipeline.dag_ids import prefixed, publish_dag_id, rollback
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import dag_of, rollouts
 from skillopt_airflow.pipeline.many_hosts import code_version
-from skillopt_airflow.pipeline.pools import check_pools
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.connections import published_skills
 
@@ -216,7 +215,6 @@ def open_finished(benchmark: str) -> JsonObject:
         ref = ref.model_copy(update={"overrides": ref.overrides | publishing_rules(run, asked)})
         config = open_run(ref).config
         items = publishing_items(run, Split(config.publishing.split))
-        check_pools(benchmark)
         check_mappable(config, [publishing_demand(config, len(items))], most_mapped())
     return ref.model_dump(mode="json")
 

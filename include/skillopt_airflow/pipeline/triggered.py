@@ -20,7 +20,6 @@ from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.airflow_connections import check_engine, open_run
 from skillopt_airflow.pipeline.batch_rollouts import check_batch
 from skillopt_airflow.pipeline.many_hosts import check_data, code_version
-from skillopt_airflow.pipeline.pools import check_pools
 from skillopt_airflow.rollout.requirements import check_requirements, check_search
 from skillopt_airflow.training.benchmark_settings import benchmark_config, preset_of
 from skillopt_airflow.training.deployment_file import check_allowed
@@ -112,7 +111,6 @@ def configured(benchmark: str, form: Mapping[str, Any], own: TrainConfig | None 
     check_search(config.search, adapter)
     check_judge(config.evaluation, adapter)
     check_data(benchmark, config)
-    check_pools(benchmark)
     named: dict[str, str | None] = {
         "target": connection.model_name(model.target_conn_id, model.target),
         "optimizer": connection.model_name(model.optimizer_conn_id, model.optimizer),

@@ -1,11 +1,8 @@
-"""The Airflow plugin: pages below /skillopt, in Airflow's navigation and as tabs of DAG runs, and the listener that
-tells tasks of Airflow's pools.
-"""
+"""The Airflow plugin: pages below /skillopt, in Airflow's navigation and as tabs of DAG runs."""
 
 from airflow.plugins_manager import AirflowPlugin
 
 import skillopt_airflow.ui.skill_page  # noqa: F401  for its route
-from skillopt_airflow.pipeline import pool_listener
 from skillopt_airflow.pipeline.addresses import UI_PREFIX
 from skillopt_airflow.ui.pages import app
 from skillopt_airflow.ui.progress_tab import PROGRESS_TAB
@@ -21,4 +18,3 @@ class SkillOptPlugin(AirflowPlugin):
     name = "skillopt"
     fastapi_apps = [{"name": "skillopt", "app": app, "url_prefix": UI_PREFIX}]  # noqa: RUF012  declared so by Airflow
     external_views = [REPORT_TAB, QUALITY_TAB, PROGRESS_TAB, TRAJECTORIES_TAB, SKILLS_VIEW]  # noqa: RUF012  likewise
-    listeners = [pool_listener]  # noqa: RUF012  declared so by Airflow
