@@ -67,7 +67,7 @@ class Calendar:
 
         refs = task(
             "prepare_night",
-            lambda: prepare_night(place.open(), self._config, day, TARGET, MOST_CHUNKS, Commands("-", "-", {}), ()),
+            lambda: prepare_night(place.open(), self._config, day, TARGET, MOST_CHUNKS, Commands("-", {})),
         )
         if isinstance(refs, str):
             raise PlatformError(refs)

@@ -229,6 +229,12 @@ def test_bad_overrides_are_explained(overrides: dict[str, Any], said: list[str])
         assert part in str(raised.value)
 
 
+@pytest.mark.parametrize("name", ["Mars/Base", "", "../etc/passwd"])
+def test_a_time_zone_that_there_is_not_is_named(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"regate\.timezone.*no time zone is called"):
+        TrainConfig.from_layers({"regate": {"timezone": name}})
+
+
 def test_every_mistake_is_named_at_once() -> None:
     with pytest.raises(ConfigError, match=r"train\.batch_size = 0: .*; data\.lim: no such key"):
         TrainConfig.from_layers({"train": {"batch_size": 0}, "data": {"lim": 1}})

@@ -203,8 +203,7 @@ def prepared(folder: Path, most_chunks: int = 1024) -> Any:
         DATE,
         TARGET,
         most_chunks,
-        Commands("regate_searchqa", "publish_searchqa", {}),
-        (),
+        Commands("publish_searchqa", {}),
     )
 
 
@@ -280,8 +279,7 @@ def test_a_night_without_items_says_how_to_do_it_when_they_have_come(store: Loca
     said = prepared(tmp_path)
     assert isinstance(said, str)
     assert said.startswith("no_data: ")
-    dates = f"--from-date {DATE}T00:00:00+00:00 --to-date {DATE}T23:59:59+00:00"
-    assert f"{dates} --max-active-runs 1 --reprocess-behavior completed --dag-run-conf '{{}}'" in said
+    assert f"backfill {DATE}" in said
     empty = tmp_path / f"date={DATE}" / "items.json"
     empty.parent.mkdir()
     empty.write_text("[]")

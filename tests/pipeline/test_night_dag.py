@@ -2,11 +2,9 @@
 
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NoReturn
-from zoneinfo import ZoneInfo
 
 import pendulum
 import pytest
@@ -19,7 +17,7 @@ from skillopt_airflow.core.errors import ModelUnreachable
 from skillopt_airflow.pipeline import night_dag, triggered
 from skillopt_airflow.pipeline.night_dag import regate_dag, stale_asset
 from skillopt_airflow.pipeline.publishing import champion_asset
-from skillopt_airflow.pipeline.triggered import night_date, nights_before
+from skillopt_airflow.pipeline.triggered import night_date
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.training.night import HARM
@@ -68,39 +66,6 @@ def test_a_run_by_hand_shortly_after_a_nights_end_is_that_night_and_one_at_midni
         return night_date(timetable.infer_manual_data_interval(run_after=moment).start, config("UTC"))
 
     assert (night(22, 1), night(21, 0)) == ("2026-11-21", "2026-11-20")
-
-
-@pytest.mark.parametrize(
-    ("schedule", "day", "hour", "dates"),
-    [
-        ("@daily", 10, 0, ["2026-11-09", "2026-11-08", "2026-11-07"]),
-        ("0 2 * * 1-5", 10, 2, ["2026-11-09", "2026-11-06", "2026-11-05"]),
-        ("@weekly", 15, 0, ["2026-11-08", "2026-11-01", "2026-10-25"]),
-    ],
-)
-@pytest.mark.parametrize("timezone", ["UTC", "Europe/Berlin", "America/New_York"])
-def test_nights_before_are_those_of_the_schedule(
-    schedule: str, day: int, hour: int, dates: list[str], timezone: str
-) -> None:
-    night = configured("searchqa", {"regate.schedule": schedule, "regate.timezone": timezone})
-    begin = datetime(2026, 11, day, hour, tzinfo=ZoneInfo(timezone))
-    assert list(islice(nights_before(begin, night), 3)) == dates
-
-
-@pytest.mark.parametrize(
-    ("schedule", "timezone", "begin"),
-    [
-        ("0 2 * * *", "Europe/Berlin", datetime(2027, 3, 30, 2)),
-        ("30 2 * * *", "America/New_York", datetime(2027, 3, 16, 2, 30)),
-        ("@daily", "America/Havana", datetime(2027, 3, 16)),
-    ],
-)
-def test_nights_before_are_found_where_the_clock_skips_the_schedule_s_hour(
-    schedule: str, timezone: str, begin: datetime
-) -> None:
-    night = configured("searchqa", {"regate.schedule": schedule, "regate.timezone": timezone})
-    found = islice(nights_before(begin.replace(tzinfo=ZoneInfo(timezone)), night), 4)
-    assert list(found) == [f"{begin - timedelta(days=days):%Y-%m-%d}" for days in (1, 2, 3, 4)]
 
 
 def test_a_night_without_a_date_says_which_one_to_give(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from skillopt_airflow.core.budget import MEASURING, ModelPrice
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.looks import Question, items_fingerprint
 from skillopt_airflow.core.types import Split
+from skillopt_airflow.training.night import settle_night
 from skillopt_airflow.training.night_plan import Commands, prepare_night
 from skillopt_airflow.training.preparation import prepare_scoring, prepare_training
 from skillopt_airflow.training.run_record import RunRecord
@@ -82,9 +83,39 @@ def night(folder: Path, **knobs: Any) -> object:
     nights.publish(CHAMPION)
     training = Training.of(regate__fresh_uri=str(folder), **knobs)
     training.models.artifacts = nights.store
-    return prepare_night(
-        training.run, training.config, DATE, TARGET, 1024, Commands("regate_searchqa", "publish_searchqa", {}), ()
-    )
+    return prepare_night(training.run, training.config, DATE, TARGET, 1024, Commands("publish_searchqa", {}))
+
+
+def test_a_settled_night_keeps_its_items_and_asks_no_model(tmp_path: Path) -> None:
+    nights = Nights()
+    nights.publish(CHAMPION)
+    items = tmp_path / f"date={DATE}" / "items.json"
+    items.parent.mkdir()
+    items.write_text(json.dumps(healthy(1)))
+
+    def done() -> Training:
+        training = Training(
+            configured("searchqa", {"model.target": TARGET, "regate.fresh_uri": str(tmp_path)}),
+            name=f"regate-{DATE}",
+            store=nights.store,
+        )
+        training.models.artifacts = nights.store
+        commands = Commands("publish_searchqa", {})
+        plan = prepare_night(training.run, training.config, DATE, TARGET, 1024, commands)
+        assert isinstance(plan, list), plan
+        training.run_containers(plan)
+        assert settle_night(training.run).night.date == DATE
+        return training
+
+    first = done()
+    assert first.models.checked == [MEASURING]
+    stored = first.run.keys.items(Split.FRESH)
+    before = nights.store.get_bytes(stored)
+    items.write_text(json.dumps(healthy(2)))
+    assert done().models.checked == []
+    items.unlink()
+    assert done().models.checked == []
+    assert nights.store.get_bytes(stored) == before
 
 
 def test_a_night_of_a_target_without_a_champion_names_the_targets_that_have_one(tmp_path: Path) -> None:
@@ -94,8 +125,8 @@ def test_a_night_of_a_target_without_a_champion_names_the_targets_that_have_one(
     training.models.artifacts = nights.store
 
     def prepared(base: str, **overrides: str) -> object:
-        told = Commands("-", "team_publish_searchqa", {key.replace("__", "."): one for key, one in overrides.items()})
-        return prepare_night(training.run, training.config, DATE, base, 1024, told, ())
+        told = Commands("team_publish_searchqa", {key.replace("__", "."): one for key, one in overrides.items()})
+        return prepare_night(training.run, training.config, DATE, base, 1024, told)
 
     assert prepared(new) == "no_data: nothing is published, so there is no champion to check"
     nights.publish(CHAMPION)

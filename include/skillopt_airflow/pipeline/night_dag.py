@@ -107,14 +107,7 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
 
     Skips the night if it has no items yet, or nothing is published; returns chunks without items if it is settled.
     """
-    from skillopt_airflow.pipeline.triggered import (
-        base_target,
-        checked_form,
-        most_mapped,
-        night_config,
-        night_date,
-        nights_before,
-    )
+    from skillopt_airflow.pipeline.triggered import base_target, checked_form, most_mapped, night_config, night_date
     from skillopt_airflow.store.keys import night_name
     from skillopt_airflow.training.night_plan import Commands, prepare_night
 
@@ -133,10 +126,9 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
         name = night_name(date, str(config.model.target))
         ref = RunRef(benchmark=benchmark, run=name, storage=config.storage, code=code_version(benchmark))
         run = open_run(ref)
-        base, earlier = base_target(benchmark), nights_before(begin, config)
         overrides = {} if form["overrides"] is None else form["overrides"]
-        commands = Commands(regate_dag_id(benchmark), publish_dag_id(benchmark), overrides)
-        prepared = prepare_night(run, config, date, base, most_mapped(), commands, earlier)
+        commands = Commands(publish_dag_id(benchmark), overrides)
+        prepared = prepare_night(run, config, date, base_target(benchmark), most_mapped(), commands)
     if isinstance(prepared, str):
         raise AirflowSkipException(prepared)
     context["ti"].xcom_push("run", run.ref.model_dump())
@@ -158,7 +150,7 @@ def settle_night(run: JsonObject) -> JsonObject:
     keys = RegateKeys(opened.ref.storage.prefix, opened.ref.benchmark, row.night.target)
     write_series(opened.store, keys, opened.config.regate.alpha, row)
     write_target_changes(opened, base_target(opened.ref.benchmark))
-    return {"date": row.night.date, "lost": list(row.lost), **row.judgement.model_dump(mode="json")}
+    return {"date": row.night.date, **row.judgement.model_dump(mode="json")}
 
 
 @task

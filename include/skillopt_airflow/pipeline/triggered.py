@@ -1,11 +1,9 @@
 """The conf of a DAG run, checked and made a complete configuration."""
 
-from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
-
-from airflow.sdk.timezone import coerce_datetime
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig, nest
@@ -176,20 +174,6 @@ def night_config(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
 def night_date(begin: datetime, config: TrainConfig) -> str:
     """Return the date of a night, YYYY-MM-DD, by the begin of its interval."""
     return f"{begin.astimezone(ZoneInfo(config.regate.timezone)):%Y-%m-%d}"
-
-
-def nights_before(begin: datetime, config: TrainConfig) -> Iterator[str]:
-    """Yield the dates of the schedule's nights before the one that begins at a moment, the newest first."""
-    from airflow.timetables.interval import CronDataIntervalTimetable
-
-    nights, moment = CronDataIntervalTimetable(config.regate.schedule, config.regate.timezone), coerce_datetime(begin)
-    while True:
-        start = nights.infer_manual_data_interval(run_after=moment).start
-        if start == moment:
-            # So it is where the clock skips the schedule's hour, and an hour before lies within the night before.
-            start = nights.infer_manual_data_interval(run_after=moment - timedelta(hours=1)).end
-        moment = start
-        yield night_date(moment, config)
 
 
 def base_target(benchmark: str) -> str:

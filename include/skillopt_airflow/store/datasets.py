@@ -192,11 +192,6 @@ def read_partition(
     return records if records else None
 
 
-def has_partition(folder: str, root: Path, client: "S3Client") -> bool:
-    """Return whether a night's folder has a file of items; the arguments are those of `read_partition`."""
-    return any(_items_files(folder, root, client))
-
-
 def _items_files(folder: str, root: Path, client: "S3Client") -> Iterator[str]:
     """Yield the addresses of a folder's `items` in all formats in which they are there."""
     uris = (f"{folder}/items{extension}" for extension in FORMATS)

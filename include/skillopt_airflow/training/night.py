@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import Field
-
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.item_scores import Evaluation, metric_value
@@ -51,8 +49,6 @@ class LedgerRow(Document):
 
     night: Night
     judgement: Judgement
-    lost: tuple[str, ...] = Field(default=(), exclude_if=lambda dates: not dates)
-    """Dates before it whose items are there, and which nobody has settled, such as after an outage."""
 
 
 def night_table(run: TrainingRun) -> NightTable:
@@ -102,9 +98,7 @@ def settle_night(run: TrainingRun) -> LedgerRow:
             evaluations,
             rules.gate_mixed_weight,
         )
-    everything = nights.all()
-    row = verdict_after(everything, run.config.regate.alpha, night.date)
-    row = row.model_copy(update={"lost": tuple(sorted({*contest.lost} - {one.date for one in everything}))})
+    row = verdict_after(nights.all(), run.config.regate.alpha, night.date)
     run.store.put_model(_keys(run).report(night.date), row)
     log.info("%s: %s, %s", night.date, row.judgement.verdict, row.judgement.reason)
     return row

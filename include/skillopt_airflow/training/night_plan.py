@@ -3,10 +3,10 @@
 import json
 import logging
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.budget import MEASURING
@@ -23,7 +23,6 @@ from skillopt_airflow.training.benchmark_settings import other_connection
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.data_checks import checked_fresh, items_of
 from skillopt_airflow.training.data_items import Items, checked_items, read_items, store_files
-from skillopt_airflow.training.lost_nights import backfill_of, lost_nights
 from skillopt_airflow.training.map_limits import check_mappable, scoring_demand
 from skillopt_airflow.training.preparation import check_priced, settle
 from skillopt_airflow.training.rollout_plan import chunks_of, ids, largest_plan, store_plan, store_versions
@@ -51,8 +50,6 @@ class Contest(Document):
     seed: Contender
     previous: Contender | None
     promised: Promise | None = None
-    lost: tuple[str, ...] = Field(default=(), exclude_if=lambda dates: not dates)
-    """Dates before it that were not settled then, though their items were there."""
 
     @property
     def roles(self) -> list[tuple[int, str]]:
@@ -61,21 +58,14 @@ class Contest(Document):
 
 
 class Commands(NamedTuple):
-    """The parts of the commands that are told: ids of the benchmark's DAGs, and the night's overrides."""
+    """The parts of the commands that are told: the id of the benchmark's DAG, and the night's overrides."""
 
-    regate: str
     publish: str
     overrides: Mapping[str, JsonValue]
 
 
 def prepare_night(
-    run: TrainingRun,
-    config: TrainConfig,
-    date: str,
-    base: str,
-    most_chunks: int,
-    commands: Commands,
-    earlier: Iterable[str],
+    run: TrainingRun, config: TrainConfig, date: str, base: str, most_chunks: int, commands: Commands
 ) -> list[JsonObject] | str:
     """Store what a night needs; return the chunks of its rollouts, or why there is nothing to check.
 
@@ -86,7 +76,6 @@ def prepare_night(
         base: the target that the benchmark is trained for when a run does not name another.
         most_chunks: the length of the longest plan that can be carried out.
         commands: what they consist of.
-        earlier: dates on which a night began before it by the schedule, the newest first.
 
     Raises:
         SkillOptError: of the kind that says what is wrong, such as that only other targets have a champion.
@@ -106,8 +95,8 @@ def prepare_night(
     records = read_partition(folder, benchmarks.folder(run.ref.benchmark), client)
     if records is None:
         return (
-            f"no_data: {folder}/items.json (or {ENDINGS}) is not there, or empty; when it has come: "
-            f"{backfill_of(commands.regate, [date], config, base, commands.overrides)}"
+            f"no_data: {folder}/items.json (or {ENDINGS}) is missing or empty. Once the items have arrived, backfill "
+            f"{date} with the command in the DAG's documentation"
         )
     items, quality = checked_items(run, config, folder, {Split.FRESH: records})
     items = store_files(run, items, DataFiles(folder, benchmarks.folder(run.ref.benchmark), client))
@@ -118,15 +107,7 @@ def prepare_night(
     check_priced(config, prices, MEASURING)
     image = run.connections.image(config, MEASURING)
     settle(run, config, items, quality, image, prices, corpus=store_corpus(run, config))
-    lost = lost_nights(config, benchmark, nights.all(), date, earlier, client)
-    if lost:
-        log.warning(
-            "nights before this one were never settled, though their items are there: %s; to bring them: %s",
-            ", ".join(lost),
-            backfill_of(commands.regate, lost, config, base, commands.overrides),
-        )
-    contest, texts = _contenders(run, date, artifacts, base)
-    return plan_night(run, contest.model_copy(update={"lost": lost}), texts)
+    return plan_night(run, *_contenders(run, date, artifacts, base))
 
 
 def _settled_before(run: TrainingRun, config: TrainConfig) -> list[JsonObject] | str:
