@@ -1,3 +1,4 @@
+import csv
 import datetime
 import io
 import json
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import UnreadableRecord
+from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.store import record_files
 from skillopt_airflow.store.record_files import FORMATS, PARQUET, table_records
 
@@ -24,14 +26,14 @@ JSON = st.recursive(
 )
 
 
-def parquet(**columns: list[Any]) -> bytes:
+def parquet(**columns: Any) -> bytes:
     sink = io.BytesIO()
     pa.parquet.write_table(pa.table(columns), sink)
     return sink.getvalue()
 
 
 def parsed(name: str, content: bytes) -> list[Any]:
-    if name.endswith(PARQUET):
+    if name.lower().endswith(PARQUET):
         return list(table_records(name, lambda: pa.parquet.ParquetFile(pa.BufferReader(content))))
     return list(record_files.parsed(name, content))
 
@@ -44,12 +46,12 @@ def test_array_and_lines_read_alike(records: list[dict[str, object]]) -> None:
 
 
 @given(
-    columns=st.lists(WORDS, min_size=1, max_size=3, unique=True),
+    columns=st.lists(
+        WORDS.filter(lambda name: name == name.strip() and ", " not in name), min_size=1, max_size=3, unique=True
+    ),
     cells=st.lists(st.lists(WORDS, min_size=3, max_size=3), max_size=3),
 )
 def test_a_csv_file_gives_the_texts_that_were_written(columns: list[str], cells: list[list[str]]) -> None:
-    import csv
-
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_ALL)
     writer.writerows([columns, *(row[: len(columns)] for row in cells)])
@@ -98,20 +100,23 @@ def test_an_object_may_say_more_of_a_data_set_beside_its_records() -> None:
     [
         ("x.json", b'[\n{"id": "a"},\n{"id" "b"}]', r"x\.json: line 3, column 7: not JSON"),
         ("x.json", b"", r"x\.json: line 1, column 1: not JSON"),
-        ("x.json", b'{"id": "a"}', r"x\.json: expected an array of records, or an object with one, got an object"),
+        ("x.json", b"{}", r"x\.json: expected an array of records, .*, got an object; with pandas"),
+        ("x.json", b"5", r"x\.json: expected an array of records, .*, got a number; with pandas"),
         (
             "x.json",
-            b'{"train": [], "test": [], "n": 1}',
-            r"x\.json: .*, or an object with one, got an object with 2 arrays \(train, test\)$",
+            b'{"train": [{}], "test": [{}], "n": 1}',
+            r"x\.json: .* got an object with 2 arrays \(train, test\)",
         ),
+        ("x.json", b'{"question": ["q"], "answer": ["a"]}', r"x\.json: .* got an object with 2 arrays \(question, a"),
+        ("x.json", b'{"question": {"0": "q"}, "answer": {"0": "a"}}', r"x\.json: .* got an object; with pandas write"),
         ("x.json", b'[{"id": NaN}]', r"x\.json: not JSON \(NaN is no JSON number\)"),
         ("x.json", b'[{"id": "\xe9"}]', r"x\.json: is not UTF-8 text \(.* at byte 9\)"),
         ("x.csv", b"", r"x\.csv: line 1: expected a header"),
         ("x.csv", b"id,id\n", r"x\.csv: line 1: expected a header of different column names"),
-        ("x.csv", b"id,\n", r"x\.csv: line 1: expected a header"),
-        ("x.csv", b"id;q\n1;a,b\n", r"x\.csv: line 1: the header is one column, 'id;q'; cells are divided by commas"),
-        ("x.csv", b"id\tq\n1\ta\n", r"x\.csv: line 1: the header is one column, .*; cells are divided by commas"),
-        ("x.csv", b'id,q\n1,"a\n', r"x\.csv: line 2: not CSV \(unexpected end of data\)"),
+        ("x.csv", b"id, id\n", r"x\.csv: line 1: expected a header of different column names"),
+        ("x.csv", b",\n1,2\n", r"x\.csv: line 1: expected a header"),
+        ("x.csv", b"sep=;\n", r"x\.csv: line 2: expected a header"),
+        ("x.csv", b'id,"q"s\n1,a\n', r"x\.csv: line 1: not CSV \(',' expected"),
         ("x.csv", b"id,q\n1,\xe9\n", r"x\.csv: is not UTF-8 text"),
         ("x.parquet", b"id,q\n", r"x\.parquet: not a Parquet file"),
     ],
@@ -126,15 +131,15 @@ def test_a_file_that_holds_no_records_is_named(name: str, content: bytes, messag
     [
         ("x.json", b'[{"id": "a"}, "b"]', 2, r"x\.json: record 2: expected an object .* got a text"),
         ("x.json", b'[{"id": "\\ud800"}, {"id": "b"}]', 1, r"x\.json: record 1: holds half of a surrogate pair"),
-        ("x.jsonl", b'{"id": "a"}\n\n{"id": }\n', 2, r"x\.jsonl: line 3: not JSON .* one record a line"),
+        ("x.jsonl", b'{"id": "a"}\n\n{"id": }\n', 2, r"x\.jsonl: line 3: not JSON .* one record per line"),
         ("x.jsonl", b'{"id": Infinity}\n{}', 1, r"x\.jsonl: line 1: not JSON \(Infinity is no JSON number\)"),
         ("x.jsonl", b'{"id": "a"}\n"\xe9"\n', 2, r"x\.jsonl: line 2: not JSON \('utf-8' codec can't decode"),
         ("x.jsonl", b"{}\n[1]", 2, r"x\.jsonl: record 2: expected an object .* got an array"),
         ("x.csv", b"id,q\n1,a\n2,b,c\n", 2, r"x\.csv: line 3: 3 cells, and the header has 2 columns \(id, q\); put q"),
-        ("x.csv", b'id,q\n1, "a, b"\n2,c\n', 1, r"x\.csv: line 2: 3 cells, .* a comma, with no blank before them$"),
-        ("x.parquet", parquet(x=[{"bytes": b"a"}, None]), 1, r"x\.parquet: record 1, .* of bytes and path, got bytes"),
-        ("x.parquet", parquet(q=["a", "b"], x=[b"\0", None]), 1, r"x\.parquet: record 1, column x: .*, got bytes"),
-        ("x.parquet", parquet(x=[1.0, float("inf")]), 2, r"x\.parquet: record 2, column x: inf is no JSON number"),
+        ("x.csv", b"id,q,\n1,a,\n2\n", 2, r"x\.csv: line 3: 1 cells, and the header has 3 columns"),
+        ("x.json", b'{"id": "a"}\n{"id": }\n', 2, r"x\.json: line 2: not JSON .* one record per line"),
+        ("x.json", b'{"id": NaN}\n{"id": "b"}', 1, r"x\.json: line 1: not JSON \(NaN is no JSON number\)"),
+        ("x.csv", b'id,q\n1, "a, b"\n2,c\n', 1, r"x\.csv: line 2: 3 cells, .* a delimiter, with no space before them"),
     ],
 )
 def test_one_record_that_cannot_be_read_says_why_and_the_others_are_read(
@@ -147,7 +152,125 @@ def test_one_record_that_cannot_be_read_says_why_and_the_others_are_read(
     assert re.match(message, reason)
 
 
+@pytest.mark.parametrize(
+    ("lines", "records"),
+    [
+        # The index of pandas' to_csv, and Excel's trailing commas, in the header, in the rows, or in both.
+        (",q,a\n0,x,y\n1,z,w\n", ["xy", "zw"]),
+        ("q,a,,,\nx,y,,,\nz,w\n,,,,\n", ["xy", "zw"]),
+        ("q,a\nx,y,,\nz,w,\n", ["xy", "zw"]),
+        ("q,,a\nx,unused,y\n", ["xy"]),
+        # Other delimiters, with quotation marks and without, and named as for Excel.
+        ('"q";"a"\n"x";"1,5"\n', ["x1,5"]),
+        ("q;a\nx;1,5\nz;w\n", ["x1,5", "zw"]),
+        ("sep=;\nq;a\nx;1,5\n", ["x1,5"]),
+        ('"sep=|"\r\nq|a\r\nx|1,5\r\n', ["x1,5"]),
+        ("q\ta\nx\ty, z\n", ["xy, z"]),
+        ('"q;b",a\nx;y,z\n', [{"q;b": "x;y", "a": "z"}]),
+        ("q\nwhat; why\n", [{"q": "what; why"}]),
+        # Spaces around names, and after delimiters.
+        ("q , a\nx,y\n", ["xy"]),
+        ('q, a\nx, "y, z"\n', ["xy, z"]),
+        # Quotation marks within a cell that has none around it.
+        ('q,a\nsay "hi",5"\n', ['say "hi"5"']),
+    ],
+)
+def test_a_csv_file_as_spreadsheets_and_pandas_write_it(lines: str, records: list[Any]) -> None:
+    named = [record if isinstance(record, dict) else {"q": _cut(record)[0], "a": _cut(record)[1]} for record in records]
+    assert parsed("x.CSV", lines.encode("utf-8-sig")) == named
+
+
+def _cut(record: str) -> tuple[str, str]:
+    """Return the first cell, of one letter or in words of its own, and the rest."""
+    first = 'say "hi"' if record.startswith("say") else record[0]
+    return first, record.removeprefix(first)
+
+
+@pytest.mark.parametrize(
+    ("lines", "broken", "others"),
+    [
+        ('"Cars are "in stock" or not.",a0\nq0,a0\nq1,a1\n', "line 2", "q0 q1"),
+        ('"Cars are in stock,a0\nq0,a0\nq1,a1\n', "line 2", "q0 q1"),
+        ('q0,a0\n"Cars are in stock,a0\nq1,a1\n"q2","x, y"\nq3,a3\n', "line 3", "q0 q1 q2 q3"),
+        ('"Cars are in stock,a0\nq0,a0\n"two\nlines",a1\nq2,a2\n', "line 2", "q0 two\nlines q2"),
+        ('q0,"Cars\nq1,a1\nq2,a2\n', "line 2", "q1 q2"),
+        ('"two "stray" marks\nthree\nlines",a0\nq1,a1\n', "line 2 to 4", "q1"),
+        ('"three\nlines, "stray" mark\nhere",a0\nq1,a1\n', "line 2 to 4", "q1"),
+        ('"two\nlines",a0,more\nq1,a1\n', "line 2 to 3", "q1"),
+        ('q0,a0\nq1,"a1', "line 3", "q0"),
+    ],
+)
+def test_a_stray_quotation_mark_costs_its_row_and_no_other(lines: str, broken: str, others: str) -> None:
+    found = parsed("x.csv", f"q,a\n{lines}".encode())
+    (reason,) = [record.reason for record in found if isinstance(record, UnreadableRecord)]
+    assert reason.startswith(f"x.csv: {broken}: ")
+    assert [record["q"] for record in found if record] == others.split(" ")
+
+
+PLAIN = st.text("ab ", min_size=1).filter(str.strip)
+
+
+@given(
+    rows=st.lists(st.tuples(PLAIN, PLAIN | st.sampled_from(['a "b"', "a, b", "a\nb"])), min_size=1, max_size=6),
+    data=st.data(),
+)
+def test_a_cell_whose_quotation_mark_is_not_closed_takes_no_other_row_along(
+    rows: list[tuple[str, str]], data: st.DataObject
+) -> None:
+    broken = data.draw(st.integers(0, len(rows) - 1))
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["q", "a"])
+    for place, row in enumerate(rows):
+        if place == broken:
+            text.write('"never closed,a\n')
+        else:
+            writer.writerow(row)
+    found = parsed("x.csv", text.getvalue().encode())
+    assert [place for place, record in enumerate(found) if isinstance(record, UnreadableRecord)] == [broken]
+    assert [(record["q"], record["a"]) for record in found if record] == [*rows[:broken], *rows[broken + 1 :]]
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.jsonl", "x.ndjson", "X.JSONL"])
+def test_lines_and_arrays_are_read_under_each_others_extension(name: str) -> None:
+    records = [{"id": "a"}, {"id": "b"}]
+    assert parsed(name, b'\xef\xbb\xbf{"id": "a"}\r\n\n{"id": "b"}\n') == records
+    assert parsed(name, b'\n[{"id": "a"},\n {"id": "b"}]') == records
+
+
+@pytest.mark.parametrize(
+    ("content", "records"),
+    [
+        ({"one": {"q": "x"}, "two": {"q": "y", "id": 5}}, [{"id": "one", "q": "x"}, {"id": 5, "q": "y"}]),
+        ({"0": {"q": "x"}}, [{"id": "0", "q": "x"}]),
+        (
+            {"company": "A", "boxes": [[1], [2]], "at": {"x": 1}},
+            [{"id": "7", "company": "A", "boxes": [[1], [2]], "at": {"x": 1}}],
+        ),
+        ({"answers": [], "id": "own"}, [{"id": "own", "answers": []}]),
+    ],
+)
+def test_an_object_may_hold_records_by_key_or_be_one(content: JsonObject, records: list[JsonObject]) -> None:
+    """The key, or the name of the file, is the record's id unless it has one."""
+    assert parsed("data/7.json", json.dumps(content).encode()) == records
+
+
+def test_what_json_cannot_hold_is_missing_from_a_parquet_file() -> None:
+    content = parquet(
+        q=["a", "b"],
+        audio=[b"\0\xff", None],
+        weight=[float("inf"), 1.5],
+        nested=[{"n": 1, "inner": [b"a"]}, None],
+        took=[datetime.timedelta(seconds=90), None],
+        counts=pa.array([[("x", 1)], None], pa.map_(pa.string(), pa.int64())),
+    )
+    assert parsed("x.PARQUET", content) == [
+        {"q": "a", "nested": {"n": 1, "inner": [None]}, "took": 90.0, "counts": {"x": 1}},
+        {"q": "b", "weight": 1.5},
+    ]
+
+
 @pytest.mark.parametrize("extension", FORMATS)
 def test_every_format_may_hold_no_records(extension: str) -> None:
-    content = {".json": b"[]", ".jsonl": b"", ".csv": b"id\n", ".parquet": parquet(id=[])}
-    assert parsed(f"x{extension}", content[extension]) == []
+    content = {".json": b"[]", ".jsonl": b"", ".ndjson": b"", ".parquet": parquet(id=[])}
+    assert parsed(f"x{extension}", content.get(extension, b"id\n")) == []

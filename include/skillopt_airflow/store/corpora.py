@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.corpus import CorpusFile, CorpusManifest, corpus_manifest, why_no_name
 from skillopt_airflow.core.errors import Conflict, DataError
-from skillopt_airflow.store.datasets import located
 from skillopt_airflow.store.keys import CorpusKeys
 from skillopt_airflow.store.objects import ObjectStore, data_errors
+from skillopt_airflow.store.places import LocalPlace, located
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -45,7 +45,7 @@ class SourceCorpus:
         """
         self.address = address
         place = located(address, root, client, "data.corpus")
-        self._source = _Folder(place) if isinstance(place, Path) else _Bucket(*place)
+        self._source = _Folder(place.path) if isinstance(place, LocalPlace) else _Bucket(*place)
 
     @cached_property
     def manifest(self) -> CorpusManifest:

@@ -1,8 +1,9 @@
 """The data that a run was made from, by which runs are comparable or not."""
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.groups import count_groups
@@ -38,14 +39,18 @@ class DataManifest(Document):
     splits: dict[Split, SplitManifest]
 
 
+def _ids(listed: Any) -> Any:
+    return [one.get("id") if isinstance(one, dict) else one for one in listed] if isinstance(listed, list) else listed
+
+
 class ListedItems(BaseModel):
     """The items of one split, as whoever wants them lists them."""
 
     # Records may have whole numbers as ids, and so may the list.
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
-    ids: tuple[str, ...]
-    """In the split's order."""
+    ids: Annotated[tuple[str, ...], BeforeValidator(_ids)]
+    """In the split's order; a list may have objects with an id."""
     fingerprint: str = ""
     """What they were, see `items_fingerprint`; empty where nobody says."""
 

@@ -15,7 +15,7 @@ import pyarrow.parquet
 
 from skillopt_airflow.core.errors import DataError
 
-_REFERENCE = re.compile(r"(?P<path>.+\.parquet)#cell=(?P<column>.+?)/(?P<row>\d{9})(?:/(?P<place>\d+))?$", re.DOTALL)
+_REFERENCE = re.compile(r"(?is)(?P<path>.+\.parquet)#cell=(?P<column>.+?)/(?P<row>\d{9})(?:/(?P<place>\d+))?$")
 BYTES = "bytes"
 """The field of the structure that holds the content; another one has the name that the file had."""
 

@@ -1,7 +1,6 @@
 """Parquet objects of a store, of which only what is asked for is read."""
 
 import io
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,11 +21,6 @@ def opened(store: ObjectStore, key: str) -> pq.ParquetFile:
     if len(tail) == size:
         return pq.ParquetFile(pa.BufferReader(tail))
     return pq.ParquetFile(pa.PythonFile(_Ranges(store, key, tail, size), mode="r"), pre_buffer=True)
-
-
-def opened_at(place: Path | tuple[ObjectStore, str]) -> pq.ParquetFile:
-    """Open a Parquet file by its path, or by its bucket and key; raise as `opened`, or OSError."""
-    return pq.ParquetFile(place) if isinstance(place, Path) else opened(*place)
 
 
 def text_bounds(file: pq.ParquetFile, group: int, column: str) -> tuple[str, str] | None:
