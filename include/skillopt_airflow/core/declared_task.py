@@ -12,7 +12,7 @@ from skillopt_airflow.core.grading import GradingRequest
 from skillopt_airflow.core.pictures import mark, picture_suffix
 from skillopt_airflow.core.prompt_template import PromptTemplate
 from skillopt_airflow.core.protocols import Benchmark, Workspace
-from skillopt_airflow.core.record_fields import unusable
+from skillopt_airflow.core.record_fields import found_at, shown, unusable, without
 from skillopt_airflow.core.scoring.scoring_rule import listed
 from skillopt_airflow.core.task_group import TaskGroup
 from skillopt_airflow.core.types import (
@@ -72,9 +72,9 @@ class DeclaredTask:
             DataError: a column is missing or not usable; the message names it.
         """
         task = self._section
-        public: JsonObject = {PROMPT: self._prompt_of(self._without_answer(record))}
+        public: JsonObject = {PROMPT: self._prompt_of(without(record, task.reference))}
         public |= {column: _present(record, column, "task.score") for column in task.score.columns}
-        reference = _present(record, task.reference, "task.reference")
+        reference = _span_texts(_present(record, task.reference, "task.reference"))
         try:
             reference = listed(reference) if task.alternatives else reference
             task.score.check(reference, public)
@@ -97,23 +97,32 @@ class DeclaredTask:
         task = self._section
         return task.score.judge(trajectory.answer, item.reference[REFERENCE], item.public)
 
-    def _without_answer(self, record: JsonObject) -> JsonObject:
-        """Return what a template may read, in whatever way it does."""
-        return {column: value for column, value in record.items() if column != self._section.reference}
-
     def _prompt_of(self, record: JsonObject) -> str:
         return self._prompt.render(record)
 
     @cached_property
     def _prompt(self) -> PromptTemplate:
-        task = self._section
-        prompt = PromptTemplate("task.prompt", task.prompt)
-        if task.reference in prompt.columns:
-            raise ConfigError(
-                f"task.prompt shows the target the column {task.reference}, which is the answer (task.reference): "
-                "leave it out of the prompt"
-            )
-        return prompt
+        return checked_prompt(self._section)
+
+
+def checked_prompt(task: TaskGroup) -> PromptTemplate:
+    """Return the template of a section's prompt.
+
+    Raises:
+        ConfigError: it is no template, shows the reference, or is the same for all records.
+    """
+    prompt = PromptTemplate("task.prompt", task.prompt)
+    if task.reference in prompt.columns:
+        raise ConfigError(
+            f"task.prompt shows the target the column {task.reference}, which is the answer (task.reference): "
+            "leave it out of the prompt"
+        )
+    if not (prompt.columns or task.files or task.pictures):
+        raise ConfigError(
+            f"task.prompt = {shown(task.prompt)}: it reads no column, so that all records get the same prompt. "
+            f"{prompt.hint}"
+        )
+    return prompt
 
 
 class DeclaredFilesTask(DeclaredTask):
@@ -130,7 +139,7 @@ class DeclaredFilesTask(DeclaredTask):
     def item(self, record: JsonObject) -> Item:
         """Return the item with its files; raise as `DeclaredTask.item` does."""
         item = super().item(record)
-        record = self._without_answer(record)
+        record = without(record, self._section.reference)
         paths = [path for entry in self._section.files for path in _paths("task.files", entry, record)]
         files = tuple(ItemFile(name=_plain_name(path), path=path) for path in paths)
         _check_names(files)
@@ -183,7 +192,7 @@ class DeclaredFilesTask(DeclaredTask):
         found: dict[str, list[ItemFile]] = {}
         number = count(1)
         for entry in self._section.pictures:
-            has_none = "{{" not in entry and record.get(entry) in (None, "")
+            has_none = "{{" not in entry and found_at(record, entry) in (None, "")
             paths = [] if has_none else _paths("task.pictures", entry, record)
             found[entry] = [
                 ItemFile(name=f"picture-{next(number)}{picture_suffix(path)}", path=path, picture=True)
@@ -216,15 +225,27 @@ class JudgedFilesTask(JudgedDeclaredTask, DeclaredFilesTask):
 
 
 def _present(record: JsonObject, column: str, key: str) -> JsonValue:
-    value = record.get(column)
+    value = found_at(record, column)
     if value is None:
-        raise DataError(f"{key}: the record has no {column!r}; its columns are: {', '.join(record)}")
+        columns = ", ".join(name for name, found in record.items() if found is not None)
+        raise DataError(
+            f"{key}: the record has no {column!r}, or it is empty; its columns are: {columns}. Fill it in, or remove "
+            "the record"
+        )
     return value
+
+
+def _span_texts(reference: JsonValue) -> JsonValue:
+    """Return the texts of an answer as SQuAD has it, with the place of each in the passage; else the value itself."""
+    spans = reference if isinstance(reference, list) else [reference]
+    if not spans or not all(isinstance(span, dict) and span.keys() == {"text", "answer_start"} for span in spans):
+        return reference
+    return found_at(reference, "text")
 
 
 def _name(record: JsonObject, column: str) -> str:
     """Return a column's text or whole number."""
-    value = record.get(column)
+    value = found_at(record, column)
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
         raise unusable((column,), "a non-empty text or a whole number", value)
     return str(value).strip()

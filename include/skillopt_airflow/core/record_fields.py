@@ -82,6 +82,33 @@ def identity_at(record: JsonObject, *path: Step) -> str:
     return str(value)
 
 
+def found_at(value: JsonValue, key: str) -> JsonValue:
+    """Return the value at a key of a record or, where it lacks the key, at a path such as `question.choices`.
+
+    A path through a list, such as `answers.text`, gives the list of what its entries have. None if there is nothing.
+    """
+    if isinstance(value, list):
+        return [found_at(entry, key) for entry in value]
+    if not isinstance(value, dict) or key in value:
+        return value.get(key) if isinstance(value, dict) else None
+    first, point, rest = key.partition(".")
+    return found_at(value.get(first), rest) if point else None
+
+
+def without(record: JsonObject, key: str) -> JsonObject:
+    """Return a record without what `found_at` finds in it."""
+
+    def inside(value: JsonValue, rest: str) -> JsonValue:
+        if isinstance(value, list):
+            return [inside(entry, rest) for entry in value]
+        return without(value, rest) if isinstance(value, dict) else value
+
+    first, point, rest = key.partition(".")
+    if key in record or not point or first not in record:
+        return {column: value for column, value in record.items() if column != key}
+    return record | {first: inside(record[first], rest)}
+
+
 def unusable(path: Sequence[Step], expected: str, value: JsonValue) -> DataError:
     """Return the error that says what a path should lead to, and what is there."""
     steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)

@@ -4,9 +4,8 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from pydantic import JsonValue
-
 from skillopt_airflow.core.item_scores import Evaluation, metric_value
+from skillopt_airflow.core.record_fields import found_at
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import JsonObject, Value
 
@@ -24,12 +23,9 @@ class TypeScore(Value):
 def task_types(record: JsonObject, key: str) -> tuple[str, ...]:
     """Return the types of a record in alphabetical order: the text or number at the key, or a list of these.
 
-    A key that the record lacks may lead into objects, as metadata.subject does. There is none where it leads to nothing
-    that can name one.
+    The key may be a path, see `found_at`. There is none where it leads to nothing that can name one.
     """
-    value: JsonValue = record
-    for step in [key] if key in record else key.split("."):
-        value = value.get(step) if isinstance(value, dict) else None
+    value = found_at(record, key)
     named = {str(one).strip() for one in (value if isinstance(value, list) else [value]) if isinstance(one, str | int)}
     return tuple(sorted(named - {""}))
 

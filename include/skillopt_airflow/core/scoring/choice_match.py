@@ -1,5 +1,6 @@
 """Lettered choices: which of them an answer names, and scoring by it."""
 
+import json
 import re
 from collections.abc import Collection
 from itertools import accumulate
@@ -12,8 +13,7 @@ from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import shown
 from skillopt_airflow.core.scoring.choice_letter import NO_WORD
 from skillopt_airflow.core.scoring.extraction import Boxed
-from skillopt_airflow.core.scoring.json_answer import json_values
-from skillopt_airflow.core.scoring.scoring_rule import Scoring
+from skillopt_airflow.core.scoring.scoring_rule import Scoring, listed
 from skillopt_airflow.core.types import JsonObject, Score
 
 MAX_ANSWER_SHOWN = 200
@@ -37,6 +37,7 @@ _FONT = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf)\s*\{([^{}]*)\}")
 _DELIMITER = re.compile(r"\\[()\[\]]")
 # A dollar before a digit is money, not the end of a formula.
 _FORMULA = re.compile(r"\\[(\[]((?:(?!\\[()\[\]]).)*)\\[)\]]|\$+(?=\S)([^$]*)(?<=\S)\$+(?!\d)", re.DOTALL)
+_AROUND_LABEL = " .():"
 _BLANK = re.compile(r"\\(?:[,;:!>\s()\[\]]|q?quad\b)|[\s~$]")
 
 
@@ -48,8 +49,7 @@ class ChoiceMatch(Scoring):
 
     by: Literal["choice"] = "choice"
     choices: str = ""
-    """Key of the choices: a list of texts or an object with a text by letter, which may stand in a text as JSON. Empty:
-    letters alone are recognised."""
+    """Key of the choices, in a form that `lettered` reads. Empty: only letters are recognized."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -61,12 +61,13 @@ class ChoiceMatch(Scoring):
         choices = self._choices(public)
         if self.choices:
             check_distinct(choices.values(), self.choices)
-        _right(reference, choices)
+        _right(self._by_letter(reference, public), choices)
 
     def judge(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
         """Compare the choices that the answer names with the right one."""
         choices = self._choices(public)
-        named, right = sorted(choices_named(answer, choices)), _right(reference, choices)
+        answer = str(self._by_letter(answer, public))
+        named, right = sorted(choices_named(answer, choices)), _right(self._by_letter(reference, public), choices)
         if len(named) == 1:
             said = _with_its_text(named[0], choices)
         elif named:
@@ -79,23 +80,58 @@ class ChoiceMatch(Scoring):
     def _choices(self, public: JsonObject) -> dict[str, str]:
         return lettered(public.get(self.choices), self.choices) if self.choices else dict.fromkeys(ascii_uppercase, "")
 
+    def _by_letter(self, named: JsonValue, public: JsonObject) -> JsonValue:
+        """Return the letter for a label that is a number, as some of ARC's are, and anything else as it is."""
+        return _letters(_by_label(public.get(self.choices))).get(str(named).strip(_AROUND_LABEL), named)
+
 
 def lettered(choices: JsonValue, key: str = "choices") -> dict[str, str]:
-    """Return choices by letter, from A: those of a list of texts, or an object that has letters already.
+    """Return choices by letter, from A.
+
+    They are a list of texts or numbers, an object with a text by label, an object with a list `label` and a list `text`
+    (as in ARC), or a list of objects with a `label` and a `text` (as in CommonsenseQA). A text may hold any of these in
+    JSON or Python. Null is no choice, and labels that are numbers become letters in their order.
 
     Raises:
-        DataError: they are neither, or there are more than letters; it names the key.
+        DataError: they are none of these, or there are more than letters; it names the key.
     """
-    if isinstance(choices, str):
-        # The cell of a CSV file holds nothing but a text.
-        choices = next(iter(json_values(choices)), choices)
-    by_letter = choices if isinstance(choices, dict) else {}
-    if isinstance(choices, list) and len(choices) <= len(ascii_uppercase):
-        by_letter = dict(zip(ascii_uppercase, choices, strict=False))
-    texts = {letter: text for letter, text in by_letter.items() if isinstance(text, str)}
-    if not texts or len(texts) < len(by_letter) or not texts.keys() <= set(ascii_uppercase):
+    try:
+        found = _by_label(choices)
+    except DataError as error:
+        raise DataError(f"{key}: {error}") from error
+    letters = _letters(found)
+    texts = {
+        letters.get(label, label): text if isinstance(text, str) else json.dumps(text)
+        for label, text in found.items()
+        if isinstance(text, str | int | float)
+    }
+    if not texts or len(texts) < len(found) or not texts.keys() <= set(ascii_uppercase):
         raise DataError(f"{key}: expected a list of at most 26 texts, or texts by letter, got {shown(choices)}")
     return texts
+
+
+def _by_label(choices: JsonValue) -> dict[str, JsonValue]:
+    """Return choices by label, without null; empty if their form isn't known. Raise as `listed` does."""
+    choices = listed(choices, "[{")
+    pairs: list[tuple[JsonValue, JsonValue]] = []
+    if isinstance(choices, dict):
+        pairs = [*choices.items()]
+        if isinstance(labels := choices.get("label"), list) and isinstance(texts := choices.get("text"), list):
+            pairs = [*zip(labels, texts, strict=True)] if len(labels) == len(texts) else []
+    elif isinstance(choices, list):
+        letters = [*ascii_uppercase, *map(str, range(len(choices)))]
+        pairs = [
+            (choice.get("label"), choice.get("text")) if isinstance(choice, dict) else (letter, choice)
+            for letter, choice in zip(letters, choices, strict=False)
+        ]
+    pairs = [(label, text) for label, text in pairs if text is not None]
+    found = {str(label).strip(_AROUND_LABEL).upper(): text for label, text in pairs}
+    return found if len(found) == len(pairs) else {}
+
+
+def _letters(labels: Collection[str]) -> dict[str, str]:
+    """Return letters for labels that are numbers, in their order; none for others."""
+    return dict(zip(labels, ascii_uppercase, strict=False)) if all(map(str.isdecimal, labels)) else {}
 
 
 def check_distinct(texts: Collection[str], key: str) -> None:

@@ -69,13 +69,15 @@ def alternatives(reference: JsonValue) -> list[str]:
     return [_text(value) for value in values]
 
 
-def listed(reference: JsonValue) -> JsonValue:
+def listed(reference: JsonValue, openings: str = "[") -> JsonValue:
     """Return the list that a text holds in JSON or Python, and everything else as it is.
+
+    With the openings `[{` the text may hold an object, too.
 
     Raises:
         DataError: the text begins like a list and is none.
     """
-    if not isinstance(reference, str) or not reference.lstrip().startswith("["):
+    if not isinstance(reference, str) or not reference.lstrip().startswith(tuple(openings)):
         return reference
     try:
         values: JsonValue = json.loads(reference)
