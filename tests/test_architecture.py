@@ -112,7 +112,6 @@ RECURRING: frozenset[str] = frozenset([])
 TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.benchmarks": "tests/benchmarks/test_benchmark_protocol.py",
     "skillopt_airflow.consumer": "tests/consumer/test_consumer.py",
-    "skillopt_airflow.training.yaml_file": "tests/training/test_deployment_file.py",
     "skillopt_airflow.core.buffer": "tests/core/test_state.py",
     "skillopt_airflow.core.config_group": "tests/core/test_config.py",
     "skillopt_airflow.core.config_layers": "tests/core/test_config.py",

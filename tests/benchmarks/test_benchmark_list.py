@@ -59,10 +59,23 @@ def test_a_list_holds_names_of_ours_and_folders_elsewhere(tmp_path: Path, monkey
         benchmarks.load("spreadsheetbench")
 
 
+def test_a_prompt_that_reads_no_column_is_refused_when_the_benchmark_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = make(tmp_path / "mine")
+    listed(monkeypatch, mine)
+    (mine / "adapter.py").unlink()
+    (mine / "benchmark.yaml").write_text("task: {prompt: 'Q: {question}', reference: y, score: {by: exact}}\n")
+    with pytest.raises(
+        ConfigError, match=r"mine/benchmark\.yaml: task\.prompt = 'Q: \{question\}': .* \{\{ question \}\}"
+    ):
+        benchmark_config("mine")
+
+
 def test_a_benchmark_is_declared_or_programmed_and_not_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = make(tmp_path / "mine")
     listed(monkeypatch, mine)
-    (mine / "benchmark.yaml").write_text("task: {prompt: x, reference: y, score: {by: exact}}\n")
+    (mine / "benchmark.yaml").write_text("task: {prompt: '{{ x }}', reference: y, score: {by: exact}}\n")
     with pytest.raises(ConfigError, match=r"mine/benchmark\.yaml: the section task and adapter\.py both define"):
         benchmark_config("mine")
     (mine / "adapter.py").unlink()

@@ -1,6 +1,7 @@
 """Rendering a template over the columns of a record, with errors that name key, line and column."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
 from types import BuiltinMethodType, FunctionType
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 WHOLE = "record"
 """The variable that holds the record itself, for columns whose names are no names of variables."""
+_IN_BRACES = re.compile(r"\{[{%\s]*([^\W\d]\w*)[\s%}]*\}")
+"""A name in braces of any kind, as Python's format and slips in Jinja have it."""
 
 
 class Method(partial[Any]):
@@ -47,7 +50,15 @@ class PromptTemplate:
         try:
             return frozenset(meta.find_undeclared_variables(self._environment.parse(self._source)))
         except TemplateSyntaxError as error:
-            raise ConfigError(f"{self._key}: line {error.lineno}: no Jinja template: {error.message}") from error
+            problem = f"{self._key}: line {error.lineno}: no Jinja template: {str(error.message).rstrip('.')}"
+            raise ConfigError(f"{problem}. {self.hint}") from error
+
+    @property
+    def hint(self) -> str:
+        """How to write a column, by the first name in braces."""
+        found = _IN_BRACES.search(self._source)
+        name = found[1] if found else "question"
+        return f'Write a column as {{{{ {name} }}}}, or as {{{{ record["Full name"] }}}} where its name has spaces'
 
     def render(self, record: JsonObject) -> str:
         """Return the text for a record; a column that is null is missing.

@@ -18,13 +18,19 @@ def _list(value: Any) -> Any:
     return value
 
 
+def _no_mapping(value: Any) -> Any:
+    if isinstance(value, dict):
+        raise ValueError('braces without quotation marks are a mapping of YAML; write the template as "{{ question }}"')
+    return value
+
+
 Columns = Annotated[tuple[Column, ...], BeforeValidator(_list)]
 
 
 class TaskGroup(Group):
     """The columns of a record, the prompt made of them, and how an answer is taken and scored."""
 
-    prompt: Annotated[str, Field(min_length=1)]
+    prompt: Annotated[str, Field(min_length=1), BeforeValidator(_no_mapping)]
     """Jinja template of the message to the target; its variables are the columns of a record."""
     reference: Column
     """Column of the right answer, in the form that the rule of scoring takes."""

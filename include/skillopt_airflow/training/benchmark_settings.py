@@ -5,6 +5,7 @@ from pydantic import ValidationError
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.config_layers import explain
+from skillopt_airflow.core.declared_task import checked_prompt
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.preset import Preset, StatedScores
 from skillopt_airflow.training.deployment_file import check_defaults, defaults_place, deployment
@@ -24,6 +25,8 @@ def benchmark_config(benchmark: str) -> TrainConfig:
     layer, defaults = read_yaml(path), deployment().defaults
     try:
         config = TrainConfig.from_layers(defaults, {} if layer is None else layer)
+        if config.task is not None:
+            checked_prompt(config.task)
     except ConfigError as error:
         check_defaults()
         raise ConfigError(f"{path}: {error}") from error

@@ -1,5 +1,6 @@
 """Reading a file of YAML that a person wrote."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -38,4 +39,13 @@ def read_yaml(path: Path) -> Any:
     except OSError as error:
         raise ConfigError(f"{path}: it cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not YAML: {error}") from error
+        raise ConfigError(f"{path}: not YAML: {error}{_hint(error)}") from error
+
+
+def _hint(error: Exception) -> str:
+    """Return what to do about a template without quotation marks, in which braces are YAML's own."""
+    marks = (getattr(error, name, None) for name in ("context_mark", "problem_mark"))
+    lines = [line for mark in marks if mark for line in mark.buffer.splitlines()[max(0, mark.line - 1) : mark.line + 1]]
+    if not re.search(r"\{[{%]", re.sub(r"'[^']*'|\"[^\"]*\"", "", "\n".join(lines))):
+        return ""
+    return '\nPut quotation marks around a template, such as prompt: "{{ question }}", or write it below prompt: |'
