@@ -132,11 +132,11 @@ class DataGroup(Group):
     """A local path (relative to the benchmark's folder), file:// or s3:// address of a file or a split folder; `*`
     in that of a file stands for any characters of a name."""
     split_mode: Literal["ratio", "split_dir", "manifest"] = "ratio"
-    """ratio cuts one file (.json, .jsonl, .csv or .parquet); split_dir reads train|val|test/items.json, or another of
-    these, and publish/items.json if it is there; manifest takes from either what split_manifest lists."""
+    """ratio cuts one file (such as .json, .jsonl, .csv or .parquet); split_dir reads train|val|test/items.json, or
+    another of these, and publish/items.json if it is there; manifest takes from either what split_manifest lists."""
     split_manifest: ObjectName | None = None
-    """Address, like uri, of a JSON document that lists the ids of each split, such as another run's data_manifest.json;
-    for split_mode manifest."""
+    """Address, like uri, of a JSON document that lists the ids of each split, such as another run's data_manifest.json,
+    or of a folder with lists of ids in train|val|test/items.json; for split_mode manifest."""
     split_ratio: Annotated[str, Field(pattern=RATIO), spelled(RATIO, RATIO_SPELLED)] = "2:1:7"
     """Parts of train, val and test in ratio mode; a fourth is that of publish."""
     split_seed: int = 42

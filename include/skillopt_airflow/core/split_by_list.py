@@ -16,7 +16,8 @@ def split_by_list(
 ) -> dict[Split, list[JsonObject]]:
     """Return the records that are listed, by split; the others are left out.
 
-    A record without an id of its own is listed by its place, see `place_id`, and is one that cannot be read here.
+    A record without an id of its own is listed by its place, see `place_id`, and is one that cannot be read here. An id
+    that no record has may have `:` for `-`: SkillOpt lists LiveMathematicianBench's 202602-22 as 202602:22.
 
     Args:
         records: all of them.
@@ -37,6 +38,11 @@ def split_by_list(
         for row in range(1, len(wanted) + 1)
     }
     found = by_place | by_id
+    spelled = {name: name.replace(":", "-") for wanted in listed.values() for name in wanted if name not in found}
+    listed = {
+        split: [spelled[name] if spelled.get(name) in found else name for name in wanted]
+        for split, wanted in listed.items()
+    }
     named = Counter(name for wanted in listed.values() for name in wanted)
     there = Counter(ids)
     flaws = {
