@@ -187,7 +187,7 @@ def test_published_files_are_read(tmp_path: Path, suffix: str) -> None:
 
         pd.DataFrame([{key: str(value) for key, value in row.items()} for row in rows]).to_csv(path, index=False)
     config = TrainConfig.from_layers({"data": {"uri": str(path), "split_mode": "ratio"}})
-    records = [one for split in read_splits("sealqa", config, None).values() for one in split]  # type: ignore[arg-type]
+    records = [one for split in read_splits("sealqa", config, None)[0].values() for one in split]  # type: ignore[arg-type]
     assert len(records) == 20
     assert all("Alma Grend is mayor." in prompt(BENCHMARK.item(one)) for one in records)
 

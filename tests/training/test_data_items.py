@@ -4,13 +4,21 @@ from typing import Any
 
 import pytest
 
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import DATA_SPLITS, Item, ItemFile, JsonObject, Split, Status
 from skillopt_airflow.quality.quality_report import DataQualityError, QualityReport
 from skillopt_airflow.store.files import DataFiles, FileStore
-from skillopt_airflow.training.data_items import checked_items, store_files, unusable_items
+from skillopt_airflow.training.data_items import (
+    checked_items,
+    read_splits,
+    shared_contents,
+    store_files,
+    unusable_items,
+    without_copies,
+)
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
@@ -168,3 +176,94 @@ def test_such_an_item_fails_in_a_training_without_a_rollout_and_is_told(
     counts = history_of(training.run).rollouts
     assert counts.planned == counts.ran + counts.cancelled
     assert counts.reused == 0
+
+
+def declared(tmp_path: Path, records: list[JsonObject], **task: Any) -> TrainConfig:
+    """A benchmark without code whose data are these records, cut in three."""
+    (tmp_path / "all.json").write_text(json.dumps(records))
+    section = {"prompt": "{{ q }}", "reference": "a", "score": {"by": "exact"}} | task
+    return TrainConfig.from_layers(
+        {
+            "task": section,
+            "data": {"uri": str(tmp_path / "all.json"), "split_ratio": "1:1:1"},
+            "model": {"target": "x:y"},
+        }
+    )
+
+
+def test_copies_of_records_without_an_id_are_left_out_with_a_count(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where they are more than may fail; equal texts with another answer are no copies."""
+    rows: list[JsonObject] = [{"q": f"q{number}", "a": "x"} for number in range(9)]
+    config = declared(tmp_path, [*rows, *rows[:4], {"q": "q0", "a": "y"}, {"a": "x", "q": "q8"}])
+    splits, notes = read_splits("searchqa", config, None)  # type: ignore[arg-type]
+    assert {split: len(found) for split, found in splits.items()} == {"train": 4, "val": 3, "test": 3}
+    assert notes == ("5 of 15 records are copies and left out, such as row 10, which repeats row 1",)
+    assert notes[0] in caplog.text
+    training = Training(config)
+    items, quality = checked_items(training.run, config, "data", splits, notes=notes)
+    assert quality.success
+    assert quality.notes == notes
+    assert not any(item.unusable for found in items.values() for item in found)
+
+
+def test_lines_that_cannot_be_read_are_no_copies_of_each_other() -> None:
+    config = TrainConfig.from_layers(
+        {"task": {"prompt": "{{ q }}", "reference": "a", "score": {"by": "exact"}}, "model": {"target": "x:y"}}
+    )
+    broken = [UnreadableRecord("line 1"), UnreadableRecord("line 2")]
+    record: JsonObject = {"q": "1"}
+    kept, notes = without_copies(config, {Split.TRAIN: [*broken, record], Split.VAL: [record, {"q": "2"}]})
+    assert kept == {Split.TRAIN: [*broken, record], Split.VAL: [{"q": "2"}]}
+    assert notes == ("1 of 5 records are copies and left out, such as val row 1, which repeats train row 3",)
+
+
+def test_an_id_of_the_users_that_occurs_twice_stays_an_error(tmp_path: Path) -> None:
+    rows: list[JsonObject] = [{"q": f"q{number}", "a": "x", "key": number} for number in range(9)]
+    config = declared(tmp_path, [*rows, rows[0]], id="key")
+    splits, notes = read_splits("searchqa", config, None)  # type: ignore[arg-type]
+    assert notes == ()
+    with pytest.raises(
+        DataQualityError, match=r"the same id is used by an earlier record \(\w+ row \d\) in \w+ row \d"
+    ):
+        checked_items(Training(config).run, config, "data", splits)
+
+
+def test_contents_that_train_shares_with_held_out_splits_are_counted() -> None:
+    def one(name: str, prompt: str, file: str = "") -> Item:
+        files = (ItemFile(name="p.png", path="p.png", picture=True, sha256=file),) if file else ()
+        return Item(id=name, public={"prompt": prompt} if prompt else {}, reference={}, files=files)
+
+    shared = shared_contents(
+        {
+            Split.TRAIN: [one("a", "x"), one("b", "y"), one("c", "What?", "1" * 64), one("d", ""), one("e", "z")],
+            Split.VAL: [one("f", "x"), one("g", "x"), one("h", "What?", "2" * 64), one("i", "")],
+            Split.TEST: [one("j", "What?", "1" * 64), one("k", "new")],
+            Split.PUBLISH: [one("l", "newer")],
+        }
+    )
+    assert [sentence.partition(",")[0] for sentence in shared] == [
+        "2 items of the val split have the same content as items of the train split under other ids",
+        "1 items of the test split have the same content as items of the train split under other ids",
+    ]
+    assert "such as f and a;" in shared[0]
+
+
+def test_the_published_split_folder_of_skillopt_splits_the_monthly_files(tmp_path: Path) -> None:
+    """Its ids are 202602:22, and ours 202602-22."""
+    months: dict[Split, list[tuple[str, int]]] = {
+        Split.TRAIN: [("202602", 22), ("202511", 1)],
+        Split.VAL: [("202602", 8)],
+        Split.TEST: [("202512", 3)],
+    }
+    for split, names in months.items():
+        (tmp_path / "id_split" / split).mkdir(parents=True)
+        listed = [{"id": f"{month}:{no}", "month": month, "no": no} for month, no in names]
+        (tmp_path / "id_split" / split / "items.json").write_text(json.dumps(listed))
+    everything = [{"month": month, "no": no} for names in months.values() for month, no in reversed(names)]
+    (tmp_path / "all.json").write_text(json.dumps([*everything, {"month": "202601", "no": 1}]))
+    knobs = {"uri": str(tmp_path / "all.json"), "split_mode": "manifest", "split_manifest": str(tmp_path / "id_split")}
+    config = TrainConfig.from_layers({"data": knobs})
+    splits, _ = read_splits("livemathematicianbench", config, None)  # type: ignore[arg-type]
+    assert {split: [(row["month"], row["no"]) for row in rows] for split, rows in splits.items()} == months

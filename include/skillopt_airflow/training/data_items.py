@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
@@ -12,7 +12,7 @@ from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.split_by_list import place_id, split_by_list
 from skillopt_airflow.core.split_by_ratio import split_by_ratio
 from skillopt_airflow.core.task_types import task_types
-from skillopt_airflow.core.types import Item, ItemFile, ItemImage, JsonObject, Split
+from skillopt_airflow.core.types import Item, ItemFile, ItemImage, JsonObject, Split, canonical_json, sha256
 from skillopt_airflow.training.data_checks import stop_if_failed
 from skillopt_airflow.training.run import TrainingRun
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Items = Mapping[Split, list[Item]]
+Part = TypeVar("Part", bound=str)
 
 
 def read_items(run: TrainingRun, config: TrainConfig, needs: "Sequence[Need]" = ()) -> "tuple[Items, QualityReport]":
@@ -34,12 +35,16 @@ def read_items(run: TrainingRun, config: TrainConfig, needs: "Sequence[Need]" = 
     Raises:
         DataError: a file, record or split is not usable; the text names it.
     """
-    records = read_splits(run.ref.benchmark, config, run.connections.s3_client(config.storage))
-    return checked_items(run, config, f"data.uri = {config.data.uri}", records, needs)
+    records, notes = read_splits(run.ref.benchmark, config, run.connections.s3_client(config.storage))
+    return checked_items(run, config, f"data.uri = {config.data.uri}", records, needs, notes)
 
 
-def read_splits(name: str, config: TrainConfig, client: "S3Client") -> dict[Split, list[JsonObject]]:
-    """Return the records of a benchmark's data set by split; `client` reads s3:// addresses.
+def read_splits(
+    name: str, config: TrainConfig, client: "S3Client"
+) -> tuple[dict[Split, list[JsonObject]], tuple[str, ...]]:
+    """Return the records of a benchmark's dataset by split, and the note of `without_copies`.
+
+    `client` reads s3:// URLs.
 
     Raises:
         DataError: a folder, file or bucket is missing, or a file does not hold records.
@@ -47,7 +52,7 @@ def read_splits(name: str, config: TrainConfig, client: "S3Client") -> dict[Spli
     from skillopt_airflow.store.datasets import ALL, read_records
 
     data, root = config.data, benchmarks.folder(name)
-    read = read_records(data.uri, root, data.split_mode, client)
+    read, notes = without_copies(config, read_records(data.uri, root, data.split_mode, client))
     if data.split_manifest is not None:
         everything = [record for rows in read.values() for record in rows]
         splits = _listed(name, config, data.split_manifest, everything, client)
@@ -57,7 +62,54 @@ def read_splits(name: str, config: TrainConfig, client: "S3Client") -> dict[Spli
         splits = split_by_ratio(read[ALL], data.split_ratio, data.split_seed, groups)
     else:
         splits = {Split(name): rows for name, rows in read.items()}
-    return {split: rows[: data.limit] for split, rows in splits.items()}
+    return {split: rows[: data.limit] for split, rows in splits.items()}, notes
+
+
+def without_copies(
+    config: TrainConfig, read: Mapping[Part, list[JsonObject]]
+) -> tuple[dict[Part, list[JsonObject]], tuple[str, ...]]:
+    """Leave out copies of records if the section `task` names no column of ids; return the others, and a note.
+
+    An adapter names its records itself, so that an id that occurs twice is a mistake there, as it is with `task.id`.
+    """
+    if config.task is None or config.task.id is not None:
+        return dict(read), ()
+    first: dict[str, str] = {}
+    kept: dict[Part, list[JsonObject]] = {part: [] for part in read}
+    copies = []
+    for part, rows in read.items():
+        for number, record in enumerate(rows, start=1):
+            place = f"{part} row {number}".removeprefix("all ")
+            key = place if isinstance(record, UnreadableRecord) else sha256(canonical_json(record))
+            same = first.setdefault(key, place)
+            if same == place:
+                kept[part].append(record)
+            else:
+                copies.append(f"{place}, which repeats {same}")
+    if not copies:
+        return kept, ()
+    note = f"{len(copies)} of {sum(map(len, read.values()))} records are copies and left out, such as {copies[0]}"
+    log.warning("%s", note)
+    return kept, (note,)
+
+
+def shared_contents(items: Items) -> list[str]:
+    """Return a sentence on each held-out split that has items like those of the train split under other ids."""
+    from skillopt_airflow.quality.fresh_items import content
+
+    def contents(split: Split) -> list[tuple[str, str]]:
+        rows = (item for item in items.get(split, ()) if not item.unusable and (item.public or item.files))
+        return [(content(item), item.id) for item in rows]
+
+    learned, notes = dict(contents(Split.TRAIN)), []
+    for split in (Split.VAL, Split.TEST, Split.PUBLISH):
+        same = [(found, learned[key]) for key, found in contents(split) if key in learned]
+        if same:
+            notes.append(
+                f"{len(same)} items of the {split} split have the same content as items of the train split under other "
+                f"ids, such as {same[0][0]} and {same[0][1]}; remove them from one: scores on {split} are too high"
+            )
+    return notes
 
 
 def _listed(
@@ -106,10 +158,12 @@ def checked_items(
     source: str,
     records: Mapping[Split, list[JsonObject]],
     needs: "Sequence[Need]" = (),
+    notes: Sequence[str] = (),
 ) -> "tuple[Items, QualityReport]":
     """Return the records as items, after the data quality suite has passed; `source` is where they come from.
 
-    A record that is of no use becomes an item that says why and fails, as long as they are few.
+    A record that is of no use becomes an item that says why and fails, as long as they are few. The notes go to
+    the page of the suite's results.
 
     Raises:
         DataError: a split is not usable; the text names its records.
@@ -125,6 +179,7 @@ def checked_items(
         benchmark.list_columns,
         needs,
     )
+    quality = quality.model_copy(update={"notes": (*quality.notes, *notes)})
     stop_if_failed(run, quality)
     unusable = unusable_records(quality)
     seen: set[str] = set()

@@ -22,7 +22,7 @@ from skillopt_airflow.store.night_table import Contender, Night, NightTable, Pro
 from skillopt_airflow.training.benchmark_settings import other_connection
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.data_checks import checked_fresh, items_of
-from skillopt_airflow.training.data_items import Items, checked_items, read_items, store_files
+from skillopt_airflow.training.data_items import Items, checked_items, read_items, store_files, without_copies
 from skillopt_airflow.training.map_limits import check_mappable, scoring_demand
 from skillopt_airflow.training.preparation import check_priced, settle
 from skillopt_airflow.training.rollout_plan import chunks_of, ids, largest_plan, store_plan, store_versions
@@ -98,7 +98,8 @@ def prepare_night(
             f"no_data: {folder}/items.json (or {ENDINGS}) is missing or empty. Once the items have arrived, backfill "
             f"{date} with the command in the DAG's documentation"
         )
-    items, quality = checked_items(run, config, folder, {Split.FRESH: records})
+    kept, notes = without_copies(config, {Split.FRESH: records})
+    items, quality = checked_items(run, config, folder, kept, notes=notes)
     items = store_files(run, items, DataFiles(folder, benchmarks.folder(run.ref.benchmark), client))
     prices = run.connections.prices(config)
     trained = _trained_on(run, config, artifacts)

@@ -27,6 +27,7 @@ from skillopt_airflow.training.data_items import (
     checked_items,
     read_items,
     read_splits,
+    shared_contents,
     store_files,
     unusable_items,
 )
@@ -83,9 +84,9 @@ def prepare_training(
     check_unchanged(run, config)
     init = _init_skill(run, config, artifacts)
     seed = opened(init.document, config)
-    records = read_splits(run.ref.benchmark, config, run.connections.s3_client(config.storage))
+    records, notes = read_splits(run.ref.benchmark, config, run.connections.s3_client(config.storage))
     check_publish_split(config, records)
-    items, quality = checked_items(run, config, f"data.uri = {config.data.uri}", records, training_needs(config))
+    items, quality = checked_items(run, config, f"data.uri = {config.data.uri}", records, training_needs(config), notes)
     prices = run.connections.prices(config)
     check_affordable(config, items, prices)
     check_groups(config, _groups(config, items))
@@ -295,7 +296,7 @@ def settle(
         corpus=corpus,
         cells=tuple(cells),
     )
-    notes = [*unusable_items(items), *changed_since_listed(run, config, items)]
+    notes = [*unusable_items(items), *changed_since_listed(run, config, items), *shared_contents(items)]
     for sentence in notes:
         log.warning("%s", sentence)
     store_quality(run, quality.model_copy(update={"notes": (*quality.notes, *notes)}))

@@ -185,7 +185,7 @@ def first_items(
     Raises:
         DataError: a file or a record is not usable; the text names it.
     """
-    records = read_splits(benchmark, config, client)[split][:count]
+    records = read_splits(benchmark, config, client)[0][split][:count]
     if not records:
         raise DataError(f"data.uri = {config.data.uri}: the {split} split has no records")
     items = []
