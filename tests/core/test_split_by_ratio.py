@@ -1,3 +1,4 @@
+import math
 import random
 from collections import Counter
 
@@ -5,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.split_by_ratio import split_by_ratio
+from skillopt_airflow.core.split_by_ratio import split_by_ratio, split_counts
 from skillopt_airflow.core.types import DATA_SPLITS, Split
 
 PARTS = st.integers(1, 20)
@@ -18,14 +19,35 @@ PARTS = st.integers(1, 20)
         (2000, "2:1:7", [400, 200, 1400]),
         (10, "1:1:1", [4, 3, 3]),
         (11, "1:1:1", [4, 4, 3]),
-        (535, "2:1:7", [107, 54, 374]),
+        (535, "2:1:7", [107, 53, 375]),
         (3, "2:1:7", [1, 0, 2]),
         (0, "2:1:7", [0, 0, 0]),
+        # BabyVision, and the smallest sizes at which the larger of two equal remainders counts.
+        (388, "2:1:7", [77, 39, 272]),
+        (12, "2:1:7", [2, 1, 9]),
+        (8, "2:1:7", [2, 1, 5]),
+        (22, "7:1:2", [16, 2, 4]),
+        (2, "1:1:2", [1, 0, 1]),
+        (5, "1:1:8", [1, 0, 4]),
     ],
 )
 def test_counts_are_by_largest_remainder(total: int, ratio: str, counts: list[int]) -> None:
     splits = split_by_ratio(range(total), ratio, seed=42)
     assert [len(splits[split]) for split in DATA_SPLITS] == counts
+
+
+@pytest.mark.parametrize("ratio", ["2:1:7", "7:1:2", "1:1:1", "3:1:6", "70:15:15"])
+def test_counts_are_those_of_the_reference_implementation(ratio: str) -> None:
+    parts = [int(part) for part in ratio.split(":")]
+    for total in range(3, 5001):
+        shares = [total * part / sum(parts) for part in parts]
+        expected = [math.floor(share) for share in shares]
+        waiting = [0, 1, 2]
+        while sum(expected) < total:
+            chosen = max(waiting, key=lambda place: (math.modf(shares[place])[0], parts[place], -place))
+            waiting.remove(chosen)
+            expected[chosen] += 1
+        assert split_counts(total, parts) == expected, total
 
 
 @given(st.lists(st.integers()), PARTS, PARTS, PARTS, st.integers())

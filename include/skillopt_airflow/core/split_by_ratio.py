@@ -29,7 +29,7 @@ def split_by_ratio(
     random.Random(seed).shuffle(shuffled)  # noqa: S311
     parts = [int(part) for part in ratio.split(":")]
     names = ALL_DATA_SPLITS[: len(parts)]
-    ends = list(accumulate(_counts(len(records), parts)))
+    ends = list(accumulate(split_counts(len(records), parts)))
     splits: dict[Split, list[Record]] = {split: [] for split in names}
     start = 0
     for group in shuffled:
@@ -48,11 +48,15 @@ def _groups(records: Sequence[Record], groups: Sequence[str]) -> list[list[Recor
     return list(found.values())
 
 
-def _counts(total: int, parts: Sequence[int]) -> list[int]:
-    """Divide by largest remainder: what whole shares leave goes to the largest fractions, ties to the earlier part."""
-    whole = sum(parts)
-    counts = [total * part // whole for part in parts]
-    by_fraction = sorted(range(len(parts)), key=lambda index: -(total * parts[index] % whole))
-    for index in by_fraction[: total - sum(counts)]:
-        counts[index] += 1
+def split_counts(total: int, parts: Sequence[int]) -> list[int]:
+    """Return the size of each part by the largest remainder; of equal remainders, the larger part comes first.
+
+    Floating point is on purpose: it decides which remainders are equal, as in SkillOpt's `skillopt/datasets/base.py`,
+    so that the same seed gives the same splits. In exact fractions, 2:1:7 differs for one size in ten.
+    """
+    shares = [total * part / sum(parts) for part in parts]
+    counts = [int(share) for share in shares]
+    order = sorted(range(len(parts)), key=lambda place: (shares[place] - counts[place], parts[place]), reverse=True)
+    for place in order[: total - sum(counts)]:
+        counts[place] += 1
     return counts
