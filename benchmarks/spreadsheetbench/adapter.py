@@ -59,9 +59,13 @@ _BEGINS_AS_PROGRAM = re.compile(
     r"(?:\s*#[^\n]*\n)*\s*(?:import\s+[\w.]+(?:\s+as\s+\w+)?\s*[,;#\n]|from\s+[\w.]+\s+import\s)"
 )
 """The beginning of a program: comments at most before an import."""
-_CORNER = r"\$?([A-Z]{1,3})\$?(\d*)"
-_QUOTED = re.compile("'[^'!]*'!")
-_CELLS = re.compile(rf"{_CORNER}(?::{_CORNER})?", re.IGNORECASE)
+_PART = re.compile(r"\s*(?:'(?P<quoted>(?:[^']|'{2})+)'\s*!)?(?P<rest>[^,]*)")
+"""One part of an answer position; a sheet's name between quotes may hold any character, and quotes doubled."""
+_CORNER = r"\$?([A-Z]{1,3})\$?(\d{0,7})"
+_CELLS = re.compile(rf"{_CORNER}(?::{_CORNER})?", re.IGNORECASE | re.ASCII)
+_NO_SHEET = re.compile(r"[][:*?/\\]")
+"""Characters that no sheet's name has."""
+LAST_COLUMN, LAST_ROW = 16_384, 1_048_576
 
 
 class Cells(NamedTuple):
@@ -151,7 +155,7 @@ class SpreadsheetBench:
     def answer(self, response: str) -> str:
         """Return the program of a response; empty if it has none.
 
-        It is the last block in fences that says it is Python, else the last that says nothing, else all of a response
+        It is the first block in fences that says it is Python, else the first that says nothing, else all of a response
         that begins like a program.
         """
         blocks = [(block["info"].lower().split()[:1], block["code"]) for block in _BLOCK.finditer(response)]
@@ -159,7 +163,7 @@ class SpreadsheetBench:
         plain = [code for info, code in blocks if not info]
         bare = [response] if not blocks and _BEGINS_AS_PROGRAM.match(response) else []
         # A fence inside a list item is indented with its code.
-        return next((dedent(codes[-1]).strip() for codes in (python, plain, bare) if codes), "")
+        return next((dedent(codes[0]).strip() for codes in (python, plain, bare) if codes), "")
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
         """Refuse: a trajectory does not tell what is in the workbook. See `score_files`.
@@ -181,28 +185,38 @@ class SpreadsheetBench:
 def answer_cells(position: str) -> list[Cells]:
     """Return the rectangles of an answer position, such as `D2:D9` or `'Sheet 1'!B5,C1:C3` or `A:C`.
 
-    A quote may be missing.
+    A quote may be missing. Quotes in a sheet's name are doubled, as in `'It''s'!A1`, or not.
 
     Raises:
-        DataError: a part of it names no cells.
+        DataError: a part of it names no cells, or names corners in another order or outside of a sheet.
     """
-    found = []
-    # A name between quotes may hold commas.
-    masked = _QUOTED.sub(lambda name: name[0].replace(",", "\0"), position)
-    for part in masked.split(","):
-        sheet, _, cells = part.replace("\0", ",").rpartition("!")
+    found, place = [], 0
+    while place <= len(position):
+        part = _PART.match(position, place)
+        assert part is not None, "every text matches"
+        if part["quoted"]:
+            sheet, cells = part["quoted"].replace("''", "'"), part["rest"]
+        else:
+            sheet, _, cells = part["rest"].rpartition("!")
+            sheet = sheet.strip().strip("'\"")
         match = _CELLS.fullmatch(cells.strip(" '\""))
-        if match is None:
-            raise DataError(f"answer_position: expected cells such as 'Sheet1'!A1:B2, got {part.strip()!r}")
-        found.append(_rectangle(sheet.strip(" '\""), *match.groups()))
+        rectangle = _rectangle(sheet, *match.groups()) if match and not _NO_SHEET.search(sheet) else None
+        if rectangle is None:
+            expected = "cells such as 'Sheet1'!A1:B2, from the upper left to the lower right of a sheet"
+            raise DataError(f"answer_position: expected {expected}, got {part[0].strip()!r}")
+        found.append(rectangle)
+        place = part.end() + 1
     return found
 
 
-def _rectangle(sheet: str, left: str, top: str, right: str | None, bottom: str | None) -> Cells:
-    if right is None:
+def _rectangle(sheet: str, left: str, top: str, right: str | None, bottom: str | None) -> Cells | None:
+    """Return the cells between two corners; None if these are in another order, outside of a sheet or half a column."""
+    if right is None or bottom is None:
         right, bottom = left, top
-    last = int(bottom) if bottom else None
-    return Cells(sheet, _number(left), int(top) if top else 1, _number(right), last)
+    cells = Cells(sheet, _number(left), int(top or 1), _number(right), int(bottom) if bottom else None)
+    last = LAST_ROW if cells.bottom is None else cells.bottom
+    in_order = cells.left <= cells.right <= LAST_COLUMN and 1 <= cells.top <= last <= LAST_ROW
+    return cells if in_order and bool(top) == bool(bottom) else None
 
 
 def _number(column: str) -> int:

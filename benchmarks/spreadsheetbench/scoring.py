@@ -5,6 +5,7 @@ include/skillopt_airflow/training/judging.py.
 """
 
 import datetime
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -67,18 +68,18 @@ def plain(value: object) -> object:
     Numbers, also those in texts and truth values, count to two decimals; dates to the day they round to, as a number;
     times to the minute.
     """
-    if isinstance(value, int | float):
-        return round(float(value), 2)
     if isinstance(value, datetime.time):
         return str(value)[:-3]
     if isinstance(value, datetime.datetime):
         since = value - EPOCH
         return float(round(since.days + since.seconds / 86400.0))
-    if isinstance(value, str):
+    if isinstance(value, int | float | str):
         try:
-            return round(float(value), 2)
-        except ValueError:
+            number = round(float(value), 2)
+        except (ValueError, OverflowError):
             return value
+        # The text NaN would be a number that differs from itself.
+        return str(value) if math.isnan(number) else number
     return value
 
 

@@ -1,5 +1,6 @@
 import asyncio
 import datetime
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -97,10 +98,35 @@ def test_a_broken_record_is_named(change: JsonObject, message: str) -> None:
         ("C2,'a,b'!D3", [Cells("", 3, 2, 3, 2), Cells("a,b", 4, 3, 4, 3)]),
         ("'S'!A:G", [Cells("S", 1, 1, 7, None)]),
         ("C", [Cells("", 3, 1, 3, None)]),
+        ("'It''s'!A1", [Cells("It's", 1, 1, 1, 1)]),
+        ("'It's'!A1", [Cells("It's", 1, 1, 1, 1)]),
+        ("It's!A1", [Cells("It's", 1, 1, 1, 1)]),
+        ("'Ann''s, Bob''s'!A1,'c'!$B$2:$C$3", [Cells("Ann's, Bob's", 1, 1, 1, 1), Cells("c", 2, 2, 3, 3)]),
+        ("'a!b'!A1, 'c, d!'!B1", [Cells("a!b", 1, 1, 1, 1), Cells("c, d!", 2, 1, 2, 1)]),
+        ("' My Sheet '!A1", [Cells(" My Sheet ", 1, 1, 1, 1)]),
+        ("'Size 5\"'!A1", [Cells('Size 5"', 1, 1, 1, 1)]),
+        ("One'!A1,Two'!B2", [Cells("One", 1, 1, 1, 1), Cells("Two", 2, 2, 2, 2)]),
+        ("'One!A1,'Two'!B2", [Cells("One", 1, 1, 1, 1), Cells("Two", 2, 2, 2, 2)]),
+        ("a1:b2", [Cells("", 1, 1, 2, 2)]),
+        ("A1:XFD1048576", [Cells("", 1, 1, 16_384, 1_048_576)]),
     ],
 )
 def test_answer_positions_of_all_kinds(position: str, cells: Sequence[Cells]) -> None:
     assert answer_cells(position) == cells
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *("B10:A1", "B2:A1", "A2:B1", "B1:A2", "C:A", "'S'!B2:A1", "A0", "A0:B2", "A1:B0", "XFE1", "A1048577"),
+        *("A1:B", "A:B2", "A1:", ":B2", "1:3", "A1:B2:C3", "A-1", "A1;B2", "A12345678", "\u212a1", "A\u0661"),
+        *("", " ", "Sheet1!", "'Sheet1'!", "Sheet1", "S!A1:S!B2", "'S'!A1:'S'!B2", "[Book1]S!A1"),
+    ],
+)
+@pytest.mark.parametrize("position", ["{}", "'My, Sheet'!A1,{}", "{},A1"])
+def test_a_reversed_or_malformed_answer_position_is_a_data_error(position: str, part: str) -> None:
+    with pytest.raises(DataError, match=rf"answer_position: .*{re.escape(repr(part.strip()))}"):
+        BENCHMARK.item({**RECORD, "answer_position": f"x!A1,{position.format(part)}"})
 
 
 def test_the_prompt_has_instruction_and_position_and_the_skill_apart() -> None:
@@ -119,7 +145,10 @@ def test_the_prompt_has_instruction_and_position_and_the_skill_apart() -> None:
     [
         ("no program", ""),
         ("```python\na = 1\n```", "a = 1"),
-        ("```python\na = 1\n```\nno, rather\n```py \nb = 2\n```\n```text\nc\n```", "b = 2"),
+        ("```python\na = 1\n```\nno, rather\n```py \nb = 2\n```\n```text\nc\n```", "a = 1"),
+        ("It looks so:\n```\nA | B\n```\n```python\na = 1\n```\n```python\nb = 2\n```", "a = 1"),
+        ("```\na = 1\n```\n```\nb = 2\n```", "a = 1"),
+        ("```python\na = 1\n```\nThen:\n```python\nb = ", "a = 1"),
         ("```python\nprint('cut off", "print('cut off"),
         ("So:\n```\na = 1\n```\n", "a = 1"),
         ("```python3\na = 1\n```", "a = 1"),
