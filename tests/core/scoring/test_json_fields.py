@@ -54,6 +54,17 @@ def test_a_missing_field_counts_as_null() -> None:
     assert score.feedback == 'expected {"total": 42.5}; answered {}; 4 of 5 fields are right'
 
 
+@pytest.mark.parametrize(
+    "after", [" {}", " and [] or {}", ' The form is {"fields": {}}.', "\n```json\n{}\n```", '\n```\n{"note ": 1}\n```']
+)
+def test_a_later_object_without_such_a_field_replaces_no_answer(after: str) -> None:
+    assert JsonFields().judge(json.dumps(BILL) + after, BILL, {}).hard == 1.0
+
+
+def test_an_empty_object_has_no_field_right_except_for_null() -> None:
+    assert JsonFields().judge("So: {}", BILL, {}).soft == pytest.approx(0.2)
+
+
 @pytest.mark.parametrize("answer", ["", "none", "[1]", '"vendor"'])
 def test_an_answer_without_an_object_is_wrong(answer: str) -> None:
     score = CHOSEN.judge(answer, BILL, {})

@@ -2,12 +2,25 @@
 
 import re
 from collections import deque
+from itertools import pairwise
 from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
 from skillopt_airflow.core.types import Value
 
+_FENCED = re.compile(r"\A```[\w+-]*[ \t]*\n((?:(?!```).)*)(?:```)?\Z", re.DOTALL)
+_PLACEHOLDER = re.compile(
+    r"(?:\.\.+|…|_+|"
+    r"[\[({<]?(?:insert |put |write )?(?:your|the|my) (?:final |own |short )?answer(?: goes)?(?: here)?[\])}>]?)?",
+    re.IGNORECASE,
+)
+_BETWEEN = re.compile(r"\s+(?:and|or|to)\s+|\s*,\s+", re.IGNORECASE)
+"""The text between two tags that a sentence speaks of: `<answer> and </answer>`."""
+_MENTIONED = re.compile(r"[`'\"]?\s*(?:tags?\b|and\s*$)|[`'\"](?:\s|[,.;:)])", re.IGNORECASE)
+"""The text after a tag that a sentence speaks of."""
+_CUT_TAG = re.compile(r"(?:^[ \t]*```|</?\w*)\Z", re.MULTILINE)
+_PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
 _BRACES = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
 
 
@@ -30,18 +43,36 @@ class Extraction(Value):
 
 
 class InTags(Extraction):
-    """The content of the last pair of tags, such as `<answer>Nile</answer>`; the case of the tags does not count."""
+    """The content of the last pair of tags, such as `<answer>Nile</answer>`; the case of the tags does not count.
+
+    An echo of the instruction, such as `<answer></answer>` or `<answer>...</answer>`, does not replace an answer. If
+    no pair has an answer, it is the paragraph after an opening tag, or the line before a closing one.
+    """
 
     from_: Literal["tags"] = Field(default="tags", alias="from")
     tag: str = Field(default="answer", pattern=r"^[A-Za-z_][\w.-]*$")
     """The name between the angle brackets."""
 
     def find(self, response: str) -> str | None:
-        """Return the content of the last pair."""
-        # An opening tag without its partner, as in "inside <answer> tags:", belongs to no pair.
-        pair = rf"<{re.escape(self.tag)}>((?:(?!<{re.escape(self.tag)}>).)*?)</{re.escape(self.tag)}>"
-        found = re.findall(pair, response, re.DOTALL | re.IGNORECASE)
-        return str(found[-1]) if found else None
+        """Return the content of the last pair, or what a single tag marks."""
+        name = rf"(?P<slash>[/\\]?)\s?{re.escape(self.tag)}(?:[\s/][^<>]*)?"
+        tags = [*re.finditer(rf"<\s?{name}>", response, re.IGNORECASE)]
+        # What stands before, between and behind the tags, each with the kinds of tag around it.
+        kinds = ["", *("close" if tag["slash"] or tag[0].endswith("/>") else "open" for tag in tags), ""]
+        starts, ends = [0, *(tag.end() for tag in tags)], [*(tag.start() for tag in tags), len(response)]
+        pieces = [
+            (around, response[start:end]) for around, start, end in zip(pairwise(kinds), starts, ends, strict=True)
+        ]
+        before = [last_line(piece) for (left, right), piece in pieces if left != "open" and right == "close"]
+        after = [_after_opening(piece) for (left, right), piece in pieces if left == "open" and right != "close"]
+        pairs = [piece for around, piece in pieces if around == ("open", "close")]
+        found = [answer for group in (before, after, pairs) for answer in group if not is_echo(answer)]
+        if found:
+            return _FENCED.sub(r"\1", found[-1].strip())
+        if tags and not any(piece.strip() for _, piece in pieces):
+            return ""
+        # After an echo alone, a line below it is the answer.
+        return pairs[-1] if pairs and tags[-1].end() > response.rfind(last_line(response)) else None
 
 
 class LastLine(Extraction):
@@ -96,6 +127,19 @@ class RegexMatch(Extraction):
         """Return the last match."""
         last = deque(re.finditer(self.pattern, response), maxlen=1)
         return next((group for group in last[0].groups() if group is not None), last[0][0]) if last else None
+
+
+def is_echo(answer: str) -> bool:
+    """Return whether an answer is empty, or the place for one in an instruction that the response repeats."""
+    placeholder = _PLACEHOLDER.fullmatch(answer.strip(" \t\r\n`'\""))
+    return (placeholder or _BETWEEN.fullmatch(answer)) is not None
+
+
+def _after_opening(text: str) -> str:
+    """Return the first paragraph, without the beginning of a closing tag; empty if the text only mentions the tag."""
+    if _MENTIONED.match(text):
+        return ""
+    return _CUT_TAG.sub("", _PARAGRAPH_END.split(text.strip(), maxsplit=1)[0].rstrip()).strip()
 
 
 def last_line(text: str) -> str:

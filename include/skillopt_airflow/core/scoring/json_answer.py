@@ -2,12 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
-from skillopt_airflow.core.scoring.extraction import Extraction
+from skillopt_airflow.core.scoring.extraction import Extraction, is_echo
 
 _FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 _OPENING = re.compile(r"""\{\s*["}]|\[\s*[\]\[{"\dtfnNI-]""")
@@ -18,7 +18,11 @@ _STEP = r"(?:[^.\[\]]+|\[\d+\])"
 
 
 class JsonAnswer(Extraction):
-    """The value at a path of the last JSON value in a response, in a fenced block or anywhere."""
+    """The value at a path of the last JSON value in a response, in a fenced block or anywhere.
+
+    A later value does not replace it if it is an empty object or list, has nothing at the path, or echoes the
+    instruction, such as `{"answer": "..."}`.
+    """
 
     last_line_instead: ClassVar[bool] = False
 
@@ -28,8 +32,14 @@ class JsonAnswer(Extraction):
 
     def find(self, response: str) -> str | None:
         """Return a text as it is, and any other value as JSON."""
-        found = [value for value in json_values(response) if self._leads_somewhere(value)]
+        found = [value for value in json_values(response, self._is_answer) if self._leads_somewhere(value)]
         return as_text(self._inside(found[-1])) if found else None
+
+    def _is_answer(self, value: JsonValue) -> bool:
+        if value in ({}, []) or not self._leads_somewhere(value):
+            return False
+        inside = self._inside(value)
+        return not (isinstance(inside, str) and inside and is_echo(inside))
 
     def _leads_somewhere(self, value: JsonValue) -> bool:
         try:
@@ -49,10 +59,19 @@ class JsonAnswer(Extraction):
         return value
 
 
-def json_values(response: str) -> list[JsonValue]:
-    """Return the JSON values of a response, in order: of its fenced blocks if one holds JSON, else of all of it."""
+def json_values(response: str, is_answer: Callable[[JsonValue], bool] = bool) -> list[JsonValue]:
+    """Return the JSON values of a response, in order: of its fenced blocks if one holds JSON, else of all of it.
+
+    Args:
+        response: all of it.
+        is_answer: those for which it is false are left out, unless it is false for all.
+    """
     fenced = [value for block in _FENCED.findall(response) for value in _values(block)]
-    return fenced or list(_values(response))
+    found = [value for value in fenced if is_answer(value)]
+    if not found:
+        values = list(_values(response))
+        found = [value for value in values if is_answer(value)] or fenced or values
+    return found
 
 
 def parsed(text: str) -> JsonValue:

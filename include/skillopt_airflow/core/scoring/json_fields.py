@@ -40,10 +40,14 @@ class JsonFields(Scoring):
                 raise DataError(f"{name}: {error}") from None
 
     def judge(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
-        """Compare the answer's last JSON object with the reference; a missing field counts as null."""
+        """Compare the answer's last JSON object that has such a field; a missing field counts as null."""
         expected = _object(reference) or {}
         expected = {name: expected[name] for name in self.fields or expected}
-        objects = [value for value in json_values(answer) if isinstance(value, dict)]
+
+        def has_field(value: JsonValue) -> bool:
+            return isinstance(value, dict) and any(name in value for name in expected)
+
+        objects = [value for value in json_values(answer, has_field) if isinstance(value, dict)]
         if not objects:
             wanted = json.dumps(expected, ensure_ascii=False)
             return Score(hard=0.0, soft=0.0, feedback=f'expected {wanted}; answered no JSON object: "{answer}"')
