@@ -13,7 +13,7 @@ from skillopt_airflow.core.scoring.choice_letter import ChoiceLetter
 from skillopt_airflow.core.scoring.choice_match import choices_named, lettered
 from skillopt_airflow.core.scoring.extraction import Boxed, Extraction, InTags, last_line
 from skillopt_airflow.core.scoring.number_match import NumberMatch, numbers
-from skillopt_airflow.core.scoring.text_match import Contains, normalise
+from skillopt_airflow.core.scoring.text_match import Contains, normalize
 from skillopt_airflow.core.types import Item, ItemFile, JsonObject, Message, Score, Trajectory
 
 EMBEDDED, PATHS, FOLDER = "images", "image_paths", "folder"
@@ -189,7 +189,7 @@ def _agree(answered: str, expected: str) -> bool:
         return bool(NumberMatch().compare(answered, expected)[0])
     if _SEVERAL_NUMBERS.fullmatch(expected) and numbers(expected):
         return _same_numbers(answered, expected)
-    one, other = normalise(answered), normalise(expected)
+    one, other = normalize(answered), normalize(expected)
     if not one or not other:
         return answered.strip().lower() == expected.lower()
     told, wanted = ({number.value for number in numbers(text)} for text in (answered, expected))

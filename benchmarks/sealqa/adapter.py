@@ -1,6 +1,5 @@
 """SealQA (Pham et al. 2025, arXiv:2506.01062): questions on which search results conflict, are old, or lead astray."""
 
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from skillopt_airflow.core.judged_task import JudgedTask
 from skillopt_airflow.core.protocols import Workspace
 from skillopt_airflow.core.record_fields import text_at, unusable
 from skillopt_airflow.core.scoring.scoring_rule import listed
-from skillopt_airflow.core.scoring.text_match import Exact, normalise
+from skillopt_airflow.core.scoring.text_match import Exact, same_words
 from skillopt_airflow.core.task_group import TaskGroup
 from skillopt_airflow.core.types import Item, JsonObject, Message, sha256
 
@@ -31,7 +30,6 @@ _PROMPT = """Question: {{ question }}{{ about }}
 What a search finds on this question may be old, wrong, or about something else.
 
 Reply with the answer alone, inside <answer></answer> tags; if nobody can know it, say so there."""
-_EXACT = re.compile(r"[-+−]?\d[\d.,/]*%?|\w[+#]+")
 _AGREEMENT = """The answer is correct if it has all that matters of the reference and nothing that contradicts it.
 Order, case, punctuation and more words do not matter, nor do doubts, as long as one answer is given. A number agrees to
 the last digit of the reference. A list that lacks an entry or has a wrong one is incorrect, and so are several answers
@@ -93,14 +91,7 @@ class SealQA(JudgedTask):
 
     def decision(self, answer: str, reference: JsonObject) -> bool | None:
         """Return True for the words of the reference with the same numbers; what differs is for a judge."""
-        expected = str(reference["reference"])
-        same = normalise(answer) == normalise(expected) and _exact(answer) == _exact(expected)
-        return True if same else None
-
-
-def _exact(text: str) -> list[str]:
-    """Return what normalisation would make one of several: numbers with their signs, and names such as C++."""
-    return [found.rstrip(".,/") for found in _EXACT.findall(text)]
+        return True if same_words(answer, str(reference["reference"])) else None
 
 
 def _documents(record: JsonObject) -> list[FoundDocument]:

@@ -10,7 +10,7 @@ from local.standin.conversation import Call, Reply
 from local.standin.directive import PREFER, Directive, directive
 from local.standin.stage_request import SeenTrajectory
 from local.standin.subject import Active, Subject, Tool, Verdict
-from skillopt_airflow.core.scoring.text_match import normalise
+from skillopt_airflow.core.scoring.text_match import normalize
 
 _ASKS = "What a search finds on this question may be old, wrong, or about something else."
 _QUESTION = re.compile(r"Question: Who is the (?P<office>[a-z ]+) of (?P<place>[A-Z][\w ]+?)\?")
@@ -184,7 +184,7 @@ class PagesCase:
     def verdict(self, active: Active) -> Verdict:
         """Return whether the expected person comes out, and nobody else."""
         said = answer(self.question, self.pages, active)
-        right = normalise(said) == normalise(self.expected)
+        right = normalize(said) == normalize(self.expected)
         return Verdict(right, float(right))
 
 

@@ -50,7 +50,7 @@ task:
   score:
     by: json
     fields:
-      sender: {by: exact, normalised: true}
+      sender: {by: exact, normalized: true}
       total: {by: number, absolute: 0.01}
 """
 FILES = """

@@ -120,7 +120,7 @@ def test_a_declared_task_counts_by_its_section(tmp_path: Path) -> None:
     config = TrainConfig.from_layers(section)
     program = rollout_program(config, "sha256:one", tmp_path)
     assert program.startswith(f"protocol-{PROTOCOL}/task-")
-    other = TrainConfig.from_layers(section, nest({"task.score.normalised": True}))
+    other = TrainConfig.from_layers(section, nest({"task.score.normalized": True}))
     assert rollout_program(other, "sha256:one", tmp_path) != program
     grouped = TrainConfig.from_layers(section, nest({"task.group": "document"}))
     assert rollout_program(grouped, "sha256:one", tmp_path) == program

@@ -11,7 +11,7 @@ from skillopt_airflow.core.scoring.json_fields import JsonFields
 
 BILL: dict[str, JsonValue] = {"vendor": "The ACME Ltd", "total": 42.5, "paid": True, "note": None, "items": [1, "b"]}
 CHOSEN = JsonFields.model_validate(
-    {"fields": {"vendor": {"by": "exact", "normalised": True}, "total": {"by": "number", "relative": 0.01}}}
+    {"fields": {"vendor": {"by": "exact", "normalized": True}, "total": {"by": "number", "relative": 0.01}}}
 )
 SIMPLE = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 

@@ -1,4 +1,4 @@
-"""Scoring by likeness: the average normalised Levenshtein similarity of one item (Biten et al. 2019, DocVQA)."""
+"""Scoring by likeness: the average normalized Levenshtein similarity of one item (Biten et al. 2019, DocVQA)."""
 
 from typing import Literal
 

@@ -9,34 +9,50 @@ from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.scoring.extraction import why_no_pattern
 from skillopt_airflow.core.scoring.scoring_rule import Scoring
 
+_DASHES = str.maketrans("\u2212\u2013", "--")
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
+_SIGNIFICANT = re.compile(
+    r"""
+    \d | [+<>=^%~|&] | !(?==) | (?<!\w)!(?=\w) | (?<=[\d)])!(?!\w)     # digits give the signs their places
+    | (?<![^\W\d])\.(?=\d) | (?<=\d)[,:](?=\d)       # 3.5, 3,5 and 3:45 are not 35
+    | (?<![^\W\d]{2})-(?=[$€£¥]?\.?\d)               # -5 and x-3; not COVID-19
+    | (?<=\d[ ])-(?=[ ](?:\d|\w\b)) | (?<=\b\w[ ])-(?=[ ]\w\b) | (?<=\b\w)-(?=\w\b) | (?<!\w)-(?=\w\b)
+    | (?<=\w)-(?![\w-]) | (?<=\w)\#                  # A- and C#
+    | (?<=[\w)])(?:\*\*?|/)(?=[\w(]) | (?<=[\w)][ ])(?:\*\*?|/)(?=[ ][\w(])
+    | (?<=[-+*/^])\( | (?<=[-+*/^][ ])\( | \)(?=[ ]?[-+*/^])
+    | \ba\b(?=[ ]?[-+*/^<>=]) | (?<=[-+*/^<>=])\ ?a\b   # a variable, no article
+    """,
+    re.VERBOSE,
+)
+"""The characters between words that change a meaning."""
+
 
 class Exact(Scoring):
-    """Right if the answer is the reference, but for blanks around it."""
+    """Right if the answer is the reference, except for whitespace around it."""
 
     by: Literal["exact"] = "exact"
-    normalised: bool = False
-    """Also leaves case, punctuation and articles out of account, as SQuAD v1.1 does, unless a reference is no more."""
+    normalized: bool = False
+    """Also ignores case, articles, and punctuation that changes neither a number nor a formula nor a name like C++.
+    If nothing of a reference would be left, as of the grade A, only case is ignored."""
 
     def compare(self, answer: str, expected: str) -> tuple[float, float]:
-        """Compare the texts, normalised or not."""
-        # The grade A is an article to SQuAD, and any answer without a word would be right.
-        normalised = self.normalised and normalise(expected) != ""
-        same = normalise(answer) == normalise(expected) if normalised else answer.strip() == expected.strip()
+        """Compare the texts, normalized or not."""
+        same = same_words(answer, expected) if self.normalized else answer.strip() == expected.strip()
         return float(same), float(same)
 
 
 class TokenF1(Scoring):
-    """Exact match after normalisation as hard score, token F1 as soft score: the evaluation of SQuAD v1.1."""
+    """Exact match after normalization as hard score, token F1 as soft score: the evaluation of SQuAD v1.1."""
 
     by: Literal["f1"] = "f1"
 
     def compare(self, answer: str, expected: str) -> tuple[float, float]:
-        """Compare the normalised texts, and their tokens."""
-        return float(normalise(answer) == normalise(expected)), token_f1(answer, expected)
+        """Compare the normalized texts, and their tokens."""
+        return float(normalize(answer) == normalize(expected)), token_f1(answer, expected)
 
 
 class Contains(Scoring):
-    """Right if the reference occurs in the answer, both normalised as in SQuAD v1.1."""
+    """Right if the reference occurs in the answer, both normalized as in SQuAD v1.1."""
 
     by: Literal["contains"] = "contains"
     whole_words: bool = True
@@ -44,12 +60,12 @@ class Contains(Scoring):
 
     def check_text(self, expected: str) -> None:
         """Refuse what every answer contains."""
-        if not normalise(expected):
+        if not normalize(expected):
             raise DataError(f"expected a text with more than articles and punctuation, got {expected!r}")
 
     def compare(self, answer: str, expected: str) -> tuple[float, float]:
-        """Look for the normalised reference."""
-        within, wanted = normalise(answer), normalise(expected)
+        """Look for the normalized reference."""
+        within, wanted = normalize(answer), normalize(expected)
         found = f" {wanted} " in f" {within} " if self.whole_words else wanted in within
         return float(found), float(found)
 
@@ -71,15 +87,34 @@ class Matches(Scoring):
         return float(found), float(found)
 
 
-def normalise(text: str) -> str:
-    """Return a text in lower case, without punctuation, articles and surplus blanks (SQuAD v1.1 evaluation)."""
+def same_words(answer: str, expected: str) -> bool:
+    """Return whether two texts are equal after SQuAD's normalization and have the same numbers and operators.
+
+    Thousands separators and dollar signs do not count, so 1,000 is 1000 and $5 is 5; 50% is not 50.
+    """
+    one, other = (_THOUSANDS.sub(_joined, text.translate(_DASHES)).strip().lower() for text in (answer, expected))
+    if not normalize(other):
+        return one == other
+    return normalize(one) == normalize(other) and _significant(one) == _significant(other)
+
+
+def _joined(number: re.Match[str]) -> str:
+    return number[0].replace(",", "")
+
+
+def _significant(text: str) -> str:
+    return "".join(_SIGNIFICANT.findall(text.removeprefix("+"))).replace(" ", "")
+
+
+def normalize(text: str) -> str:
+    """Return a text in lower case, without punctuation, articles and extra whitespace (SQuAD v1.1 evaluation)."""
     kept = "".join(character for character in text.lower() if character not in string.punctuation)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
 
 
 def token_f1(answer: str, reference: str) -> float:
-    """Return the harmonic mean of token precision and recall after normalisation (SQuAD v1.1 evaluation)."""
-    answered, expected = normalise(answer).split(), normalise(reference).split()
+    """Return the harmonic mean of token precision and recall after normalization (SQuAD v1.1 evaluation)."""
+    answered, expected = normalize(answer).split(), normalize(reference).split()
     if not answered or not expected:
         return float(answered == expected)
     common = sum((Counter(answered) & Counter(expected)).values())
