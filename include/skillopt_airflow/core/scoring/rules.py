@@ -12,6 +12,7 @@ from skillopt_airflow.core.scoring.extraction import Boxed, Extraction, InTags, 
 from skillopt_airflow.core.scoring.figure_match import FigureMatch
 from skillopt_airflow.core.scoring.json_answer import JsonAnswer
 from skillopt_airflow.core.scoring.json_fields import JsonFields
+from skillopt_airflow.core.scoring.list_match import ListMatch
 from skillopt_airflow.core.scoring.number_match import NumberMatch
 from skillopt_airflow.core.scoring.scoring_rule import Scoring
 from skillopt_airflow.core.scoring.text_match import Contains, Exact, Matches, TokenF1
@@ -34,6 +35,7 @@ SCORING_RULES: Mapping[str, type[Scoring]] = {
     "anls": Anls,
     "regex": Matches,
     "json": JsonFields,
+    "list": ListMatch,
 }
 
 
