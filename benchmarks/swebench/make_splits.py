@@ -84,18 +84,14 @@ def split_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str,
 
 
 def counts(size: int) -> dict[str, int]:
-    """Return how many of so many instances go to each split: by largest remainder, then one for train and for val."""
-    total = sum(PARTS.values())
-    found = {split: size * part // total for split, part in PARTS.items()}
-    rest = sorted(PARTS, key=lambda split: -(size * PARTS[split] % total))
-    for split in rest[: size - sum(found.values())]:
-        found[split] += 1
-    for split in ("train", "val"):
-        richest = max(found, key=lambda one: found[one])
-        if found[split] == 0 and found[richest] > 1:
-            found[richest] -= 1
-            found[split] += 1
-    return found
+    """Return the number of a repository's instances in each split, as SkillOpt's `envs/swebench/dataloader.py` has it.
+
+    Train and val have their rounded shares, and at least one of three or more instances. Of two, one is for train.
+    """
+    least = int(size >= 3)
+    train = max(least, round(size * PARTS["train"] / sum(PARTS.values()))) if size != 2 else 1
+    val = max(least, round(size * PARTS["val"] / sum(PARTS.values())))
+    return {"train": train, "val": val, "test": size - train - val}
 
 
 if __name__ == "__main__":

@@ -89,6 +89,14 @@ def test_a_published_file_becomes_splits(kind: str, tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.parametrize(
+    ("size", "counts"),
+    [(1, (0, 0, 1)), (2, (1, 0, 1)), (3, (1, 1, 1)), (12, (2, 1, 9)), (13, (3, 1, 9)), (114, (23, 11, 80))],
+)
+def test_a_repository_is_cut_as_by_the_reference_implementation(size: int, counts: tuple[int, int, int]):
+    assert tuple(make_splits.counts(size).values()) == counts
+
+
+@pytest.mark.parametrize(
     ("text", "said"), [("[{", "cannot be read"), ('[{"repo": "a/b"}]', "row 1 lacks instance_id, base_commit")]
 )
 def test_a_file_that_is_none_is_named(text: str, said: str, tmp_path: Path):

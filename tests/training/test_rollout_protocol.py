@@ -125,7 +125,7 @@ def test_a_declared_task_counts_by_its_section(tmp_path: Path) -> None:
     grouped = TrainConfig.from_layers(section, nest({"task.group": "document"}))
     assert rollout_program(grouped, "sha256:one", tmp_path) == program
     # As rollouts were stored before there were groups.
-    assert program == f"protocol-{PROTOCOL}/task-805975613228"
+    assert program == f"protocol-{PROTOCOL}/task-cc4481ea028b"
     mine = TrainConfig.from_layers(section, nest({"sandbox.image": "registry.example/mine:1"}))
     assert rollout_program(mine, "sha256:one", tmp_path) == program.replace(f"protocol-{PROTOCOL}", "sha256:one")
 

@@ -123,7 +123,9 @@ def test_it_is_a_rule_of_a_task_without_code() -> None:
     assert TaskGroup.model_validate(task.model_dump()) == task
 
 
-WORDS = st.lists(st.text("abcxyz", min_size=2, max_size=6).filter(lambda word: word not in ("an", "and")), min_size=1)
+WORDS = st.lists(
+    st.text("abcxyz", min_size=2, max_size=6).filter(lambda word: word not in ("an", "and")), min_size=1, max_size=6
+)
 
 
 @given(WORDS, WORDS, st.sampled_from([", ", "; ", "\n", " and ", " | "]), st.randoms())

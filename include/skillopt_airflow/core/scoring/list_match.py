@@ -55,19 +55,15 @@ class ListMatch(Scoring):
 
     def _found(self, entries: Sequence[str], wanted: Sequence[str]) -> int:
         """Return the number of entries that are right; if the order counts, those of the longest run in order."""
-        left, places = dict(enumerate(wanted)), list[int]()
+        left, found, ends = dict(enumerate(wanted)), 0, list[int]()
         for entry in entries:
             place = next((place for place, one in left.items() if self.each.compare(entry, one)[0] == 1.0), None)
             if place is not None:
                 del left[place]
-                places.append(place)
-        if not self.ordered:
-            return len(places)
-        ends: list[int] = []
-        for place in places:
-            at = bisect_left(ends, place)
-            ends[at : at + 1] = [place]
-        return len(ends)
+                found += 1
+                at = bisect_left(ends, place)
+                ends[at : at + 1] = [place]
+        return len(ends) if self.ordered else found
 
 
 def _wanted(reference: JsonValue) -> list[str]:

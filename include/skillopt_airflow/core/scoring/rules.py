@@ -34,8 +34,8 @@ SCORING_RULES: Mapping[str, type[Scoring]] = {
     "choice": ChoiceMatch,
     "anls": Anls,
     "regex": Matches,
-    "json": JsonFields,
     "list": ListMatch,
+    "json": JsonFields,
 }
 
 

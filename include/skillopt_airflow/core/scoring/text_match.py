@@ -92,18 +92,12 @@ def same_words(answer: str, expected: str) -> bool:
 
     Thousands separators and dollar signs do not count, so 1,000 is 1000 and $5 is 5; 50% is not 50.
     """
-    one, other = (_THOUSANDS.sub(_joined, text.translate(_DASHES)).strip().lower() for text in (answer, expected))
+    texts = (text.translate(_DASHES).strip().lower().removeprefix("+") for text in (answer, expected))
+    one, other = (_THOUSANDS.sub(lambda number: number[0].replace(",", ""), text) for text in texts)
     if not normalize(other):
         return one == other
-    return normalize(one) == normalize(other) and _significant(one) == _significant(other)
-
-
-def _joined(number: re.Match[str]) -> str:
-    return number[0].replace(",", "")
-
-
-def _significant(text: str) -> str:
-    return "".join(_SIGNIFICANT.findall(text.removeprefix("+"))).replace(" ", "")
+    marks = ["".join(_SIGNIFICANT.findall(text)).replace(" ", "") for text in (one, other)]
+    return normalize(one) == normalize(other) and marks[0] == marks[1]
 
 
 def normalize(text: str) -> str:
