@@ -86,7 +86,9 @@ def _readings(answer: str, wanted: Sequence[str]) -> Iterator[list[str]]:
         lists += [value] if isinstance(value, list) else []
     if lists:
         yield [as_text(entry) for entry in lists[-1]]
-    plain = _BULLET.sub("", re.sub(r"[^\S\n]+", " ", answer.strip().removeprefix("[").removesuffix("]")))
+    inside = answer.strip()
+    inside = inside[1:-1] if inside.startswith("[") and inside.endswith("]") else inside
+    plain = _BULLET.sub("", re.sub(r"[^\S\n]+", " ", inside))
     for text in (plain, _LEAD_IN.sub("", plain)):
         yield _entries(text, wanted)
         yield _entries(_THOUSANDS.sub("", text), wanted)
