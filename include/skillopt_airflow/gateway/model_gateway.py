@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
-from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.core.errors import SandboxError, SkillOptError
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.gateway.allowance import Allowance, More
 from skillopt_airflow.gateway.app import GatewayApp
@@ -78,7 +78,9 @@ class ModelGateway:
             time.sleep(0.002)
         if not self._server.started:
             self._stop()
-            raise SandboxError(f"the model gateway did not start: {self._failure}") from self._failure
+            late, failure = TimeoutError(f"not within {STARTING_SECONDS:g} s"), self._failure
+            said = str(failure) if isinstance(failure, SkillOptError) else repr(failure or late)
+            raise SandboxError(f"the model gateway did not start: {said}") from failure
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -130,7 +132,7 @@ class ModelGateway:
                 threads.total_tokens = max(threads.total_tokens, self._settings.share)
                 self._app = GatewayApp(self._upstream, provider, self._settings, self._on_call, self._search)
                 yield
-        except SandboxError as error:
+        except Exception as error:
             self._failure = error
             raise
 

@@ -2,10 +2,11 @@
 
 import hashlib
 import json
+import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from typing import Any
+from typing import Any, cast
 
 import httpx
 from pydantic import ValidationError
@@ -22,14 +23,18 @@ from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider_class
 
 from skillopt_airflow.core.documents import flaws
+from skillopt_airflow.core.errors import ModelConnectionError
 from skillopt_airflow.gateway.backends import problem
 from skillopt_airflow.gateway.chat_completions import ChatMessage, ChatRequest, completion, conversation, told_usage
-from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.gateway.upstream import ADDRESS_ARGUMENTS, Upstream
 
 NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError")
 """What the clients of AWS and Google raise where neither the connection nor the place that they run at has any."""
 MOST_KEPT = 10_000
 """Answers with tool calls whose thinking is kept for the next request."""
+CREDENTIALS = ("authorization", "api-key", "x-api-key")
+"""Headers that carry a key."""
+NO_ADDRESS = "its provider has no default address. Set the URL of the server as its host"
 
 
 class TranslatingBackend:
@@ -98,23 +103,61 @@ class TranslatingBackend:
 
 
 def translated_model(upstream: Upstream, timeout: float) -> Model:
-    """Return pydantic-ai's model of a translated upstream, without retries of its own.
-
-    Raises:
-        ValueError, ImportError, TypeError, UserError: pydantic-ai has no such provider, or not with these arguments.
-    """
+    """Return pydantic-ai's model of a translated upstream, without retries of its own; raises ModelConnectionError."""
     arguments: dict[str, Any] = json.loads(upstream.arguments.get_secret_value())
     if upstream.provider == "bedrock":
         arguments.setdefault("aws_read_timeout", timeout)
+    model = provider_model(upstream.conn_id, f"{upstream.provider}:{upstream.model}", arguments)
+    if upstream.provider == "bedrock":
+        # boto3 would make five tries for each of the gateway's; its client has no option against it.
+        events = cast("Any", model).client.meta.events
+        events.unregister("needs-retry.bedrock-runtime", unique_id="retry-config-bedrock-runtime")
+    return model
 
-    def provider(name: str) -> Provider[Any]:
-        made: Provider[Any] = infer_provider_class(name)(**arguments)
-        if name == "bedrock":
-            # boto3 would make five tries for each of the gateway's; its client has no option against it.
-            made.client.meta.events.unregister("needs-retry.bedrock-runtime", unique_id="retry-config-bedrock-runtime")
-        return made
 
-    return infer_model(f"{upstream.provider}:{upstream.model}", provider_factory=provider)
+def provider_model(conn_id: str, name: str, arguments: Mapping[str, Any]) -> Model:
+    """Return pydantic-ai's model `provider:name` with the address and credentials of these arguments only.
+
+    Raises:
+        ModelConnectionError: the provider isn't installed, refuses them, or would use the environment's.
+    """
+    given = not set(arguments).isdisjoint(ADDRESS_ARGUMENTS)
+    own_keys = sorted({"aws_access_key_id", "profile_name"}.intersection(arguments))
+    if own_keys and "api_key" not in arguments and (variable := "AWS_BEARER_TOKEN_BEDROCK") in os.environ:
+        raise ModelConnectionError(f"connection {conn_id}: {variable} would replace its {own_keys[0]}. Unset it")
+    try:
+        return infer_model(
+            name, provider_factory=lambda named: detached(infer_provider_class(named)(**arguments), given=given)
+        )
+    except Exception as error:
+        said = str(error) if isinstance(error, UserError | ImportError) else f"{type(error).__name__}: {error}"
+        if "base_url" in said and not given:
+            said = NO_ADDRESS
+        raise ModelConnectionError(f"connection {conn_id}: {said}") from error
+
+
+def detached(provider: Provider[Any], *, given: bool) -> Provider[Any]:
+    """Remove what OpenAI's and Anthropic's SDKs add from the environment.
+
+    Raises:
+        UserError: no address was given, and the environment would set it.
+    """
+    for client in vars(provider).values():
+        for account in ("organization", "project"):
+            if isinstance(getattr(client, account, None), str):
+                setattr(client, account, None)
+        headers = getattr(client, "_custom_headers", None)
+        if isinstance(headers, Mapping):
+            client._custom_headers = {name: headers[name] for name in headers if name.lower() not in CREDENTIALS}
+    if not given:
+        called = str(provider.base_url)
+        start = called.partition("://")[2].partition("/")[0]
+        if start == "api.openai.com" and provider.name != "openai":
+            raise UserError(NO_ADDRESS)
+        for variable, value in os.environ.items():
+            if value.startswith((f"http://{start}", f"https://{start}")):
+                raise UserError(f"{variable} of the environment sets its address to {called}. Unset it, or set a host")
+    return provider
 
 
 def _opening(messages: Sequence[ChatMessage]) -> str:

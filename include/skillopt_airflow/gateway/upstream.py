@@ -15,6 +15,8 @@ MAX_TOKENS_HOSTS = (".mistral.ai", ".deepseek.com")
 AZURE_CLOUDS = (".azure.com", ".azure.us", ".azure.cn")
 MISTRALS = ("mistral", "ministral", "magistral")
 """Beginnings of the names of Mistral's models, by which their deployments on Azure are recognized."""
+ADDRESS_ARGUMENTS = ("base_url", "api_base", "azure_endpoint")
+"""Names of the address among a provider's arguments."""
 SECRET_WORDS = ("key", "secret", "token")
 """Words in the names of a provider's arguments whose values are secrets."""
 

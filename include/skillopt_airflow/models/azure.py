@@ -7,6 +7,7 @@ from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers.azure import AzureProvider
 
 from skillopt_airflow.gateway.entra import EntraToken
+from skillopt_airflow.gateway.translation import detached
 from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
 from skillopt_airflow.models.providers import AZURE_DIALECTS
 
@@ -32,4 +33,4 @@ def azure_model(upstream: Upstream, identity: AzureIdentity) -> Model:
     # The base is annotated for the dated API versions only, but uses only what both clients have.
     provider = IdentityProvider(openai_client=cast("AsyncAzureOpenAI", client))
     name = next(provider for provider, dialect in AZURE_DIALECTS.items() if dialect == upstream.dialect)
-    return infer_model(f"{name}:{upstream.model}", provider_factory=lambda _: provider)
+    return infer_model(f"{name}:{upstream.model}", provider_factory=lambda _: detached(provider, given=True))

@@ -1,6 +1,6 @@
 """From an Airflow connection to a model: the one place that reads the credentials of providers."""
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
@@ -15,9 +15,8 @@ from skillopt_airflow.models.providers import (
     SPEAKS,
     Connected,
     azure_upstream,
-    check_temperature,
     check_thinking,
-    check_thinking_budget,
+    client_arguments,
     http_upstream,
     spoken_by,
     translated_upstream,
@@ -62,7 +61,7 @@ def target_dialect(conn_id: str, model: str | None) -> Dialect | None:
 
 
 def optimizer_model(conn_id: str, model: str | None) -> "Model":
-    """Return the pydantic-ai model of a connection and its fallbacks, by Airflow's hook (any `pydanticai*` type).
+    """Return the pydantic-ai model of a connection and its fallbacks (any `pydanticai*` type).
 
     Raises:
         ModelConnectionError: the connection, or one of its fallbacks, is missing or does not lead to a model.
@@ -72,7 +71,6 @@ def optimizer_model(conn_id: str, model: str | None) -> "Model":
     from skillopt_airflow.models.optimizer import is_unavailable
 
     models = [model_of(connected) for connected in chain(conn_id, model)]
-    # Airflow's hook does the same, but knows no Azure identities.
     return FallbackModel(*models, fallback_on=is_unavailable) if len(models) > 1 else models[0]
 
 
@@ -109,10 +107,7 @@ def check_optimizer(model: "ModelGroup") -> None:
         ModelConnectionError: as `target_upstream`.
     """
     for connected in chain(model.optimizer_conn_id, model.optimizer):
-        upstream = upstream_of(connected)
-        check_temperature(upstream, "model.optimizer_temperature", model.optimizer_temperature)
-        check_thinking_budget(upstream, "model.optimizer_thinking_budget", model.optimizer_thinking_budget)
-        check_thinking(upstream, "model.optimizer_thinking", model.optimizer_thinking)
+        check_thinking(upstream_of(connected), "optimizer_", model)
 
 
 def chain(conn_id: str, model: str | None) -> list[Connected]:
@@ -204,12 +199,15 @@ def _connection(conn_id: str) -> "Connection":
         ) from None
 
 
-def _hook(conn_id: str, **parameters: str) -> "PydanticAIHook":
-    """Return Airflow's hook of the connection; the fallbacks are ours, because it knows no Azure identities."""
+def _hook(conn_id: str) -> "PydanticAIHook":
+    """Return Airflow's hook of the connection, which knows the arguments of its type.
+
+    Its models aren't used: where a provider refuses an argument, they go on with the environment's credentials.
+    """
     from airflow.providers.common.ai.hooks.pydantic_ai import PydanticAIHook
 
     try:
-        hook = PydanticAIHook.get_hook(conn_id, hook_params={"fallback_conn_ids": [], **parameters})
+        hook = PydanticAIHook.get_hook(conn_id, hook_params={"fallback_conn_ids": []})
     except (ValueError, ImportError) as error:
         raise ModelConnectionError(f"connection {conn_id}: {error}") from error
     return cast("PydanticAIHook", hook)
@@ -238,29 +236,33 @@ def upstream_of(connected: Connected) -> Upstream:
         return azure_upstream(connected)
     if connected.provider in SPEAKS:
         return http_upstream(connected)
-    hook = _hook(connected.conn_id)
-    # The hook's model cannot be passed to a gateway in another process, but its arguments can.
-    arguments = hook._get_provider_kwargs(
-        connected.password.get_secret_value() or None, connected.host or None, connected.extra
-    )
-    return translated_upstream(connected, arguments)
+    # A model cannot be passed to a gateway in another process, but its arguments can.
+    return translated_upstream(connected, _arguments(connected))
+
+
+def _arguments(connected: Connected) -> dict[str, Any]:
+    """Return the arguments of pydantic-ai's provider; raises ModelConnectionError if a field is wrong or unused."""
+    provider = _provider_class(connected.provider)
+    if connected.conn_type == GENERIC and isinstance(provider, type):
+        return client_arguments(connected, provider)
+    key, host = connected.password.get_secret_value(), connected.host
+    arguments = _hook(connected.conn_id)._get_provider_kwargs(key or None, host or None, connected.extra)
+    for field, value in (("host", host), ("password", key)):
+        if value and value not in arguments.values():
+            raise connected.error(f"type {connected.conn_type} ignores its {field}. Move it to the extra")
+    return arguments
 
 
 def model_of(connected: Connected) -> "Model":
     """Return the pydantic-ai model of a connection; raises ModelConnectionError if a field is wrong."""
-    from pydantic_ai.exceptions import UserError
+    from skillopt_airflow.gateway.translation import provider_model
 
-    # Checks what Airflow's hook would ignore, or report less clearly.
     upstream = None if is_translated(connected) else upstream_of(connected)
     if upstream is not None and upstream.identity is not None:
         from skillopt_airflow.models.azure import azure_model
 
         return azure_model(upstream, upstream.identity)
-    hook = _hook(connected.conn_id, model_id=f"{connected.provider}:{connected.model}")
-    try:
-        model = hook.get_conn()
-    except (ValueError, ImportError, UserError) as error:
-        raise connected.error(str(error)) from error
+    model = provider_model(connected.conn_id, f"{connected.provider}:{connected.model}", _arguments(connected))
     return _limited_by_max_tokens(model) if upstream is not None and upstream.takes_max_tokens else model
 
 

@@ -1,5 +1,6 @@
 """The servers behind the connections of each provider: addresses, wire formats, credentials; no requests."""
 
+import inspect
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +13,7 @@ from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS, Dialect
-from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
+from skillopt_airflow.gateway.upstream import ADDRESS_ARGUMENTS, AzureIdentity, Upstream
 
 SPEAKS: Mapping[str, Dialect] = {
     provider: dialect for dialect, spoken in WIRE_FORMATS.items() for provider in (dialect, *spoken.aliases)
@@ -30,6 +31,10 @@ BUDGETED = frozenset({"google", "google-cloud", "google-gla", "google-vertex", "
 """Providers with formats of their own that limit thinking by a number of tokens, besides Claude on Bedrock."""
 ADDRESSES = frozenset(wire_format.address for wire_format in WIRE_FORMATS.values())
 """Addresses of the providers themselves, which have only their own wire formats."""
+KEY_ARGUMENTS = ("api_key", "token")
+"""Names that pydantic-ai's providers give to their key."""
+NO_KEY = "the-connection-has-no-key"
+"""Sent to a server without keys: clients would take the environment's in the place of none."""
 
 
 class Connected(Value):
@@ -140,6 +145,32 @@ def azure_identity(connected: Connected) -> AzureIdentity | None:
     return identity
 
 
+def check_has_key(connected: Connected) -> None:
+    """Raise ModelConnectionError without host and password, where clients would take a key of the environment."""
+    if not (connected.host or connected.password.get_secret_value()):
+        raise connected.error(f"it has no password. Set the key of {connected.provider}; the environment's isn't used")
+
+
+def client_arguments(connected: Connected, provider: Any) -> dict[str, str]:
+    """Return the arguments of pydantic-ai's class of a provider; raises ModelConnectionError if it takes no such."""
+    taken, named = inspect.signature(provider.__init__).parameters, f"provider {connected.provider}"
+    instead = f"write openai-chat:{connected.model} with the URL of an OpenAI-compatible server as host"
+    key, address = (next((name for name in names if name in taken), "") for names in (KEY_ARGUMENTS, ADDRESS_ARGUMENTS))
+    if not key or "/" in connected.provider:
+        raise connected.error(f"{named} takes no key from a connection. Choose another one, or {instead}")
+    if connected.host and not address:
+        raise connected.error(f"{named} has its own address. Remove the host, or {instead}")
+    if not connected.host and not taken.keys().isdisjoint(("account", "region_name")):
+        # The environment would complete the address.
+        raise connected.error(f"{named} has no default address. Set the URL of the server as its host")
+    check_has_key(connected)
+    host = connected.host
+    if not host and connected.provider in SPEAKS:
+        spoken = WIRE_FORMATS[SPEAKS[connected.provider]]
+        host = spoken.address.removesuffix("/v1" if spoken.client_adds_version else "")
+    return {key: connected.password.get_secret_value() or NO_KEY} | ({address: host} if host else {})
+
+
 def translated_upstream(connected: Connected, arguments: Mapping[str, Any]) -> Upstream:
     """Return the upstream of a provider with its own wire format, which the gateway reaches through pydantic-ai.
 
@@ -208,72 +239,36 @@ def check_sampling(upstream: Upstream, model: ModelGroup) -> None:
         raise ConfigError(
             f"model.image_detail = {model.image_detail!r}: requests to {asked} have no field for it; unset it"
         )
-    check_thinking(upstream, "model.thinking", model.thinking)
     for server in (upstream, *upstream.fallbacks):
-        check_temperature(server, "model.temperature", model.temperature)
-        check_thinking_budget(server, "model.thinking_budget", model.thinking_budget)
+        check_thinking(server, "", model)
 
 
-def check_temperature(upstream: Upstream, key: str, temperature: float | None) -> None:
-    """Refuse a temperature at Anthropic's own address, which answers 400 to any; servers like it take one.
+def check_thinking(upstream: Upstream, role: str, model: ModelGroup) -> None:
+    """Refuse a temperature that Anthropic's own API answers 400 to, and thinking that a request has no field for.
 
-    Args:
-        upstream: the model.
-        key: the knob, for the message.
-        temperature: its value, if there is one.
+    The names of the knobs begin with `role`, which is empty for the target.
 
     Raises:
         ConfigError: naming the key and what to do.
     """
-    anthropics = upstream.dialect == "anthropic" and upstream.base_url == upstream.wire_format.address
-    if temperature is not None and anthropics:
-        raise ConfigError(f"{key} = {temperature}: Anthropic's own API takes no temperature; unset it")
-
-
-def check_thinking(upstream: Upstream, key: str, thinking: str | None) -> None:
-    """Refuse a switch of a model's thinking that its wire format has no field for.
-
-    Args:
-        upstream: the model.
-        key: the knob, for the message.
-        thinking: on or off, if one of them was chosen.
-
-    Raises:
-        ConfigError: naming the key and what to do.
-    """
-    if thinking is not None and not upstream.wire_format.sets(thinking=thinking == "on"):
-        raise ConfigError(
-            f"{key} = {thinking!r}: requests to /v1/{upstream.wire_format.path} have no such switch; unset it, and set "
-            f"{key.replace('thinking', 'reasoning_effort')}"
-        )
-
-
-def check_thinking_budget(upstream: Upstream, key: str, tokens: int | None) -> None:
-    """Refuse a limit to a model's thinking that its provider has no field for.
-
-    Args:
-        upstream: the model.
-        key: the knob, for the message.
-        tokens: the limit, if there is one.
-
-    Raises:
-        ConfigError: naming the key and what to do.
-    """
+    knobs = (getattr(model, f"{role}{knob}") for knob in ("temperature", "thinking", "thinking_budget"))
+    temperature, thinking, tokens = knobs
+    key, wire_format = f"model.{role}", upstream.wire_format
+    path, instead = f"/v1/{wire_format.path}", f"unset it, and set model.{role}reasoning_effort"
+    if temperature is not None and upstream.dialect == "anthropic" and upstream.base_url == wire_format.address:
+        raise ConfigError(f"{key}temperature = {temperature}: Anthropic's own API takes no temperature; unset it")
+    if thinking is not None and not wire_format.sets(thinking=thinking == "on"):
+        raise ConfigError(f"{key}thinking = {thinking!r}: requests to {path} have no such switch; {instead}")
     if tokens is None:
         return
+    limits = wire_format.sets(thinking_budget=tokens)
     if upstream.provider:
-        claude = upstream.provider == "bedrock" and "anthropic" in upstream.model
-        if claude or upstream.provider in BUDGETED:
-            return
-        asked = f"{upstream.provider}, for model {upstream.model},"
-    elif upstream.wire_format.sets(thinking_budget=tokens):
-        return
-    else:
-        asked = f"/v1/{upstream.wire_format.path}"
-    raise ConfigError(
-        f"{key} = {tokens}: requests to {asked} have no limit to thinking in tokens; unset it, and set "
-        f"{key.replace('thinking_budget', 'reasoning_effort')}"
-    )
+        path = f"{upstream.provider}, for model {upstream.model},"
+        limits = upstream.provider in BUDGETED or (upstream.provider == "bedrock" and "anthropic" in upstream.model)
+    if not limits:
+        raise ConfigError(
+            f"{key}thinking_budget = {tokens}: requests to {path} have no limit to thinking in tokens; {instead}"
+        )
 
 
 def _takes_seed(upstream: Upstream) -> bool:

@@ -8,7 +8,7 @@ from skillopt_airflow.core.errors import ModelConnectionError, ModelUnavailable,
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.models.connection import chain, is_translated, model_of, upstream_of
-from skillopt_airflow.models.providers import ADDRESSES, Connected
+from skillopt_airflow.models.providers import ADDRESSES, Connected, check_has_key
 
 if TYPE_CHECKING:
     import httpx
@@ -68,6 +68,7 @@ def _check_path(server: Upstream, harness: HarnessName) -> None:
 
 
 def _check_key(connected: Connected) -> None:
+    check_has_key(connected)
     key = connected.password.get_secret_value()
     if not (key.isascii() and key.isprintable()):
         raise connected.error(

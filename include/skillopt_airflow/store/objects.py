@@ -1,13 +1,15 @@
 """Objects of one bucket, with errors that say what to do."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
-from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 from pydantic import JsonValue
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 from urllib3.exceptions import HTTPError
 
 from skillopt_airflow.core.documents import Document, Kind, read_document
@@ -17,11 +19,13 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef, ObjectTypeDef
 
-_DENIED = {"AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
+_NO_RIGHT = {"AccessDenied", "InvalidAccessKeyId", "ExpiredToken", "InvalidToken"}
+_DENIED = _NO_RIGHT | {"403", "SignatureDoesNotMatch"}
 _MISSING = {"NoSuchKey", "404"}
-_LOST_RACE = {"PreconditionFailed", "412", "ConditionalRequestConflict"}
-_PASSING = {"OperationAborted", "RequestTimeout"}
-
+_LOST_RACE = {"PreconditionFailed", "412"}
+_CHECKSUMS = re.compile(r"checksum|content-?sha-?256|aws-chunked|trailer|streaming-|crc(32|64)", re.IGNORECASE)
+"""Words of S3-compatible stores that refuse the checksums which boto3 adds since 1.36."""
+_UNCHECKED = '{"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}'
 
 STORAGE_CONNECTION = "the Airflow connection that storage.conn_id names"
 
@@ -134,19 +138,20 @@ class ObjectStore:
         Raises:
             Conflict: something is, or another writer was first.
         """
-        with self._explained(key):
-            self._client.put_object(Bucket=self.bucket, Key=key, Body=body, IfNoneMatch="*")
+        self._put_if(key, body, IfNoneMatch="*")
 
     def create_model(self, key: str, document: Document) -> None:
         """Write a document only if nothing is there; raise Conflict as `create` does."""
         self.create(key, model_bytes(document))
 
     def first_model(self, key: str, document: Kind) -> Kind:
-        """Write a document unless one is there; return the one that is stored."""
+        """Write a document unless one is there; return the stored one; raises StoreUnavailable if it vanished."""
         try:
             self.create_model(key, document)
-        except Conflict:
-            return self.get_model(key, type(document))
+        except Conflict as error:
+            if (found := self.find_model(key, type(document))) is None:
+                raise StoreUnavailable(f"{self.address(key)} is gone since another writer's. Try again") from error
+            return found
         return document
 
     def replace(self, key: str, body: bytes, etag: str) -> None:
@@ -156,8 +161,16 @@ class ObjectStore:
             Conflict: another writer changed it since.
             ObjectMissing: it is gone.
         """
+        self._put_if(key, body, IfMatch=etag)
+
+    def _put_if(self, key: str, body: bytes, **condition: str) -> None:
+        """Write on a condition; again after a 409, with which nothing is decided or stored."""
+        busy, put = retry_if_exception(lambda error: _status(error) == 409), cast("Any", self._client.put_object)
+        retrying = Retrying(
+            retry=busy, wait=wait_random_exponential(0.1, max=2), stop=stop_after_attempt(6), reraise=True
+        )
         with self._explained(key):
-            self._client.put_object(Bucket=self.bucket, Key=key, Body=body, IfMatch=etag)
+            retrying(put, Bucket=self.bucket, Key=key, Body=body, **condition)
 
     def delete(self, key: str) -> None:
         """Remove what is stored under the key, if anything is."""
@@ -237,14 +250,16 @@ class ObjectStore:
                 f"no credentials for {self.address(key)} at {endpoint}: put them into {self._connection}"
             ) from error
         except (BotoCoreError, HTTPError) as error:
-            raise StoreUnavailable(
-                f"the object store at {endpoint} did not answer for {self.address(key)} ({error}): check that it "
-                f"runs, and the endpoint_url of {self._connection}"
-            ) from error
+            said = f"the object store at {endpoint} did not answer for {self.address(key)} ({error})"
+            advice = f"check that it runs, and the endpoint_url of {self._connection}"
+            if _CHECKSUMS.search(str(error)):
+                advice = self._checksum_setting() or advice
+            raise StoreUnavailable(f"{said}: {advice}") from error
 
     def _refusal(self, key: str, error: ClientError) -> StoreError:
         address, where = self.address(key), f"{self.address(key)} at {self._client.meta.endpoint_url}"
-        code = str(error.response.get("Error", {}).get("Code", ""))
+        code, status = str(error.response.get("Error", {}).get("Code", "")), _status(error)
+        setting = self._checksum_setting()
         if code == "NoSuchBucket":
             return StoreError(
                 f"bucket {self.bucket} does not exist (wanted {where}): create it, or name one that exists in "
@@ -252,21 +267,37 @@ class ObjectStore:
             )
         if code in _MISSING:
             return ObjectMissing(f"nothing is stored as {where}")
-        if code in _LOST_RACE:
+        if code in _LOST_RACE or code.endswith("AlreadyExists"):
             return Conflict(f"another writer was first at {address}: read it again and decide anew")
+        if setting and _CHECKSUMS.search(str(error)):
+            return StoreError(f"the object store refused {where} for boto3's checksums ({error}): {setting}")
+        perhaps = error.operation_name == "PutObject" and status in (400, 403, 411, 501) and code not in _NO_RIGHT
+        # Google's store, for example, answers such an upload with SignatureDoesNotMatch: "Invalid argument."
+        hint = f"; if it refuses boto3's checksums, {setting}" if perhaps and setting else ""
         if code in _DENIED:
             return StoreError(
                 f"access to {where} was denied ({code}): check the credentials of {self._connection}, "
-                "and their rights on the bucket"
+                f"and their rights on the bucket{hint}"
             )
-        if code == "NotImplemented":
+        if status == 501 or code == "NotImplemented":
             return StoreError(
-                f"the object store does not do what {where} asks for ({error}): use one with conditional writes"
+                f"the object store does not do what {where} asks for ({error}): use one with conditional writes{hint}"
             )
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        if status >= 500 or status == 429 or code in _PASSING:
+        if status >= 500 or status in (409, 429) or code == "RequestTimeout":
             return StoreUnavailable(f"the object store cannot serve {where} now: {error}")
-        return StoreError(f"the object store refused {where}: {error}")
+        return StoreError(f"the object store refused {where}: {error}{hint}")
+
+    def _checksum_setting(self) -> str:
+        """Return how to leave out checksums; empty if none are sent, and for Amazon's own store, which takes them."""
+        config: Any = self._client.meta.config
+        asked = (config.request_checksum_calculation, config.response_checksum_validation)
+        if "when_supported" not in asked or ".amazonaws.com" in self._client.meta.endpoint_url:
+            return ""
+        return f'set "config_kwargs": {_UNCHECKED} in the extra of {self._connection}'
+
+
+def _status(error: BaseException) -> int:
+    return int(error.response["ResponseMetadata"]["HTTPStatusCode"]) if isinstance(error, ClientError) else 0
 
 
 @contextmanager
