@@ -51,12 +51,13 @@ def store(s3_client: "S3Client", request: pytest.FixtureRequest) -> ObjectStore:
     return ObjectStore(s3_client, bucket)
 
 
-def make_client(endpoint: str, **options: Any) -> "S3Client":
+def make_client(endpoint: str, verify: str | None = None, **options: Any) -> "S3Client":
     config = Config(retries={"total_max_attempts": 1}, connect_timeout=5, max_pool_connections=20, **options)
     return boto3.client(
         "s3",
         endpoint_url=endpoint,
         config=config,
+        verify=verify,
         aws_access_key_id="test",
         aws_secret_access_key="test",
         region_name="us-east-1",

@@ -166,11 +166,11 @@ class ObjectStore:
     def _put_if(self, key: str, body: bytes, **condition: str) -> None:
         """Write on a condition; again after a 409, with which nothing is decided or stored."""
         busy, put = retry_if_exception(lambda error: _status(error) == 409), cast("Any", self._client.put_object)
-        retrying = Retrying(
-            retry=busy, wait=wait_random_exponential(0.1, max=2), stop=stop_after_attempt(6), reraise=True
-        )
+        pause, stop = wait_random_exponential(0.1, max=2), stop_after_attempt(6)
         with self._explained(key):
-            retrying(put, Bucket=self.bucket, Key=key, Body=body, **condition)
+            Retrying(retry=busy, wait=pause, stop=stop, reraise=True)(
+                put, Bucket=self.bucket, Key=key, Body=body, **condition
+            )
 
     def delete(self, key: str) -> None:
         """Remove what is stored under the key, if anything is."""
