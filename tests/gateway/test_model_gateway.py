@@ -10,9 +10,10 @@ import pytest
 
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.gateway import app as surface
+from skillopt_airflow.gateway import model_gateway
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
-from skillopt_airflow.gateway.upstream import AzureIdentity
+from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
 from tests.gateway import dialects
 from tests.gateway.gateway_rig import KEY, MODEL, PATH, PATHS, request_bytes, upstream_at
 from tests.gateway.scripted_provider import ANSWERS, Asked, Reply, completion, failure
@@ -376,4 +377,25 @@ def test_a_temporary_folder_that_is_not_there_is_explained(tmp_path, monkeypatch
         on_call=print,
     )
     with pytest.raises(SandboxError, match="did not start: the model gateways cannot meet below"), gateway:
+        pass
+
+
+def test_a_provider_that_cannot_be_made_is_explained(tmp_path):
+    upstream = Upstream(
+        conn_id="c", dialect="openai-chat", base_url="", model="m", provider="litellm", arguments='{"x": 1}'
+    )
+    gateway = ModelGateway(upstream, tmp_path / "s", stage="test", max_attempts=1, call_timeout=1, on_call=print)
+    with pytest.raises(SandboxError, match="did not start: connection c: TypeError: .*'x'"), gateway:
+        pass
+
+
+def test_any_error_of_the_start_is_named(tmp_path, monkeypatch):
+    def broken(*_):
+        raise LookupError("nothing here")
+
+    monkeypatch.setattr(model_gateway, "Provider", broken)
+    gateway = ModelGateway(
+        upstream_at(UNREACHABLE), tmp_path / "s", stage="test", max_attempts=1, call_timeout=1, on_call=print
+    )
+    with pytest.raises(SandboxError, match=r"did not start: LookupError\('nothing here'\)"), gateway:
         pass

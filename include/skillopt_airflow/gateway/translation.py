@@ -32,7 +32,7 @@ NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "DefaultCrede
 """What the clients of AWS and Google raise where neither the connection nor the place that they run at has any."""
 MOST_KEPT = 10_000
 """Answers with tool calls whose thinking is kept for the next request."""
-CREDENTIALS = ("authorization", "api-key", "x-api-key")
+CREDENTIALS = frozenset({"authorization", "api-key", "x-api-key"})
 """Headers that carry a key."""
 NO_ADDRESS = "its provider has no default address. Set the URL of the server as its host"
 
@@ -137,18 +137,22 @@ def provider_model(conn_id: str, name: str, arguments: Mapping[str, Any]) -> Mod
 
 
 def detached(provider: Provider[Any], *, given: bool) -> Provider[Any]:
-    """Remove what OpenAI's and Anthropic's SDKs add from the environment.
+    """Return the provider without the accounts that OpenAI's SDK adds from the environment.
 
     Raises:
-        UserError: no address was given, and the environment would set it.
+        UserError: the environment would replace its key, or set an address that was not given.
     """
     for client in vars(provider).values():
-        for account in ("organization", "project"):
-            if isinstance(getattr(client, account, None), str):
-                setattr(client, account, None)
-        headers = getattr(client, "_custom_headers", None)
-        if isinstance(headers, Mapping):
-            client._custom_headers = {name: headers[name] for name in headers if name.lower() not in CREDENTIALS}
+        headers = getattr(client, "_custom_headers", {})
+        if not CREDENTIALS.isdisjoint(name.lower() for name in headers):
+            raise UserError(
+                f"custom headers of the environment ({', '.join(headers)}) would replace its key. Unset them"
+            )
+        if hasattr(client, "organization") and hasattr(client, "project"):
+            from openai import omit
+
+            # Attributes would not outlast the copy that is made of the client for each call.
+            client._custom_headers = {**headers, "OpenAI-Organization": omit, "OpenAI-Project": omit}
     if not given:
         called = str(provider.base_url)
         start = called.partition("://")[2].partition("/")[0]
