@@ -385,7 +385,7 @@ def test_a_provider_that_cannot_be_made_is_explained(tmp_path):
         conn_id="c", dialect="openai-chat", base_url="", model="m", provider="litellm", arguments='{"x": 1}'
     )
     gateway = ModelGateway(upstream, tmp_path / "s", stage="test", max_attempts=1, call_timeout=1, on_call=print)
-    with pytest.raises(SandboxError, match="did not start: connection c: TypeError: .*'x'"), gateway:
+    with pytest.raises(SandboxError, match=r"did not start: connection c: TypeError: .*'x'"), gateway:
         pass
 
 

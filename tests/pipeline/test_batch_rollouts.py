@@ -307,6 +307,19 @@ def test_what_a_batch_job_cannot_do_is_refused(server, overrides, why):
         check_batch(config, SimpleNamespace(runs_code=False))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_a_job_is_not_sent_to_an_address_of_the_environment(monkeypatch, provider):
+    monkeypatch.setenv(f"{provider.upper()}_BASE_URL", "http://127.0.0.1:9/v1")
+    fields = {"conn_type": "pydanticai", "password": "key", "extra": {"model": f"{provider}:m"}}
+    config = configured("searchqa", {"model.batch": True, "model.target": f"{provider}:m"})
+    monkeypatch.setenv(f"AIRFLOW_CONN_{config.model.target_conn_id.upper()}", json.dumps(fields))
+    with pytest.raises(ConfigError, match=f"{provider.upper()}_BASE_URL would set its host"):
+        check_batch(config, SimpleNamespace(runs_code=False))  # type: ignore[arg-type]
+    fields["host"] = "http://127.0.0.1:8"
+    monkeypatch.setenv(f"AIRFLOW_CONN_{config.model.target_conn_id.upper()}", json.dumps(fields))
+    check_batch(config, SimpleNamespace(runs_code=False))  # type: ignore[arg-type]
+
+
 def test_a_benchmark_that_runs_code_is_refused(server):
     config = configured("searchqa", {"model.batch": True, "model.target": "openai:stand-in-target"})
     with pytest.raises(ConfigError, match="executes code"):

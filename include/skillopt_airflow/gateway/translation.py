@@ -33,7 +33,6 @@ NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "DefaultCrede
 MOST_KEPT = 10_000
 """Answers with tool calls whose thinking is kept for the next request."""
 CREDENTIALS = frozenset({"authorization", "api-key", "x-api-key"})
-"""Headers that carry a key."""
 NO_ADDRESS = "its provider has no default address. Set the URL of the server as its host"
 
 
@@ -104,15 +103,13 @@ class TranslatingBackend:
 
 def translated_model(upstream: Upstream, timeout: float) -> Model:
     """Return pydantic-ai's model of a translated upstream, without retries of its own; raises ModelConnectionError."""
-    arguments: dict[str, Any] = json.loads(upstream.arguments.get_secret_value())
-    if upstream.provider == "bedrock":
-        arguments.setdefault("aws_read_timeout", timeout)
-    model = provider_model(upstream.conn_id, f"{upstream.provider}:{upstream.model}", arguments)
-    if upstream.provider == "bedrock":
+    bedrock = upstream.provider == "bedrock"
+    arguments = ({"aws_read_timeout": timeout} if bedrock else {}) | json.loads(upstream.arguments.get_secret_value())
+    model: Any = provider_model(upstream.conn_id, f"{upstream.provider}:{upstream.model}", arguments)
+    if bedrock:
         # boto3 would make five tries for each of the gateway's; its client has no option against it.
-        events = cast("Any", model).client.meta.events
-        events.unregister("needs-retry.bedrock-runtime", unique_id="retry-config-bedrock-runtime")
-    return model
+        model.client.meta.events.unregister("needs-retry.bedrock-runtime", unique_id="retry-config-bedrock-runtime")
+    return cast("Model", model)
 
 
 def provider_model(conn_id: str, name: str, arguments: Mapping[str, Any]) -> Model:
@@ -126,9 +123,7 @@ def provider_model(conn_id: str, name: str, arguments: Mapping[str, Any]) -> Mod
     if own_keys and "api_key" not in arguments and (variable := "AWS_BEARER_TOKEN_BEDROCK") in os.environ:
         raise ModelConnectionError(f"connection {conn_id}: {variable} would replace its {own_keys[0]}. Unset it")
     try:
-        return infer_model(
-            name, provider_factory=lambda named: detached(infer_provider_class(named)(**arguments), given=given)
-        )
+        return infer_model(name, lambda named: detached(infer_provider_class(named)(**arguments), given=given))
     except Exception as error:
         said = str(error) if isinstance(error, UserError | ImportError) else f"{type(error).__name__}: {error}"
         if "base_url" in said and not given:
@@ -145,21 +140,18 @@ def detached(provider: Provider[Any], *, given: bool) -> Provider[Any]:
     for client in vars(provider).values():
         headers = getattr(client, "_custom_headers", {})
         if not CREDENTIALS.isdisjoint(name.lower() for name in headers):
-            raise UserError(
-                f"custom headers of the environment ({', '.join(headers)}) would replace its key. Unset them"
-            )
+            raise UserError(f"headers of the environment would replace its key ({', '.join(headers)}). Unset them")
         if hasattr(client, "organization") and hasattr(client, "project"):
             from openai import omit
 
             # Attributes would not outlast the copy that is made of the client for each call.
             client._custom_headers = {**headers, "OpenAI-Organization": omit, "OpenAI-Project": omit}
     if not given:
-        called = str(provider.base_url)
-        start = called.partition("://")[2].partition("/")[0]
-        if start == "api.openai.com" and provider.name != "openai":
+        called = httpx.URL(str(provider.base_url))
+        if called.host == "api.openai.com" and provider.name != "openai":
             raise UserError(NO_ADDRESS)
         for variable, value in os.environ.items():
-            if value.startswith((f"http://{start}", f"https://{start}")):
+            if value.startswith((f"http://{called.host}", f"https://{called.host}")) and called.host:
                 raise UserError(f"{variable} of the environment sets its address to {called}. Unset it, or set a host")
     return provider
 

@@ -32,7 +32,6 @@ BUDGETED = frozenset({"google", "google-cloud", "google-gla", "google-vertex", "
 ADDRESSES = frozenset(wire_format.address for wire_format in WIRE_FORMATS.values())
 """Addresses of the providers themselves, which have only their own wire formats."""
 KEY_ARGUMENTS = ("api_key", "token")
-"""Names that pydantic-ai's providers give to their key."""
 NO_KEY = "the-connection-has-no-key"
 """Sent to a server without keys: clients would take the environment's in the place of none."""
 

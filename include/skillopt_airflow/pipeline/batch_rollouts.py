@@ -1,5 +1,6 @@
 """A stage's evaluation as one deferred task: Airflow's own batch operator, and rows like those of any rollout."""
 
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,10 @@ def check_batch(config: TrainConfig, benchmark: Benchmark) -> None:
             f"model.batch: {model.target} behind connection {model.target_conn_id} has no batch API here: use type "
             f"'pydanticai' with a model such as openai:gpt-5 or anthropic:claude-sonnet-4-5 ({error})"
         ) from error
+    variable, conn_id = f"{str(model.target).partition(':')[0].upper()}_BASE_URL", model.target_conn_id
+    if variable in os.environ and not BaseHook.get_connection(conn_id).host:
+        # Airflow's operator would send the job there.
+        raise ConfigError(f"model.target_conn_id = {conn_id}: {variable} would set its host. Unset it, or set the host")
 
 
 def _adapter(model: ModelGroup) -> "type[BatchAdapter]":
