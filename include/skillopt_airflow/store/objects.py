@@ -269,7 +269,7 @@ class ObjectStore:
             return ObjectMissing(f"nothing is stored as {where}")
         if code in _LOST_RACE or code.endswith("AlreadyExists"):
             return Conflict(f"another writer was first at {address}: read it again and decide anew")
-        if setting and _CHECKSUMS.search(str(error)):
+        if setting and (status < 500 or status == 501) and _CHECKSUMS.search(str(error)):
             return StoreError(f"the object store refused {where} for boto3's checksums ({error}): {setting}")
         perhaps = error.operation_name == "PutObject" and status in (400, 403, 411, 501) and code not in _NO_RIGHT
         # Google's store, for example, answers such an upload with SignatureDoesNotMatch: "Invalid argument."
