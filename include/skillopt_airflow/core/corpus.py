@@ -18,7 +18,7 @@ MAX_FILES = 100_000
 MAX_NAME_CHARS = 500
 ARCHIVE_BYTES = 64 * 1024 * 1024
 """Size at which the next file begins another archive."""
-_PLAIN = re.compile(r"[^/\\\x00-\x1f\x7f]+")
+_PLAIN = re.compile(r"[^/\\\x00-\x1f\x7f\ud800-\udfff]+")
 
 
 class CorpusFile(Value):

@@ -2,17 +2,18 @@
 
 from collections.abc import Sequence
 
+from skillopt_airflow.core.storable import Text
 from skillopt_airflow.core.types import Value
 
 
 class FoundDocument(Value):
     """A page, by what is known of it before, or instead of, opening it."""
 
-    title: str = ""
-    url: str = ""
-    date: str = ""
+    title: Text = ""
+    url: Text = ""
+    date: Text = ""
     """As its source gives it; empty if it gives none."""
-    text: str = ""
+    text: Text = ""
 
     def as_text(self, characters: int | None = None) -> str:
         """Return a line each for what there is, the text last and cut behind so many characters."""

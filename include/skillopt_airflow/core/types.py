@@ -11,6 +11,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from skillopt_airflow.core.documents import Document
+from skillopt_airflow.core.storable import Text
 
 JsonObject = dict[str, JsonValue]
 UnitInterval = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -147,7 +148,7 @@ class Item(Value):
     group: str = ""
     """What it shares with the items of the same group, such as a document, a problem's family or a repository: their
     scores are not independent. Empty for an item of its own."""
-    unusable: str = ""
+    unusable: Text = ""
     """Why its record or one of its files is of no use; it then has nothing but an id, and fails without a rollout."""
     task_types: tuple[str, ...] = Field(default=(), exclude_if=lambda types: not types)
     """Types of task by which scores are told, too, where `data.task_type` names their field in a record."""
@@ -187,7 +188,7 @@ class Message(Value):
     """One turn of a conversation with the target."""
 
     role: Literal["system", "user", "assistant", "tool"]
-    content: str
+    content: Text
 
 
 class Trajectory(Value):
@@ -195,11 +196,11 @@ class Trajectory(Value):
 
     item_id: str = Field(min_length=1)
     status: Status
-    error: str = ""
+    error: Text = ""
     lasting_error: str = Field(default="", max_length=20)
     """Kind of an error that no retry mends, an HTTP status or `unreadable`; empty for any other. No table keeps it."""
     messages: tuple[Message, ...] = ()
-    answer: str = ""
+    answer: Text = ""
     files: tuple[str, ...] = ()
     """Names of the files that the target left for the scorer."""
     # A container says these numbers: what is within their bounds, a table can hold.
@@ -215,9 +216,9 @@ class Verdict(Value):
     """A judge's words on an answer."""
 
     grade: Literal["correct", "incorrect", "not_attempted"]
-    quote: str
+    quote: Text
     """The part of the answer that the grade rests on, as it stands there."""
-    reason: str
+    reason: Text
 
 
 class Grade(Verdict):
@@ -232,7 +233,7 @@ class Score(Value):
 
     hard: UnitInterval
     soft: UnitInterval
-    feedback: str = ""
+    feedback: Text = ""
     grade: Grade | None = Field(default=None, exclude_if=lambda grade: grade is None)
     """The judge's words, if a model decided it and not the rules."""
 

@@ -24,6 +24,7 @@ from pydantic_ai.providers import Provider, infer_provider_class
 
 from skillopt_airflow.core.documents import flaws
 from skillopt_airflow.core.errors import ModelConnectionError
+from skillopt_airflow.core.storable import clean_parts
 from skillopt_airflow.gateway.backends import problem
 from skillopt_airflow.gateway.chat_completions import ChatMessage, ChatRequest, completion, conversation, told_usage
 from skillopt_airflow.gateway.upstream import ADDRESS_ARGUMENTS, Upstream
@@ -76,6 +77,7 @@ class TranslatingBackend:
                 conn_id = self._upstream.conn_id
                 return problem(401, f"connection {conn_id} has no credentials, nor does the gateway find any: {error}")
             return problem(502, f"the provider's client has no answer that can be read: {error!r}")
+        clean_parts(response.parts)
         if response.finish_reason == "error":
             # The provider counts what it wrote until then.
             return problem(502, "the provider broke off its answer with an error", usage=told_usage(response))

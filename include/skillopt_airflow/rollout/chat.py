@@ -56,5 +56,5 @@ class ChatHarness:
         if isinstance(self._benchmark, ShowsFiles):
             *before, last = messages
             shown = await self._benchmark.shown_files(item.public, workspace)
-            messages = [*before, last.model_copy(update={"content": f"{last.content}\n\n{shown}".rstrip()})]
+            messages = [*before, Message(role=last.role, content=f"{last.content}\n\n{shown}".rstrip())]
         return messages

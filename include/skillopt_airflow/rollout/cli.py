@@ -18,6 +18,7 @@ from skillopt_airflow.core.http_failures import lasting_error
 from skillopt_airflow.core.pictures import marked
 from skillopt_airflow.core.protocols import Benchmark, OffersTools, Workspace
 from skillopt_airflow.core.shortening import shortened
+from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
@@ -49,7 +50,7 @@ class Trace:
 
     def say(self, text: str) -> None:
         """Add a text of the model; its answer is at the end, also where there are too many turns to show."""
-        self.final = text[-MAX_FINAL_CHARS:]
+        self.final = storable(text[-MAX_FINAL_CHARS:])
         self.messages = self.messages[: MAX_MESSAGES - 1]
         self.add("assistant", text)
 

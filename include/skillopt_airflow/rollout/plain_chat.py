@@ -14,6 +14,7 @@ from pydantic_core import from_json
 
 from skillopt_airflow.core.pictures import Pictures, shown
 from skillopt_airflow.core.sampling import without_thinking
+from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import JsonObject, Message
 from skillopt_airflow.core.user_turns import taking_turns
 from skillopt_airflow.core.wire_formats import Dialect
@@ -78,4 +79,4 @@ def read_reply(dialect: Dialect, answer: Answer) -> Reply | None:
         return None
     if reply is None or min(reply.prompt_tokens, reply.completion_tokens) < 0 or _BROKEN_TOKEN.search(reply.text):
         return None
-    return replace(reply, text=without_thinking(reply.text))
+    return replace(reply, text=without_thinking(storable(reply.text)))

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from pydantic_core import PydanticSerializationError
+
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.http_failures import hopeless
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.sessions import SEALED
+from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.rollout.corpus_folder import CorpusFolder
 from skillopt_airflow.rollout.forwarder import forwarded
@@ -93,9 +96,9 @@ async def run(in_folder: Path, out_folder: Path, gateway: str, corpus: Path = CO
                 trajectory = await _trajectory(running, item, job.skill, workspace)
             if web is not None and web.lost:
                 # What the target made of that says nothing about it.
-                trajectory = trajectory.model_copy(update={"status": Status.SANDBOX_ERROR, "error": web.lost})
+                trajectory = trajectory.model_copy(update={"status": Status.SANDBOX_ERROR, "error": storable(web.lost)})
             ended.append(trajectory)
-            out.write(trajectory.model_dump_json() + "\n")
+            out.write(_row(trajectory) + "\n")
             out.flush()
 
         with (out_folder / "trajectories.jsonl").open("a", encoding="utf-8") as out:
@@ -138,6 +141,15 @@ def _benchmark(settings: RolloutSettings) -> Benchmark:
     from skillopt_airflow.core.task_group import TaskGroup
 
     return benchmarks.load(settings.benchmark, TaskGroup.model_validate(settings.task))
+
+
+def _row(trajectory: Trajectory) -> str:
+    """Return the trajectory as a line of JSON; one that JSON can't hold costs its item alone."""
+    try:
+        return trajectory.model_dump_json()
+    except PydanticSerializationError as error:
+        why = f"The trajectory can't be written as JSON: {error}"[:500]
+        return Trajectory(item_id=trajectory.item_id, status=Status.SANDBOX_ERROR, error=why).model_dump_json()
 
 
 async def _trajectory(running: Runner, item: PublicItem, skill: str, workspace: ItemFolders) -> Trajectory:

@@ -32,6 +32,7 @@ from pydantic_ai.settings import ModelSettings
 from skillopt_airflow.core.http_failures import UNREADABLE, lasting_error
 from skillopt_airflow.core.pictures import Part, Picture, Pictures, shown
 from skillopt_airflow.core.sampling import without_thinking
+from skillopt_airflow.core.storable import clean_parts
 from skillopt_airflow.core.types import Message, Status
 from skillopt_airflow.core.user_turns import taking_turns
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
@@ -144,6 +145,7 @@ class _Guarded(WrapperModel):
     ) -> ModelResponse:
         try:
             response = await super().request(messages, model_settings, model_request_parameters)
+            clean_parts(response.parts)
             for part in response.parts:
                 # Some clients hand on whatever stands in the place of a text.
                 if isinstance(part, TextPart) and not isinstance(part.content, str):

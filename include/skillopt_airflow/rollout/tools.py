@@ -20,6 +20,7 @@ from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.pictures import parts
 from skillopt_airflow.core.protocols import Benchmark, Workspace
 from skillopt_airflow.core.shortening import MOST_TOLD_CHARS, shortened
+from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.replies import TargetModel, ending, failure, lasting, text_of
@@ -123,7 +124,7 @@ def _telling(tool: ToolFunction) -> Callable[..., Awaitable[ToolReturn]]:
     async def told(*arguments: object, **named: object) -> ToolReturn:
         began = time.monotonic()
         try:
-            result = shortened(await tool(*arguments, **named), MOST_TOLD_CHARS)
+            result = shortened(storable(await tool(*arguments, **named)), MOST_TOLD_CHARS)
         except SandboxError:
             # The world has broken down, of which nothing is to be told: a score would not be the target's.
             raise

@@ -11,6 +11,7 @@ from skillopt_airflow.core.errors import DataError, ObjectMissing
 from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.resource_groups import DataGroup
 from skillopt_airflow.core.service_groups import RegateGroup
+from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import ALL_DATA_SPLITS, JsonObject, Split
 from skillopt_airflow.store.data_manifest import ListedItems, SplitList
 from skillopt_airflow.store.places import ANY, located
@@ -84,11 +85,12 @@ def read_file(uri: str, root: Path, client: "S3Client", folder: str = "") -> lis
 
 def _records(uri: str, pattern: str, root: Path, client: "S3Client", folder: str) -> list[JsonObject]:
     """Return the records of one of the files that match; they say in which folder it is, where several are."""
-    path, place = _below(folder, uri), located(uri, root, client)
+    path, place = storable(_below(folder, uri)), located(uri, root, client)
+    address = storable(place.address)
     if uri.lower().endswith(PARQUET):
-        records = table_records(place.address, lambda: place.table(_CHECK), path)
+        records = table_records(address, lambda: place.table(_CHECK), path)
     else:
-        records = parsed(place.address, place.read(_CHECK))
+        records = parsed(address, place.read(_CHECK))
     if ANY not in pattern.rpartition("/")[0]:
         return records
     of_folder: JsonObject = {FOLDER: path.rpartition("/")[0]}

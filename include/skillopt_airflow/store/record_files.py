@@ -70,12 +70,11 @@ def table_records(address: str, table: Callable[[], "pa.parquet.ParquetFile"], p
         files = file_columns(file.schema_arrow)
         # Batch by batch, so that a large file is not in memory as a table, too.
         batches = file.iter_batches(BATCH, columns=leaves(file, files))
-        read = (row for batch in batches for row in batch.to_pylist())
+        read = (row for batch in batches for row in _rows(batch))
         rows = [with_references(row, files, path, number) for number, row in enumerate(read)]
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{address}: not a Parquet file ({error})") from error
-    plain = ({column: _plain(value) for column, value in row.items()} for row in rows)
-    return _records(address, ({key: value for key, value in row.items() if value is not None} for row in plain))
+    return _records(address, (_plain_row(address, number, row) for number, row in enumerate(rows, start=1)))
 
 
 def _records(address: str, values: Iterable[object]) -> list[JsonObject]:
@@ -211,6 +210,24 @@ def _csv_record(columns: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
     return record
 
 
+def _rows(batch: "pa.RecordBatch") -> list[dict[str, object]]:
+    """Return the rows; one with text that isn't UTF-8, which Parquet files can hold, is lost alone."""
+    try:
+        rows: list[dict[str, object]] = batch.to_pylist()
+    except UnicodeDecodeError as error:
+        if len(batch) == 1:
+            return [{"": error}]
+        return [row for place in range(len(batch)) for row in _rows(batch.slice(place, 1))]
+    return rows
+
+
+def _plain_row(address: str, number: int, row: Mapping[str, object]) -> object:
+    if isinstance(row.get(""), UnicodeDecodeError):
+        return UnreadableRecord(f"{address}: record {number}: holds text that isn't UTF-8")
+    plain = {column: _plain(value) for column, value in row.items()}
+    return {column: value for column, value in plain.items() if value is not None}
+
+
 _TEXTS: Mapping[str, Callable[[str, bytes], list[object]]] = {
     ".json": _json,
     ".jsonl": _json_lines,
@@ -249,6 +266,9 @@ def _text(address: str, content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        if address.lower().endswith((".csv", ".tsv", ".tab")) and error.start > content.find(b"\n") > 0:
+            # A row with such bytes is refused alone; a file in another encoding has too many of them.
+            return content.decode("utf-8-sig", "surrogateescape")
         raise DataError(f"{address}: is not UTF-8 text ({error.reason} at byte {error.start})") from error
 
 
@@ -260,7 +280,7 @@ def _record(address: str, row: int, value: object) -> JsonObject:
     try:
         canonical_json(value).encode()
     except UnicodeEncodeError:
-        return UnreadableRecord(f"{address}: record {row}: holds half of a surrogate pair, which is no character")
+        return UnreadableRecord(f"{address}: record {row}: holds half of a surrogate pair, or bytes that aren't UTF-8")
     return value
 
 

@@ -16,6 +16,7 @@ from skillopt_airflow.core.pictures import parts
 from skillopt_airflow.core.protocols import Benchmark, FollowsUp, JudgesFiles, ShowsFiles
 from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.sampling import without_thinking
+from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import (
     Item,
     JsonObject,
@@ -259,7 +260,7 @@ class BatchWork:
 
     def _outcome(self, entry: Entry, row: Mapping[str, Any]) -> tuple[Outcome, ModelCall]:
         status, error = _status(row)
-        text = without_thinking(row["output"]) if isinstance(row["output"], str) else ""
+        text = without_thinking(storable(row["output"])) if isinstance(row["output"], str) else ""
         said = (Message(role="assistant", content=text),) if text else ()
         usage = row["usage"] or {}
         tokens = {
@@ -316,7 +317,7 @@ def _status(row: Mapping[str, Any]) -> tuple[Status, str]:
 
 
 def _rows(text: str) -> Iterator[dict[str, Any]]:
-    return (json.loads(line) for line in text.splitlines() if line)
+    return (json.loads(line) for line in text.split("\n") if line.strip())
 
 
 def _is_openai(config: TrainConfig) -> bool:

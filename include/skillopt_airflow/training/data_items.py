@@ -4,6 +4,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from pydantic_core import PydanticSerializationError
+
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import DataError
@@ -283,9 +285,12 @@ def _items(
         if row in unusable:
             return _unusable(own, unusable[row])
         try:
-            return benchmark.item(record)
-        except DataError as error:
+            made = benchmark.item(record)
+            # A benchmark may read JSON within a field, which may hold half of a surrogate pair.
+            made.model_dump_json()
+        except (DataError, PydanticSerializationError) as error:
             return _unusable(own, str(error))
+        return made
 
     return [item(row, record) for row, record in enumerate(records, start=1)]
 

@@ -28,13 +28,12 @@ def judged_repository(
         run_tests: runs them.
     """
     # What is stored is Unicode, but a file of another encoding is only changed by its own bytes.
-    left = produced.get(PATCH_FILE, trajectory.answer.encode(errors="surrogatepass"))
+    left = produced.get(PATCH_FILE, trajectory.answer.encode())
     patch, exact = (left.decode(errors=errors) for errors in ("replace", "surrogateescape"))
     answered = trajectory.model_copy(update={"answer": patch})
     wanted = benchmark.tests(item, exact)
     if isinstance(wanted, Score):
-        said = wanted.feedback.encode(errors="surrogateescape").decode(errors="replace")
-        return Rollout(trajectory=answered, score=wanted.model_copy(update={"feedback": said}))
+        return Rollout(trajectory=answered, score=wanted)
     try:
         score = _judged(benchmark, item, patch, wanted, run_tests)
     except SandboxError as error:

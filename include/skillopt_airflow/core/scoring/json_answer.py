@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, JsonValue
 
 from skillopt_airflow.core.scoring.extraction import Extraction, is_echo
+from skillopt_airflow.core.storable import storable
 
 _FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 _OPENING = re.compile(r"""\{\s*["}]|\[\s*[\]\[{"\dtfnNI-]""")
@@ -89,9 +90,8 @@ def parsed(text: str) -> JsonValue:
 
 def as_text(value: JsonValue) -> str:
     """Return a text as it is, and any other value as JSON."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    # An escape such as \ud800 may stand for half a character, which no file can hold.
-    return text.encode("utf-8", "replace").decode("utf-8")
+    # An escape such as \ud800 stands for half a character.
+    return storable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _values(text: str) -> Iterator[JsonValue]:
