@@ -33,7 +33,7 @@ def test_a_name_is_a_path_below_the_folder(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "/etc/passwd", "../a", "a/../b", "a/./b", "a//b", "a/", "a\\b", "a\nb", "a" * 501]
+    "name", ["", "/etc/passwd", "../a", "a/../b", "a/./b", "a//b", "a/", "a\\b", "a\nb", "a\udcff", "a" * 501]
 )
 def test_what_leads_elsewhere_is_no_name(name: str) -> None:
     assert "expected a path below the folder" in why_no_name(name)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,13 @@ from pydantic import SecretStr
 from uv import find_uv_bin
 
 from local import image
+from local.rollout_process import _environment
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.rollout.program import _row
 from skillopt_airflow.rollout.settings import RolloutSettings
-from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
+from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 
 pytestmark = pytest.mark.slow
 
@@ -96,6 +99,58 @@ def test_the_program_runs_alone(python: Path, tmp_path: Path):
     assert {name: row.answer for name, row in rows.items()} == {"i-0": "Q0", "i-1": "Q1", "i-2": "Q2", "broken": ""}
     assert rows["broken"].status is Status.SANDBOX_ERROR
     assert "context" in rows["broken"].error
+
+
+HALF = "Well \ud83d <answer>Q7 \ud83d</answer>"
+
+
+BAD = {
+    "Q1": (completion(HALF), Status.OK, "Q7 \ufffd"),
+    "Q2": (completion("<answer>Q\0</answer>"), Status.OK, "Q\ufffd"),
+    "Q3": (completion("\ud83d", "length"), Status.TRUNCATED, "\ufffd"),
+    "Q4": (completion(f"<think>\udfff</think>{HALF}"), Status.OK, "Q7 \ufffd"),
+    "Q5": (Reply(body=completion("x").body.replace(b'"x"', b'"\xed\xa0\xbd"')), Status.OK, "\ufffd"),
+    "Q6": (failure(400, "no \ud83d"), Status.MODEL_ERROR, "no "),
+}
+"""Replies that can't be stored as they are, with their status and the answer or error."""
+
+
+def test_replies_that_cannot_be_stored_as_they_are_cost_no_other_item(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    items: list[dict[str, object]] = [
+        {"id": f"Q{n}", "public": {"question": f"Q{n}?", "context": "[DOC] x"}} for n in range(30)
+    ]
+    folder = inputs(tmp_path / "in", items, concurrency=30)
+
+    def answer(asked: Asked) -> Reply:
+        question = asked.body["messages"][1]["content"].split("Question: ")[1].partition("?")[0]
+        if question in BAD:
+            return BAD[question][0]
+        # The others are in flight when the bad ones end.
+        time.sleep(1)
+        return completion(f"<answer>{question}</answer>")
+
+    with ScriptedProvider(answer) as provider:
+        command = [sys.executable, "-m", "skillopt_airflow.rollout", folder, out]
+        command += ["--gateway", provider.base_url.removesuffix("/v1")]
+        subprocess.run(command, env=_environment(), check=True, timeout=120)
+
+    lines = (out / "trajectories.jsonl").read_bytes().splitlines()
+    rows = {row.item_id: row for row in map(Trajectory.model_validate_json, lines)}
+    assert len(rows) == len(lines) == 30
+    for name, (_, status, text) in BAD.items():
+        row = rows.pop(name)
+        assert (name, row.status) == (name, status)
+        assert text in (row.answer if status.scored else row.error)
+    assert {name: row.answer for name, row in rows.items()} == {name: name for name in rows}
+
+
+def test_a_row_that_cannot_be_written_is_an_error_of_its_item() -> None:
+    broken = Trajectory.model_construct(item_id="a", status=Status.OK, answer="\ud83d")
+    found = Trajectory.model_validate_json(_row(broken))
+    assert (found.item_id, found.status) == ("a", Status.SANDBOX_ERROR)
+    assert "surrogates" in found.error
 
 
 def test_a_gateway_with_an_address_and_the_files_of_an_item(python: Path, tmp_path: Path):

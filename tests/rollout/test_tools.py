@@ -90,6 +90,21 @@ def test_text_beside_a_call_is_kept():
     assert trajectory.messages[2].content == 'I look it up.\nsearch_documents({"query":"tower"})'
 
 
+@pytest.mark.parametrize("dialect", PATHS)
+@pytest.mark.parametrize("text", ["\ud83d", "\0"])
+def test_half_a_character_in_a_call_and_in_a_result_reaches_no_request_and_no_row(
+    dialect: str, text: str, tmp_path: Path
+) -> None:
+    def answer(asked: Asked) -> Reply:
+        if not results(asked):
+            return calls(dialect, "run_python", {"code": f"print('a{text}b', '\\0')"})
+        return says(dialect, f"<answer>{text}</answer>")
+
+    trajectory, requests = run(answer, Coding(), tmp_path, dialect=dialect)
+    assert (trajectory.status, trajectory.answer, len(requests)) == (Status.OK, "\ufffd", 2)
+    assert not re.search("[\0\ud800-\udfff]", trajectory.model_dump_json() + "".join(results(requests[1])))
+
+
 def test_code_runs_in_the_items_folders(tmp_path: Path):
     code = "import os; open(os.environ['OUTPUTS'] + '/made.txt', 'w').write('x'); print(6 * 7)"
 

@@ -1,10 +1,12 @@
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from skillopt_airflow.core.errors import DataError, StoreUnavailable
+from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.resource_groups import DataGroup
 from skillopt_airflow.core.service_groups import RegateGroup
 from skillopt_airflow.core.types import Split
@@ -74,6 +76,17 @@ def test_a_record_keeps_a_folder_of_its_own_and_a_star_in_a_name_is_read_once(
     found = read_records("*/x*.json", tmp_path, "ratio", s3_client)["all"]
     assert found[0] == {"id": "1", "folder": "mine"}
     assert len(found) == 2
+
+
+def test_a_folder_whose_name_is_not_utf8_costs_no_record(tmp_path: Path, unreachable_client: "S3Client") -> None:
+    for name in (b"a\xff", b"b"):
+        folder = os.fsencode(tmp_path) + b"/" + name
+        os.mkdir(folder)  # noqa: PTH102 - a name in bytes
+        with open(folder + b"/items.json", "wb") as file:  # noqa: PTH123 - a name in bytes
+            file.write(b'[{"id": "1"}, 5]')
+    found = read_records(f"{tmp_path}/*/items.json", tmp_path, "ratio", unreachable_client)["all"]
+    assert [record.get("folder") for record in found] == ["a\ufffd", None, "b", None]
+    assert [record.reason.encode() for record in found if isinstance(record, UnreadableRecord)]
 
 
 def test_a_split_folder_by_every_kind_of_address(folder: Path, bucket: str, s3_client: "S3Client") -> None:

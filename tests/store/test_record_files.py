@@ -32,6 +32,11 @@ def parquet(**columns: Any) -> bytes:
     return sink.getvalue()
 
 
+def not_utf8(*texts: str) -> "pa.Array":
+    """A column of text in Latin-1, which Parquet files can hold."""
+    return pa.array([text.encode("latin-1") for text in texts], pa.binary()).view(pa.string())
+
+
 def parsed(name: str, content: bytes) -> list[Any]:
     if name.lower().endswith(PARQUET):
         return list(table_records(name, lambda: pa.parquet.ParquetFile(pa.BufferReader(content))))
@@ -57,6 +62,19 @@ def test_a_csv_file_gives_the_texts_that_were_written(columns: list[str], cells:
     writer.writerows([columns, *(row[: len(columns)] for row in cells)])
     expected = [dict(zip(columns, row, strict=False)) for row in cells]
     assert parsed("x.csv", text.getvalue().encode("utf-8-sig")) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.csv", b"id,q\n1,a\0b\n2,c\n"),
+        ("x.json", b'[{"id": "1", "q": "a\\u0000b"}, {"id": "2", "q": "c"}]'),
+        ("x.jsonl", b'{"id": "1", "q": "a\\u0000b"}\n{"id": "2", "q": "c"}\n'),
+        ("x.parquet", parquet(id=["1", "2"], q=["a\0b", "c"])),
+    ],
+)
+def test_a_nul_character_costs_no_record(name: str, content: bytes) -> None:
+    assert parsed(name, content) == [{"id": "1", "q": "a\0b"}, {"id": "2", "q": "c"}]
 
 
 def test_a_cell_of_a_csv_file_is_a_text_and_an_empty_one_is_missing() -> None:
@@ -117,7 +135,8 @@ def test_an_object_may_say_more_of_a_data_set_beside_its_records() -> None:
         ("x.csv", b",\n1,2\n", r"x\.csv: line 1: expected a header"),
         ("x.csv", b"sep=;\n", r"x\.csv: line 2: expected a header"),
         ("x.csv", b'id,"q"s\n1,a\n', r"x\.csv: line 1: not CSV \(',' expected"),
-        ("x.csv", b"id,q\n1,\xe9\n", r"x\.csv: is not UTF-8 text"),
+        ("x.csv", b"id,\xe9\n1,a\n", r"x\.csv: is not UTF-8 text"),
+        ("x.csv", "id,q\n1,a\n".encode("utf-16"), r"x\.csv: is not UTF-8 text"),
         ("x.parquet", b"id,q\n", r"x\.parquet: not a Parquet file"),
     ],
 )
@@ -135,6 +154,12 @@ def test_a_file_that_holds_no_records_is_named(name: str, content: bytes, messag
         ("x.jsonl", b'{"id": Infinity}\n{}', 1, r"x\.jsonl: line 1: not JSON \(Infinity is no JSON number\)"),
         ("x.jsonl", b'{"id": "a"}\n"\xe9"\n', 2, r"x\.jsonl: line 2: not JSON \('utf-8' codec can't decode"),
         ("x.jsonl", b"{}\n[1]", 2, r"x\.jsonl: record 2: expected an object .* got an array"),
+        ("x.csv", b"id,q\n1,a\n2,caf\xe9\n", 2, r"x\.csv: record 2: holds .* bytes that aren't UTF-8$"),
+        ("x.csv", b"id,q\n1,\xed\xa0\xbd\n2,a\n", 1, r"x\.csv: record 1: holds .* bytes that aren't UTF-8$"),
+        ("x.json", b'[{"id": "a"}, {"id": {"\\udfff": 1}}]', 2, r"x\.json: record 2: holds half of a surrogate pair"),
+        ("x.jsonl", b'{"id": "a"}\n{"id": "\\ud83d"}\n', 2, r"x\.jsonl: record 2: holds half of a surrogate pair"),
+        ("x.parquet", parquet(q=not_utf8("a", "\xe9")), 2, r"x\.parquet: record 2: holds text that isn't UTF-8"),
+        ("x.parquet", parquet(x=[1, 2], q=not_utf8("\xff", "b")), 1, r"x\.parquet: record 1: holds text that isn't UTF-8"),
         ("x.csv", b"id,q\n1,a\n2,b,c\n", 2, r"x\.csv: line 3: 3 cells, and the header has 2 columns \(id, q\); put q"),
         ("x.csv", b"id,q,\n1,a,\n2\n", 2, r"x\.csv: line 3: 1 cells, and the header has 3 columns"),
         ("x.json", b'{"id": "a"}\n{"id": }\n', 2, r"x\.json: line 2: not JSON .* one record per line"),

@@ -9,7 +9,7 @@ from skillopt_airflow.core.budget_ledger import BudgetLedger
 from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.training import seed_and_final
-from skillopt_airflow.training.batch_job import FRAME_BYTES, BatchWork
+from skillopt_airflow.training.batch_job import FRAME_BYTES, BatchWork, _rows
 from skillopt_airflow.training.budget_lease import BudgetLease
 from skillopt_airflow.training.rollout_plan import chunks_of, store_plan
 from tests.training.in_process import Training
@@ -80,6 +80,27 @@ def test_thinking_that_a_server_left_in_the_answer_is_not_the_answer_and_no_mess
     trajectory = recorded(training, row(3, output=f"maybe <answer>Rome</answer></think>{ANSWER}"))[3]
     assert trajectory.answer == "Eiffel"
     assert trajectory.messages[-1].content == ANSWER
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "answer"),
+    [
+        ({"output": "<answer>Eiffel \ud83d</answer>"}, Status.OK, "Eiffel \ufffd"),
+        ({"output": "<answer>Eiffel\0</answer>", "finish_reason": "length"}, Status.TRUNCATED, "Eiffel\ufffd"),
+        ({"output": "\u2028\x85<answer>Eiffel</answer>"}, Status.OK, "Eiffel"),
+        ({"status": "error", "error": {"message": "no \ud83d"}}, Status.MODEL_ERROR, ""),
+    ],
+)
+def test_text_that_cannot_be_stored_as_it_is_costs_no_other_item(training, fields, status, answer):
+    first, *others = recorded(training, row(0, **fields))
+    assert (first.status, first.answer) == (status, answer)
+    assert {other.answer for other in others} == {"Eiffel"}
+
+
+@pytest.mark.parametrize("output", ["a\u2028b", "a\x85b", "a\x0cb"])
+def test_a_separator_within_an_answer_ends_no_row(output):
+    text = json.dumps({"index": 0, "output": output}, ensure_ascii=False)
+    assert [one["output"] for one in _rows(f"{text}\r\n\n{text}\n")] == [output, output]
 
 
 def test_rows_out_of_order_reach_their_items(training):

@@ -7,7 +7,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import StoreUnavailable
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.core.types import ModelCall, Split, Status, Trajectory
+from skillopt_airflow.core.types import Item, Message, ModelCall, Score, Split, Status, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.sandbox.gateway_container import gateway_settings
 from skillopt_airflow.sandbox.labels import identity
@@ -85,6 +85,31 @@ def test_an_item_whose_reference_cannot_be_read_fails_alone() -> None:
     (stored,) = training.run.rollouts.errors(key, "run", training.run.item_refs(Split.VAL)).values()
     assert "reference files are at fault" in stored.trajectory.error
     assert first.id in [item.id for item in chunk.items]
+
+
+def test_text_that_arrow_cannot_hold_costs_no_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Training.of()
+    chunk = ChunkWorkload(training.run, training.prepare()[0], "run")
+    first, second, third, *_ = chunk.assigned
+
+    def score(item: Item, trajectory: Trajectory) -> Score:
+        return Score(hard=1, soft=1, feedback="\ud83d" if item.id == second.id else "\0")
+
+    monkeypatch.setattr(type(training.run.benchmark), "score", lambda self, item, trajectory: score(item, trajectory))
+    said = (Message(role="assistant", content="\ud83d"),)
+    answered = [
+        Trajectory(item_id=first.id, status=Status.OK, answer="\ud83d", messages=said),
+        Trajectory(item_id=second.id, status=Status.OK, answer="plain"),
+        Trajectory(item_id=third.id, status=Status.MODEL_ERROR, error="\udfff"),
+    ]
+    chunk.record([Outcome(one) for one in answered], [call("target", chunk.stage, 400)])
+    stored = training.run.stored(Split.VAL, training.run.skill(0), 0, [first, second])
+    assert {item: one.score.feedback for item, one in stored.items() if one.score} == {
+        first.id: "\ufffd",
+        second.id: "\ufffd",
+    }
+    assert stored[first.id].trajectory.answer == stored[first.id].trajectory.messages[0].content == "\ufffd"
+    assert chunk.tally().failures == {Status.MODEL_ERROR: 1}
 
 
 def test_what_is_handed_over_again_after_a_failure_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import UnreadableRecord
@@ -103,6 +104,21 @@ def test_so_are_a_line_that_cannot_be_read_and_the_second_record_with_an_id() ->
         "val-row-10": "the same id is used by an earlier record (val row 9)",
     }
     assert (items[8].id, items[8].unusable) == ("q8", "")
+
+
+def test_so_is_one_whose_benchmark_finds_half_a_surrogate_pair_within_a_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    benchmark = type(benchmarks.load("searchqa"))
+    read = benchmark.item
+
+    def item(self: Any, record: JsonObject) -> Item:
+        found: Item = read(self, record)
+        return found.model_copy(update={"public": found.public | {"hints": json.loads(str(record.get("hints", "[]")))}})
+
+    monkeypatch.setattr(benchmark, "item", item)
+    items, quality = questions({5: record(5, hints='["\\ud83d"]')})
+    assert quality.success
+    assert [one.id for one in items if one.unusable] == ["q5"]
+    assert "surrogates" in items[5].unusable
 
 
 def test_more_of_them_refuse_the_split() -> None:
