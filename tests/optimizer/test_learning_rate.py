@@ -51,10 +51,6 @@ def test_a_reason_of_megabytes_is_cut() -> None:
     assert len(chosen({"learning_rate": 1, "reason": "why " * 2_500_000}).reason) == 2_000
 
 
-def test_a_reason_can_be_stored() -> None:
-    assert chosen({"learning_rate": 1, "reason": "half \ud83d of a pair"}).reason == "half ? of a pair"
-
-
 def test_without_edits_there_is_no_call() -> None:
     optimizer = ScriptedOptimizer()
     assert learning_rate(optimizer, "# Skill", Patch(), 4, [], StepBuffer(), "").rate == 0

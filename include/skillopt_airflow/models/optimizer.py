@@ -31,6 +31,7 @@ from skillopt_airflow.core.pictures import NO_PICTURES, Picture, Pictures
 from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.types import JsonObject, ModelCall
 from skillopt_airflow.models.metering import MeteredModel
+from skillopt_airflow.models.written_answers import lenient
 
 log = logging.getLogger(__name__)
 
@@ -115,9 +116,11 @@ class PydanticAIOptimizer(MeteredModel):
 
     def _answer(self, stage: str, instructions: str, prompt: Prompt, output_type: type[Output]) -> Output:
         with_tools = self._takes_tools
+        tool = f"{stage}_result" if with_tools else None
         agent: Agent[None, Output] = Agent(
             self._model,
-            output_type=ToolOutput(output_type, name=f"{stage}_result") if with_tools else PromptedOutput(output_type),
+            output_type=PromptedOutput(output_type) if tool is None else ToolOutput(output_type, name=tool),
+            capabilities=[lenient(output_type, tool)],
             instructions=instructions,
             model_settings=self._settings,
             retries={"output": OUTPUT_RETRIES if with_tools else TEXT_RETRIES},

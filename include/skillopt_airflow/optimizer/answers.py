@@ -19,9 +19,7 @@ def flaw_of(text: str, most: int) -> str:
     """Return the reason to refuse a text, or an empty string."""
     if not text.strip():
         return "is blank"
-    if len(text) > most:
-        return f"has {len(text):,} characters, {most:,} are allowed"
-    return "" if is_unicode(text) else "holds half a character"
+    return f"has {len(text):,} characters, {most:,} are allowed" if len(text) > most else ""
 
 
 def flaw_of_note(text: str) -> str:
@@ -30,24 +28,15 @@ def flaw_of_note(text: str) -> str:
     return "opens a comment, as a region's marker does" if "<!--" in text else flaw_of(text, MOST_OF_SENTENCES)
 
 
-def is_unicode(text: str) -> bool:
-    """Return whether the text can be encoded; JSON can escape half of a surrogate pair, which cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def one_line(text: str) -> str:
     """Replace every run of white space by one blank."""
     return " ".join(text.split())
 
 
 def clipped(text: str, most: int = _SHOWN_CHARACTERS) -> str:
-    """Return the text on one line, cut at `most` characters, and fit to be stored."""
+    """Return the text on one line, cut at `most` characters."""
     # The first cut spares the split of an answer of megabytes.
-    line = one_line(text[: 2 * most].encode(errors="replace").decode())
+    line = one_line(text[: 2 * most])
     return line if len(line) <= most and len(text) <= 2 * most else f"{line[: most - 1]}…"
 
 

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field
 
 from skillopt_airflow.core.skill import SkillDocument, has_marker, without_markers
 from skillopt_airflow.core.types import EditOp
-from skillopt_airflow.optimizer.answers import MOST_OF_SKILL, is_unicode
+from skillopt_airflow.optimizer.answers import MOST_OF_SKILL
 from skillopt_airflow.optimizer.model_answer import ModelAnswer
 
 MOST_EDITS = 200
@@ -40,8 +40,6 @@ def flaw_of_edit(edit: ProposedEdit, skill: SkillDocument) -> str:
         return "has no anchor"
     if has_marker(anchor):
         return "has the marker of a protected region in its anchor"
-    if not is_unicode(edit.anchor + edit.content + edit.rationale):
-        return "holds half a character"
     if anchor.strip() and skill.find(anchor) is None:
         in_region = any(anchor in skill.text[span.start : span.end] for span in skill.protected)
         return "has its anchor in a protected region" if in_region else ""
