@@ -37,6 +37,15 @@ FORMS = ("files", "skill-folder", "claude-code-skill")
 _VERSION = re.compile(r"v\d{1,9}-([0-9a-f]{12})")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SKILL_NAME = re.compile(r"(?=.{1,64}$)[a-z0-9]+(?:-[a-z0-9]+)*")
+_MOST_DESCRIPTION = 1024
+_ESCAPED = re.compile(r"(?<=-)-|[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_HIDDEN = re.compile(r"\A---\n.*?\n---$|<!--.*?(?:-->|\Z)|^ *(```|~~~).*?(?:^ *\1|\Z)", re.DOTALL | re.MULTILINE)
+"""Front matter, comments and blocks of code."""
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*?\w.*)$", re.MULTILINE)
+_BREAK = re.compile(r"\n\s*\n|\n?^\s*(?:[-*+]|\d+[.)])\s+", re.MULTILINE)
+_MARKS = re.compile(r"\*(?!\s)|(?<=\S)\*|[`<>\x00-\x08\x0e-\x1f\x7f-\x9f]|!?\[([^\]]*)\]\([^)]*\)")
+"""Markdown's marks, what a description can't have, and links."""
 _MOST_BYTES = {"alias": 1 << 16, "skill": 1 << 20, "manifest": 1 << 26}
 
 log = logging.getLogger("skill_consumer")
@@ -351,15 +360,34 @@ def install(skill: Skill, out: Path, files: Mapping[str, str]) -> None:
         raise OutputError(f"cannot write {out}: {error}") from error
 
 
-def skill_md(skill: Skill, name: str, description: str) -> str:
-    """Return the verified text as a SKILL.md in the Agent Skills format.
+def skill_md(text: str, version: str, name: str, description: str | None) -> str:
+    """Return a skill as a SKILL.md in the Agent Skills format, https://agentskills.io/specification.
 
-    Made here, because no checksum covers the front matter of the published one, which agents read too.
+    The consumer makes its own, because no checksum covers the front matter of the published one, which agents read too.
+
+    Args:
+        text: the skill.
+        version: kept under `metadata`.
+        name: lower-case letters, digits and single hyphens, at most 64; the folder's name.
+        description: when an agent should use the skill; None: the skill's own title and first sentence.
     """
-    # A JSON string is a YAML string.
-    matter = {"name": name, "description": description, "version": skill.version}
-    lines = "".join(f"{field}: {json.dumps(value)}\n" for field, value in matter.items())
-    return f"---\n{lines}---\n\n{skill.text}"
+    matter = f"name: {_yaml(name)}\ndescription: {_yaml(description or _described(text, name))}\n"
+    return f"---\n{matter}metadata:\n  version: {_yaml(version)}\n---\n\n{text}"
+
+
+def _yaml(text: str) -> str:
+    """Return the text as a YAML string: a JSON string without what YAML refuses, or readers take for its end."""
+    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))
+
+
+def _described(text: str, name: str) -> str:
+    plain = _MARKS.sub(r"\1", _HIDDEN.sub("\n", "\n".join(text.removeprefix("\ufeff")[:20_000].splitlines())))
+    title = _HEADING.search(plain)
+    first = next((part for part in _BREAK.split(_HEADING.sub("\n\n", plain)) if re.search(r"\w", part)), "")
+    sentence = re.split(r"(?<=[.!?])\s+(?![a-z])|(?<=[。！？])", first.strip(), maxsplit=1)[0]
+    parts = (" ".join(part.split()) for part in (title[1] if title else "", sentence))
+    said = " ".join(part if part[-1] in ".!?:。！？" else f"{part}." for part in parts if part)
+    return f"{said[: _MOST_DESCRIPTION - 1]}…" if len(said) > _MOST_DESCRIPTION else said or f"Instructions of {name}."
 
 
 def claude_code_text(text: str) -> str:
@@ -407,10 +435,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _files(skill: Skill, given: argparse.Namespace) -> dict[str, str]:
     # The name has to be the folder's: agents ask for that.
-    described = given.description or f"How to do the {given.benchmark} benchmark's items; trained for {given.target}."
-    if given.form == "claude-code-skill":
-        skill = replace(skill, text=claude_code_text(skill.text))
-    document = {"SKILL.md": skill_md(skill, given.out.name, described)}
+    described = given.description or _described(skill.text, given.out.name)
+    text = claude_code_text(skill.text) if given.form == "claude-code-skill" else skill.text
+    document = {"SKILL.md": skill_md(text, skill.version, given.out.name, described)}
     if given.form != "files":
         return document
     facts = {"benchmark": given.benchmark, "target": given.target, "alias": given.alias}
@@ -429,9 +456,9 @@ def _parser() -> argparse.ArgumentParser:
     fetch.add_argument("--bucket", required=True)
     fetch.add_argument("--benchmark", required=True)
     fetch.add_argument("--target", required=True, help="the model as published, such as openai-chat:gpt-5-mini")
-    fetch.add_argument("--out", required=True, type=lambda text: Path(text).absolute(), help="becomes a link")
+    fetch.add_argument("--out", required=True, type=_folder, help="becomes a link; its name is the skill's")
     fetch.add_argument("--as", dest="form", choices=FORMS, default="files")
-    fetch.add_argument("--description", default="", help="in SKILL.md: when an agent should use it")
+    fetch.add_argument("--description", type=_description, help="in SKILL.md: when an agent should use it")
     fetch.add_argument("--alias", default="champion")
     fetch.add_argument("--prefix", default="")
     fetch.add_argument("--endpoint-url")
@@ -441,6 +468,24 @@ def _parser() -> argparse.ArgumentParser:
         "--watch", type=_seconds, default=0.0, metavar="SECONDS", help="keep running, and look this often"
     )
     return parser
+
+
+def _folder(text: str) -> Path:
+    path = Path(text).absolute()
+    if _SKILL_NAME.fullmatch(path.name) is None:
+        raise argparse.ArgumentTypeError(
+            f"{path.name!r} can't be a skill's name. End the path in at most 64 lower-case letters, digits and single "
+            "hyphens."
+        )
+    return path
+
+
+def _description(text: str) -> str:
+    if not text.strip() or len(text) > _MOST_DESCRIPTION or re.search("[<>\0\ud800-\udfff]", text):
+        raise argparse.ArgumentTypeError(
+            f"it has {len(text):,} characters. Write 1 to 1,024 characters in UTF-8, without angle brackets."
+        )
+    return text
 
 
 def _seconds(text: str) -> float:

@@ -70,9 +70,7 @@ def test_fetch_writes_a_whole_folder_then_the_next(
 
 def test_its_skill_md_says_what_the_published_one_says(client: Client, publish: Publish, store: ObjectStore) -> None:
     version = publish(SKILL).version
-    ours = skill_md(
-        client().get(), "search-qa", f"How to do the search_qa benchmark's items; trained for {KEYS.target}."
-    )
+    ours = skill_md(client().get().text, version, "search-qa", None)
     theirs = store.get_bytes(KEYS.version(version).skill_md).decode()
     assert [yaml.safe_load(text.split("---\n")[1]) for text in (ours, theirs)] == [
         yaml.safe_load(ours.split("---\n")[1])

@@ -95,8 +95,7 @@ def test_skill_md_has_the_front_matter_of_agent_skills(artifacts: ArtifactStore,
     published = publish(artifacts, SKILL, provenance())
     _, matter, body = store.get_text(KEYS.version(published.version).skill_md).split("---\n", 2)
     front = yaml.safe_load(matter)
-    assert set(front) == {"name", "description", "version"}
-    assert (front["name"], front["version"]) == ("search-qa", published.version)
+    assert (front["name"], front["metadata"]) == ("search-qa", {"version": published.version})
     assert body == f"\n{SKILL}"
 
 

@@ -1,15 +1,19 @@
 """The knobs of what follows a training: publishing, nights, the cleanup and alerts."""
 
+import re
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, field_validator
 
 from skillopt_airflow.core.config_group import Group, ObjectName
+from skillopt_airflow.core.storable import storable
 
 # So many days ago, and so many hours from today, there still is a date.
 MOST_DAYS = 700_000
 MOST_HOURS = 10_000_000
+MOST_DESCRIPTION = 1024
+"""Limit of the Agent Skills specification."""
 Hours = Annotated[float, Field(gt=0.0, le=MOST_HOURS)]
 
 
@@ -33,6 +37,17 @@ class PublishingGroup(Group):
     approvers: tuple[ObjectName, ...] = ()
     """Ids of the users of Airflow who may approve, such as their names in the simple auth manager; everybody who may
     act on the task when empty. Fixed when the DAG is parsed."""
+
+    description: str | None = None
+    """When an agent should use the skill, in SKILL.md: 1 to 1,024 characters without angle brackets. Default: the
+    skill's own title and first sentence."""
+
+    @field_validator("description")
+    @classmethod
+    def _fits_skill_md(cls, text: str | None) -> str | None:
+        if text is not None and not (text.strip() and len(text) <= MOST_DESCRIPTION and not re.search("[<>]", text)):
+            raise ValueError(f"write 1 to {MOST_DESCRIPTION:,} characters, without angle brackets")
+        return None if text is None else storable(text)
 
 
 class RegateGroup(Group):

@@ -13,6 +13,11 @@ REGIONS: tuple[Region, ...] = get_args(Region)
 _MARKER = re.compile(rf"<!--\s*(?P<region>{'|'.join(REGIONS)})_(?P<side>START|END)\s*-->")
 
 
+def skill_name(benchmark: str) -> str:
+    """Return the name of a benchmark's skill by the Agent Skills specification: a-z, 0-9 and single hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", benchmark.lower()).strip("-")[:64].strip("-") or "skill"
+
+
 @dataclass(frozen=True)
 class Span:
     """Characters `start` up to, not including, `end` of a document."""

@@ -9,16 +9,14 @@ from itertools import zip_longest
 from typing import Self, cast
 
 from anyio.from_thread import start_blocking_portal
-from pydantic_ai.messages import ModelMessage, ModelResponse
-from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models import Model
 from pydantic_ai.models.fallback import FallbackModel
-from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
 
 from skillopt_airflow.core.budget import Role
 from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.storable import clean_parts, storable
+from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import JsonObject, ModelCall
 
 ANSWERED = 200
@@ -54,7 +52,7 @@ class MeteredModel:
     ) -> None:
         self.role = role
         self._redact = redact
-        self._model = _Storable(model)
+        self._model = model
         self._on_call = on_call
         chosen = {**settings, "max_retries": max_attempts - 1, **_deadline(model, settings, max_attempts)}
         known = {name: value for name, value in chosen.items() if name not in model.unsupported_settings}
@@ -82,20 +80,6 @@ class MeteredModel:
             seconds = time.monotonic() - clock
             for call in calls_of(metered, self.role, stage, self._model.model_name, started, seconds):
                 self._on_call(call)
-
-
-class _Storable(WrapperModel):
-    """A model whose answers can be sent back to it and stored."""
-
-    async def request(
-        self,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
-    ) -> ModelResponse:
-        response = await super().request(messages, model_settings, model_request_parameters)
-        clean_parts(response.parts)
-        return response
 
 
 def _deadline(model: Model, settings: JsonObject, max_attempts: int) -> JsonObject:

@@ -20,6 +20,7 @@ from pydantic_ai.models import Model
 from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.pictures import Part, Picture, Pictures, shown
 from skillopt_airflow.core.sampling import ImageDetail, without_thinking
+from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import JsonObject, Message, ModelCall
 from skillopt_airflow.core.user_turns import taking_turns
 from skillopt_airflow.models.metering import MeteredModel
@@ -63,7 +64,7 @@ class PydanticAITarget(MeteredModel):
             except (AgentRunError, FallbackExceptionGroup, UserError) as error:
                 metered.status = error.status_code if isinstance(error, ModelHTTPError) else 0
                 raise ModelError(f"{stage}: the target model did not answer: {error}") from error
-        return without_thinking(said.output)
+        return without_thinking(storable(said.output))
 
 
 def _as_history(message: Message, pieces: Sequence[Part], detail: ImageDetail | None) -> ModelMessage:

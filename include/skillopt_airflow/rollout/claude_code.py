@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from skillopt_airflow.core.skill import skill_name
 from skillopt_airflow.rollout import skill_folder
 from skillopt_airflow.rollout.cli import CLIHarness, Trace, events
 
@@ -37,7 +38,7 @@ class ClaudeCodeHarness(CLIHarness):
         """Return the task behind the skill's name."""
         # It has no option for pictures, and its tool Read shows them to the model.
         looked = "".join(f"\n\nBefore you answer, look at the picture {path} with the tool Read." for path in pictures)
-        return f"/{skill_folder.skill_name(self.settings.benchmark)} {task}{looked}"
+        return f"/{skill_name(self.settings.benchmark)} {task}{looked}"
 
     def variables(self) -> Mapping[str, str]:
         """Return settings for a single model, as the gateway allows, without retries or calls of other kinds."""

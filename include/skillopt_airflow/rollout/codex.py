@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from skillopt_airflow.core.skill import skill_name
 from skillopt_airflow.rollout import skill_folder
 from skillopt_airflow.rollout.cli import CLIHarness, Trace, events, http_status_in
 
@@ -66,7 +67,7 @@ class CodexHarness(CLIHarness):
 
     def prompt(self, task: str, pictures: Sequence[str]) -> str:
         """Return the task behind the skill's name."""
-        return f"${skill_folder.skill_name(self.settings.benchmark)}\n\n{task}"
+        return f"${skill_name(self.settings.benchmark)}\n\n{task}"
 
     def variables(self) -> Mapping[str, str]:
         """Return a placeholder for the key, which the gateway replaces."""

@@ -1,13 +1,9 @@
 """The skill folder that agent CLIs expect: a SKILL.md whose front matter says when to use it."""
 
 import json
-import re
 from pathlib import Path
 
-
-def skill_name(benchmark: str) -> str:
-    """Return the name of a benchmark's skill in the characters that CLIs allow: a-z, 0-9 and hyphens."""
-    return re.sub(r"[^a-z0-9]+", "-", benchmark.lower()).strip("-")
+from skillopt_airflow.core.skill import skill_name
 
 
 def install(skills: Path, benchmark: str, text: str) -> None:

@@ -6,13 +6,14 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-import yaml
 from pydantic import AwareDatetime
 
+from skillopt_airflow.consumer import skill_md
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError
 from skillopt_airflow.core.measured_score import MeasuredScore
 from skillopt_airflow.core.provenance import LineOrigin
+from skillopt_airflow.core.skill import skill_name
 from skillopt_airflow.core.types import JsonObject, Split, Value, sha256
 from skillopt_airflow.store.aliases import Alias, ChampionAlias
 from skillopt_airflow.store.keys import ArtifactKeys, version_name
@@ -131,7 +132,9 @@ class ArtifactStore:
         """Return the model that these skills are for."""
         return self._keys.target
 
-    def publish(self, skill: str, provenance: Provenance, seen: Alias | None, reason: str = "") -> Published:
+    def publish(
+        self, skill: str, provenance: Provenance, seen: Alias | None, reason: str = "", description: str | None = None
+    ) -> Published:
         """Write the skill as a version and make it the champion; safe to repeat after a failure at any point.
 
         A skill keeps its version if that is unfinished, was a champion, or tells of the same gate; else its manifest
@@ -143,6 +146,7 @@ class ArtifactStore:
             provenance: where it comes from.
             seen: the champion that it was compared with.
             reason: why it is published.
+            description: when an agent should use it; None: its own title and first sentence.
 
         Raises:
             Conflict: another publisher moved the champion since; the text names its version. The version written
@@ -153,7 +157,7 @@ class ArtifactStore:
         if champion is not None and champion.sha256 == digest:
             return self._published(champion, created=champion.run == provenance.run)
         version = self._version_for(digest, provenance)
-        self._write_version(version, skill, provenance)
+        self._write_version(version, skill, provenance, description)
         return self._published(self.champion.move(version, digest, provenance.run, reason, seen), created=True)
 
     def roll_back(self, version: str, run: str, reason: str, seen: Alias | None) -> Alias:
@@ -241,7 +245,7 @@ class ArtifactStore:
         told = (manifest.run, manifest.publish_gate) == (provenance.run, provenance.publish_gate)
         return told or version in self.champion.versions()
 
-    def _write_version(self, version: str, skill: str, provenance: Provenance) -> None:
+    def _write_version(self, version: str, skill: str, provenance: Provenance, description: str | None) -> None:
         keys = self._keys.version(version)
         manifest = SkillManifest(
             **{field: getattr(provenance, field) for field in Provenance.model_fields},
@@ -252,8 +256,10 @@ class ArtifactStore:
             created=datetime.now(UTC),
         )
         self._create_same(keys.best_skill, skill.encode())
-        self._create_same(keys.skill_md, self._skill_md(version, skill).encode())
-        # A manifest that is there already is this skill's: of an earlier publisher, or of this one before it failed.
+        # What is there already is this skill's: of an earlier publisher, or of this one before it failed.
+        with suppress(Conflict):
+            document = skill_md(skill, version, skill_name(self._keys.benchmark), description)
+            self._store.create(keys.skill_md, document.encode())
         with suppress(Conflict):
             self._store.create_model(keys.manifest, manifest)
         self.read(version)
@@ -265,18 +271,6 @@ class ArtifactStore:
         except Conflict:
             if self._store.get_bytes(key) != body:
                 raise
-
-    def _skill_md(self, version: str, skill: str) -> str:
-        """Return the skill behind the front matter of the Agent Skills format.
-
-        It depends on nothing but skill and version, so that any run can complete a version.
-        """
-        matter = {
-            "name": re.sub(r"[^a-z0-9]+", "-", self._keys.benchmark.lower()).strip("-"),
-            "description": f"How to do the {self._keys.benchmark} benchmark's items; trained for {self._keys.target}.",
-            "version": version,
-        }
-        return f"---\n{yaml.safe_dump(matter, sort_keys=False, allow_unicode=True)}---\n\n{skill}"
 
 
 def _number(version: str) -> int:

@@ -137,6 +137,7 @@ def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Pub
         _provenance(run, best, contest, decision, name),
         contest.champion,
         f"{decision.action} against {contest.rival}: {decision.reason}",
+        run.config.publishing.description,
     )
     log.info("%s %s", "published" if published.created else "already the champion:", published.version)
     return Publication(
