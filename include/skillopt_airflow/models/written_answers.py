@@ -1,6 +1,7 @@
 """Reading a structured answer that a model wrapped in other keys, in prose or in a code fence, or broke off."""
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -12,22 +13,21 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
 from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.scoring.json_answer import json_values, parsed
-from skillopt_airflow.core.storable import storable, storable_json
+from skillopt_airflow.core.storable import clean_parts, storable, storable_json
 from skillopt_airflow.core.types import JsonObject
 
 MOST_WRAPPERS = 6
 """Objects, lists and strings of JSON around an answer."""
-FAILED_GENERATION = "failed_generation"
-_BAD_SAMPLES = (FAILED_GENERATION, "tool_use_failed", "json_validate_failed", "output_parse_failed")
-"""Words of Groq's 400 for an answer that it couldn't read itself; the same request may succeed."""
+_BAD_SAMPLE = re.compile(
+    r"^400 .*(?:failed_generation|tool_use_failed|(?:json_validate|output_parse)_failed)", re.DOTALL
+)
+"""Groq's words for an answer that it couldn't read itself; the same request may succeed."""
 
 
 def lenient(kind: type[BaseModel], tool: str | None) -> Hooks[None]:
     """Return the hooks by which an agent reads an answer of this kind, or asks again.
 
-    Args:
-        kind: the answer.
-        tool: name of the output tool, which a model may write down instead of calling it; None without tools.
+    A model may write a call of the output tool down instead of making it; `tool` is its name, or None without tools.
     """
 
     async def read(ctx: Any, *, output_context: Any, output: str | JsonObject) -> str | JsonObject:
@@ -38,17 +38,17 @@ def lenient(kind: type[BaseModel], tool: str | None) -> Hooks[None]:
         return output if found is None else found
 
     async def called(ctx: Any, *, request_context: Any, response: ModelResponse) -> ModelResponse:
-        if tool is not None and not response.tool_calls:
-            found = answer_in("".join(part.content for part in response.parts if isinstance(part, TextPart)), kind)
-            response.parts = response.parts if found is None else [ToolCallPart(tool, found)]
+        clean_parts(response.parts)
+        if tool is not None and not response.tool_calls and (found := answer_in(response.text or "", kind)) is not None:
+            response.parts = [ToolCallPart(tool, found)]
         return response
 
     async def failed(ctx: Any, *, request_context: Any, error: Exception) -> ModelResponse:
-        if not isinstance(error, ModelHTTPError) or error.status_code != 400:
+        if not isinstance(error, ModelHTTPError) or not _BAD_SAMPLE.search(f"{error.status_code} {error}"):
             raise error
-        if not any(word in f"{error.message} {error.body}" for word in _BAD_SAMPLES):
-            raise error
-        return await called(ctx, request_context=None, response=ModelResponse(parts=[TextPart(_written(error.body))]))
+        inner = error.body.get("error", error.body) if isinstance(error.body, dict) else None
+        written = inner.get("failed_generation") if isinstance(inner, dict) else None
+        return await called(ctx, request_context=None, response=ModelResponse(parts=[TextPart(str(written or ""))]))
 
     return Hooks(before_output_validate=read, after_model_request=called, model_request_error=failed)
 
@@ -70,24 +70,18 @@ def answer_in(written: str | JsonObject, kind: type[BaseModel]) -> JsonObject | 
 
 
 def _fitting(value: JsonValue, kind: type[BaseModel], wrappers: int) -> Iterator[JsonObject]:
-    if isinstance(value, dict) and _required(kind) <= value.keys() and kind.model_fields.keys() & value.keys():
-        yield value
-    elif wrappers:
-        inner: Iterable[JsonValue] = ()
-        if isinstance(value, str):
-            with suppress(ValueError):
-                inner = [parsed(value)]
-        elif isinstance(value, dict | list):
-            inner = value.values() if isinstance(value, dict) else value
-        for one in inner:
-            yield from _fitting(one, kind, wrappers - 1)
+    inner: list[JsonValue] = value if isinstance(value, list) else []
+    if isinstance(value, str):
+        with suppress(ValueError):
+            inner = [parsed(value)]
+    elif isinstance(value, dict):
+        if _required(kind) <= value.keys() and kind.model_fields.keys() & value.keys():
+            yield value
+            return
+        inner = list(value.values())
+    for one in inner if wrappers else ():
+        yield from _fitting(one, kind, wrappers - 1)
 
 
 def _required(kind: type[BaseModel]) -> set[str]:
     return {name for name, field in kind.model_fields.items() if field.is_required()}
-
-
-def _written(body: object) -> str:
-    """Return the answer that Groq couldn't read, from the body of its error; empty if the body lacks it."""
-    inner = body.get("error", body) if isinstance(body, dict) else None
-    return str(inner.get(FAILED_GENERATION, "")) if isinstance(inner, dict) else ""
