@@ -220,6 +220,23 @@ def test_a_signature_that_a_provider_puts_beside_a_tool_call(monkeypatch: pytest
     assert called.provider_details == {"thought_signature": "c2ln"}
 
 
+def test_half_a_surrogate_pair_reaches_the_client_as_a_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse([TextPart("a\ud83d"), ToolCallPart("look_up", {"word": "\udfff"})])
+
+    monkeypatch.setattr(translation, "translated_model", lambda upstream, timeout: FunctionModel(answer))
+
+    async def asked() -> httpx.Response:
+        backend = open_backend(bedrock("http://127.0.0.1:9"), timeout=5)
+        tool = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
+        body: Document = {"model": NOVA, "max_tokens": 99, "tools": [tool], "messages": [USER]}
+        return await backend.send(json.dumps(body).encode(), {})
+
+    said = asyncio.run(asked()).json()["choices"][0]["message"]
+    assert said["content"] == "a\ufffd"
+    assert json.loads(said["tool_calls"][0]["function"]["arguments"]) == {"word": "\ufffd"}
+
+
 @pytest.mark.parametrize(("question", "word"), [("The capital of France?", "Rome"), ("The city of light?", "Paris")])
 def test_a_tool_call_with_the_id_of_another_conversations(provider: Serve, question: str, word: str) -> None:
     """Kimi K2 counts its calls in each conversation anew: functions.look_up:0."""

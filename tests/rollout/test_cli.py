@@ -204,6 +204,13 @@ time.sleep(600)
     assert eventually(lambda: is_gone(int((tmp_path / "pid").read_text())))
 
 
+def test_text_that_cannot_be_stored_is_replaced_in_a_trace() -> None:
+    trace = Trace()
+    trace.say("a\ud83d")
+    trace.add("tool", "b\0")
+    assert (trace.final, [message.content for message in trace.messages]) == ("a\ufffd", ["a\ufffd", "b\ufffd"])
+
+
 def test_a_long_trace_is_cut(tmp_path: Path):
     code = """
 import json

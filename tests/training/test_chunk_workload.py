@@ -166,6 +166,17 @@ def test_a_chunk_whose_first_items_are_refused_ends_there(monkeypatch: pytest.Mo
     assert 8 <= len(stored) <= server.calls < 20
 
 
+def test_replies_with_half_a_surrogate_pair_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(ForeignServer("sk-right", text="Well \ud83d <answer>Paris \0</answer>")) as server:
+        connect(monkeypatch, "target", server.base_url, "sk-right")
+        trained = training(evaluation__val_limit=8, sandbox__max_containers=1, train__preflight=False)
+        (chunk,) = trained.prepare()
+        work = trained.run_program(chunk)
+    assert (work.tally().scored, work.tally().planned) == (8, 8)
+    stored = trained.run.stored(Split.VAL, trained.run.skill(0), 0, work.assigned)
+    assert {one.trajectory.answer for one in stored.values()} == {"Paris \ufffd"}
+
+
 def test_items_that_fail_where_others_did_not_fail_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(ForeignServer("sk-right")) as server:
         connect(monkeypatch, "target", server.base_url, "sk-right")
