@@ -222,7 +222,8 @@ def test_a_signature_that_a_provider_puts_beside_a_tool_call(monkeypatch: pytest
 
 def test_half_a_surrogate_pair_reaches_the_client_as_a_character(monkeypatch: pytest.MonkeyPatch) -> None:
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        return ModelResponse([TextPart("a\ud83d"), ToolCallPart("look_up", {"word": "\udfff"})])
+        parts = [TextPart("a\ud83d"), ToolCallPart("look_up", {"word": "\udfff"})]
+        return ModelResponse(parts, usage=RequestUsage(input_tokens=1, output_tokens=1))
 
     monkeypatch.setattr(translation, "translated_model", lambda upstream, timeout: FunctionModel(answer))
 
