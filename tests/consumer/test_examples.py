@@ -70,7 +70,7 @@ def test_the_skills_folders(publish: Publish, store: ObjectStore, tmp_path: Path
         [found] = skills.glob("[!.]*/SKILL.md")
         _, matter, body = found.read_text().split("---\n", 2)
         assert yaml.safe_load(matter)["name"] == found.parent.name == "search-qa"
-        assert yaml.safe_load(matter)["version"] == version
+        assert yaml.safe_load(matter)["metadata"] == {"version": version}
         assert body == f"\n{text}"
         # Codex follows a linked folder, not a linked SKILL.md.
         assert not found.is_symlink()
