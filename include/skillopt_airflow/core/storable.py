@@ -1,8 +1,4 @@
-"""Text that UTF-8, Arrow and PostgreSQL can hold, made of text from outside.
-
-A model, a file or a server can send half a surrogate pair as a JSON escape, which UTF-8 and Arrow refuse, or a NUL
-character, which PostgreSQL refuses.
-"""
+"""Text from outside without half surrogate pairs, which UTF-8 and Arrow refuse, and NUL, which PostgreSQL refuses."""
 
 import re
 from collections.abc import Iterable
@@ -11,14 +7,13 @@ from typing import Annotated
 from pydantic import AfterValidator, JsonValue
 
 _REFUSED = re.compile("[\0\ud800-\udfff]")
-REPLACEMENT = "\ufffd"
 
 
 def storable(text: str) -> str:
     """Return the text with U+FFFD for each half of a surrogate pair and each NUL; two halves in a row are joined."""
     if _REFUSED.search(text) is None:
         return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", REPLACEMENT)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
 
 
 Text = Annotated[str, AfterValidator(storable)]
@@ -31,9 +26,7 @@ def storable_json(value: JsonValue) -> JsonValue:
         return storable(value)
     if isinstance(value, list):
         return [storable_json(entry) for entry in value]
-    if isinstance(value, dict):
-        return {storable(key): storable_json(entry) for key, entry in value.items()}
-    return value
+    return {storable(key): storable_json(one) for key, one in value.items()} if isinstance(value, dict) else value
 
 
 def clean_parts(parts: Iterable[object]) -> None:
