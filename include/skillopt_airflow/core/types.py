@@ -58,9 +58,13 @@ class Status(StrEnum):
     TRUNCATED = "truncated"
     """The last answer was cut off at `model.max_tokens`. It is scored by what it holds: otherwise a skill that makes
     the target ramble would be measured only on the items where it does not."""
+    EMPTY = "empty"
+    """The target answered without any text, and left no files. It is scored as such."""
     MODEL_ERROR = "model_error"
     TIMEOUT = "timeout"
     REFUSED = "refused"
+    TOO_LONG = "too_long"
+    """The prompt, or the answer with it, doesn't fit into the target's limits."""
     BUDGET = "budget"
     SANDBOX_ERROR = "sandbox_error"
     JUDGE_ERROR = "judge_error"
@@ -72,7 +76,7 @@ class Status(StrEnum):
     @property
     def scored(self) -> bool:
         """True if the target has answered."""
-        return self in (Status.OK, Status.TRUNCATED)
+        return self in (Status.OK, Status.TRUNCATED, Status.EMPTY)
 
 
 HAS_SCORE = tuple(status.value for status in Status if status.scored)
@@ -247,7 +251,7 @@ class Rollout(Value):
     @model_validator(mode="after")
     def _score_only_what_ran(self) -> Self:
         if (self.score is not None) != self.trajectory.status.scored:
-            raise ValueError("a rollout has a score exactly if its status is ok or truncated")
+            raise ValueError(f"a rollout has a score exactly if its status is {', '.join(HAS_SCORE)}")
         return self
 
     @property

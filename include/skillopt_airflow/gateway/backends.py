@@ -116,9 +116,9 @@ class HttpBackend:
         return {"authorization": f"Bearer {key}"} if self._upstream.auth == "bearer" else {self._upstream.auth: key}
 
 
-def problem(status: int, message: str, **told: JsonValue) -> httpx.Response:
+def problem(status: int, message: str, code: str | None = None, **told: JsonValue) -> httpx.Response:
     """Return an error as model servers write it, with what else is told beside it."""
-    error = {"message": message, "type": "model_connection", "code": status}
+    error = {"message": message, "type": "model_connection", "code": status if code is None else code}
     return httpx.Response(status, json={"error": error, **told})
 
 

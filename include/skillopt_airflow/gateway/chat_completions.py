@@ -26,9 +26,9 @@ from pydantic_ai.settings import ModelSettings, ToolChoice
 from pydantic_ai.tools import ToolDefinition
 
 from skillopt_airflow.core.sampling import translated_budget
-from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.core.types import JsonObject, Status
 
-FINISH_REASONS = {"stop": "stop", "length": "length", "content_filter": "content_filter", "tool_call": "tool_calls"}
+FINISH_REASONS = {Status.TRUNCATED: "length", Status.REFUSED: "content_filter"}
 SAME_NAMES = ("temperature", "top_p", "seed", "parallel_tool_calls")
 
 
@@ -206,7 +206,7 @@ def conversation(messages: Sequence[ChatMessage]) -> list[ModelMessage]:
     return turns
 
 
-def completion(response: ModelResponse, model: str) -> JsonObject:
+def completion(response: ModelResponse, model: str, status: Status = Status.OK) -> JsonObject:
     """Return a response as a chat completion, with the model's thinking beside its answer as in vLLM."""
     calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
     text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
@@ -216,13 +216,13 @@ def completion(response: ModelResponse, model: str) -> JsonObject:
         message["reasoning_content"] = thinking
     if calls:
         message["tool_calls"] = [_tool_call(call) for call in calls]
-    reason = "stop" if response.finish_reason is None else response.finish_reason
+    reason = FINISH_REASONS.get(status, "tool_calls" if calls else "stop")
     return {
         "id": response.provider_response_id or f"chatcmpl-{uuid.uuid4().hex}",
         "object": "chat.completion",
         "created": int(time.time()),
         "model": model,
-        "choices": [{"index": 0, "message": message, "finish_reason": FINISH_REASONS[reason], "logprobs": None}],
+        "choices": [{"index": 0, "message": message, "finish_reason": reason, "logprobs": None}],
         "usage": told_usage(response),
     }
 

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from http import HTTPStatus
 from typing import Literal
 
 import httpx
 
+from skillopt_airflow.core.provider_statuses import error_status, failed_with
 from skillopt_airflow.core.wire_formats.wire_format import WireFormat
 from skillopt_airflow.gateway.backends import Backend
 from skillopt_airflow.gateway.rate_limit import OVERLOADED
@@ -17,8 +17,6 @@ from skillopt_airflow.gateway.request_filter import NotUsable, parsed
 MAX_ANSWER_BYTES = 32 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
 MAX_FIRST_EVENT_BYTES = 1024 * 1024
-HELD_BACK = b'{"error": {"message": "the provider\'s filter held the answer back", "code": "content_filter"}}'
-"""An error as providers write it whose filter refuses the request."""
 EVENT_STREAM = "text/event-stream"
 
 Failure = Literal["", "unreachable", "timeout", "garbage", "too_long"]
@@ -105,21 +103,25 @@ async def _fetch(
             text = await _beginning(response, MAX_ERROR_BYTES)
             # A client would follow a redirect, or take another status for a success.
             status = response.status_code if 400 <= response.status_code < 600 else 502
+            if status >= 500 and error_status(status, text) is not None:
+                status = 400
             return Reply(status, media_type, text, retry_after=retry_after(response))
         if media_type.startswith(EVENT_STREAM):
             chunks = response.aiter_bytes()
-            head = await _first_event(chunks, wire_format)
+            status, head = await _first_event(chunks, wire_format)
+            if status >= 400:
+                return Reply(status, body=head)
             kept_open = True
             return Reply(response.status_code, media_type, head, Rest(response, chunks, deadline))
         text = await _beginning(response, MAX_ANSWER_BYTES + 1)
         if len(text) > MAX_ANSWER_BYTES:
             return Reply(failure="too_long", why=f"sent more than {MAX_ANSWER_BYTES} bytes")
         document = parsed(text)
-        if wire_format.is_held_back(document):
-            return Reply(HTTPStatus.BAD_REQUEST, body=HELD_BACK)
-        if not wire_format.is_answer(document):
-            return Reply(failure="garbage", why="sent what is no answer: a JSON object of another shape", body=text)
-        return Reply(response.status_code, media_type, text)
+        if wire_format.is_answer(document):
+            return Reply(response.status_code, media_type, wire_format.whole(document, text))
+        if status := failed_with(document):
+            return Reply(status, media_type, text)
+        return Reply(failure="garbage", why="sent what is no answer: a JSON object of another shape", body=text)
     finally:
         if not kept_open:
             await response.aclose()
@@ -134,17 +136,20 @@ async def _beginning(response: httpx.Response, most: int) -> bytes:
     return bytes(text[:most])
 
 
-async def _first_event(chunks: AsyncIterator[bytes], wire_format: WireFormat) -> bytes:
-    """Return the bytes up to the chunk that completes the first event's data; nothing was passed on until then."""
+async def _first_event(chunks: AsyncIterator[bytes], wire_format: WireFormat) -> tuple[int, bytes]:
+    """Return 200 and the bytes up to the chunk that completes the first event's data, or a failure that it reports."""
     head = bytearray()
     async for chunk in chunks:
         head += chunk
         *lines, _ = head.split(b"\n")
         data = next((line.removeprefix(b"data:").strip() for line in lines if line.startswith(b"data:")), None)
         if data is not None:
-            if not wire_format.is_event(parsed(bytes(data))):
-                raise NotUsable("a stream that begins with an error, or with another shape")
-            return bytes(head)
+            document = parsed(bytes(data))
+            if wire_format.is_event(document):
+                return 200, bytes(head)
+            if status := failed_with(document):
+                return status, bytes(data)
+            raise NotUsable("a stream that begins with another shape")
         if len(head) > MAX_FIRST_EVENT_BYTES:
             break
     raise NotUsable("a stream without an event")

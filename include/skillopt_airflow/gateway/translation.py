@@ -9,10 +9,12 @@ from itertools import takewhile
 from typing import Any, cast
 
 import httpx
+from openai.types.chat import ChatCompletion
 from pydantic import ValidationError
 from pydantic_ai.direct import model_request
 from pydantic_ai.exceptions import (
     ModelAPIError,
+    ModelContextWindowExceededError,
     ModelHTTPError,
     ModelRequestTimeout,
     ModelTimeoutError,
@@ -20,11 +22,14 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.messages import ModelMessage, ModelResponse, ThinkingPart, ToolCallPart
 from pydantic_ai.models import Model, infer_model
+from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers import Provider, infer_provider_class
 
 from skillopt_airflow.core.documents import flaws
 from skillopt_airflow.core.errors import ModelConnectionError
+from skillopt_airflow.core.provider_statuses import CODES, ending_status, error_status
 from skillopt_airflow.core.storable import clean_parts
+from skillopt_airflow.core.types import Status
 from skillopt_airflow.gateway.backends import problem
 from skillopt_airflow.gateway.chat_completions import ChatMessage, ChatRequest, completion, conversation, told_usage
 from skillopt_airflow.gateway.upstream import ADDRESS_ARGUMENTS, Upstream
@@ -66,10 +71,8 @@ class TranslatingBackend:
             )
         except (ModelRequestTimeout, ModelTimeoutError) as error:
             raise httpx.ReadTimeout(str(error)) from error
-        except ModelHTTPError as error:
-            return _provider_error(error)
         except ModelAPIError as error:
-            raise httpx.ConnectError(str(error)) from error
+            return _provider_error(error)
         except UserError as error:
             return problem(400, str(error))
         except Exception as error:  # noqa: BLE001 - a client of any provider
@@ -78,11 +81,12 @@ class TranslatingBackend:
                 return problem(401, f"connection {conn_id} has no credentials, nor does the gateway find any: {error}")
             return problem(502, f"the provider's client has no answer that can be read: {error!r}")
         clean_parts(response.parts)
-        if response.finish_reason == "error":
+        status = ending_status((response.provider_details or {}).get("finish_reason"), response.finish_reason)
+        if status is Status.MODEL_ERROR:
             # The provider counts what it wrote until then.
             return problem(502, "the provider broke off its answer with an error", usage=told_usage(response))
         self._keep_thinking(response, opening)
-        return httpx.Response(200, json=completion(response, self._upstream.model))
+        return httpx.Response(200, json=completion(response, self._upstream.model, status))
 
     async def aclose(self) -> None:
         """Close the provider's client, if it has anything to close."""
@@ -125,7 +129,7 @@ def provider_model(conn_id: str, name: str, arguments: Mapping[str, Any]) -> Mod
     if own_keys and "api_key" not in arguments and (variable := "AWS_BEARER_TOKEN_BEDROCK") in os.environ:
         raise ModelConnectionError(f"connection {conn_id}: {variable} would replace its {own_keys[0]}. Unset it")
     try:
-        return infer_model(name, lambda named: detached(infer_provider_class(named)(**arguments), given=given))
+        return tolerant(infer_model(name, lambda named: detached(infer_provider_class(named)(**arguments), given=given)))
     except Exception as error:
         said = str(error) if isinstance(error, UserError | ImportError) else f"{type(error).__name__}: {error}"
         if "base_url" in said and not given:
@@ -158,6 +162,20 @@ def detached(provider: Provider[Any], *, given: bool) -> Provider[Any]:
     return provider
 
 
+def tolerant(model: Model) -> Model:
+    """Let the models of OpenAI's clients take an ending without a name, as some compatible servers send it."""
+    if isinstance(model, OpenAIChatModel):
+        validated = model._validate_completion
+
+        def named(response: ChatCompletion) -> Any:
+            for choice in response.choices or ():
+                choice.finish_reason = choice.finish_reason or "stop"
+            return validated(response)
+
+        model._validate_completion = named  # type: ignore[method-assign]
+    return model
+
+
 def _opening(messages: Sequence[ChatMessage]) -> str:
     """Return a digest of what was said before the model's first turn."""
     said = takewhile(lambda message: message.role != "assistant", messages)
@@ -174,8 +192,20 @@ def _called(response: ModelResponse, opening: str) -> str | None:
     return opening + json.dumps(told) if told else None
 
 
-def _provider_error(error: ModelHTTPError) -> httpx.Response:
-    response = problem(error.status_code, error.message)
+def _provider_error(error: ModelAPIError) -> httpx.Response:
+    """Return an error with its HTTP status, and with the gateway's own code if the provider refused the prompt.
+
+    Raises:
+        httpx.ConnectError: no answer came.
+    """
+    http_status, body = (error.status_code, error.body) if isinstance(error, ModelHTTPError) else (0, error.message)
+    is_too_long = isinstance(error, ModelContextWindowExceededError)
+    refused = Status.TOO_LONG if is_too_long else error_status(http_status, body)
+    if refused is not None:
+        return problem(http_status if 400 <= http_status < 500 else 400, error.message, CODES[refused])
+    if not isinstance(error, ModelHTTPError):
+        raise httpx.ConnectError(str(error)) from error
+    response = problem(http_status, error.message)
     if error.retry_after is not None:
         response.headers["retry-after"] = str(error.retry_after)
     return response

@@ -29,7 +29,8 @@ from skillopt_airflow.core.errors import ModelError, ModelOutputError, ModelUnav
 from skillopt_airflow.core.http_failures import may_pass
 from skillopt_airflow.core.pictures import NO_PICTURES, Picture, Pictures
 from skillopt_airflow.core.protocols import Output
-from skillopt_airflow.core.types import JsonObject, ModelCall
+from skillopt_airflow.core.provider_statuses import SENTENCES, error_status
+from skillopt_airflow.core.types import JsonObject, ModelCall, Status
 from skillopt_airflow.models.metering import MeteredModel
 from skillopt_airflow.models.written_answers import lenient
 
@@ -43,12 +44,6 @@ TEXT_RETRIES = 1
 _NO_TOOLS = re.compile(
     r"support (?:for )?tool|tool use|--jinja|tool[_ ]choice|tools?\b[^.]* not supported|tool calling|function calling"
 )
-_TOO_LONG = re.compile(
-    r"context_length_exceeded|maximum context length|prompt (?:is )?too long|context size|maximum number of tokens|"
-    r"longer than the (?:model's context|maximum model) length|exceed context limit|maximum prompt length|"
-    r"context window|range of input length|exceed(?:s|ed) (?:the |max )?(?:model token limit|maximum length|context l)"
-)
-_FLAGGED = re.compile(r"\b(?:content_filter|invalid_prompt|flagged|content exists risk|data_?inspection_?failed)\b")
 
 
 class _NoAnswer(ModelError):
@@ -132,13 +127,13 @@ class PydanticAIOptimizer(MeteredModel):
                 metered.status = 200
             except ModelHTTPError as error:
                 metered.status = error.status_code
-                if _is_too_long(error):
-                    raise ModelOutputError(f"the {self.role} model takes no prompt so long: {error.message}") from error
-                if _is_flagged(error):
-                    raise ModelOutputError(f"the {self.role} model refused the prompt: {error.message}") from error
+                if (refused := _refused(error)) is not None:
+                    raise ModelOutputError(f"{stage}: {SENTENCES[refused]}: {error.message}") from error
                 kind = _NoTools if with_tools and _refuses_tools(error) else _kind(error)
                 raise kind(f"{stage}: the {self.role} model answered {error.status_code}: {error.message}") from error
             except ModelAPIError as error:
+                if (refused := _refused(error)) is not None:
+                    raise ModelOutputError(f"{stage}: {SENTENCES[refused]}: {error.message}") from error
                 kind = _NoAnswer if isinstance(error.__cause__, JSONDecodeError) else _kind(error)
                 raise kind(f"{stage}: the {self.role} model did not answer: {error}") from error
             except FallbackExceptionGroup as group:
@@ -175,33 +170,17 @@ def _refuses_tools(error: ModelHTTPError) -> bool:
     Ollama: 400 "... does not support tools"; llama.cpp: 500 "tools param requires --jinja flag"; OpenRouter: 404 "No
     endpoints found that support tool use"; vLLM: 400 '"auto" tool choice requires ...'.
     """
-    return _NO_TOOLS.search(_said(error)) is not None and error.status_code != HTTPStatus.TOO_MANY_REQUESTS
+    return (
+        _NO_TOOLS.search(f"{error.message} {error.body}".lower()) is not None
+        and error.status_code != HTTPStatus.TOO_MANY_REQUESTS
+    )
 
 
-def _is_too_long(error: ModelHTTPError) -> bool:
-    """Return whether the prompt exceeds the model's context: the same one would at every try.
-
-    OpenAI: code context_length_exceeded; vLLM and OpenRouter: "maximum context length"; Anthropic: "prompt is too
-    long"; llama.cpp: "exceeds the available context size"; Gemini: "exceeds the maximum number of tokens"; SGLang:
-    "longer than the model's context length"; xAI: "maximum prompt length". pydantic-ai knows Bedrock's and others'.
-    """
+def _refused(error: ModelAPIError) -> Status | None:
+    """Return `refused` or `too_long` if the provider would answer the same prompt so at every try."""
     if isinstance(error, ModelContextWindowExceededError):
-        return True
-    of_request = error.status_code in (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-    return of_request and _TOO_LONG.search(_said(error)) is not None
-
-
-def _is_flagged(error: ModelHTTPError) -> bool:
-    """Return whether the provider refused what the prompt says: it would at every try.
-
-    OpenAI: code invalid_prompt; Azure: content_filter; OpenRouter: 403 "your input was flagged".
-    """
-    refused = error.status_code in (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN)
-    return refused and _FLAGGED.search(_said(error)) is not None
-
-
-def _said(error: ModelHTTPError) -> str:
-    return f"{error.message} {error.body}".lower()
+        return Status.TOO_LONG
+    return error_status(*((error.status_code, error.body) if isinstance(error, ModelHTTPError) else (0, error.message)))
 
 
 def is_unavailable(error: Exception) -> bool:

@@ -20,7 +20,7 @@ def check_rollouts(
     """Run the suite over the rows from which skills are compared.
 
     It expects known statuses and items, one row with a score an item and draw, scores from 0 to 1 where the status is
-    ok or truncated, and none elsewhere.
+    one of HAS_SCORE, and none elsewhere.
 
     Args:
         source: what was measured, for messages.

@@ -10,6 +10,7 @@ from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.reply import Reply, conversation
 from skillopt_airflow.rollout.session_chat import SessionChat
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
+from skillopt_airflow.rollout.workspace import answered_by_files
 
 
 class ChatHarness:
@@ -49,7 +50,8 @@ class ChatHarness:
                 break
             messages.append(Message(role="user", content=shortened(told, MOST_TOLD_CHARS)))
         answer = self._benchmark.answer(reply.text) if reply.status.scored else ""
-        return conversation(item.id, messages, replies, answer, started, clock)
+        otherwise = answered_by_files(workspace)
+        return conversation(item.id, messages, replies, answer, started, clock, otherwise=otherwise)
 
     async def _opening(self, item: PublicItem, skill: str, workspace: Workspace) -> list[Message]:
         messages = list(self._benchmark.messages(item.public, skill))

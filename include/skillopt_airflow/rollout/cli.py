@@ -17,13 +17,14 @@ from typing import Any
 from skillopt_airflow.core.http_failures import lasting_error
 from skillopt_airflow.core.pictures import marked
 from skillopt_airflow.core.protocols import Benchmark, OffersTools, Workspace
+from skillopt_airflow.core.provider_statuses import SENTENCES, error_status
 from skillopt_airflow.core.shortening import shortened
 from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.texts import MAX_ERROR_CHARS, REFUSALS, reason
-from skillopt_airflow.rollout.workspace import PASSED_VARIABLES, corpus_variable
+from skillopt_airflow.rollout.workspace import PASSED_VARIABLES, answered_by_files, corpus_variable
 
 MAX_MESSAGES = 100
 MAX_MESSAGE_CHARS = 4000
@@ -43,7 +44,8 @@ class Trace:
     """True if the CLI says that the target was done."""
     error: str = ""
     http_status: int | None = None
-    refused: bool = False
+    refused: Status | None = None
+    """`refused` or `too_long`, if the CLI reports that."""
     calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -62,13 +64,13 @@ class Trace:
     def fail(self, error: str, http_status: int | None = None) -> None:
         """Record the error with which the CLI gave up."""
         self.error, self.http_status = error, http_status
-        self.refused = self.refused or "content_filter" in error
+        self.refused = error_status(http_status or 0, error) or self.refused
 
     @property
     def status(self) -> Status:
         """The status of the rollout, as far as the CLI tells."""
-        if self.refused:
-            return Status.REFUSED
+        if self.refused is not None:
+            return self.refused
         if self.http_status == 402 and not BUDGET_SPENT.search(self.error):
             return Status.MODEL_ERROR
         if self.error:
@@ -129,6 +131,8 @@ class CLIHarness(ABC):
             ended = await self._execute(self.command(pictures), home, folder, workspace)
             trace = self.read(_lines(folder / "trace"))
             status, error = _outcome(trace, ended, _tail(folder / "errors"), self.settings.agent_seconds)
+            if status is Status.OK and not trace.final.strip() and not answered_by_files(workspace):
+                status = Status.EMPTY
         opening = (Message(role="system", content=skill), Message(role="user", content=task))
         return Trajectory(
             item_id=item.id,
@@ -216,8 +220,8 @@ def _outcome(trace: Trace, ended: int | None, said: str, limit: float) -> tuple[
         return status, ""
     if status is Status.OK:
         status = Status.MODEL_ERROR
-    if status is Status.REFUSED and not trace.error:
-        why = f"the model refused: {trace.final}"
+    if status in SENTENCES:
+        why = f"{SENTENCES[status]}: {trace.error or trace.final}"
     else:
         why = trace.error or f"the CLI ended with exit status {ended} and no result: {said}"
     return status, reason(why)

@@ -15,7 +15,7 @@ from pydantic_core import from_json
 from skillopt_airflow.core.pictures import Pictures, shown
 from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.storable import storable
-from skillopt_airflow.core.types import JsonObject, Message
+from skillopt_airflow.core.types import JsonObject, Message, Status
 from skillopt_airflow.core.user_turns import taking_turns
 from skillopt_airflow.core.wire_formats import Dialect
 from skillopt_airflow.rollout.gateway_call import Answer
@@ -79,4 +79,6 @@ def read_reply(dialect: Dialect, answer: Answer) -> Reply | None:
         return None
     if reply is None or min(reply.prompt_tokens, reply.completion_tokens) < 0 or _BROKEN_TOKEN.search(reply.text):
         return None
-    return replace(reply, text=without_thinking(storable(reply.text)))
+    text = without_thinking(storable(reply.text))
+    is_empty = reply.status is Status.OK and not text.strip()
+    return replace(reply, text=text, status=Status.EMPTY if is_empty else reply.status)

@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from skillopt_airflow.core.types import JsonObject, Status
+from skillopt_airflow.core.provider_statuses import ending_status
+from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.core.wire_formats.openai_chat import chat_content
 from skillopt_airflow.rollout.reply import Reply, Turn
 from skillopt_airflow.rollout.settings import RolloutSettings
@@ -16,8 +17,6 @@ REASONING_MODEL = re.compile(r"o\d|gpt-(?:[5-9]|\d\d)")
 _THINKING = re.compile("<think>.*?</think>", re.DOTALL)
 _FIELDS = {"max_tokens": "max_completion_tokens", "openai_reasoning_effort": "reasoning_effort"}
 """Fields of a request whose setting has another name."""
-_ENDINGS = {"stop": Status.OK, "length": Status.TRUNCATED, None: Status.OK, "": Status.OK}
-"""Some servers name no ending, or an empty one, which pydantic-ai cannot read."""
 
 
 class PlainCompletions:
@@ -54,9 +53,12 @@ class PlainCompletions:
 
 def _reply(message: Mapping[str, Any], choice: Mapping[str, Any], read: int, written: int) -> Reply | None:
     text, ending = message.get("content"), choice.get("finish_reason")
+    if not isinstance(text, str | None) or not isinstance(ending, str | None):
+        return None
     unusual = any(message.get(name) for name in ("refusal", "annotations", "audio", "function_call", "tool_calls"))
-    if unusual or choice.get("logprobs") or not isinstance(text, str | None) or ending not in _ENDINGS:
+    status = ending_status(ending)
+    if unusual or choice.get("logprobs") or not status.scored:
         return None
     # Of a block that nobody closed only its tag is left out.
     said = _THINKING.sub("", text or "").replace("<think>", "", 1)
-    return Reply(_ENDINGS[ending], text=said, prompt_tokens=read, completion_tokens=written)
+    return Reply(status, text=said, prompt_tokens=read, completion_tokens=written)

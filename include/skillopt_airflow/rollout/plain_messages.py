@@ -5,12 +5,13 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from skillopt_airflow.core.types import JsonObject, Status
+from skillopt_airflow.core.provider_statuses import ending_status
+from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.core.wire_formats.anthropic_messages import AnthropicMessages, message_blocks
 from skillopt_airflow.rollout.reply import Reply, Turn
 from skillopt_airflow.rollout.settings import RolloutSettings
 
-_ENDINGS = {"end_turn": Status.OK, "stop_sequence": Status.OK, "max_tokens": Status.TRUNCATED}
+_ENDINGS = ("end_turn", "stop_sequence", "max_tokens", "model_context_window_exceeded")
 _MOST_TOKENS = 64_000
 """The smallest limit of an answer among the models whose limit pydantic-ai knows, and lowers a larger one to."""
 _BESIDE_PROMPT = AnthropicMessages.beside_prompt
@@ -49,7 +50,7 @@ class PlainMessages:
                 if None not in texts:
                     said = "".join(text for text in texts if text)
                     read += sum(usage.get(name) or 0 for name in _BESIDE_PROMPT)
-                    return Reply(_ENDINGS[ending], text=said, prompt_tokens=read, completion_tokens=written)
+                    return Reply(ending_status(ending), text=said, prompt_tokens=read, completion_tokens=written)
         return None
 
 

@@ -9,6 +9,8 @@ from pydantic_ai.direct import model_request
 from pydantic_ai.exceptions import (
     AgentRunError,
     ContentFilterError,
+    ModelAPIError,
+    ModelContextWindowExceededError,
     ModelHTTPError,
     ModelTimeoutError,
     UnexpectedModelBehavior,
@@ -31,6 +33,7 @@ from pydantic_ai.settings import ModelSettings
 
 from skillopt_airflow.core.http_failures import UNREADABLE, lasting_error
 from skillopt_airflow.core.pictures import Part, Picture, Pictures, shown
+from skillopt_airflow.core.provider_statuses import SENTENCES, ending_status, error_status
 from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.storable import clean_parts
 from skillopt_airflow.core.types import Message, Status
@@ -121,15 +124,6 @@ class TargetModel:
         ]
 
 
-FILTERED = (
-    *("content_filter", "safety", "recitation", "blocklist", "prohibited_content", "spii"),
-    *("sensitive", "guardrail_intervened"),
-)
-"""Beginnings of the endings by which Google, Z.ai and Bedrock say on compatible addresses that a filter intervened."""
-BROKEN_OFF = ("insufficient_system_resource", "network_error", "abort")
-"""Endings of DeepSeek, Z.ai and vLLM whose answer is not whole."""
-
-
 class _UnreadableAnswer(UnexpectedModelBehavior):
     """The answer of the server cannot be read, however often it is asked."""
 
@@ -169,22 +163,21 @@ def ending(response: ModelResponse) -> tuple[Status, str]:
     """Return the status of a response, and the reason if it is no answer."""
     details = response.provider_details or {}
     # pydantic-ai has no word for those that only some providers have.
-    own = str(details.get("finish_reason")).lower()
-    if response.finish_reason == "content_filter" or own.startswith(FILTERED):
+    status = ending_status(details.get("finish_reason"), response.finish_reason)
+    if status is Status.REFUSED:
         words = details.get("refusal")
-        if words:
-            return Status.REFUSED, reason(f"the model refused: {words}")
-        return Status.REFUSED, "the provider's content filter held the answer back"
-    if response.finish_reason == "error" or own in BROKEN_OFF:
-        return Status.MODEL_ERROR, "the provider broke off its answer with an error"
-    if response.finish_reason == "length":
-        return Status.TRUNCATED, ""
-    return Status.OK, ""
+        return status, reason(f"the model refused: {words}") if words else SENTENCES[status]
+    if status is Status.MODEL_ERROR:
+        return status, "the provider broke off its answer with an error"
+    if status is Status.OK and not response.tool_calls and not text_of(response).strip():
+        return Status.EMPTY, ""
+    return status, ""
 
 
 def failure(error: AgentRunError | UserError) -> tuple[Status, str]:
     """Return the status of a call that failed, and the reason."""
-    return _status(error), reason(str(error))
+    status = _status(error)
+    return status, reason(f"{SENTENCES[status]}: {error}" if status in SENTENCES else str(error))
 
 
 def lasting(error: AgentRunError | UserError) -> str:
@@ -205,13 +198,16 @@ def _status(error: AgentRunError | UserError) -> Status:
         return Status.TIMEOUT
     if isinstance(error, ContentFilterError):
         return Status.REFUSED
+    if isinstance(error, ModelContextWindowExceededError):
+        return Status.TOO_LONG
     if isinstance(error, ModelHTTPError):
-        code = _code(error.body)
-        if code in ("content_filter", "invalid_prompt"):
-            return Status.REFUSED
+        if (status := error_status(error.status_code, error.body)) is not None:
+            return status
         # A provider's own 402 says that its account is empty, which is no budget of ours.
-        if error.status_code != 402 or code == "budget":
+        if error.status_code != 402 or _code(error.body) == "budget":
             return REFUSALS.get(error.status_code, Status.MODEL_ERROR)
+    elif isinstance(error, ModelAPIError):
+        return error_status(0, str(error)) or Status.MODEL_ERROR
     return Status.MODEL_ERROR
 
 

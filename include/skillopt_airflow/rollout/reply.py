@@ -31,7 +31,14 @@ class Reply:
 
 
 def conversation(
-    item_id: str, messages: Sequence[Message], replies: Sequence[Reply], answer: str, started: float, clock: float
+    item_id: str,
+    messages: Sequence[Message],
+    replies: Sequence[Reply],
+    answer: str,
+    started: float,
+    clock: float,
+    *,
+    otherwise: bool,
 ) -> Trajectory:
     """Return the trajectory of a conversation, which ends as its last reply does; without a score it has no answer.
 
@@ -42,11 +49,12 @@ def conversation(
         answer: what is scored.
         started: as `time.time()` told when it began.
         clock: as `time.monotonic()` did.
+        otherwise: whether there is something to score that isn't in the last reply.
     """
     last = replies[-1]
     return Trajectory(
         item_id=item_id,
-        status=last.status,
+        status=Status.OK if otherwise and last.status is Status.EMPTY else last.status,
         error=last.error,
         lasting_error=last.lasting_error,
         messages=tuple(messages),

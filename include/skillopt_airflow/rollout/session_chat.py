@@ -41,7 +41,7 @@ class SessionChat:
                 shown = self._benchmark.shown(observation) if self._converses else observation.text
                 said.append(Message(role="user", content=shown))
             outcome = session.episode.outcome
-        return conversation(item.id, said, replies, outcome, started, clock)
+        return conversation(item.id, said, replies, outcome, started, clock, otherwise=True)
 
     def _asked(self, said: Sequence[Message], session: Session) -> Sequence[Message]:
         return said if self._converses else [said[0], self._prompt(session)]

@@ -8,7 +8,7 @@ from skillopt_airflow.core.protocols import Benchmark, PlaysSession, Workspace
 from skillopt_airflow.rollout.requirements import with_tools
 from skillopt_airflow.rollout.session import Session, opened_session
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.workspace import files_left
+from skillopt_airflow.rollout.workspace import answered_by_files
 
 ToolFunction = Callable[..., Awaitable[str]]
 
@@ -44,7 +44,7 @@ async def tool_task(
             tooled.task(item.public),
             tooled.tools(item.public, workspace),
             benchmark.answer,
-            lambda: bool(workspace.repository or files_left(workspace.outputs)),
+            lambda: answered_by_files(workspace),
         )
 
 

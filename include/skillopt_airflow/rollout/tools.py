@@ -106,14 +106,16 @@ class ToolsHarness:
         task: ToolTask,
     ) -> tuple[Status, str]:
         # The agent takes an answer that was cut before it said anything, or in a tool's arguments, for an error.
-        cut = bool(responses) and history[-1] is responses[-1] and responses[-1].finish_reason == "length"
+        cut = bool(responses) and history[-1] is responses[-1] and ending(responses[-1])[0] is Status.TRUNCATED
         if stopped is not None and not cut and not isinstance(stopped, UsageLimitExceeded):
             return failure(stopped)
         status, why = ending(responses[-1])
-        if status is not Status.OK or stopped is None:
+        if status not in (Status.OK, Status.EMPTY) or (stopped is None and status is Status.OK):
             return status, why
         if any(text_of(turn).strip() for turn in responses) or task.is_answered():
             return Status.OK, ""
+        if status is Status.EMPTY:
+            return status, ""
         return Status.MODEL_ERROR, f"no answer after model.max_turns = {self._max_turns} model calls"
 
 

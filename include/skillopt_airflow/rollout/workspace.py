@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.found_document import FoundDocument
-from skillopt_airflow.core.protocols import Corpus
+from skillopt_airflow.core.protocols import Corpus, Workspace
 from skillopt_airflow.core.repository_tests import PATCH_FILE
 from skillopt_airflow.core.types import files_to_score
 from skillopt_airflow.rollout.corpus_folder import NO_CORPUS, CorpusFolder
@@ -140,6 +140,11 @@ class ItemFolders:
 def corpus_variable(corpus: Corpus) -> dict[str, str]:
     """Return the environment variable that leads a program to the documents, if there are some."""
     return {"CORPUS": corpus.folder} if corpus.folder else {}
+
+
+def answered_by_files(workspace: Workspace) -> bool:
+    """Return whether the target left something to score, whatever it says."""
+    return bool(workspace.repository or files_left(workspace.outputs))
 
 
 def files_left(outputs: str) -> tuple[str, ...]:

@@ -42,9 +42,9 @@ TRAJECTORIES: pa.Schema = pa.schema(
         *_columns(_list_of(_TEXT), "files"),
     ]
 )
-"""One row a rollout. hard, soft and feedback are null unless status is ok or truncated; grade is null unless a model
-judged the answer, and else its words as JSON; started is null if nothing started. Large columns come last, so that a
-list of rollouts is one range of each row group."""
+"""One row a rollout. hard, soft and feedback are null unless the status is one of HAS_SCORE; grade is null unless a
+model judged the answer, and else its words as JSON; started is null if nothing started. Large columns come last, so
+that a list of rollouts is one range of each row group."""
 
 USAGE: pa.Schema = pa.schema(
     [

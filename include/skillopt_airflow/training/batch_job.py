@@ -14,6 +14,7 @@ from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.pictures import parts
 from skillopt_airflow.core.protocols import Benchmark, FollowsUp, JudgesFiles, ShowsFiles
+from skillopt_airflow.core.provider_statuses import SENTENCES, ending_status, error_status
 from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.storable import storable
@@ -39,9 +40,6 @@ from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.workload import ChunkWorkload
 
 MAX_ERROR_CHARS = 500
-REFUSALS = ("content_filter", "refusal")
-"""Words by which the providers say that an answer was held back."""
-TOO_LONG = ("length", "max_tokens")
 FRAME_BYTES = 1000
 """Most bytes that a provider's format puts around a request: its id, the model, the limit of tokens."""
 
@@ -300,20 +298,23 @@ def _tally(works: Sequence[ChunkWorkload]) -> RolloutTally:
 
 def _status(row: Mapping[str, Any]) -> tuple[Status, str]:
     """Return how a row of Airflow's batch operator counts as a rollout, and why."""
-    kind, finish = row["status"], row["finish_reason"]
+    kind, status = row["status"], ending_status(row["finish_reason"])
     told = row["error"] or {}
-    if finish in REFUSALS or told.get("provider_code") in REFUSALS:
-        return Status.REFUSED, "the provider held the answer back"
-    if kind in ("success", "invalid_output") and finish in TOO_LONG:
-        return Status.TRUNCATED, ""
-    if kind == "success":
-        return Status.OK, ""
-    if kind == "expired":
-        return Status.TIMEOUT, "the batch job expired before the provider came to it"
-    if kind == "invalid_output":
-        return Status.REFUSED, "the model gave no answer"
     reason = str(told.get("message") or f"the batch job left it {kind}")
-    return Status.MODEL_ERROR, " ".join(reason.split())[:MAX_ERROR_CHARS]
+    if kind in ("success", "invalid_output"):
+        if status.scored:
+            is_empty = status is Status.OK and not (isinstance(row["output"], str) and without_thinking(row["output"]))
+            return Status.EMPTY if is_empty else status, ""
+        reason = f"the answer ended with {row['finish_reason']}"
+    elif kind == "expired":
+        status, reason = Status.TIMEOUT, "the batch job expired before the provider came to it"
+    else:
+        code = str(told.get("provider_code"))
+        http_status = int(code) if len(code) == 3 and code.isdecimal() else 0
+        status = error_status(http_status, {"code": code, "message": reason}) or Status.MODEL_ERROR
+    if status in SENTENCES:
+        reason = f"{SENTENCES[status]}: {reason}"
+    return status, " ".join(reason.split())[:MAX_ERROR_CHARS]
 
 
 def _rows(text: str) -> Iterator[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """OpenAI's chat completions, which most compatible servers speak."""
 
+import json
 from collections.abc import Sequence
 
 from pydantic import JsonValue
@@ -35,18 +36,19 @@ class OpenAIChat(WireFormat):
 
     def is_answer(self, document: JsonObject) -> bool:
         """Return whether every choice holds a message that its provider did not break off."""
-        choices = document.get("choices")
-        return isinstance(choices, list) and bool(choices) and all(map(_is_whole, choices))
+        choices, own = document.get("choices"), document.get("base_resp")
+        # MiniMax sends its errors with status 200.
+        failed = isinstance(own, dict) and bool(own.get("status_code"))
+        return isinstance(choices, list) and bool(choices) and all(map(_is_whole, choices)) and not failed
 
-    def is_held_back(self, document: JsonObject) -> bool:
-        """Return whether a choice without a message says that it was filtered, as Google's addresses answer."""
-        choices = document.get("choices")
-        return isinstance(choices, list) and any(
-            isinstance(choice, dict)
-            and not choice.get("message")
-            and str(choice.get("finish_reason")).startswith("content_filter")
-            for choice in choices
-        )
+    def whole(self, document: JsonObject, text: bytes) -> bytes:
+        """Remove endings without a name, which clients of OpenAI can't read."""
+        choices = document["choices"]
+        listed = choices if isinstance(choices, list) else []
+        unnamed = [one for one in listed if isinstance(one, dict) and one.get("finish_reason") == ""]
+        for choice in unnamed:
+            choice["finish_reason"] = None
+        return json.dumps(document).encode() if unnamed else text
 
     def prepared(self, request: JsonObject) -> JsonObject:
         """Ask for the usage of a stream, which is left out otherwise."""

@@ -16,8 +16,8 @@ class OpenAIResponses(WireFormat):
     limits = ("max_output_tokens",)
 
     def is_answer(self, document: JsonObject) -> bool:
-        """Return whether there is a list of outputs."""
-        return isinstance(document.get("output"), list)
+        """Return whether there is a list of outputs that the provider didn't break off."""
+        return isinstance(document.get("output"), list) and document.get("status") not in ("failed", "cancelled")
 
     def sampling(
         self, seed: int | None, reasoning_effort: str | None, thinking: bool | None, thinking_budget: int | None

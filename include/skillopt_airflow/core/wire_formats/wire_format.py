@@ -72,9 +72,9 @@ class WireFormat(ABC):
     def is_answer(self, document: JsonObject) -> bool:
         """Return whether a whole document is an answer of this format, not only a success by its status."""
 
-    def is_held_back(self, document: JsonObject) -> bool:
-        """Return whether a filter of the provider left nothing of an answer, not even its message."""
-        return False
+    def whole(self, document: JsonObject, text: bytes) -> bytes:
+        """Return the text of an answer, with what its clients can't do without and some servers leave out."""
+        return text
 
     def is_event(self, document: JsonObject) -> bool:
         """Return whether an answer's stream may begin with this document."""
