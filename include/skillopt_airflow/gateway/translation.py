@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from pydantic_ai.direct import model_request
 from pydantic_ai.exceptions import (
     ModelAPIError,
-    ModelContextWindowExceededError,
     ModelHTTPError,
     ModelRequestTimeout,
     ModelTimeoutError,
@@ -193,15 +192,9 @@ def _called(response: ModelResponse, opening: str) -> str | None:
 
 
 def _provider_error(error: ModelAPIError) -> httpx.Response:
-    """Return an error with its HTTP status, and with the gateway's own code if the provider refused the prompt.
-
-    Raises:
-        httpx.ConnectError: no answer came.
-    """
+    """Return an error with its HTTP status, and with the gateway's own code if the provider refused the prompt."""
     http_status, body = (error.status_code, error.body) if isinstance(error, ModelHTTPError) else (0, error.message)
-    is_too_long = isinstance(error, ModelContextWindowExceededError)
-    refused = Status.TOO_LONG if is_too_long else error_status(http_status, body)
-    if refused is not None:
+    if (refused := error_status(http_status, body)) is not None:
         return problem(http_status if 400 <= http_status < 500 else 400, error.message, CODES[refused])
     if not isinstance(error, ModelHTTPError):
         raise httpx.ConnectError(str(error)) from error

@@ -13,7 +13,6 @@ from pydantic_ai.exceptions import (
     FallbackExceptionGroup,
     ModelAPIError,
     ModelConnectionError,
-    ModelContextWindowExceededError,
     ModelHTTPError,
     ModelRequestTimeout,
     ModelTimeoutError,
@@ -30,7 +29,7 @@ from skillopt_airflow.core.http_failures import may_pass
 from skillopt_airflow.core.pictures import NO_PICTURES, Picture, Pictures
 from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.provider_statuses import SENTENCES, error_status
-from skillopt_airflow.core.types import JsonObject, ModelCall, Status
+from skillopt_airflow.core.types import JsonObject, ModelCall
 from skillopt_airflow.models.metering import MeteredModel
 from skillopt_airflow.models.written_answers import lenient
 
@@ -127,12 +126,12 @@ class PydanticAIOptimizer(MeteredModel):
                 metered.status = 200
             except ModelHTTPError as error:
                 metered.status = error.status_code
-                if (refused := _refused(error)) is not None:
+                if (refused := error_status(error.status_code, error.body)) is not None:
                     raise ModelOutputError(f"{stage}: {SENTENCES[refused]}: {error.message}") from error
                 kind = _NoTools if with_tools and _refuses_tools(error) else _kind(error)
                 raise kind(f"{stage}: the {self.role} model answered {error.status_code}: {error.message}") from error
             except ModelAPIError as error:
-                if (refused := _refused(error)) is not None:
+                if (refused := error_status(0, error.message)) is not None:
                     raise ModelOutputError(f"{stage}: {SENTENCES[refused]}: {error.message}") from error
                 kind = _NoAnswer if isinstance(error.__cause__, JSONDecodeError) else _kind(error)
                 raise kind(f"{stage}: the {self.role} model did not answer: {error}") from error
@@ -170,17 +169,8 @@ def _refuses_tools(error: ModelHTTPError) -> bool:
     Ollama: 400 "... does not support tools"; llama.cpp: 500 "tools param requires --jinja flag"; OpenRouter: 404 "No
     endpoints found that support tool use"; vLLM: 400 '"auto" tool choice requires ...'.
     """
-    return (
-        _NO_TOOLS.search(f"{error.message} {error.body}".lower()) is not None
-        and error.status_code != HTTPStatus.TOO_MANY_REQUESTS
-    )
-
-
-def _refused(error: ModelAPIError) -> Status | None:
-    """Return `refused` or `too_long` if the provider would answer the same prompt so at every try."""
-    if isinstance(error, ModelContextWindowExceededError):
-        return Status.TOO_LONG
-    return error_status(*((error.status_code, error.body) if isinstance(error, ModelHTTPError) else (0, error.message)))
+    said = f"{error.message} {error.body}".lower()
+    return _NO_TOOLS.search(said) is not None and error.status_code != HTTPStatus.TOO_MANY_REQUESTS
 
 
 def is_unavailable(error: Exception) -> bool:

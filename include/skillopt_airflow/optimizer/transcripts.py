@@ -89,4 +89,6 @@ def _shown(rollout: Rollout, number: int, tries: int) -> JsonObject:
     }
     if rollout.trajectory.status is Status.TRUNCATED:
         shown["cut_off"] = "The last answer hit the limit of tokens and ends there."
+    if rollout.trajectory.status is Status.EMPTY:
+        shown["empty"] = "The last answer has no text."
     return shown

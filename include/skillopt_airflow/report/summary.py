@@ -80,12 +80,12 @@ def outcome(view: ReportView) -> str:
 
 
 def cuts(view: ReportView) -> str:
-    """Return the warning that stages had too many cut answers; empty if none had."""
+    """Return the warning that stages had too many cut or empty answers; empty if none had."""
     stages = [stage for stage in view.outcomes if stage.cuts]
     if not stages:
         return ""
-    scored, truncated = sum(stage.scored for stage in stages), sum(stage.truncated for stage in stages)
-    together = RolloutTally(planned=scored, scored=scored, truncated=truncated, failures={}, reason=None)
+    scored, truncated, empty = (sum(getattr(one, name) for one in stages) for name in ("scored", "truncated", "empty"))
+    together = RolloutTally(planned=scored, scored=scored, truncated=truncated, empty=empty, failures={}, reason=None)
     return f"In {', '.join(stage.stage for stage in stages)}: {together.cuts}."
 
 

@@ -1,10 +1,11 @@
 """The chat harness: the skill is the system message, and the benchmark may answer each reply."""
 
 import time
+from dataclasses import replace
 
 from skillopt_airflow.core.protocols import Benchmark, FollowsUp, PlaysSession, ShowsFiles, Workspace
 from skillopt_airflow.core.shortening import MOST_TOLD_CHARS, shortened
-from skillopt_airflow.core.types import Message, Trajectory
+from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.chat_target import ChatTarget
 from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.reply import Reply, conversation
@@ -50,8 +51,9 @@ class ChatHarness:
                 break
             messages.append(Message(role="user", content=shortened(told, MOST_TOLD_CHARS)))
         answer = self._benchmark.answer(reply.text) if reply.status.scored else ""
-        otherwise = answered_by_files(workspace)
-        return conversation(item.id, messages, replies, answer, started, clock, otherwise=otherwise)
+        if reply.status is Status.EMPTY and answered_by_files(workspace):
+            replies[-1] = replace(reply, status=Status.OK)
+        return conversation(item.id, messages, replies, answer, started, clock)
 
     async def _opening(self, item: PublicItem, skill: str, workspace: Workspace) -> list[Message]:
         messages = list(self._benchmark.messages(item.public, skill))

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from skillopt_airflow.core.provider_statuses import ending_status
 from skillopt_airflow.core.skill import skill_name
-from skillopt_airflow.core.types import Status
 from skillopt_airflow.rollout import skill_folder
 from skillopt_airflow.rollout.cli import CLIHarness, Trace, events
 
@@ -81,7 +79,7 @@ class ClaudeCodeHarness(CLIHarness):
                 continue
             if kind == "assistant":
                 answers.add(str(message.get("id")))
-                _read_ending(trace, message)
+                trace.end(message.get("stop_reason"))
             if kind in ("assistant", "user"):
                 _read_blocks(trace, kind, message.get("content"))
         trace.calls = len(answers)
@@ -112,18 +110,13 @@ def _read_blocks(trace: Trace, kind: str, content: object) -> None:
             trace.say(str(block.get("text", "")))
 
 
-def _read_ending(trace: Trace, event: Mapping[str, Any]) -> None:
-    if ending_status(event.get("stop_reason")) is Status.REFUSED:
-        trace.refused = Status.REFUSED
-
-
 def _read_result(trace: Trace, event: Mapping[str, Any]) -> None:
     usage = event.get("usage") or {}
     read = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
     trace.prompt_tokens = sum(int(usage.get(name) or 0) for name in read)
     trace.completion_tokens = int(usage.get("output_tokens") or 0)
     trace.finished = not event.get("is_error")
-    _read_ending(trace, event)
+    trace.end(event.get("stop_reason"))
     if event.get("is_error"):
         status = event.get("api_error_status")
         said = str(event.get("result") or event.get("subtype") or "the CLI gave up")

@@ -17,7 +17,7 @@ from typing import Any
 from skillopt_airflow.core.http_failures import lasting_error
 from skillopt_airflow.core.pictures import marked
 from skillopt_airflow.core.protocols import Benchmark, OffersTools, Workspace
-from skillopt_airflow.core.provider_statuses import SENTENCES, error_status
+from skillopt_airflow.core.provider_statuses import SENTENCES, ending_status, error_status
 from skillopt_airflow.core.shortening import shortened
 from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import Message, Status, Trajectory
@@ -65,6 +65,11 @@ class Trace:
         """Record the error with which the CLI gave up."""
         self.error, self.http_status = error, http_status
         self.refused = error_status(http_status or 0, error) or self.refused
+
+    def end(self, reason: object) -> None:
+        """Take the name of an answer's ending."""
+        if ending_status(reason) is Status.REFUSED:
+            self.refused = Status.REFUSED
 
     @property
     def status(self) -> Status:

@@ -53,11 +53,9 @@ class PlainCompletions:
 
 def _reply(message: Mapping[str, Any], choice: Mapping[str, Any], read: int, written: int) -> Reply | None:
     text, ending = message.get("content"), choice.get("finish_reason")
-    if not isinstance(text, str | None) or not isinstance(ending, str | None):
-        return None
     unusual = any(message.get(name) for name in ("refusal", "annotations", "audio", "function_call", "tool_calls"))
-    status = ending_status(ending)
-    if unusual or choice.get("logprobs") or not status.scored:
+    plain = isinstance(text, str | None) and isinstance(ending, str | None)
+    if unusual or choice.get("logprobs") or not plain or not (status := ending_status(ending)).scored:
         return None
     # Of a block that nobody closed only its tag is left out.
     said = _THINKING.sub("", text or "").replace("<think>", "", 1)

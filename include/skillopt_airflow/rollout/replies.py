@@ -10,7 +10,6 @@ from pydantic_ai.exceptions import (
     AgentRunError,
     ContentFilterError,
     ModelAPIError,
-    ModelContextWindowExceededError,
     ModelHTTPError,
     ModelTimeoutError,
     UnexpectedModelBehavior,
@@ -198,8 +197,6 @@ def _status(error: AgentRunError | UserError) -> Status:
         return Status.TIMEOUT
     if isinstance(error, ContentFilterError):
         return Status.REFUSED
-    if isinstance(error, ModelContextWindowExceededError):
-        return Status.TOO_LONG
     if isinstance(error, ModelHTTPError):
         if (status := error_status(error.status_code, error.body)) is not None:
             return status

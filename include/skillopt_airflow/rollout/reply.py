@@ -31,14 +31,7 @@ class Reply:
 
 
 def conversation(
-    item_id: str,
-    messages: Sequence[Message],
-    replies: Sequence[Reply],
-    answer: str,
-    started: float,
-    clock: float,
-    *,
-    otherwise: bool,
+    item_id: str, messages: Sequence[Message], replies: Sequence[Reply], answer: str, started: float, clock: float
 ) -> Trajectory:
     """Return the trajectory of a conversation, which ends as its last reply does; without a score it has no answer.
 
@@ -49,12 +42,11 @@ def conversation(
         answer: what is scored.
         started: as `time.time()` told when it began.
         clock: as `time.monotonic()` did.
-        otherwise: whether there is something to score that isn't in the last reply.
     """
     last = replies[-1]
     return Trajectory(
         item_id=item_id,
-        status=Status.OK if otherwise and last.status is Status.EMPTY else last.status,
+        status=last.status,
         error=last.error,
         lasting_error=last.lasting_error,
         messages=tuple(messages),

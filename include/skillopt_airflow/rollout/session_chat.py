@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from skillopt_airflow.core.protocols import PlaysSession, Workspace
-from skillopt_airflow.core.types import Message, Trajectory
+from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.chat_target import ChatTarget
 from skillopt_airflow.rollout.reply import Reply, conversation
 from skillopt_airflow.rollout.session import Session, opened_session
@@ -32,7 +33,8 @@ class SessionChat:
             said = [system, self._prompt(session)]
             while not session.over:
                 reply = await self._target.ask(self._asked(said, session), {})
-                replies.append(reply)
+                # The outcome is the answer.
+                replies.append(replace(reply, status=Status.OK) if reply.status is Status.EMPTY else reply)
                 if reply.text:
                     said.append(Message(role="assistant", content=reply.text))
                 if not reply.status.scored:
@@ -41,7 +43,7 @@ class SessionChat:
                 shown = self._benchmark.shown(observation) if self._converses else observation.text
                 said.append(Message(role="user", content=shown))
             outcome = session.episode.outcome
-        return conversation(item.id, said, replies, outcome, started, clock, otherwise=True)
+        return conversation(item.id, said, replies, outcome, started, clock)
 
     def _asked(self, said: Sequence[Message], session: Session) -> Sequence[Message]:
         return said if self._converses else [said[0], self._prompt(session)]

@@ -17,7 +17,9 @@ from skillopt_airflow.core.errors import (
     kept,
     together,
 )
-from skillopt_airflow.core.http_failures import advice, may_pass
+from skillopt_airflow.core.http_failures import FIRST_ITEMS, advice, may_pass
+from skillopt_airflow.core.provider_statuses import SENTENCES
+from skillopt_airflow.core.rollout_tally import EMPTY_ADVICE
 from skillopt_airflow.core.types import ItemRef, JsonObject, ModelCall, Split, Status, Trajectory
 from skillopt_airflow.optimizer.readiness import check_answers
 from skillopt_airflow.sandbox.task_workload import counting
@@ -73,36 +75,58 @@ def preflight(run: TrainingRun, roll_out: RollOut) -> None:
         raise together(failures)
 
 
-def first_unmeasured(run: TrainingRun) -> ItemRef | None:
-    """Return the first training item that the run will roll out and that has no stored score under the seed skill."""
+def unmeasured(run: TrainingRun) -> list[ItemRef]:
+    """Return the first step's training items without a stored score under the seed skill, in order."""
     items = run.batch(run.timeline[1])
     found = run.results(Split.TRAIN, run.skill(0), 0, items)
     usable = (item for item in items if not item.unusable)
-    return next((item for item in usable if item.id not in found or not found[item.id].status.scored), None)
+    return [item for item in usable if item.id not in found or not found[item.id].status.scored]
 
 
 def _try_target(run: TrainingRun, roll_out: RollOut) -> str:
-    """Roll out one item as every rollout is made; its row is found again by the first step."""
-    item = first_unmeasured(run)
-    if item is None:
-        return "the first step's items have stored rollouts: the target is not asked"
-    before = len(_target_calls(run))
-    chunk = Chunk(stage=STAGE, skill=run.keys.skill(0), split=Split.TRAIN, draw=0, item_ids=(item.id,))
-    roll_out(store_plan(run, run.timeline[0], STAGE, [chunk]))
-    calls = _target_calls(run)[before:]
-    found = run.stored(Split.TRAIN, run.skill(0), 0, [item])
-    if item.id not in found:
-        raise SandboxError(f"training item {item.id} left no row; the log of this task says why")
-    trajectory = found[item.id].trajectory
-    _check_target(run, trajectory, calls)
-    tokens = f"{trajectory.prompt_tokens} + {trajectory.completion_tokens} tokens"
-    return f"target answered in {trajectory.seconds:.1f} s, {tokens} ({trajectory.status})"
-
-
-def _check_target(run: TrainingRun, trajectory: Trajectory, calls: Sequence[ModelCall]) -> None:
-    """Raise what speaks against the run, if the target did not answer; that it refused an item does not."""
+    """Roll out items, at most FIRST_ITEMS, until one has an answer; the first step finds their rows again."""
     model = run.config.model
     who = f"connection {model.target_conn_id}: the target {model.target}"
+    chunks: list[Chunk] = []
+    tried: list[Trajectory] = []
+    for item in unmeasured(run)[:FIRST_ITEMS]:
+        before = len(_target_calls(run))
+        chunks.append(Chunk(stage=STAGE, skill=run.keys.skill(0), split=Split.TRAIN, draw=0, item_ids=(item.id,)))
+        roll_out(store_plan(run, run.timeline[0], STAGE, chunks)[len(tried) : len(chunks)])
+        found = run.stored(Split.TRAIN, run.skill(0), 0, [item])
+        if item.id not in found:
+            raise SandboxError(f"training item {item.id} left no row; the log of this task says why")
+        one = found[item.id].trajectory
+        _check_target(who, one, _target_calls(run)[before:])
+        if not _outcome(one):
+            tokens = f"{one.prompt_tokens} + {one.completion_tokens} tokens"
+            answered = f"target answered in {one.seconds:.1f} s, {tokens} ({one.status})"
+            return f"training items {_listed(tried)}; item {item.id} answered: {answered}" if tried else answered
+        tried.append(one)
+    if not tried:
+        return "the first step's items have stored rollouts: the target is not asked"
+    todo, errors = [], [one.error for one in tried if one.error]
+    if len(errors) < len(tried):
+        todo.append(f"It wrote {sum(one.completion_tokens for one in tried)} tokens, but no answer. {EMPTY_ADVICE}.")
+    if errors:
+        todo.append(f"Change or shorten the prompts and the seed skill, or use another model. First error: {errors[0]}")
+    raise ModelConnectionError(f"{who} answers none of the training items {_listed(tried)}. {' '.join(todo)}")
+
+
+def _outcome(one: Trajectory) -> str:
+    """Return the outcome of a rollout that leaves open whether the target can answer; empty if it has answered."""
+    silent = not one.files and all(message.role != "assistant" for message in one.messages)
+    cut = one.status is Status.TRUNCATED and silent
+    return "empty, cut off" if cut else one.status if one.status in (*SENTENCES, Status.EMPTY) else ""
+
+
+def _listed(tried: Sequence[Trajectory]) -> str:
+    outcomes = dict.fromkeys(map(_outcome, tried))
+    return "; ".join(f"{', '.join(one.item_id for one in tried if _outcome(one) == kind)}: {kind}" for kind in outcomes)
+
+
+def _check_target(who: str, trajectory: Trajectory, calls: Sequence[ModelCall]) -> None:
+    """Raise what speaks against the run, if the target could not be asked."""
     why = f"training item {trajectory.item_id}: {trajectory.status}: {trajectory.error}"
     status = calls[-1].http_status if calls else 0
     if trajectory.status is Status.SANDBOX_ERROR:
