@@ -24,6 +24,8 @@ class ForeignServer:
     """Whether it is no model server at all."""
     status: int = 200
     """Of every call, the key and the model being right."""
+    replies: list[tuple[int, Any]] = field(default_factory=list)
+    """Status and body of the first answers without tools; after them it answers as ever."""
     takes_tools: bool = True
     """Without them it answers by the schema that it finds in the instructions."""
     base_url: str = ""
@@ -50,6 +52,10 @@ class ForeignServer:
         if self.status != 200:
             return _error(self.status, "out of order")
         tools = body.get("tools", ())
+        if self.replies and not tools:
+            status, document = self.replies.pop(0)
+            self.bodies.append(body)
+            return web.json_response(document, status=status)
         if tools and not self.takes_tools:
             return _error(400, f"{self.model} does not support tools")
         self.bodies.append(body)

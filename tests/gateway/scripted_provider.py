@@ -30,7 +30,7 @@ class Reply:
     """Sent after the chunks in the place of their end, and then the connection is closed."""
 
 
-def completion(text: str, finish_reason: str = "stop", **message: Any) -> Reply:
+def completion(text: str | None, finish_reason: str = "stop", **message: Any) -> Reply:
     document = {
         "id": "c-1",
         "object": "chat.completion",

@@ -9,11 +9,13 @@ from contextlib import ExitStack
 
 import pytest
 
+from skillopt_airflow.core.provider_statuses import error_status
 from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.gateway import fallbacks, http_clients
 from skillopt_airflow.gateway import one_try as attempt
 from skillopt_airflow.gateway.fallbacks import FIRST_PAUSE, OVERLOAD_GROWTH
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
+from tests.core.provider_rows import ERRORS
 from tests.gateway.gateway_rig import MODEL, PATHS, upstream_at
 from tests.gateway.scripted_provider import ANSWERS, Asked, Reply, ScriptedProvider, completion, events, failure
 
@@ -169,8 +171,47 @@ def test_an_answer_of_which_a_filter_left_nothing_is_a_refusal_and_not_asked_for
     choice = {"index": 0, "finish_reason": "content_filter: PROHIBITED_CONTENT"}
     one = rig(lambda asked: Reply(body=json.dumps({"object": "chat.completion", "choices": [choice]}).encode()))
     response = one.post()
-    assert (response.status_code, response.json()["error"]["code"]) == (400, "content_filter")
+    assert (response.status_code, response.json()["choices"]) == (400, [choice])
     assert one.outcomes() == [(400, 1)]
+
+
+FAILED = {"id": "r", "object": "response", "status": "failed", "output": []}
+
+
+@pytest.mark.parametrize("row", [row for row in ERRORS if row.http_status in (200, 500)], ids=lambda row: row.sends)
+def test_what_is_refused_or_too_long_is_not_asked_for_again(rig, row):
+    dialect = "openai" if "output" in row.body else "openai-chat"
+    one = rig(lambda asked: Reply(row.http_status, json.dumps(row.body).encode()), dialect=dialect)
+    response = one.post(PATHS[dialect])
+    assert error_status(response.status_code, response.content) is row.status
+    assert one.outcomes() == [(400, 1)]
+
+
+def test_a_stream_that_begins_with_a_refusal_is_not_asked_for_again(rig):
+    refused = {"error": {"message": "no", "code": "content_filter"}}
+    one = rig(lambda asked: Reply(headers=SSE, chunks=events(refused)))
+    response = one.post(stream=True)
+    assert (response.status_code, response.json()) == (400, refused)
+    assert one.outcomes() == [(400, 1)]
+
+
+def test_a_response_that_failed_on_the_server_is_asked_for_again(rig):
+    broken = FAILED | {"error": {"code": "server_error", "message": "try again"}}
+    replies = [Reply(body=json.dumps(broken).encode()), ANSWERS["openai"]("Eiffel")]
+    one = rig(lambda asked: replies[asked.number - 1], dialect="openai")
+    assert one.post(PATHS["openai"]).content == replies[-1].body
+    assert one.outcomes() == [(200, 2)]
+
+
+def test_an_ending_without_a_name_becomes_none(rig):
+    one = rig(lambda asked: completion("Eiffel", finish_reason=""))
+    assert one.post().json()["choices"][0]["finish_reason"] is None
+
+
+@pytest.mark.parametrize("text", ["Your prompt was flagged: content_filter", "The prompt is too long (1026)."])
+def test_words_of_the_model_refuse_nothing(rig, text):
+    one = rig(lambda asked: completion(text))
+    assert one.post().json()["choices"][0]["message"]["content"] == text
 
 
 def test_a_host_that_takes_no_connection_was_asked_nothing(rig, monkeypatch):

@@ -12,14 +12,15 @@ import httpx
 import pytest
 from botocore.exceptions import NoCredentialsError
 from pydantic import SecretStr
-from pydantic_ai.exceptions import UnexpectedModelBehavior
+from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
-from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.core.provider_statuses import CODES
+from skillopt_airflow.core.types import ModelCall, Status
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.core.wire_formats.wire_format import Tokens
 from skillopt_airflow.gateway import translation
@@ -27,9 +28,11 @@ from skillopt_airflow.gateway.fallbacks import open_backend
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.token_usage import tokens_of
 from skillopt_airflow.gateway.upstream import Upstream
+from tests.core.provider_rows import ENDINGS, ERRORS, Row
 from tests.gateway import dialects
 from tests.gateway.conftest import Serve
 from tests.gateway.dialect_server import Dialect, DialectServer, Document, Refusal, Request
+from tests.gateway.scripted_provider import ScriptedProvider, completion
 from tests.gateway.through_backend import QUESTION, ask
 
 NOVA = "amazon.nova-lite-v1:0"
@@ -426,3 +429,45 @@ def test_a_request_that_is_no_json_is_named_without_a_place(server: DialectServe
     response = send_bytes(bedrock(server.address), b"{")
     assert response.status_code == 400
     assert "cannot this one: Invalid JSON: " in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("row", [row for row in ERRORS if 400 <= row.http_status <= 500], ids=lambda row: row.sends)
+def test_the_code_of_a_refused_prompt_reaches_the_sandbox(
+    server: DialectServer, monkeypatch: pytest.MonkeyPatch, row: Row
+) -> None:
+    async def model_request(*args: object, **kwargs: object) -> None:
+        raise ModelHTTPError(row.http_status, NOVA, row.body)
+
+    monkeypatch.setattr(translation, "model_request", model_request)
+    response = send(bedrock(server.address))
+    assert response.status_code == min(row.http_status, 499) or response.status_code == 400
+    assert response.json()["error"]["code"] == CODES[row.status]
+
+
+@pytest.mark.parametrize("row", ENDINGS, ids=lambda row: row.sends)
+def test_an_ending_means_the_same_as_at_a_compatible_server(
+    server: DialectServer, monkeypatch: pytest.MonkeyPatch, row: Row
+) -> None:
+    async def model_request(*args: object, **kwargs: object) -> ModelResponse:
+        parts = [] if row.status is Status.EMPTY else [TextPart("Par")]
+        return ModelResponse(parts, provider_details={"finish_reason": row.body})
+
+    monkeypatch.setattr(translation, "model_request", model_request)
+    response = send(bedrock(server.address))
+    if row.status is Status.MODEL_ERROR:
+        assert response.status_code == 502
+    else:
+        ending = response.json()["choices"][0]["finish_reason"]
+        assert ending == {Status.REFUSED: "content_filter", Status.TRUNCATED: "length"}.get(row.status, "stop")
+
+
+@pytest.mark.parametrize("provider_name", ["ollama", "alibaba", "moonshotai"])
+def test_an_ending_without_a_name_ends_an_answer_of_every_compatible_provider(provider_name: str) -> None:
+    with ScriptedProvider(lambda asked: completion("Paris", finish_reason="")) as one:
+        arguments = SecretStr(json.dumps({"base_url": one.base_url, "api_key": "k"}))
+        upstream = Upstream(
+            conn_id="c", dialect="openai-chat", base_url="", model="m", provider=provider_name, arguments=arguments
+        )
+        response = send(upstream)
+    assert response.status_code == 200, response.text
+    assert response.json()["choices"][0]["message"]["content"] == "Paris"

@@ -188,7 +188,7 @@ def test_a_prompt_that_is_too_long_has_no_answer_of_use_and_is_sent_once(status:
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         raise ModelHTTPError(status, "m", body)
 
-    with optimizer(respond) as (connected, calls), pytest.raises(ModelOutputError, match="takes no prompt so long"):
+    with optimizer(respond) as (connected, calls), pytest.raises(ModelOutputError, match="is too long for the model"):
         connected.ask("rank", "i", "p", Ranking)
     assert [call.http_status for call in calls] == [status]
 
@@ -197,7 +197,7 @@ def test_a_prompt_that_the_providers_library_calls_too_long_is_so() -> None:
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         raise TooLong(400, "m", "Input is too long for requested model.")
 
-    with optimizer(respond) as (connected, _), pytest.raises(ModelOutputError, match="takes no prompt so long"):
+    with optimizer(respond) as (connected, _), pytest.raises(ModelOutputError, match="is too long for the model"):
         connected.ask("rank", "i", "p", Ranking)
 
 
@@ -213,7 +213,7 @@ def test_a_prompt_that_the_provider_refuses_has_no_answer_of_use(status: int, bo
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         raise ModelHTTPError(status, "m", body)
 
-    with optimizer(respond) as (connected, calls), pytest.raises(ModelOutputError, match="refused the prompt"):
+    with optimizer(respond) as (connected, calls), pytest.raises(ModelOutputError, match="content filter refused"):
         connected.ask("rank", "i", "p", Ranking)
     assert [call.http_status for call in calls] == [status]
 

@@ -144,9 +144,34 @@ def test_a_setting_that_the_model_does_not_take_would_be_refused_again():
     assert "does not support" in trajectory.error
 
 
-def test_an_empty_answer_is_an_answer():
-    trajectory, _ = run(lambda asked: completion(""))
-    assert (trajectory.status, trajectory.answer) == (Status.OK, "")
+EMPTY = [
+    (completion("", reasoning_content="It must be <answer>Eiffel</answer>"), "openai-chat"),
+    (completion(None, reasoning_content="It must be <answer>Eiffel</answer>"), "openai-chat"),
+    (completion(None, finish_reason="function_call_filter: MALFORMED_FUNCTION_CALL"), "openai-chat"),
+    (completion("<think>It must be Eiffel</think>\n"), "openai-chat"),
+    (completion("", finish_reason=""), "openai-chat"),
+    (says("openai", ""), "openai"),
+    (says("anthropic", ""), "anthropic"),
+]
+
+
+@pytest.mark.parametrize(("reply", "dialect"), EMPTY)
+def test_an_empty_answer_is_scored_and_counted(reply: Reply, dialect: str, tmp_path: Path):
+    trajectory, _ = run(lambda asked: reply, outputs=tmp_path, dialect=dialect)
+    assert (trajectory.status, trajectory.answer, trajectory.error) == (Status.EMPTY, "", "")
+    assert trajectory.completion_tokens == 3
+
+
+def test_files_are_an_answer(tmp_path: Path):
+    (tmp_path / "made.txt").write_text("x")
+    trajectory, _ = run(lambda asked: completion(""), outputs=tmp_path)
+    assert trajectory.status is Status.OK
+
+
+@pytest.mark.parametrize("ending", ["max_tokens", "MAX_TOKENS", "model_length", "model_context_window_exceeded"])
+def test_every_name_of_a_cut_answer_is_known(ending: str):
+    trajectory, _ = run(lambda asked: completion("<answer>Eiffel</answer> and", finish_reason=ending))
+    assert (trajectory.status, trajectory.answer) == (Status.TRUNCATED, "Eiffel")
 
 
 @pytest.mark.parametrize(("dialect", "path"), PATHS.items())

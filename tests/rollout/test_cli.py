@@ -65,7 +65,7 @@ class Program(CLIHarness):
                 trace.calls += 1
                 trace.say(event["say"])
             trace.finished = trace.finished or "done" in event
-            trace.refused = trace.refused or "refused" in event
+            trace.end("refusal" if "refused" in event else None)
             if "error" in event:
                 trace.fail(event["error"], event.get("status"))
         return trace
@@ -161,7 +161,11 @@ pathlib.Path("made.txt").write_text("x")
         ('print(\'{"error": "too slow", "status": 504}\')', Status.TIMEOUT, "too slow"),
         ('print(\'{"error": "broken", "status": 500}\')', Status.MODEL_ERROR, "broken"),
         ('print(\'{"error": "stopped by content_filter", "status": 400}\')', Status.REFUSED, "content_filter"),
-        ('print(\'{"say": "I will not", "refused": 1, "done": 1}\')', Status.REFUSED, "the model refused: I will not"),
+        (
+            'print(\'{"say": "I will not", "refused": 1, "done": 1}\')',
+            Status.REFUSED,
+            "or the answer: I will not",
+        ),
         ('import sys; sys.exit("no such option")', Status.MODEL_ERROR, "exit status 1 and no result: no such option"),
         ('print(\'{"say": "x"}\')', Status.MODEL_ERROR, "exit status 0 and no result"),
         ("print('{\"done\": 1}')", Status.MODEL_ERROR, "exit status 0 and no result"),

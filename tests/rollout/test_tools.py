@@ -24,7 +24,7 @@ from tests.gateway.gateway_rig import PATHS
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 from tests.rollout.cellar import NAME, files, make_cellar
 from tests.rollout.single_item import PLAIN, run_item
-from tests.rollout.test_chat import NO_BUDGET
+from tests.rollout.test_chat import EMPTY, NO_BUDGET
 from tests.rollout.wire import calls, cut_off, results, says
 
 CONTEXT = "[DOC] [TLE] London [PAR] Big Ben stands in London. [DOC] [TLE] Paris [PAR] The Eiffel tower stands in Paris."
@@ -215,9 +215,18 @@ def test_a_failure_after_an_answer_that_was_cut_off_is_the_trajectorys():
     assert "broken" in trajectory.error
 
 
-def test_an_answer_that_stays_empty_is_none():
-    trajectory, requests = run(lambda asked: completion(""), max_turns=2)
-    assert (trajectory.status, trajectory.calls, len(requests)) == (Status.MODEL_ERROR, 2, 2)
+@pytest.mark.parametrize(("reply", "dialect"), EMPTY)
+def test_an_answer_that_stays_empty_is_as_with_the_chat_harness(reply: Reply, dialect: str, tmp_path: Path):
+    if b'"finish_reason": ""' in reply.body:
+        # The gateway removes it.
+        reply = completion("", finish_reason="stop")
+    trajectory, requests = run(lambda asked: reply, outputs=tmp_path, dialect=dialect, max_turns=2)
+    assert (trajectory.status, trajectory.answer, trajectory.error) == (Status.EMPTY, "", "")
+    assert trajectory.calls == len(requests) <= 2
+
+    (tmp_path / "made.txt").write_text("x")
+    trajectory, _ = run(lambda asked: reply, outputs=tmp_path, dialect=dialect, max_turns=2)
+    assert trajectory.status is Status.OK
 
 
 @pytest.mark.parametrize("dialect", PATHS)

@@ -1,5 +1,6 @@
 """The preflight against servers, sandboxes and stores that work, and others."""
 
+import json
 import logging
 from typing import Any
 
@@ -14,10 +15,12 @@ from skillopt_airflow.core.errors import (
 )
 from skillopt_airflow.core.types import JsonObject, Split, Status
 from skillopt_airflow.training import seed_and_final
-from skillopt_airflow.training.preflight import ATTEMPTS, first_unmeasured, impatient, preflight
+from skillopt_airflow.training.preflight import ATTEMPTS, impatient, preflight, unmeasured
 from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
+from tests.core.provider_rows import ERRORS
 from tests.gateway.foreign_server import ForeignServer, serving
+from tests.gateway.scripted_provider import completion
 from tests.training.in_process import Training
 from tests.training.local_store import LocalStore
 from tests.training.served_training import ROLES, ServedTraining, connect, training
@@ -132,18 +135,76 @@ def test_a_bucket_that_nobody_may_write_to(bucket: str) -> None:
         (Status.SANDBOX_ERROR, "the sandbox of training item .* sandbox_error: played"),
         (Status.TIMEOUT, "has no answer now"),
         (Status.BUDGET, "raise the limit under budget"),
-        (Status.REFUSED, ""),
+        (Status.REFUSED, "answers none of the training items .*: refused. Change or shorten the prompts"),
+        (Status.TOO_LONG, "answers none of the training items .*: too_long. Change or shorten the prompts"),
     ],
 )
 def test_what_became_of_the_item(status: Status, message: str) -> None:
     trained = Training.of()
     trained.fail = lambda stage, item_id: status if stage == "preflight" else None
     trained.prepare()
-    if not message:
-        return tried(trained)
     with pytest.raises(SkillOptError, match=message):
         tried(trained)
-    return None
+
+
+def answer(text: str | None, finish_reason: str = "stop", **message: Any) -> tuple[int, JsonObject]:
+    document = json.loads(completion(text, finish_reason, **message).body)
+    return 200, document | {"usage": {"prompt_tokens": 310, "completion_tokens": 500, "total_tokens": 810}}
+
+
+UNANSWERED: dict[str, list[tuple[int, Any]]] = {
+    **{f"{row.provider} {row.sends}": [(row.http_status, row.body)] for row in ERRORS[::6] if "output" not in row.body},
+    "two refusals": [
+        (400, {"error": {"message": "Content Exists Risk"}}),
+        (403, {"error": {"message": "x", "metadata": {"flagged_input": "y"}}}),
+    ],
+    "filtered": [answer("", "content_filter")],
+    "empty": [answer(None, reasoning_content="It must be Paris.")],
+    "all of the tokens spent on reasoning": [answer("", "length", reasoning_content="Hm")],
+}
+
+
+@pytest.mark.parametrize("replies", UNANSWERED.values(), ids=UNANSWERED)
+def test_an_item_without_an_answer_is_followed_by_the_next(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, replies: list[tuple[int, Any]]
+) -> None:
+    caplog.set_level(logging.INFO)
+    with serving(ForeignServer(KEY, replies=list(replies))) as server:
+        trained = prepared(monkeypatch, server.base_url)
+        items = [item.id for item in unmeasured(trained.run)]
+        tried(trained)
+    assert len(server.bodies) == len(replies) + 1 + 1
+    said = next(line for line in caplog.messages if line.startswith("training items "))
+    assert all(name in said for name in items[: len(replies)])
+    assert f"; item {items[len(replies)]} answered: target answered in 0." in said
+
+
+EIGHT = {
+    "refused": ([(400, {"error": {"message": "Content Exists Risk"}})] * 8, "Content Exists Risk"),
+    "too long": ([(413, {"error": {"message": "no"}})] * 8, "too_long. Change or shorten the prompts"),
+    "empty": ([answer(None, reasoning_content="Hm")] * 8, "It wrote 4000 tokens, but no answer. .*--reasoning-parser"),
+    "cut": (
+        [answer("", "length", reasoning_content="Hm")] * 8,
+        "model.max_tokens, raise it or lower model.reasoning_ef",
+    ),
+    "mixed": (
+        [answer(""), (400, {"error": {"message": "x", "code": "content_filter"}})] * 4,
+        "empty; .*: refused. It wrote",
+    ),
+}
+
+
+@pytest.mark.parametrize(("replies", "words"), EIGHT.values(), ids=EIGHT)
+def test_eight_items_without_an_answer_end_the_run_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, replies: list[tuple[int, Any]], words: str
+) -> None:
+    with serving(ForeignServer(KEY, replies=list(replies))) as server:
+        trained = prepared(monkeypatch, server.base_url)
+        with pytest.raises(ModelConnectionError, match=rf"^connection skillopt_target: the target .*{words}") as raised:
+            tried(trained)
+    assert len(server.bodies) == 8 + 1
+    for wrong in ("correct its password", "correct its host", "correct the name"):
+        assert wrong not in str(raised.value)
 
 
 def test_nothing_is_tried_where_nobody_wants_it_or_the_run_is_past_it() -> None:
@@ -161,14 +222,12 @@ def test_nothing_is_tried_where_nobody_wants_it_or_the_run_is_past_it() -> None:
 def test_an_item_with_a_stored_score_is_not_paid_for_again() -> None:
     trained = Training.of(train__num_epochs=1)
     trained.prepare()
-    first = first_unmeasured(trained.run)
-    assert first is not None
+    first = unmeasured(trained.run)[0]
     tried(trained)
-    second = first_unmeasured(trained.run)
-    assert second is not None
+    second = unmeasured(trained.run)[0]
     assert second.id != first.id
     trained.run_containers(first_batch(trained))
-    assert first_unmeasured(trained.run) is None
+    assert unmeasured(trained.run) == []
     tried(trained)
     assert trained.rollouts == {"preflight": 1, "rollout": 7}
     assert len(trained.run.stored(Split.TRAIN, trained.run.skill(0), 0, [first, second])) == 2
