@@ -34,7 +34,7 @@ def test_a_failed_rollout_cannot_have_a_score(status: Status) -> None:
 
 @pytest.mark.parametrize("status", [Status.OK, Status.TRUNCATED])
 def test_an_answered_rollout_must_have_a_score(status: Status) -> None:
-    with pytest.raises(ValidationError, match="exactly if its status is ok or truncated"):
+    with pytest.raises(ValidationError, match="exactly if its status is ok, truncated, empty"):
         Rollout(trajectory=Trajectory(item_id="a", status=status), score=None)
 
 

@@ -16,6 +16,7 @@ def test_every_rollout_is_counted_once(statuses: list[Status], missing: int) -> 
     found = tally(*statuses, planned=len(statuses) + missing)
     assert found.scored + sum(found.failures.values()) == len(statuses)
     assert found.truncated == statuses.count(Status.TRUNCATED)
+    assert found.empty == statuses.count(Status.EMPTY)
     assert (found.reason is None) == (not found.failures)
     assert 0 <= found.coverage <= 1
 
@@ -27,6 +28,8 @@ def test_without_rollouts_nothing_is_missing() -> None:
 def test_the_sentence_for_the_log() -> None:
     found = tally(Status.OK, Status.TRUNCATED, Status.TIMEOUT, Status.TIMEOUT, Status.BUDGET, planned=6)
     assert str(found) == ("2 of 6 rollouts have a score; 1 of them cut off; 1 budget, 2 timeout without a score")
+    assert str(tally(Status.OK, Status.EMPTY)) == "2 of 2 rollouts have a score; 1 of them empty"
+    assert str(tally(Status.OK, Status.TOO_LONG)) == "1 of 2 rollouts have a score; 1 too_long without a score"
 
 
 @pytest.mark.parametrize(("cut", "whole", "warned"), [(0, 0, False), (1, 19, False), (2, 37, True), (1, 0, True)])
@@ -36,3 +39,24 @@ def test_more_than_one_cut_answer_in_twenty_is_a_warning_that_names_the_knob(
     found = tally(*[Status.TRUNCATED] * cut, *[Status.OK] * whole, Status.TIMEOUT)
     assert ("model.max_tokens" in found.cuts) is warned
     assert found.cuts.startswith(f"{cut} of {cut + whole} answers") is warned
+
+
+@pytest.mark.parametrize(("empty", "whole", "warned"), [(0, 0, False), (1, 19, False), (2, 37, True), (1, 0, True)])
+def test_more_than_one_empty_answer_in_twenty_is_a_warning_that_names_the_cause(
+    empty: int, whole: int, warned: bool
+) -> None:
+    found = tally(*[Status.EMPTY] * empty, *[Status.OK] * whole, Status.TIMEOUT)
+    assert ("--reasoning-parser" in found.cuts) is warned
+    assert found.cuts.startswith(f"{empty} of {empty + whole} answers") is warned
+
+
+def test_cut_and_empty_answers_have_a_warning_each() -> None:
+    both = tally(Status.EMPTY, Status.TRUNCATED, Status.OK).cuts
+    assert both.startswith("1 of 3 answers (33%) were cut off")
+    assert "; 1 of 3 answers (33%) were empty" in both
+
+
+def test_a_stored_tally_of_before_has_no_empty_answers() -> None:
+    stored = tally(Status.OK).model_dump(mode="json")
+    del stored["empty"]
+    assert RolloutTally.model_validate(stored) == tally(Status.OK)

@@ -42,8 +42,8 @@ def test_rows_without_any_score_are_not_broken(rows: list[dict[str, Any]]) -> No
 @pytest.mark.parametrize(
     ("broken", "column", "problem"),
     [
-        ([failed("a", "melted")], "status", "the status is none of ok, truncated, model_error, "),
-        ([failed("a", "")], "status", "the status is none of ok, truncated, model_error, "),
+        ([failed("a", "melted")], "status", "the status is none of ok, truncated, empty, model_error, "),
+        ([failed("a", "")], "status", "the status is none of ok, truncated, empty, model_error, "),
         ([{**failed("a"), "status": None}], "status", "the status is missing"),
         ([row("zebra")], "id", "the item is none of those that were measured"),
         ([failed("zebra")], "id", "the item is none of those that were measured"),

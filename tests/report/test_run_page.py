@@ -126,7 +126,7 @@ def test_nothing_of_an_edit_is_lost(view: ReportView, field: str) -> None:
 
 def test_failed_rollouts_are_told_by_stage_with_the_most_frequent_reason(view: ReportView, page: Page) -> None:
     told = " ".join(" ".join(page.texts).split())
-    assert "evaluate 816 802 96 3 budget, 11 model_error model_error: Invalid response: usage.prompt_tokens: " in told
+    assert "evaluate 816 802 96 0 3 budget, 11 model_error model_error: Invalid response: usage.prompt_tokens: " in told
     assert "(11 of them, for example item item-096 )" in told
     assert "Cut answers. In evaluate: 96 of 802 answers (12%)" in told
     without = Page(render(view.model_copy(update={"outcomes": view.outcomes[:1]})))
