@@ -6,8 +6,9 @@ from string import ascii_uppercase
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import list_at, text_at, whole_number_at
+from skillopt_airflow.core.scoring.choice_letter import stated_line
 from skillopt_airflow.core.scoring.choice_match import ChoiceMatch, check_distinct, lettered
-from skillopt_airflow.core.scoring.extraction import Boxed, InTags
+from skillopt_airflow.core.scoring.extraction import Boxed, InTags, last_line
 from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory
 
 _PROMPT = """{question}
@@ -55,9 +56,13 @@ class LiveMathematicianBench:
         return (Message(role="system", content=skill), Message(role="user", content=prompt))
 
     def answer(self, response: str) -> str:
-        """Return the content of the last pair of <answer> tags, else of the last \\boxed{}, else the last line."""
-        tagged = InTags().find(response)
-        return Boxed().extract(response) if tagged is None else tagged.strip()
+        """Return the content of <answer> tags, else of \\boxed{}, else the line of a stated letter, or the last."""
+        marked = InTags().find(response)
+        if marked is None:
+            marked = Boxed().find(response)
+        if marked is None:
+            marked = stated_line(response)
+        return (last_line(response) if marked is None else marked).strip()
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
         """Return 1 for the right choice, by its letter or its text, else 0, as hard and as soft."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from string import punctuation, whitespace
 from typing import Any
 
 from skillopt_airflow.core.errors import DataError
@@ -9,7 +10,7 @@ from skillopt_airflow.core.grading import ENDS, GradingRequest
 from skillopt_airflow.core.pictures import mark, picture_suffix
 from skillopt_airflow.core.protocols import Workspace
 from skillopt_airflow.core.record_fields import text_at, unusable
-from skillopt_airflow.core.scoring.choice_letter import ChoiceLetter
+from skillopt_airflow.core.scoring.choice_letter import ChoiceLetter, stated_line
 from skillopt_airflow.core.scoring.choice_match import choices_named, lettered
 from skillopt_airflow.core.scoring.extraction import Boxed, Extraction, InTags, last_line
 from skillopt_airflow.core.scoring.number_match import NumberMatch, numbers
@@ -79,7 +80,9 @@ class MMRB:
 
     def answer(self, response: str) -> str:
         """Return what the last <answer> tags hold, or `Answer[]`, a box, a letter that is settled on, the last line."""
-        return _said(response, ChoiceLetter())
+        said = _said(response, ChoiceLetter())
+        # Only the options show whether `A` is an article in "The answer is A Tree".
+        return said if said != "A" else _said(response, Boxed(), stated_line(response))
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
         """Return 1 for the right choice and no other, or for an equal number or a text that agrees."""
@@ -175,12 +178,14 @@ def _answered(item: Item, trajectory: Trajectory) -> str:
     return trajectory.answer if item.public["options"] or not replies else _said(replies[-1], Boxed())
 
 
-def _said(response: str, untagged: Extraction) -> str:
-    """Return what is tagged as the answer, or else what `untagged` finds, or else the last line."""
+def _said(response: str, untagged: Extraction, otherwise: str | None = None) -> str:
+    """Return what is tagged as the answer, else what `untagged` finds, else `otherwise`, by default the last line."""
     found, official = InTags().find(response), _OFFICIAL.findall(response)
     if found is None:
         found = official[-1] if official else untagged.find(response)
-    return (last_line(response) if found is None else found).strip()
+    if found is None:
+        found = last_line(response) if otherwise is None else otherwise
+    return found.strip()
 
 
 def _agree(answered: str, expected: str) -> bool:
@@ -191,12 +196,16 @@ def _agree(answered: str, expected: str) -> bool:
         return _same_numbers(answered, expected)
     one, other = normalize(answered), normalize(expected)
     if not one or not other:
-        return answered.strip().lower() == expected.lower()
+        return answered.strip().lower() == expected.lower() or _points_off(answered) == _points_off(expected) != ""
     told, wanted = ({number.value for number in numbers(text)} for text in (answered, expected))
     # Words are compared without punctuation, in which 1.5 and 15 differ.
     if told and wanted and not (told <= wanted or wanted <= told):
         return False
     return any(Contains().compare(*pair)[0] for pair in ((answered, expected), (expected, answered)))
+
+
+def _points_off(text: str) -> str:
+    return text.strip(f"{whitespace}{punctuation}").lower()
 
 
 def _same_numbers(answered: str, expected: str) -> bool:

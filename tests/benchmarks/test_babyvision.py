@@ -78,6 +78,8 @@ def test_replies_are_judged_as_officially_or_left_to_the_judge(
         ("\\boxed{the blue one}", choice("B"), True),
         ("\\boxed{B: the blue one}", choice("B"), True),
         ("\\boxed{blue}", choice("B"), None),
+        ("\\boxed{option B is wrong}", choice("B"), None),
+        ("\\boxed{B rather than A}", choice("B"), True),
         ("\\boxed{A and B}", choice("B"), False),
         ("\\boxed{6}", blank("5"), False),
         ("\\boxed{5.0}", blank("5"), True),

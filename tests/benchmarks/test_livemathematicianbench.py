@@ -69,6 +69,9 @@ def score(answer: str) -> Score:
         f"<answer>{RIGHT}) since the others claim more</answer>",
         f"First \\boxed{{{OTHER}}}, then \\boxed{{\\textbf{{({RIGHT})}}}}.",
         f"It goes inside <answer> tags: <answer>{RIGHT}</answer>",
+        f"{RIGHT}, not option {OTHER}",
+        f"The answer is {RIGHT}. Option {OTHER} is too weak.",
+        f"The answer is {RIGHT}.\n\nOption {OTHER} is too weak.",
     ],
 )
 def test_the_right_choice_counts_by_letter_or_text(answer: str) -> None:
@@ -81,6 +84,9 @@ def test_the_right_choice_counts_by_letter_or_text(answer: str) -> None:
         "",
         "<answer></answer>",
         OTHER,
+        f"Not option {RIGHT}",
+        f"I rule out option {RIGHT}",
+        f"{OTHER}, not option {RIGHT}",
         f"{RIGHT} or {OTHER}",
         f"({RIGHT}), ({OTHER})",
         f"{RIGHT}{OTHER}",

@@ -52,6 +52,9 @@ OPEN = CHOICE | {"options": [], "question_type": "open", "question": "How many?"
         (r"So \boxed{B}", "B", 1),
         ("<answer>AC</answer>", "AC", 1),
         ("<answer>A</answer>", "AC", 0),
+        ("The answer is B. Option A is too short.", "B", 1),
+        ("B\n\nOption A is too short.", "B", 1),
+        ("Not option B", "B", 0),
     ],
 )
 def test_a_choice_is_right_alone(response: str, gold: str, score: float) -> None:
@@ -72,6 +75,10 @@ def test_a_choice_is_right_alone(response: str, gold: str, score: float) -> None
         ("The answer is 12", "12", 1),
         ("<answer></answer>", "yes", 0),
         ("<answer>?</answer>", "?", 1),
+        ("<answer>!</answer>", "?", 0),
+        ("A.", "A", 1),
+        ("(A)", "A", 1),
+        ("B.", "A", 0),
         ("<answer>15 million</answer>", "1.5 million", 0),
         ("<answer>about 1.5 million</answer>", "1.5 million", 1),
         ("<answer>3</answer>", "(3, 4)", 0),
@@ -109,6 +116,12 @@ def test_a_letter_is_no_answer_to_an_open_question(response: str, gold: str) -> 
     assert score.hard == 1.0
     # A judge is asked about the same words.
     assert score.feedback.endswith(f'answered "{BENCHMARK.grading(item, given).answer}"')
+
+
+@pytest.mark.parametrize("reply", ["The answer is A TREE", "The answer is A Tree.", "Answer: A tree", "B", "B. A tree"])
+def test_the_text_of_an_option_may_begin_with_an_article(reply: str) -> None:
+    assert judged(CHOICE | {"options": ["(A) a bush", "(B) a tree"]}, reply) == 1
+    assert judged(CHOICE | {"options": ["(A) a bush", "(B) a tree"], "answer": "A"}, reply) == 0
 
 
 def judged(record: JsonObject, response: str) -> float:

@@ -159,7 +159,12 @@ def test_a_file_that_holds_no_records_is_named(name: str, content: bytes, messag
         ("x.json", b'[{"id": "a"}, {"id": {"\\udfff": 1}}]', 2, r"x\.json: record 2: holds half of a surrogate pair"),
         ("x.jsonl", b'{"id": "a"}\n{"id": "\\ud83d"}\n', 2, r"x\.jsonl: record 2: holds half of a surrogate pair"),
         ("x.parquet", parquet(q=not_utf8("a", "\xe9")), 2, r"x\.parquet: record 2: holds text that isn't UTF-8"),
-        ("x.parquet", parquet(x=[1, 2], q=not_utf8("\xff", "b")), 1, r"x\.parquet: record 1: holds text that isn't UTF-8"),
+        (
+            "x.parquet",
+            parquet(x=[1, 2], q=not_utf8("\xff", "b")),
+            1,
+            r"x\.parquet: record 1: holds text that isn't UTF-8",
+        ),
         ("x.csv", b"id,q\n1,a\n2,b,c\n", 2, r"x\.csv: line 3: 3 cells, and the header has 2 columns \(id, q\); put q"),
         ("x.csv", b"id,q,\n1,a,\n2\n", 2, r"x\.csv: line 3: 1 cells, and the header has 3 columns"),
         ("x.json", b'{"id": "a"}\n{"id": }\n', 2, r"x\.json: line 2: not JSON .* one record per line"),

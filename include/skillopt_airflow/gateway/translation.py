@@ -128,7 +128,9 @@ def provider_model(conn_id: str, name: str, arguments: Mapping[str, Any]) -> Mod
     if own_keys and "api_key" not in arguments and (variable := "AWS_BEARER_TOKEN_BEDROCK") in os.environ:
         raise ModelConnectionError(f"connection {conn_id}: {variable} would replace its {own_keys[0]}. Unset it")
     try:
-        return tolerant(infer_model(name, lambda named: detached(infer_provider_class(named)(**arguments), given=given)))
+        return tolerant(
+            infer_model(name, lambda named: detached(infer_provider_class(named)(**arguments), given=given))
+        )
     except Exception as error:
         said = str(error) if isinstance(error, UserError | ImportError) else f"{type(error).__name__}: {error}"
         if "base_url" in said and not given:

@@ -3,23 +3,19 @@
 import re
 from collections.abc import Mapping
 
-from skillopt_airflow.core.scoring.choice_match import choices_named, plain
+from skillopt_airflow.core.scoring.choice_match import found_choices, plain
 from skillopt_airflow.core.scoring.extraction import Boxed
 from skillopt_airflow.core.scoring.maths_text import same_maths
 
 _FONT = r"\W*(?:(?:text|textbf|textrm|mathrm|mathbf)\W+)?"
 _LETTERS = re.compile(rf"{_FONT}(?:[A-Za-z]|[A-H](?:(?:\W|\band\b|\bor\b)*[A-H])+)\W*")
 """One letter or several, whether or not they are those of choices."""
-_LETTER_FIRST = re.compile(
-    rf"{_FONT}(?:(?i:the|my|final|correct|right|best|answer|choice|option|letter|is|it|must|be|so|i|choose|pick)\b\W*)*"
-    r"[A-Z]\b"
-)
 
 
 def choice_decision(answer: str, right: frozenset[str], choices: Mapping[str, str]) -> bool | None:
     """Return whether an answer names exactly the right choices; None if that is not certain.
 
-    It is where the answer is letters, begins with one, or is the text or the value of a choice; prose is not.
+    It is certain if the answer states letters, or is the text or the value of a choice.
 
     Args:
         answer: letters, the texts of choices, or both.
@@ -28,8 +24,9 @@ def choice_decision(answer: str, right: frozenset[str], choices: Mapping[str, st
     """
     box = Boxed().find(answer)
     told = answer if box is None else box
-    named, letters = letters_named(told, choices), _LETTERS.fullmatch(told) is not None
-    if not (letters or _LETTER_FIRST.match(told) or _with_the_text(told, choices)):
+    found, letters = found_choices(told, dict(choices)), _LETTERS.fullmatch(told) is not None
+    named = found.letters or _with_the_value(told, choices)
+    if not (letters or found.certain or _with_the_text(told, choices)):
         return None
     if named == right:
         return True
@@ -38,9 +35,10 @@ def choice_decision(answer: str, right: frozenset[str], choices: Mapping[str, st
 
 def letters_named(answer: str, choices: Mapping[str, str]) -> frozenset[str]:
     """Return the letters of the choices that an answer names, also by a text with the value of exactly one."""
-    named = choices_named(answer, dict(choices))
-    if named:
-        return named
+    return found_choices(answer, dict(choices)).letters or _with_the_value(answer, choices)
+
+
+def _with_the_value(answer: str, choices: Mapping[str, str]) -> frozenset[str]:
     same = frozenset(letter for letter, text in choices.items() if same_maths(answer, text))
     return same if len(same) == 1 else frozenset()
 

@@ -11,32 +11,20 @@ from pydantic import JsonValue
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import shown
-from skillopt_airflow.core.scoring.choice_letter import NO_WORD
+from skillopt_airflow.core.scoring.choice_statement import Statement, statement
 from skillopt_airflow.core.scoring.extraction import Boxed
 from skillopt_airflow.core.scoring.scoring_rule import Scoring, listed
 from skillopt_airflow.core.types import JsonObject, Score
 
 MAX_ANSWER_SHOWN = 200
 """Characters of an answer without a recognised choice that the feedback repeats."""
-_CUE = (
-    r"(?:(?:i(?:['’](?:d|ll|m))?|so|thus|hence|therefore|would|will|must|choose|pick|select|say|think|believe|go|going|with|"
-    r"that|it(?:['’]s)?|be|the|my|correct|right|best|final|strongest|choice|option|answer|letter|statement|is)\b[\s:,]*)*"
-)
-_CLAIM = r"(?:is(?: the)?(?: (?:right|correct|true|best|strongest))?(?: (?:choice|option|answer|statement|one))?[.!]?)?"
 _LETTER = re.compile(r"[\s*(\[]*(?P<label>[A-Za-z])[\s*)\].:]*")
 _AROUND = r"[^\w\-−¬√∂∇~=<>+|/^]*"
 _ALONE = re.compile(rf"{_AROUND}(?P<label>[A-Za-z]){_AROUND}")
 """A letter in quotes, brackets or points of any script, and in no formula."""
-_LABEL = re.compile(rf"{_CUE}[\s*_`\"$(\[]*(?P<label>[A-Z])[\s*_`\"$)\].:!]*{_CLAIM}", re.IGNORECASE)
-_LABEL_AND_MORE = re.compile(
-    rf"(?i:{_CUE})[*(\[]*(?P<label>[A-Z])\b(?P<mark>[*)\].:]*)[\s,;–—-]*(?P<more>(?P<reason>(?i:because|since|as)\b)?.+)"
-)
-_NAMED = re.compile(rf"\((?P<bare>[A-Z])\)|\b(?i:choice|option|answer(?:\s+is)?)[\s:]+[(*]*(?P<cued>[A-Z])\b{NO_WORD}")
 _ANSWER_IS = re.compile(r"\A(?:the )?(?:(?:final|correct|right|best) )?answer[*_]*(?: is)?:?[*_]* ", re.IGNORECASE)
 _FONT = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf)\s*\{([^{}]*)\}")
 _DELIMITER = re.compile(r"\\[()\[\]]")
-# A dollar before a digit is money, not the end of a formula.
-_FORMULA = re.compile(r"\\[(\[]((?:(?!\\[()\[\]]).)*)\\[)\]]|\$+(?=\S)([^$]*)(?<=\S)\$+(?!\d)", re.DOTALL)
 _AROUND_LABEL = " .():"
 _BLANK = re.compile(r"\\(?:[,;:!>\s()\[\]]|q?quad\b)|[\s~$]")
 
@@ -148,25 +136,31 @@ def check_distinct(texts: Collection[str], key: str) -> None:
 
 def choices_named(answer: str, choices: dict[str, str]) -> frozenset[str]:
     """Return the letters of the choices that an answer names: by a letter, by the whole text of one, or by both."""
+    return found_choices(answer, choices).letters
+
+
+def found_choices(answer: str, choices: dict[str, str]) -> Statement:
+    """Return the choices that an answer names, by letter, by text, or by both if they agree."""
     box = Boxed().find(answer)
     unwrapped = answer if box is None else box.strip()
     bare, bare_choices = _bare(unwrapped), {label: _bare(text) for label, text in choices.items()}
     whole = _letter(_LETTER, unwrapped, choices) or _with_text(unwrapped, choices) or _with_text(bare, bare_choices)
-    whole = whole or _letter(_ALONE, unwrapped, choices)
-    if whole or _LABEL.fullmatch(bare):
-        return whole or _letter(_LABEL, bare, choices)
-    if behind := _with_text(_bare(_ANSWER_IS.sub("", bare).rstrip(". ")), bare_choices):
-        return behind
-    named = {match["bare"] or match["cued"] for match in _NAMED.finditer(_bare(_FORMULA.sub(_letter_alone, unwrapped)))}
-    first = _LABEL_AND_MORE.fullmatch(bare)
-    if first:
-        texts = _with_text(first["more"], bare_choices) or _with_text(_unbracketed(first["more"]), bare_choices)
-        if first["label"] in texts:
-            return frozenset(first["label"])
-        # Without a mark, as in "A stronger bound", it may be a word.
-        if first["mark"] or first["reason"]:
-            named |= {first["label"]} | texts
-    return frozenset(named & choices.keys()) | _listed(bare, choices)
+    whole = whole or _letter(_ALONE, unwrapped, choices) or _listed(bare, choices)
+    behind = _bare(_ANSWER_IS.sub("", bare).rstrip(". "))
+    whole = whole or (_with_text(behind, bare_choices) if len(behind) > 1 else whole)
+    if whole:
+        return Statement(whole, certain=True, rejected=frozenset())
+    known = frozenset(choices)
+    found = statement(unwrapped, known)
+    for label in filter(choices.get, choices):
+        first = re.search(rf"(?<!\w){label}\b[*)\].:]*[\s,;–—-]*", bare)
+        more = bare[first.end() :] if first else ""
+        texts = _with_text(more, bare_choices) or _with_text(_unbracketed(more), bare_choices)
+        if first and label in texts and label not in statement(bare[: first.end()], known).rejected:
+            return found._replace(letters=frozenset(label), certain=True)
+        if texts and {label} == found.letters:
+            return found._replace(letters=frozenset(), certain=False)
+    return found
 
 
 def plain(text: str) -> str:
@@ -214,12 +208,6 @@ def _unbracketed(text: str) -> str:
     text = text.rstrip(". ")
     depths = [*accumulate((character in "([") - (character in ")]") for character in text)]
     return text[1:-1] if (text[:1], text[-1:]) in (("(", ")"), ("[", "]")) and 0 not in depths[:-1] else text
-
-
-def _letter_alone(formula: re.Match[str]) -> str:
-    """Return a formula that is a letter, as in `choice $B$`, else a blank: `L^2(A)` does not speak of choice A."""
-    inside = _FONT.sub(r"\1", formula[1] or formula[2] or "")
-    return inside if _LETTER.fullmatch(inside) else " "
 
 
 def _with_its_text(letter: str, choices: dict[str, str]) -> str:

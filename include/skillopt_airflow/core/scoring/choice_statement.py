@@ -1,0 +1,343 @@
+"""The letters of choices that a response states as its answer, only names, or rejects.
+
+A response is read as sentences of words of a few kinds, one character each (`_KINDS`). The lead of a letter is what
+precedes it in its clause, its verdict is what follows it. Patterns over these characters find the letters that are
+rejected ("not B", "B is too weak"), stated ("Answer: B", "I choose B", "B is correct", `B` and no more), label a text
+("B) the Nile") or are only named ("see option B"). A word that `_KINDS` lacks costs certainty only: the letter next to
+it is named, and a name never counts besides a statement.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_IN_WORD = "0-9A-Za-z_\u00aa-\u052f"
+_NEAR = 30
+"""Words before and after a letter that are read: the time grows with the length of a response only."""
+_FONT = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|boxed)\s*\{([^{}]*)\}")
+# A dollar before a digit is money, not the end of a formula.
+_FORMULA = re.compile(r"\\[(\[]((?:(?!\\[()\[\]]).)*)\\[)\]]|\$+(?=\S)([^$]*)(?<=\S)\$+(?!\d)", re.DOTALL)
+_IS_LETTER = re.compile(r"[\s*(\[]{0,9}([A-Za-z])[\s*)\].:]{0,9}")
+_INLINE_TAG = re.compile(r"</?(?:b|i|u|em|strong|code|mark|span)>", re.IGNORECASE)
+_TAG = re.compile(r"<[/|]?\w[\w|]{0,20}>")
+_QUOTES = "*_`\"'“”„‘’«»「」『』"
+_MARKED = re.compile(
+    rf"(?<![{_IN_WORD}])[{_QUOTES}(\[{{【]{{1,6}} ?([A-Za-z])([).:]{{0,2}}) ?[{_QUOTES})\]}}】]{{1,6}}(?![{_IN_WORD}])"
+)
+_DECORATION = re.compile(
+    rf"(?m)^[ \t]*(?:[-*•>#]{{1,6}}[ \t]+){{1,6}}|[*`\"“”„«»「」『』{{}}]+"
+    rf"|(?<![{_IN_WORD}])['_]+|(?<=[{_IN_WORD}])['_]+(?![{_IN_WORD}])"
+)
+_GOES_ON = re.compile(
+    r"(?i:it|plutôt|anstatt|statt|anziché|en|au|invece|et|y|und|e|ou|oder|non|nicht|pas|ist|est|es|weil|porque|car|parce|perché|da|и|не|and|as|because|but|by|could|due|for|from|has|if|in|instead|is|may|not|of|on|or|over|rather|should|since|than|"
+    r"that|the|to|too|was|when|where|which|while|with|would|must|alone|both|are|were|all|also|here|then|will|do|have|again|can\s?(?:be|not|only)|does|\w+n't|"
+    r"[a-z]{2,}[^\W_suia]s)(?![\w-])"
+)
+"""What may follow the letter A, and no article."""
+_GOES_ON_FROM_I = re.compile(r"(?:is|or|because|since|rather|over|instead)\b")
+_WORD_BEHIND = re.compile(r"[^\S\n]{1,9}([a-z]|[A-Z]{2})|'")
+_SINGULAR = re.compile(r"(?:is|was|does|has)(?:n't)?|[a-z]+[^\W_su]s", re.IGNORECASE)
+_CONTRAST = re.compile(r"not|rather.*|instead.*|unlike|nicht|statt|pas|no|plut.*|au.*|en .*|вместо", re.IGNORECASE)
+_KINDS = {
+    "_": "no_(?:doubt|question|wonder) not_only without_(?:a_)?doubt it_turns_out turns_out",
+    "x": "(?:all|any|every)(?:thing|_options?|_choices?)?_(?:but|except)",
+    "p": "rather_than instead_of other_than as_opposed_to in_place_of over than unlike versus vs beats? "
+    "outperforms trumps except excluding statt anstatt anstelle_von plutôt_que? au_lieu_de? en_lugar_de? en_vez_de? "
+    "invece_di anziché em_vez_de? вместо 而非 而不是",
+    "q": "ではなく じゃなく でなく が아니라 가_아니라 이_아니라 아니라 değil",
+    "s": "none nothing neither no_others?",
+    "a": "as_well equally also likewise ebenfalls también também anche также тоже too(?=\\s*(?:[.,;!]|$))",
+    "Y": "the_only(?!_(?:wrong|incorrect|false|invalid))",
+    "y": "what (?:the|my)_(?:option|choice|answer|one|pick) correct- right best strongest ideal winner richtig- "
+    "korrekt- vrai- juste bonne cert[oa] giust[oa] esatt[oa] verdadeir- верн- правильн- 正确 正確 正しい 正解 正答 对 "
+    "對 맞 옳 정답 ✓ ✔ ✅ ☑",
+    "N": "not never no non nor cannot cant isnt doesnt wont without hardly barely [a-z]+n't nicht kein- pas ne "
+    "n'[a-z]+ não не нет 不 没 沒 無 ない 않 niet geen inte ikke tidak bukan không ليس नहीं",
+    "n": "wrong- incorrect- inaccura- false- untrue invalid- fail- too rul[a-z]*_out out rejec- eliminat- exclud- "
+    "discard- dismiss- disqualif- refut- disprov- contradict- violat- conflict- overstat- understat- overlook- "
+    "unlikely implausibl- impossibl- irrelevan- mislead- inconsisten- incompat- insufficient- incomplete inadequate "
+    "unsupported unrelated lack- miss(?:es|ing)? misread- misinterpret- mistak- ignor- omit- drop- forget- neglect- "
+    "confus- weak- worse less lower flaw- err errors? distract- trap decoy avoid- skip- against revers- problem- "
+    "poor- absurd nonsens- falsch- ausgeschlossen ausschlie- faux fausse- écart- élimin- fals[oa]- descart- errad- "
+    "errat- errónea sbagliat- scart- неверн- неправильн- ошиб- исключ- 非 错 錯 误 誤 排除 間違 違 아니 틀렸 틀린 "
+    "제외 오답 fout fel yanlış salah sai ✗ ✘ ❌ ✖ ×",
+    "o": "only just merely",
+    "f": "remains? left true truth holds? fits? works? match(?:es)? better stronger valid accurate- satisf- "
+    "survives? stands? succeeds? wins? follows supported wahr stimmt passt",
+    "h": "if unless suppos- assum- might may could maybe perhaps possibl- seem- appear- look- sound- tempt- partly "
+    "partially some someone many people students almost nearly first initial- original- naive- common- popular "
+    "thought whether either consider- check- compar- test- try between had were even torn waver- hesitat- "
+    "would(?=_have) plausible wenn falls si se если 如果 假如 もし",
+    "k": "answers? options? choices? statements? letters? number alternatives? items? solution selection verdict "
+    "conclusion response result final antwort- lösung- optio- auswahl réponses? choix respuestas? opción elección "
+    "risposta opzione scelta resposta opção escolha alternativa ответ- вариант- 答案 选项 選項 選択肢 回答 解答 答え "
+    "答 선택지 보기 답 antwoord svar cevap odpowiedź jawaban đáp_án",
+    "v": "left_with mak(?:es?|ing) choos- chose pick- select- opt go going went settl- vot- conclud- mark- prefer- "
+    "favou?r- point[a-z]*_(?:to|at|towards) take taking stick- lean- leav- choisi- wähl- nehme elijo elig- escolho "
+    "scelgo выбира- 选择 選擇 选 選 고르",
+    "b": "but yet though although however albeit",
+    "t": "; because since as so thus hence therefore then while whereas when where others? rest remaining all "
+    "everything each every weil da denn aber sondern daher parce car mais donc porque pero sino perché ma quindi "
+    "então portanto mas потому поэтому а но 因为 因為 所以 因此 故 但 而 ので から だから 따라서 때문",
+    "r": "that which who dass que che что",
+    "&": "and or nor und oder et ou y o e и или 和 或 と 및 또는 [/&、]",
+    "l": "is are was were be been being would to_be will must should can has have does do did 's c'est lautet ist "
+    "est es é è является 是 为 為 は が 은 는 이 가 är er jest adalah là",
+    "i": "to of by in with on for at from about regarding",
+    "_ ": "the an? my our it us me i we you one this these those 'll 'd 'm 've clearly simply definitely certainly "
+    "really most more likely probably far quite very indeed actually now here okay? yes say think believe know still "
+    "itself der die das den ich la le el il lo у это мой я je yo その これ の です 입니다 我 的 应 應 该 該",
+}
+"""The words of each kind, of which the first kind with a match counts; `-` is any ending, `_` whitespace."""
+_LETTER = re.compile(
+    rf"(?<![{_IN_WORD}])[A-Z](?![{_IN_WORD}]|'\w|-\w|\([A-Za-z]\)|[′″^]|\s?[+×∘∪∩≤≥<>|]\s?\w)|(?<=\()[A-Za-z](?=\))"
+)
+_TO_MARK = 0xE000
+"""Letters of choices become characters for private use, for the rest is read in lower case, which is much faster."""
+_SIGNS = {
+    "L": r"\([\ue041-\ue07a]\)|[\ue041-\ue07a]",
+    "?": r"[?]+(?!\w)",
+    ".": r"\n+|[.!]+(?!\w)|。+",
+    "c": r"[-=]>|[:=→]|[-–—](?=\s)|—",
+    ",": r"[,，()\[\]（）]",
+    "w": rf"[a-z]+\([a-z\ue041-\ue07a]\)|[{_IN_WORD}]+|\S",
+}
+_ORDER = ("L", ".", "?", "c", ",", *_KINDS, "w")
+_OPEN = re.compile(r"(?:^[_ya]*k[lc]*|(?:[kyf][_ykfwoari]{0,8}[l]*c))$")
+"""A line that asks for the next one, such as `**Answer:**`."""
+_LABEL = re.compile(r"[_&,c]{0,3}k?L")
+_STRONG = re.compile(r"(?:[kyf][_ykfwoari]{0,8}[lc]+|v|[yf])[_koyir]*$")
+_SAID_LATER = re.compile("[_lcr]*[nqyYfh]|[_lcr]*[lr][_lcr]*N|N[_l]*[nyf]")
+_BLANK = re.compile(r"[_lokray]*")
+
+
+def _pattern(words: str) -> str:
+    """Return the pattern of the words of a kind, which end where a word of their script ends."""
+    made = [word.replace("_", r"[^\S\n]+") for word in words.split()]
+    made = [f"{word[:-1]}[{_IN_WORD}]*" if word.endswith("-") else word for word in made]
+    return "|".join(f"{word}(?![{_IN_WORD}])" if re.search(f"[{_IN_WORD}]", word) else word for word in made)
+
+
+_TOKEN = re.compile(
+    "|".join(f"({_SIGNS[kind]})" if kind in _SIGNS else f"({_pattern(_KINDS[kind])})" for kind in _ORDER)
+)
+
+
+class Word(NamedTuple):
+    """One word of a response: its kind, and the letters if it is of kind L."""
+
+    kind: str
+    text: str
+    letters: frozenset[str] = frozenset()
+
+
+class Statement(NamedTuple):
+    """The letters of choices in a response."""
+
+    letters: frozenset[str]
+    """Those it states last; else those it names and doesn't reject, of which more than one are ambiguous."""
+    certain: bool
+    """False if the letters are only named, or if other ones are named besides."""
+    rejected: frozenset[str]
+    line: int | None = None
+    """The line of the last statement, from 0."""
+
+
+def statement(response: str, known: frozenset[str]) -> Statement:
+    """Return what a response states, of the letters that are known to be choices."""
+    stated, rejected, place = frozenset[str](), set[str](), None
+    weaker: dict[str, set[str]] = {"fits": set(), "label": set(), "named": set()}
+    for line, words in _sentences(response):
+        for role, found in _roles(words):
+            letters = found & known
+            if not letters:
+                continue
+            if role == "stated":
+                stated, place = letters, line
+                rejected -= letters
+            elif role == "also":
+                stated |= letters
+            elif role == "rejected":
+                stated -= letters
+                rejected |= letters
+            else:
+                weaker[role] |= letters
+    if stated:
+        return Statement(stated, True, frozenset(rejected), place)
+    left = [letters - rejected for letters in weaker.values()]
+    letters = frozenset(next(filter(None, left), set()))
+    certain = len(letters) == 1 and set().union(*left) == letters and letters != left[2]
+    return Statement(letters, certain, frozenset(rejected), None)
+
+
+def bare(text: str) -> str:
+    """Return a text without LaTeX's fonts and delimiters around letters, Markdown's marks and other scripts' signs."""
+    text = _TAG.sub(" ; ", _INLINE_TAG.sub("", unicodedata.normalize("NFKC", text).replace("’", "'").replace("İ", "I")))
+    for _ in range(2):
+        text = _FONT.sub(lambda font: f"({found[1]})" if (found := _IS_LETTER.fullmatch(font[1])) else font[1], text)
+    text = _FORMULA.sub(_letter_alone, text)
+    text = re.sub(r"(?<=[a-z])_(?=[a-z])", " ", text)
+    return _DECORATION.sub("", _MARKED.sub(r"(\1)\2", text))
+
+
+def _letter_alone(formula: re.Match[str]) -> str:
+    """Return a formula that is a letter, as in `choice $B$`, in parentheses: `L^2(A)` does not speak of choice A."""
+    inside = formula[1] or formula[2] or ""
+    letter = _IS_LETTER.fullmatch(inside)
+    return f"({letter[1]})" if letter else " ¤" + "\n" * inside.count("\n")
+
+
+def _sentences(response: str) -> Iterator[tuple[int, list[Word]]]:
+    """Yield the sentences of a response, and the number of the line on which each ends."""
+    text, words, line = f"{bare(response)}\n", list[Word](), 0
+    for found in _TOKEN.finditer(_LETTER.sub(lambda letter: chr(_TO_MARK + ord(letter[0])), text).lower()):
+        kind, piece = _ORDER[(found.lastindex or 0) - 1][0], found[0]
+        if kind == "L":
+            piece = text[found.start() : found.end()]
+            kind = "_" if _is_word(text, found.start(), piece, words) else kind
+        kinds = "".join(word.kind for word in words[-_NEAR:]) if kind in ",.?" else ""
+        if kind == "," and piece == ")" and kinds.endswith("L") and not any(word.text == "(" for word in words[-9:]):
+            kind = "c"
+        if kind == "." and "\n" not in piece and _LABEL.fullmatch(kinds):
+            kind = "c"
+        if kind in ".?" and not ("\n" in piece and _OPEN.search(kinds)):
+            yield line, [*words, Word(kind, piece)]
+            words = []
+        elif kind not in ".?":
+            words.append(Word(kind, piece, frozenset(piece.strip("()").upper()) if kind == "L" else frozenset()))
+        line += piece.count("\n")
+
+
+def _is_word(text: str, start: int, piece: str, words: list[Word]) -> bool:
+    """Return whether A is an article or I a pronoun, as in "A red bus", "Answer: A TREE" and "I think"."""
+    led = words and (words[-1].kind == "k" or [word.kind for word in words[-2:]] == ["L", "&"])
+    if piece not in ("A", "I") or (piece == "A" and led and text[start - 1] == " "):
+        return False
+    following = _WORD_BEHIND.match(text, start + 1)
+    pattern = _GOES_ON if piece == "A" else _GOES_ON_FROM_I
+    return following is not None and not (following[1] and pattern.match(text, following.start(1)))
+
+
+def _joined(words: list[Word]) -> list[Word]:
+    """Return words with lists of letters as one, such as `A, C and option D`; not the B and A of "so B, A is wrong"."""
+    made: list[Word] = []
+    for place, word in enumerate(words):
+        apart = 0
+        if word.kind == "L":
+            apart = next((n for n, earlier in enumerate(reversed(made[-6:])) if earlier.kind not in "k_,&"), 0)
+        if apart and made[-1 - apart].kind == "L" and _is_list(made, apart, words[place + 1]):
+            del made[len(made) - apart :]
+            made[-1] = made[-1]._replace(letters=made[-1].letters | word.letters)
+        else:
+            made.append(word)
+    return made
+
+
+def _is_list(made: list[Word], apart: int, following: Word) -> bool:
+    """Return whether the letter at the end of `made` goes on after `apart` words with a next one."""
+    between = {word.text.lower() for word in made[len(made) - apart :] if word.kind in ",&"}
+    if not between & {",", "and"}:
+        return bool(between) and not between & {"(", ")"}
+    alone = following.text > "\u052f" and following.kind not in ".t,c&" and following.text not in "都均皆"
+    # "B, option A cannot be right" is no list, "option B, option A" may be one.
+    noun = any(word.kind == "k" for word in made[-apart:]) and "k" not in [
+        word.kind for word in made[-apart - 2 : -apart]
+    ]
+    alone = alone or (noun and between == {","} and following.kind in "Nnqyflo")
+    if between & {"(", ")"} or alone or _SINGULAR.fullmatch(following.text):
+        return bool(between & {"nor"})
+    before = made[: len(made) - apart - 1] if len(made) < _NEAR else []
+    contrast = any(_CONTRAST.fullmatch(word.text) for word in before) and all(word.kind in "Npk_" for word in before)
+    return not (between == {","} and contrast and following.kind in ".t")
+
+
+def _roles(words: list[Word]) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield what a sentence does with each of its letters; a question does nothing."""
+    words = _joined(words)
+    kinds = "".join(word.kind for word in words)
+    for place, word in enumerate(words):
+        if word.kind != "L" or kinds.endswith("?"):
+            continue
+        role = _role(kinds[max(0, place - _NEAR) : place], kinds[place + 1 : place + _NEAR], "(" in word.text)
+        if role and (role in ("stated", "rejected") or not word.text.strip("()").islower()):
+            yield role, word.letters
+
+
+def _role(before: str, after: str, marked: bool) -> str:
+    """Return what a clause does with a letter, by the kinds of the words before and after it."""
+    lead = re.split("[t,&bqL]", before)[-1]
+    behind_letter = before[: len(before) - len(lead)].endswith("L")
+    if behind_letter and "c" in lead:
+        lead, behind_letter = lead.rpartition("c")[2], False
+    own = re.split("[Ltbs.&]", after)[0]
+    rest = after[len(own) :]
+    if rest.startswith("L"):
+        own = re.sub("(?<=[,c])[^,c]+$|[nNpx][_ki]*$", "", own) if own else "w"
+    verdict = _verdict(own, rest)
+    if behind_letter:
+        return _after_letter(lead)
+    if "x" in lead:
+        return "stated" if verdict == "n" else "rejected"
+    if len(re.findall("N?[ns]|N|p", lead)) % 2:
+        return "rejected"
+    if "h" in lead:
+        return "rejected" if verdict == "n" else "named"
+    if _STRONG.search(lead) and not re.search("[nNsp]", lead):
+        return "rejected" if re.match("[_lr]*(?:N?[ny])", own) and verdict == "n" else "stated"
+    if own == "l" and rest[:1] in ".t" and re.search("[Ns].*y", before):
+        return "stated"
+    role = _unled(lead.rpartition("c")[2], own, verdict, rest, marked)
+    return role if role != "stated" or _BLANK.fullmatch(lead.replace("c", "")) or verdict else "fits"
+
+
+def _after_letter(lead: str) -> str:
+    """Return what is made of a letter by the words between it and the one before, as in "B, not A" and "B beats A"."""
+    tail = re.search("[nNp][_ki]*$", lead)
+    if tail:
+        return "" if re.search("[nN]", lead[: tail.start()]) else "rejected"
+    return "stated" if _STRONG.search(lead) and not re.search("[nNh]", lead) else "named"
+
+
+def _unled(lead: str, own: str, verdict: str, rest: str, marked: bool) -> str:
+    """Return what a clause does with a letter to which no word leads."""
+    if verdict == "n":
+        return "rejected"
+    named = marked or re.search("k_*$", lead)
+    if _BLANK.fullmatch(lead) or named:
+        if verdict in ("y", "ya"):
+            return "stated" if verdict == "y" else "also"
+        if verdict in ("f", "fa"):
+            return "also" if verdict == "fa" else "stated" if "o" in lead else "fits"
+    if not _BLANK.fullmatch(lead):
+        ends = not own.strip("_") and rest[:1] in ".t" and re.search("l[_k]*$", lead)
+        return "fits" if ends else "named" if named else ""
+    if re.fullmatch("(?:_l)?[,_c]*", own) or (lead.endswith("_l") and own.startswith("r")):
+        return "stated"
+    if own[:1] in ("c", ",") or marked:
+        return "label" if verdict != "h" else "named"
+    return "named" if named else ""
+
+
+def _verdict(own: str, rest: str) -> str:
+    """Return the kind of what is said of a letter: n, y, f, h; with a if also said of it; w if unclear."""
+    direct, *parts = own.split(",")
+    if not direct.strip("_lcr"):
+        direct = next((part for part in parts[:2] if _SAID_LATER.match(part)), "")
+    found = re.search("[nNqyYfho]", direct)
+    if not found:
+        return "w" if direct.strip("_lcra") else ""
+    kind, further = found[0], direct[found.end() :]
+    if kind == "Y":
+        return "y"
+    if kind in "nNq":
+        return "h" if kind == "N" and re.match("[_l]*n", further) else "n"
+    if further.endswith("N"):
+        return "n"
+    if kind in "ho":
+        return "n" if re.search("[nN]", further) else "h"
+    conceded = rest.startswith("b") and re.search("[nN]", re.split("[L.]", rest)[0])
+    if not _BLANK.fullmatch(direct[: found.start()].replace("c", "")) or conceded or re.search("[nNho]", further):
+        return "h" if conceded or re.search("[nNho]", further) else "w"
+    kind = "y" if re.match("_*k", further) else kind
+    return f"{kind}a" if "a" in direct else kind
