@@ -14,7 +14,7 @@ from skillopt_airflow.core.run_history import History
 from skillopt_airflow.store.keys import RunKeys, run_name
 from skillopt_airflow.store.objects import ObjectStore
 
-pytestmark = pytest.mark.platform
+pytestmark = [pytest.mark.platform, pytest.mark.nightly]
 
 PROJECT = Path(__file__).resolve().parent.parent
 SECTION = (PROJECT / "README.md").read_text(encoding="utf-8").partition("## From a table to a trained skill")[2]

@@ -33,6 +33,7 @@ def started(platform: Any, plain_started: TrainedRun) -> dict[str, TrainedRun]:
     return {"early": short_run(platform, "early", EARLY), "budget": short_run(platform, "budget", BUDGET)}
 
 
+@pytest.mark.nightly
 def test_containers_side_by_side_stop_when_the_candidate_has_lost(
     started: dict[str, TrainedRun], plain: TrainedRun
 ) -> None:
@@ -64,6 +65,7 @@ def test_any_skill_is_scored_on_any_split_against_another(platform: Any, plain: 
     assert alone.paired is None
 
 
+@pytest.mark.nightly
 def test_the_same_skill_scores_the_same_in_every_harness(
     platform: Any, plain: TrainedRun, cli_docker_host: str
 ) -> None:
@@ -102,6 +104,7 @@ def scorecard(run: TrainedRun) -> Scorecard:
     return stored
 
 
+@pytest.mark.nightly
 def test_a_run_over_its_budget_stops_keeps_what_it_has_and_publishes_nothing(started: dict[str, TrainedRun]) -> None:
     run = started["budget"].wait()
     history = run.history

@@ -15,7 +15,7 @@ from skillopt_airflow.store.keys import RunKeys, run_name, scoring_name
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.scorecard import Scorecard
 
-pytestmark = pytest.mark.platform
+pytestmark = [pytest.mark.platform, pytest.mark.nightly]
 
 BENCHMARK = "docvqa"
 DAG_FILE = PROJECT / "dags" / "skillopt.py"

@@ -15,7 +15,7 @@ from skillopt_airflow.core.run_history import History
 from skillopt_airflow.store.keys import RunKeys, run_name
 from skillopt_airflow.store.objects import ObjectStore
 
-pytestmark = pytest.mark.platform
+pytestmark = [pytest.mark.platform, pytest.mark.nightly]
 
 BENCHMARK = "swebench"
 ONE_STEP = {

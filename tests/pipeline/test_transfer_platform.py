@@ -18,7 +18,7 @@ from skillopt_airflow.store.parquet import from_parquet
 from tests.gateway.foreign_server import ForeignServer, serving
 from tests.pipeline.trained_run import create_connection, token
 
-pytestmark = pytest.mark.platform
+pytestmark = [pytest.mark.platform, pytest.mark.nightly]
 
 DAG = "transfer_searchqa"
 CONNECTION = "skillopt_transfer"

@@ -136,6 +136,7 @@ def in_chat(item: dict[str, Any], skill: str) -> str:
 
 
 @pytest.mark.engine
+@pytest.mark.nightly
 @pytest.mark.parametrize("harness", CLIS)
 def test_the_answers_are_those_of_the_chat_harness(
     run: Run, standin_url: str, harness: HarnessName, caplog: pytest.LogCaptureFixture
@@ -157,6 +158,7 @@ def test_the_answers_are_those_of_the_chat_harness(
 
 
 @pytest.mark.engine
+@pytest.mark.nightly
 @pytest.mark.parametrize("harness", ["chat", *CLIS])
 def test_the_operator_runs_every_harness_to_the_same_end(cli_docker_host: str, standin_url: str, harness: HarnessName):
     items = [Item(id=item["id"], public=item["public"], reference={}) for item in ITEMS]
@@ -170,6 +172,7 @@ def test_the_operator_runs_every_harness_to_the_same_end(cli_docker_host: str, s
 
 
 @pytest.mark.engine
+@pytest.mark.nightly
 @pytest.mark.parametrize("harness", CLIS)
 def test_a_skill_without_text_is_delivered_too(run: Run, standin_url: str, harness: HarnessName):
     (trajectory,), _ = run(harness, standin_url, ITEMS[:1], skill="")
@@ -177,6 +180,7 @@ def test_a_skill_without_text_is_delivered_too(run: Run, standin_url: str, harne
 
 
 @pytest.mark.engine
+@pytest.mark.nightly
 @pytest.mark.parametrize("harness", CLIS)
 def test_the_skill_reaches_the_model_as_it_is_with_the_settings(run: Run, harness: HarnessName):
     def refuse(asked: Asked) -> Reply:
@@ -202,6 +206,7 @@ def test_the_skill_reaches_the_model_as_it_is_with_the_settings(run: Run, harnes
 
 
 @pytest.mark.engine
+@pytest.mark.nightly
 @pytest.mark.parametrize("harness", CLIS)
 @pytest.mark.parametrize("code", [401, 402, 500])
 def test_what_a_provider_does_wrong_becomes_the_status(run: Run, harness: HarnessName, code: int):
@@ -215,6 +220,7 @@ def test_what_a_provider_does_wrong_becomes_the_status(run: Run, harness: Harnes
 
 
 @pytest.mark.engine
+@pytest.mark.nightly
 @pytest.mark.parametrize("harness", CLIS)
 def test_a_budget_ends_a_cli_too(run: Run, standin_url: str, harness: HarnessName):
     trajectories, calls = run(harness, standin_url, ITEMS, allowance=RemainingBudget(calls=1))
@@ -225,6 +231,7 @@ def test_a_budget_ends_a_cli_too(run: Run, standin_url: str, harness: HarnessNam
 
 
 @pytest.mark.engine
+@pytest.mark.nightly
 @pytest.mark.parametrize("harness", CLIS)
 def test_a_workbook_is_changed_by_commands(cli_docker_host: str, standin_url: str, harness: HarnessName):
     book, content = Workbook(), io.BytesIO()
@@ -249,6 +256,7 @@ def test_a_workbook_is_changed_by_commands(cli_docker_host: str, standin_url: st
 
 
 @pytest.mark.engine
+@pytest.mark.nightly
 @pytest.mark.parametrize("harness", CLIS)
 def test_a_figure_is_looked_up_in_the_documents(cli_docker_host: str, standin_url: str, harness: HarnessName):
     officeqa = benchmarks.load("officeqa")
@@ -266,6 +274,7 @@ def test_a_figure_is_looked_up_in_the_documents(cli_docker_host: str, standin_ur
 
 
 @pytest.mark.engine
+@pytest.mark.nightly
 @pytest.mark.parametrize("harness", CLIS)
 def test_an_issue_is_resolved_in_its_repository(cli_docker_host: str, standin_url: str, harness: HarnessName):
     swebench, sample = benchmarks.load("swebench"), benchmarks.folder("swebench") / "sample"
@@ -307,6 +316,7 @@ def looking(harness: HarnessName, path: str) -> Callable[[Asked], Reply]:
 
 
 @pytest.mark.engine
+@pytest.mark.nightly
 @pytest.mark.parametrize("harness", CLIS)
 def test_the_server_gets_the_very_picture(cli_docker_host: str, harness: HarnessName):
     section = {"prompt": "{{ map }} Which?", "reference": "answer", "score": {"by": "exact"}, "pictures": ["map"]}
@@ -378,6 +388,7 @@ def shell(harness: HarnessName, command: str) -> Callable[[Asked], Reply]:
 
 
 @pytest.mark.engine
+@pytest.mark.nightly
 @pytest.mark.parametrize("harness", CLIS)
 def test_commands_run_without_asking_inside_the_containers_limits(run: Run, harness: HarnessName):
     command = "id -u; touch made.txt && pwd; env | grep -i 'sk-' ; cat /proc/net/route | wc -l; python3 -c 'print(6*7)'"

@@ -17,7 +17,7 @@ from tests.rollout.wire import calls, results, says
 from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
 from tests.sandbox.small_repository import CONTENTS, small_item
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.nightly]
 LOOKS = "echo note > ledger/note.txt; git diff --stat; git status --short"
 TURNS: list[tuple[str, dict[str, Any]]] = [
     ("shell", {"command": "git log --oneline | wc -l; python -m pytest -q tests 2>&1 | tail -1; ls /opt/item; env"}),

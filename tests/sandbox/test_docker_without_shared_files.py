@@ -31,7 +31,7 @@ from tests.sandbox.fake_workload import (
 from tests.sandbox.task_process import PROJECT, described, task_process
 from tests.sandbox.test_container_loop import WORKS
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.nightly]
 
 
 @pytest.fixture

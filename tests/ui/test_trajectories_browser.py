@@ -22,7 +22,7 @@ from tests.ui.airflow_pages import Page
 from tests.ui.hostile_texts import HOSTILE, LONG
 from tests.ui.test_hostile_trajectories import stored
 
-pytestmark = pytest.mark.platform
+pytestmark = [pytest.mark.platform, pytest.mark.nightly]
 
 BENCHMARK = "mathverse"
 """Which no other test of the platform rolls out at the usual place."""

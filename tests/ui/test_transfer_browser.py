@@ -13,7 +13,7 @@ from tests.platform_control import RunningPlatform
 from tests.ui.accessibility import assert_easy_to_use
 from tests.ui.airflow_pages import Page
 
-pytestmark = pytest.mark.platform
+pytestmark = [pytest.mark.platform, pytest.mark.nightly]
 
 CONNECTION = "skillopt_transfer_shown"
 OTHER = "openai-chat:some-other-model"
