@@ -52,6 +52,7 @@ def test_the_readme_shows_the_dag_files_of_this_repository() -> None:
     assert sorted(DAG_FILES) == sorted(path.read_text() for path in PROJECT.glob("dags/*.py"))
 
 
+@pytest.mark.nightly
 def test_three_lines_give_an_airflow_the_dags_of_this_project(installed: Path, tmp_path: Path) -> None:
     assert len([line for line in DAG_FILE.splitlines() if line]) == 3
     (tmp_path / "dags").mkdir()
@@ -62,6 +63,7 @@ def test_three_lines_give_an_airflow_the_dags_of_this_project(installed: Path, t
     assert dags_found(tmp_path / "dags" / "skillopt.py", tmp_path, PYTHONPATH=str(installed)) == checkout
 
 
+@pytest.mark.nightly
 def test_an_airflow_of_ones_own_has_the_benchmarks_that_are_listed(installed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()

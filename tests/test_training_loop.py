@@ -93,6 +93,7 @@ def test_every_document_lies_under_the_name_that_the_readme_gives(plain: Trainin
     assert {"slow_update/epoch_02/gate.json", "slow_update/epoch_02/state.json", "runtime_state.json"} <= stored
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("benchmark", ["livemathematicianbench", "mathverse", "babyvision", "sealqa"])
 def test_the_trainer_is_not_shaped_by_one_benchmark(benchmark: str) -> None:
     training = Training.of(benchmark, evaluation__val_limit=20)

@@ -5,7 +5,7 @@ import pytest
 from bench.screen import TRAIN, VAL, Training, row, trained
 from bench.world_model import FEW_EDITS, MANY_EDITS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 BATCH, STEPS = 80, 4 * 5
 

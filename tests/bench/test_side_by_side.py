@@ -6,7 +6,7 @@ from bench import screen, side_by_side
 from bench.side_by_side import GOALS, HEADER, rows, trained
 from bench.world_model import MANY_EDITS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 STEPS = 40
 

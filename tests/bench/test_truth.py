@@ -81,6 +81,7 @@ def test_intervals_hold_the_truth(world: str, items: int, draws: int, gain: floa
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_page_has_all_tables(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setattr(tables, "RESULTS", tmp_path)
     monkeypatch.setattr(truth, "TRIALS", dict.fromkeys(truth.TRIALS, 2))

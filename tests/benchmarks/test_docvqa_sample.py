@@ -131,6 +131,7 @@ SHORT = {"optimizer__use_slow_update": False, "evaluation__eval_test": False}
 """Tesseract reads a picture in a third of a second."""
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_whole_training_makes_it_better() -> None:
     training = Training.of(

@@ -18,6 +18,7 @@ RECORDS, TESTED = SAMPLE.records("train"), SAMPLE.records("test")
 SEED, tried, accuracy = SAMPLE.seed, SAMPLE.tried, SAMPLE.accuracy
 
 
+@pytest.mark.nightly
 def test_the_seed_is_bad_on_the_sample_and_a_trained_skill_is_not() -> None:
     seed, trained = accuracy(), accuracy(*SOUND)
     assert 0.2 <= seed <= 0.4
@@ -43,6 +44,7 @@ def test_it_measures_the_pixels(asked: str, pattern: str) -> None:
     assert measured.count(None) <= len(pictures) / 10
 
 
+@pytest.mark.nightly
 def test_a_trajectory_is_tried_again_by_what_it_says_of_the_figure() -> None:
     for record in RECORDS[:24]:
         trajectory, score = tried(record, SEED)

@@ -125,6 +125,7 @@ def test_the_optimizer_tries_an_item_again_by_what_the_target_wrote_down() -> No
     assert STANDIN.case(seen.model_copy(update={"messages": (prompt,)})) is None
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_seed_is_bad_on_the_sample_and_a_trained_skill_is_not() -> None:
     # Those that the training below reads, too.
@@ -138,6 +139,7 @@ SHORT = {"train__num_epochs": 1, "optimizer__use_slow_update": False, "evaluatio
 """Tesseract reads a picture in a third of a second."""
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_whole_training_makes_it_better() -> None:
     training = Training.of("mmrb", train__steps_per_epoch=3, evaluation__val_limit=16, **SHORT)

@@ -71,6 +71,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_training_with_tools_beats_its_seed(stand_in: None) -> None:
     trained = served_training(

@@ -66,6 +66,7 @@ def test_a_tempting_directive_spoils_what_was_right(name: str, tmp_path: Path) -
     assert any(scored(item, tmp_path, *SOUND, name).hard < 1.0 for item in ITEMS)
 
 
+@pytest.mark.nightly
 def test_the_feedback_points_to_the_directive_that_lacks_or_misleads(tmp_path: Path) -> None:
     """Following the symptoms from the bare skill on ends with every item right."""
     for item in ITEMS:

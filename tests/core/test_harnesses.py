@@ -73,6 +73,7 @@ def test_what_is_configured_is_of_the_map() -> None:
     assert get_args(RolloutSettings.model_fields["dialect"].annotation) == tuple(WIRE_FORMATS)
 
 
+@pytest.mark.nightly
 def test_a_harness_is_one_file_and_one_line(tmp_path: Path) -> None:
     line = """    "echo": Harness(
         "skillopt_airflow.rollout.echo:Echo", image="echo:latest", wire_format="anthropic", is_cli=True

@@ -357,6 +357,7 @@ def test_an_overloaded_server_is_soon_left_for_its_fallback(rig, monkeypatch):
         assert time.monotonic() - began < 4.5
 
 
+@pytest.mark.nightly
 def test_a_provider_that_fails_two_calls_of_five_loses_none(rig):
     """20 % 429, 10 % 500, 5 % hang, 5 % garbage, by the question and how often it came: the order is no matter."""
     faults = [failure(429, **{"retry-after": "0"})] * 4 + [failure(500, **{"retry-after": "0"})] * 2

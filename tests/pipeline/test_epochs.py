@@ -279,6 +279,7 @@ def test_an_epoch_whose_end_fails_has_failed(tmp_path: Path) -> None:
     assert states == dict.fromkeys(fail, "failed") | {"nothing": "success"}
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_an_epoch_that_began_under_other_code_goes_on_under_the_present_one(tmp_path: Path) -> None:
     dags = dags_of(tmp_path, TRAINING_FILE)

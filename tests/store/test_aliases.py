@@ -190,6 +190,7 @@ def test_only_a_complete_and_untouched_version_can_be_rolled_back_to(
     assert artifacts.champion.read() == seen
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.usefixtures("aws_variables")
 def test_of_publishers_at_the_same_moment_one_wins_fifty_times(

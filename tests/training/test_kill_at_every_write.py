@@ -111,6 +111,7 @@ WRITES = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "at", "after"), [(name, *kill) for name, writes in WRITES.items() for kill in kills(writes)]
 )

@@ -77,6 +77,7 @@ SCREENED = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "knobs",

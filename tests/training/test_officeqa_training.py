@@ -44,6 +44,7 @@ def test_a_training_on_pages_in_the_prompt_ends_better_than_it_began() -> None:
     assert keys == [f"corpora/{training.run.record.corpus}/{name}" for name in ("0000.tar", "manifest.json")]
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("stand_in")
 def test_a_training_of_an_agent_that_searches_the_corpus_ends_better_than_it_began() -> None:
     tools = {"model__harness": "tools", "model__max_turns": 12, "evaluation__val_limit": 15}

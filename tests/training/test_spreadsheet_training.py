@@ -8,7 +8,7 @@ from skillopt_airflow.core.types import Split
 from skillopt_airflow.store.files import FileStore
 from tests.training.in_process import Training
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.in_process import Training
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 
 def git(folder: str, *arguments: str, given: str = "") -> str:

@@ -125,6 +125,11 @@ def test_a_rejected_letter_never_counts_and_the_chosen_one_does() -> None:
     ("response", "letter"),
     [
         ("B) two. Option C is wrong.", "B"),
+        ("Final answer: **(B)** because (A), (C) and (D) all fall short of it.", "B"),
+        ("The correct answer is therefore **B**, as A, while close, is above the total.", "B"),
+        ("So the answer should be B, and A should be left out as wrong.", "B"),
+        ("A? No, the sign is off. B? Yes.", "B"),
+        ("Reject A. Accept B.", "B"),
         ("Option A is false; B", "B"),
         ("eliminate A and C; B", "B"),
         ("B, option A cannot be right.", "B"),
@@ -175,7 +180,15 @@ def test_a_letter_that_is_only_rejected_scores_nothing(response: str) -> None:
     assert choice_decision(response, frozenset("A"), RIVERS) is None
 
 
-@pytest.mark.parametrize("response", ["I waver between (A) and (D)", "See option A and option D.", "A) 3 is odd\nD) 4"])
+@pytest.mark.parametrize(
+    "response",
+    [
+        "I waver between (A) and (D)",
+        "At first glance A. Then D again.",
+        "See option A and option D.",
+        "A) 3 is odd\nD) 4",
+    ],
+)
 def test_several_letters_without_a_statement_are_ambiguous(response: str) -> None:
     assert ChoiceLetter().extract(response) == ""
     assert choices_named(response, RIVERS) == {"A", "D"}

@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from tests.core.extended import output_of
 
 SOURCE = '''
@@ -62,6 +64,7 @@ print(target_dialect("own", None), row.status, row.answer, calls[0].prompt_token
 """
 
 
+@pytest.mark.nightly
 def test_a_wire_format_is_one_file_and_one_line(tmp_path: Path) -> None:
     registry = "core/wire_formats/__init__.py"
     lines = {

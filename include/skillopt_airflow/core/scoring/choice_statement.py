@@ -49,7 +49,7 @@ _KINDS = {
     "s": "none nothing neither no_others?",
     "a": "as_well equally also likewise ebenfalls también também anche также тоже too(?=\\s*(?:[.,;!]|$))",
     "Y": "the_only(?!_(?:wrong|incorrect|false|invalid))",
-    "y": "what (?:the|my)_(?:option|choice|answer|one|pick) correct- right best strongest ideal winner richtig- "
+    "y": "what (?:the|my)_(?:option|choice|answer|one|pick) correct- right yes best strongest ideal winner richtig- "
     "korrekt- vrai- juste bonne cert[oa] giust[oa] esatt[oa] verdadeir- верн- правильн- 正确 正確 正しい 正解 正答 对 "
     "對 맞 옳 정답 ✓ ✔ ✅ ☑",
     "N": "not never no non nor cannot cant isnt doesnt wont without hardly barely [a-z]+n't nicht kein- pas ne "
@@ -63,7 +63,8 @@ _KINDS = {
     "errat- errónea sbagliat- scart- неверн- неправильн- ошиб- исключ- 非 错 錯 误 誤 排除 間違 違 아니 틀렸 틀린 "
     "제외 오답 fout fel yanlış salah sai ✗ ✘ ❌ ✖ ×",
     "o": "only just merely",
-    "f": "remains? left true truth holds? fits? works? match(?:es)? better stronger valid accurate- satisf- "
+    "f": "(?:edges|wins|stands|comes)_out remains? left true truth holds? fits? works? match(?:es)? better "
+    "stronger valid accurate- satisf- "
     "survives? stands? succeeds? wins? follows supported wahr stimmt passt",
     "h": "if unless suppos- assum- might may could maybe perhaps possibl- seem- appear- look- sound- tempt- partly "
     "partially some someone many people students almost nearly first initial- original- naive- common- popular "
@@ -73,11 +74,13 @@ _KINDS = {
     "conclusion response result final antwort- lösung- optio- auswahl réponses? choix respuestas? opción elección "
     "risposta opzione scelta resposta opção escolha alternativa ответ- вариант- 答案 选项 選項 選択肢 回答 解答 答え "
     "答 선택지 보기 답 antwoord svar cevap odpowiedź jawaban đáp_án",
-    "v": "left_with mak(?:es?|ing) choos- chose pick- select- opt go going went settl- vot- conclud- mark- prefer- "
+    "v": "left_with accept- adopt- mak(?:es?|ing) choos- chose pick- select- opt go going went settl- vot- "
+    "conclud- mark- prefer- "
     "favou?r- point[a-z]*_(?:to|at|towards) take taking stick- lean- leav- choisi- wähl- nehme elijo elig- escolho "
     "scelgo выбира- 选择 選擇 选 選 고르",
     "b": "but yet though although however albeit",
-    "t": "; because since as so thus hence therefore then while whereas when where others? rest remaining all "
+    "t": "; because since as so thus hence nonetheless nevertheless therefore then while whereas when where "
+    "others? rest remaining all "
     "everything each every weil da denn aber sondern daher parce car mais donc porque pero sino perché ma quindi "
     "então portanto mas потому поэтому а но 因为 因為 所以 因此 故 但 而 ので から だから 따라서 때문",
     "r": "that which who dass que che что",
@@ -86,12 +89,12 @@ _KINDS = {
     "est es é è является 是 为 為 は が 은 는 이 가 är er jest adalah là",
     "i": "to of by in with on for at from about regarding",
     "_ ": "the an? my our it us me i we you one this these those 'll 'd 'm 've clearly simply definitely certainly "
-    "really most more likely probably far quite very indeed actually now here okay? yes say think believe know still "
+    "really most more likely probably far quite very indeed actually now here okay? say think believe know still "
     "itself der die das den ich la le el il lo у это мой я je yo その これ の です 입니다 我 的 应 應 该 該",
 }
 """The words of each kind, of which the first kind with a match counts; `-` is any ending, `_` whitespace."""
 _LETTER = re.compile(
-    rf"(?<![{_IN_WORD}])[A-Z](?![{_IN_WORD}]|'\w|-\w|\([A-Za-z]\)|[′″^]|\s?[+×∘∪∩≤≥<>|]\s?\w)|(?<=\()[A-Za-z](?=\))"
+    rf"(?<![{_IN_WORD}])(?<!(?<!\w)-)[A-Z](?![{_IN_WORD}]|'\w|-\w|\([A-Za-z]\)|[′″^]|\s?[+×∘∪∩≤≥<>|]\s?\w)|(?<=\()[A-Za-z](?=\))"
 )
 _TO_MARK = 0xE000
 """Letters of choices become characters for private use, for the rest is read in lower case, which is much faster."""
@@ -106,7 +109,7 @@ _SIGNS = {
 _ORDER = ("L", ".", "?", "c", ",", *_KINDS, "w")
 _OPEN = re.compile(r"(?:^[_ya]*k[lc]*|(?:[kyf][_ykfwoari]{0,8}[l]*c))$")
 """A line that asks for the next one, such as `**Answer:**`."""
-_LABEL = re.compile(r"[_&,c]{0,3}k?L")
+_LABEL = re.compile(r"[_&,ct]{0,3}k?L")
 _STRONG = re.compile(r"(?:[kyf][_ykfwoari]{0,8}[lc]+|v|[yf])[_koyir]*$")
 _SAID_LATER = re.compile("[_lcr]*[nqyYfh]|[_lcr]*[lr][_lcr]*N|N[_l]*[nyf]")
 _BLANK = re.compile(r"[_lokray]*")
@@ -199,7 +202,9 @@ def _sentences(response: str) -> Iterator[tuple[int, list[Word]]]:
         kinds = "".join(word.kind for word in words[-_NEAR:]) if kind in ",.?" else ""
         if kind == "," and piece == ")" and kinds.endswith("L") and not any(word.text == "(" for word in words[-9:]):
             kind = "c"
-        if kind == "." and "\n" not in piece and _LABEL.fullmatch(kinds):
+        if kind == "t" and piece in ("all", "each") and words and words[-1].kind == "L":
+            kind = "_"
+        if kind in ".?" and "\n" not in piece and _LABEL.fullmatch(kinds):
             kind = "c"
         if kind in ".?" and not ("\n" in piece and _OPEN.search(kinds)):
             yield line, [*words, Word(kind, piece)]
@@ -248,18 +253,24 @@ def _is_list(made: list[Word], apart: int, following: Word) -> bool:
     if between & {"(", ")"} or alone or _SINGULAR.fullmatch(following.text):
         return bool(between & {"nor"})
     before = made[: len(made) - apart - 1] if len(made) < _NEAR else []
+    if following.kind not in ".t,c&" and _STRONG.search("".join(word.kind for word in before)):
+        return False
     contrast = any(_CONTRAST.fullmatch(word.text) for word in before) and all(word.kind in "Npk_" for word in before)
     return not (between == {","} and contrast and following.kind in ".t")
 
 
 def _roles(words: list[Word]) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield what a sentence does with each of its letters; a question does nothing."""
-    words = _joined(words)
+    words, stated = _joined(words), False
     kinds = "".join(word.kind for word in words)
     for place, word in enumerate(words):
         if word.kind != "L" or kinds.endswith("?"):
             continue
         role = _role(kinds[max(0, place - _NEAR) : place], kinds[place + 1 : place + _NEAR], "(" in word.text)
+        if role == "bare":
+            # In "The answer is B, as C, while close, fails" only the first letter is stated.
+            role = "named" if stated else "stated"
+        stated = stated or role == "stated"
         if role and (role in ("stated", "rejected") or not word.text.strip("()").islower()):
             yield role, word.letters
 
@@ -288,7 +299,8 @@ def _role(before: str, after: str, marked: bool) -> str:
     if own == "l" and rest[:1] in ".t" and re.search("[Ns].*y", before):
         return "stated"
     role = _unled(lead.rpartition("c")[2], own, verdict, rest, marked)
-    return role if role != "stated" or _BLANK.fullmatch(lead.replace("c", "")) or verdict else "fits"
+    is_led = not _BLANK.fullmatch(lead.replace("c", ""))
+    return "fits" if role in ("stated", "bare") and is_led and not verdict else role
 
 
 def _after_letter(lead: str) -> str:
@@ -311,12 +323,14 @@ def _unled(lead: str, own: str, verdict: str, rest: str, marked: bool) -> str:
             return "also" if verdict == "fa" else "stated" if "o" in lead else "fits"
     if not _BLANK.fullmatch(lead):
         ends = not own.strip("_") and rest[:1] in ".t" and re.search("l[_k]*$", lead)
-        return "fits" if ends else "named" if named else ""
+        return "fits" if ends else "named"
     if re.fullmatch("(?:_l)?[,_c]*", own) or (lead.endswith("_l") and own.startswith("r")):
-        return "stated"
+        return "bare"
+    if verdict == "w" and lead.strip("_") == "o":
+        return "fits"
     if own[:1] in ("c", ",") or marked:
         return "label" if verdict != "h" else "named"
-    return "named" if named else ""
+    return "named"
 
 
 def _verdict(own: str, rest: str) -> str:
