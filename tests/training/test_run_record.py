@@ -29,9 +29,3 @@ def test_a_reference_says_no_more_than_it_has_to() -> None:
 
 def test_the_schedules_go_over_all_steps() -> None:
     assert record(train__num_epochs=4).total_steps == 20
-
-
-def test_of_a_former_record_the_concurrency_is_that_of_each_container() -> None:
-    former = record(model__concurrency=4, sandbox__max_containers=3)
-    assert former.of_former().config.model.concurrency == 12
-    assert former.of_former().config.sandbox == former.config.sandbox

@@ -4,7 +4,7 @@ A reader fills in what is missing, passes over what it does not know, and refuse
 field that is added has a default, and needs no new number; a change that the former reader would misunderstand does.
 """
 
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -22,10 +22,6 @@ class Document(BaseModel):
     def to_json(self) -> dict[str, Any]:
         """Return the fields as they are stored, with the number."""
         return {"contract": self.contract} | self.model_dump(mode="json")
-
-    def of_former(self) -> Self:
-        """Return this document, read from one with a lower number, as the number of its kind means it."""
-        return self
 
 
 Kind = TypeVar("Kind", bound=Document)
@@ -52,8 +48,7 @@ def read_document(kind: type[Kind], body: bytes, address: str) -> Kind:
     try:
         number = _Numbered.model_validate_json(body).contract
         if number <= kind.contract:
-            found = kind.model_validate_json(body, extra="ignore")
-            return found if number == kind.contract else found.of_former()
+            return kind.model_validate_json(body, extra="ignore")
     except ValidationError as error:
         raise StoreError(f"{address} does not hold a {kind.__name__}: {error}") from error
     raise NewerDocument(

@@ -1,7 +1,5 @@
 """The reference that the tasks of a run hand on, and the record of what its preparation settled."""
 
-from typing import ClassVar, Self
-
 from pydantic import Field
 
 from skillopt_airflow.core.budget import ModelPrice, Role
@@ -38,9 +36,6 @@ class RunRef(Value):
 class RunRecord(Document):
     """The result of `prepare`, as config.json: the resolved configuration and what it rests on."""
 
-    contract: ClassVar[int] = 2
-    """In number 1, model.concurrency is that of one container."""
-
     benchmark: str
     run: str
     created: str
@@ -50,10 +45,9 @@ class RunRecord(Document):
     image: str
     """Digest of the sandbox image."""
     program: str = ""
-    """Program that its rollouts are stored under; empty if it is the image, in a run begun before this was a field."""
+    """Program that its rollouts are stored under; empty if it is the image."""
     counts_limits: bool = Field(default=False, exclude_if=lambda counts: not counts)
-    """Whether its rollouts are stored under the limits of the target's code; not in a run begun before this was a
-    field."""
+    """Whether its rollouts are stored under the limits of the target's code."""
     steps_in_epoch: int
     prices: dict[Role, ModelPrice | None]
     """Prices at the time when the run began."""
@@ -69,13 +63,6 @@ class RunRecord(Document):
     """Hash of the corpus that its sandboxes can read; empty if the run has none."""
     cells: tuple[MatrixCell, ...] = Field(default=(), exclude_if=lambda cells: not cells)
     """The targets and harnesses of a run of the transfer DAG; no other run has any."""
-
-    def of_former(self) -> Self:
-        """Return the record with the concurrency of all containers at the same time."""
-        model = self.config.model
-        total = model.concurrency * self.config.sandbox.max_containers
-        config = self.config.model_copy(update={"model": model.model_copy(update={"concurrency": total})})
-        return self.model_copy(update={"config": config})
 
     @property
     def total_steps(self) -> int:
