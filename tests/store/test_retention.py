@@ -172,7 +172,7 @@ def test_versions_that_an_alias_ever_pointed_to_are_kept(store: ObjectStore) -> 
     artifacts = ArtifactStore(store, KEYS)
     first = publish(artifacts, "one", provenance())
     second = publish(artifacts, "two", provenance())
-    artifacts._write_version("v0003-0123456789ab", "three", provenance())
+    artifacts._write_version("v0003-0123456789ab", "three", provenance(), "")
     assert artifacts.drop_unused(datetime.now(UTC) - timedelta(days=1)) == []
     assert artifacts.drop_unused(FUTURE) == ["v0003-0123456789ab"]
     with pytest.raises(ObjectMissing):

@@ -72,7 +72,7 @@ def test_an_edit_of_the_file_does_not_reach_a_run_that_has_begun(folder: Path) -
             ",answer\n",
             ",antwort\n",
             {},
-            r"train row 1 \(id .*\): task\.reference: the record has no 'answer'; its",
+            r"train row 1 \(id .*\): task\.reference: the record has no 'answer', .*; its",
         ),
         ("", "", {"task__score": {"by": "number"}}, r"train row 1 \(id .*\): answer: expected one number, got"),
         ("", "", {"task__id": "answer"}, r"the same id is used by an earlier record "),

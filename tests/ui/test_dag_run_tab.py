@@ -209,7 +209,6 @@ def test_a_training_under_a_configuration_of_former_days_is_found(
     airflow.log_in()
     airflow.has_run("train_searchqa", conf={"train.num_epochs": 99, "overrides": {"train.knob_that_was": 1}})
     bucket.add_client_error("get_object", "NoSuchKey", http_status_code=404)
-    bucket.add_response("list_objects_v2", {})
     # It was looked for in the bucket, not refused.
     assert "train.num_epochs" not in browser.get(path("train_searchqa")).text
     bucket.assert_no_pending_responses()
@@ -219,7 +218,6 @@ def test_a_training_that_goes_on_says_what_to_wait_for(browser: TestClient, airf
     airflow.log_in()
     airflow.has_run("train_searchqa")
     bucket.add_client_error("get_object", "NoSuchKey", http_status_code=404)
-    bucket.add_response("list_objects_v2", {})
     answer = browser.get(path("train_searchqa"))
     assert answer.status_code == 404
     assert "No report yet" in answer.text
