@@ -9,7 +9,7 @@ from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.scoring.extraction import why_no_pattern
 from skillopt_airflow.core.scoring.scoring_rule import Scoring
 
-_DASHES = str.maketrans("\u2212\u2013", "--")
+_TYPOGRAPHY = str.maketrans("\u2212\u2013", "--", "“”„‘’«»")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
 _SIGNIFICANT = re.compile(
     r"""
@@ -92,7 +92,7 @@ def same_words(answer: str, expected: str) -> bool:
 
     Thousands separators and dollar signs do not count, so 1,000 is 1000 and $5 is 5; 50% is not 50.
     """
-    texts = (text.translate(_DASHES).strip().lower().removeprefix("+") for text in (answer, expected))
+    texts = (text.translate(_TYPOGRAPHY).strip().lower().removeprefix("+") for text in (answer, expected))
     one, other = (_THOUSANDS.sub(lambda number: number[0].replace(",", ""), text) for text in texts)
     if not normalize(other):
         return one == other
