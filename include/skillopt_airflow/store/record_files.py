@@ -135,7 +135,7 @@ def _json_lines(address: str, content: bytes) -> list[object]:
 
 def _csv(address: str, content: bytes, delimiters: str = DELIMITERS) -> list[object]:
     """Return a record per row; every cell is a string, and an empty one is missing, as is a column without a name."""
-    lines = [*io.StringIO(_text(address, content), newline="")] or [""]
+    lines = [*io.StringIO(_text(address, content, by_row=True), newline="")] or [""]
     # Excel takes the delimiter from such a line.
     told = re.fullmatch(r'"?sep=([^\w\s"]|\t)\1*"?\s*', lines[0], re.IGNORECASE)
     start, delimiter = (1, told[1]) if told else (0, _delimiter(lines, delimiters))
@@ -262,11 +262,11 @@ def _plain(value: object) -> object:
     return value.isoformat() if isinstance(value, datetime.date | datetime.time) else None
 
 
-def _text(address: str, content: bytes) -> str:
+def _text(address: str, content: bytes, by_row: bool = False) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        if address.lower().endswith((".csv", ".tsv", ".tab")) and error.start > content.find(b"\n") > 0:
+        if by_row and error.start > content.find(b"\n") > 0:
             # A row with such bytes is refused alone; a file in another encoding has too many of them.
             return content.decode("utf-8-sig", "surrogateescape")
         raise DataError(f"{address}: is not UTF-8 text ({error.reason} at byte {error.start})") from error

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import shown
-from skillopt_airflow.core.scoring.choice_statement import Statement, statement
+from skillopt_airflow.core.scoring.choice_statement import FONT, Statement, statement
 from skillopt_airflow.core.scoring.extraction import Boxed
 from skillopt_airflow.core.scoring.scoring_rule import Scoring, listed
 from skillopt_airflow.core.types import JsonObject, Score
@@ -23,7 +23,6 @@ _AROUND = r"[^\w\-−¬√∂∇~=<>+|/^]*"
 _ALONE = re.compile(rf"{_AROUND}(?P<label>[A-Za-z]){_AROUND}")
 """A letter in quotes, brackets or points of any script, and in no formula."""
 _ANSWER_IS = re.compile(r"\A(?:the )?(?:(?:final|correct|right|best) )?answer[*_]*(?: is)?:?[*_]* ", re.IGNORECASE)
-_FONT = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf)\s*\{([^{}]*)\}")
 _DELIMITER = re.compile(r"\\[()\[\]]")
 _AROUND_LABEL = " .():"
 _BLANK = re.compile(r"\\(?:[,;:!>\s()\[\]]|q?quad\b)|[\s~$]")
@@ -200,7 +199,7 @@ def _bare(text: str) -> str:
 
     The patterns read runs of blanks slowly.
     """
-    return " ".join(_FONT.sub(r"\1", _DELIMITER.sub("", text)).strip("*_`\"' \t\n").split())
+    return " ".join(FONT.sub(r"\1", _DELIMITER.sub("", text)).strip("*_`\"' \t\n").split())
 
 
 def _unbracketed(text: str) -> str:

@@ -15,7 +15,8 @@ from typing import NamedTuple
 _IN_WORD = "0-9A-Za-z_\u00aa-\u052f"
 _NEAR = 30
 """Words before and after a letter that are read: the time grows with the length of a response only."""
-_FONT = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|boxed)\s*\{([^{}]*)\}")
+FONT = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|boxed)\s*\{([^{}]*)\}")
+"""LaTeX's fonts, which also choices are printed in."""
 # A dollar before a digit is money, not the end of a formula.
 _FORMULA = re.compile(r"\\[(\[]((?:(?!\\[()\[\]]).)*)\\[)\]]|\$+(?=\S)([^$]*)(?<=\S)\$+(?!\d)", re.DOTALL)
 _IS_LETTER = re.compile(r"[\s*(\[]{0,9}([A-Za-z])[\s*)\].:]{0,9}")
@@ -40,20 +41,30 @@ _WORD_BEHIND = re.compile(r"[^\S\n]{1,9}([a-z]|[A-Z]{2})|'")
 _SINGULAR = re.compile(r"(?:is|was|does|has)(?:n't)?|[a-z]+[^\W_su]s", re.IGNORECASE)
 _CONTRAST = re.compile(r"not|rather.*|instead.*|unlike|nicht|statt|pas|no|plut.*|au.*|en .*|вместо", re.IGNORECASE)
 _KINDS = {
+    # Fillers that change nothing, asked before all other kinds.
     "_": "no_(?:doubt|question|wonder) not_only without_(?:a_)?doubt it_turns_out turns_out",
+    # All but: what follows is the exception ("anything but B").
     "x": "(?:all|any|every)(?:thing|_options?|_choices?)?_(?:but|except)",
+    # Preferred to what follows ("C rather than B").
     "p": "rather_than instead_of other_than as_opposed_to in_place_of over than unlike versus vs beats? "
     "outperforms trumps except excluding statt anstatt anstelle_von plutôt_que? au_lieu_de? en_lugar_de? en_vez_de? "
     "invece_di anziché em_vez_de? вместо 而非 而不是",
+    # Denied behind the letter, as Japanese, Korean and Turkish do.
     "q": "ではなく じゃなく でなく が아니라 가_아니라 이_아니라 아니라 değil",
+    # None: it turns the lead around.
     "s": "none nothing neither no_others?",
+    # Also: a further letter is stated with it.
     "a": "as_well equally also likewise ebenfalls también também anche также тоже too(?=\\s*(?:[.,;!]|$))",
+    # The only one, so it is stated.
     "Y": "the_only(?!_(?:wrong|incorrect|false|invalid))",
+    # Right.
     "y": "what (?:the|my)_(?:option|choice|answer|one|pick) correct- right yes best strongest ideal winner richtig- "
     "korrekt- vrai- juste bonne cert[oa] giust[oa] esatt[oa] verdadeir- верн- правильн- 正确 正確 正しい 正解 正答 对 "
     "對 맞 옳 정답 ✓ ✔ ✅ ☑",
+    # Not.
     "N": "not never no non nor cannot cant isnt doesnt wont without hardly barely [a-z]+n't nicht kein- pas ne "
     "n'[a-z]+ não не нет 不 没 沒 無 ない 않 niet geen inte ikke tidak bukan không ليس नहीं",
+    # Wrong, or what is said of wrong choices.
     "n": "wrong- incorrect- inaccura- false- untrue invalid- fail- too rul[a-z]*_out out rejec- eliminat- exclud- "
     "discard- dismiss- disqualif- refut- disprov- contradict- violat- conflict- overstat- understat- overlook- "
     "unlikely implausibl- impossibl- irrelevan- mislead- inconsisten- incompat- insufficient- incomplete inadequate "
@@ -62,32 +73,44 @@ _KINDS = {
     "poor- absurd nonsens- falsch- ausgeschlossen ausschlie- faux fausse- écart- élimin- fals[oa]- descart- errad- "
     "errat- errónea sbagliat- scart- неверн- неправильн- ошиб- исключ- 非 错 錯 误 誤 排除 間違 違 아니 틀렸 틀린 "
     "제외 오답 fout fel yanlış salah sai ✗ ✘ ❌ ✖ ×",
+    # Only.
     "o": "only just merely",
+    # Fits: it supports a letter, and states it where no other does.
     "f": "(?:edges|wins|stands|comes)_out remains? left true truth holds? fits? works? match(?:es)? better "
     "stronger valid accurate- satisf- "
     "survives? stands? succeeds? wins? follows supported wahr stimmt passt",
+    # Hedged or supposed.
     "h": "if unless suppos- assum- might may could maybe perhaps possibl- seem- appear- look- sound- tempt- partly "
     "partially some someone many people students almost nearly first initial- original- naive- common- popular "
     "thought whether either consider- check- compar- test- try between had were even torn waver- hesitat- "
     "would(?=_have) plausible wenn falls si se если 如果 假如 もし",
+    # Nouns for a choice or an answer.
     "k": "answers? options? choices? statements? letters? number alternatives? items? solution selection verdict "
     "conclusion response result final antwort- lösung- optio- auswahl réponses? choix respuestas? opción elección "
     "risposta opzione scelta resposta opção escolha alternativa ответ- вариант- 答案 选项 選項 選択肢 回答 解答 答え "
     "答 선택지 보기 답 antwoord svar cevap odpowiedź jawaban đáp_án",
+    # Chooses.
     "v": "left_with accept- adopt- mak(?:es?|ing) choos- chose pick- select- opt go going went settl- vot- "
     "conclud- mark- prefer- "
     "favou?r- point[a-z]*_(?:to|at|towards) take taking stick- lean- leav- choisi- wähl- nehme elijo elig- escolho "
     "scelgo выбира- 选择 選擇 选 選 고르",
+    # But: the clause before is conceded.
     "b": "but yet though although however albeit",
+    # A new clause begins.
     "t": "; because since as so thus hence nonetheless nevertheless therefore then while whereas when where "
     "others? rest remaining all "
     "everything each every weil da denn aber sondern daher parce car mais donc porque pero sino perché ma quindi "
     "então portanto mas потому поэтому а но 因为 因為 所以 因此 故 但 而 ので から だから 따라서 때문",
+    # Relative pronouns.
     "r": "that which who dass que che что",
+    # Joins letters to a list.
     "&": "and or nor und oder et ou y o e и или 和 或 と 및 또는 [/&、]",
+    # Links a letter with its verdict.
     "l": "is are was were be been being would to_be will must should can has have does do did 's c'est lautet ist "
     "est es é è является 是 为 為 は が 은 는 이 가 är er jest adalah là",
+    # Prepositions.
     "i": "to of by in with on for at from about regarding",
+    # Fillers, asked after all other kinds.
     "_ ": "the an? my our it us me i we you one this these those 'll 'd 'm 've clearly simply definitely certainly "
     "really most more likely probably far quite very indeed actually now here okay? say think believe know still "
     "itself der die das den ich la le el il lo у это мой я je yo その これ の です 입니다 我 的 应 應 该 該",
@@ -178,7 +201,7 @@ def bare(text: str) -> str:
     """Return a text without LaTeX's fonts and delimiters around letters, Markdown's marks and other scripts' signs."""
     text = _TAG.sub(" ; ", _INLINE_TAG.sub("", unicodedata.normalize("NFKC", text).replace("’", "'").replace("İ", "I")))
     for _ in range(2):
-        text = _FONT.sub(lambda font: f"({found[1]})" if (found := _IS_LETTER.fullmatch(font[1])) else font[1], text)
+        text = FONT.sub(lambda font: f"({found[1]})" if (found := _IS_LETTER.fullmatch(font[1])) else font[1], text)
     text = _FORMULA.sub(_letter_alone, text)
     text = re.sub(r"(?<=[a-z])_(?=[a-z])", " ", text)
     return _DECORATION.sub("", _MARKED.sub(r"(\1)\2", text))
