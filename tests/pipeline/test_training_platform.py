@@ -242,7 +242,7 @@ def test_without_an_engine_the_preparation_says_so_and_leaves_nothing(platform: 
     )
     environment = platform.environment | {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, cwd=PROJECT, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code], env=environment, cwd=PROJECT, capture_output=True, text=True, timeout=400
     )
     assert "EngineUnavailable: no Docker engine answers at unix:///nowhere/docker.sock" in done.stderr
     assert not TrainedRun(platform, "no-engine").store.list_keys(TrainedRun(platform, "no-engine").keys.folder)
