@@ -149,7 +149,9 @@ def test_a_client_that_does_not_read_a_stream_leaves_its_place_to_another(rig):
     def endless(asked: Asked) -> Reply:
         if asked.number > 1:
             return answer(asked)
-        return Reply(headers={"content-type": "text/event-stream"}, chunks=(one for _ in range(400) for one in events(text)))
+        return Reply(
+            headers={"content-type": "text/event-stream"}, chunks=(one for _ in range(400) for one in events(text))
+        )
 
     one = rig(endless, share=1, call_timeout=1.0, max_attempts=3)
     with one.connect() as raw:

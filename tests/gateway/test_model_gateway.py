@@ -16,7 +16,7 @@ from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
 from tests.gateway import dialects
 from tests.gateway.gateway_rig import KEY, MODEL, PATH, PATHS, request_bytes, upstream_at
-from tests.gateway.scripted_provider import ANSWERS, Asked, Reply, completion, failure
+from tests.gateway.scripted_provider import ANSWERS, Asked, Reply, completion, events, failure
 
 UNREACHABLE = "http://127.0.0.1:9/v1"
 

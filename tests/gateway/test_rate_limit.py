@@ -19,6 +19,7 @@ from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, comp
 MOST = 4 * START
 ME = "client"
 
+
 def played(scene: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
     """Run a test that is a coroutine."""
     return lambda: asyncio.run(scene())

@@ -207,7 +207,7 @@ def remove(folder: Path) -> None:
     """Remove a task's folder, if it is one, is this user's own and still there."""
     with suppress(FileNotFoundError):
         found = folder.lstat()
-        if folder.name.startswith(PREFIX) and stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
+        if folder.name.startswith(PREFIX) and stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
             _remove_all(folder)
 
 
