@@ -54,15 +54,9 @@ class Refused(Exception):
 
 
 class GatewayApp:
-    """Answers the requests of one socket.
+    """Answers the requests of one socket; the sockets of a gateway share all that it is made of.
 
-    Args:
-        upstream: the model server.
-        provider: takes the calls of all sockets.
-        settings: those of the gateway.
-        on_call: called for every call that went to the provider.
-        checking: held while a large request is checked, so that the gateway holds one such request as objects.
-        search: answers searches and opens pages, if the run has a search.
+    `checking` is held while a large request is checked, so that the gateway holds one such request as objects.
     """
 
     def __init__(

@@ -2,11 +2,10 @@
 
 import asyncio
 import socket
-import stat
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import ExitStack, aclosing, contextmanager, suppress
+from contextlib import ExitStack, aclosing, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -88,35 +87,28 @@ class ModelGateway:
         with ExitStack() as stack:
             stack.callback(self._stop)
             if self._address is not None:
-                self._listener = stack.enter_context(self.listening(self._address, self._settings.share))
+                stack.enter_context(self.listening(self._address, self._settings.share))
             self._opened = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._opened.close()
 
-    @property
-    def port(self) -> int:
-        """The TCP port on which it listens."""
-        return int(self._listener.getsockname()[1])
-
     @contextmanager
-    def listening(self, address: Address, items: int) -> Iterator[socket.socket]:
+    def listening(self, address: Address, items: int) -> Iterator[None]:
         """Take calls at one more address, for a sandbox with so many items at the same time, until the block ends.
 
         Raises:
             SandboxError: the address cannot be had.
         """
         listener = listen(address)
-        app = GatewayApp(
-            self._upstream, self._provider, self._settings, self._on_call, self._checking, search=self._search
-        )
-        server = uvicorn.Server(_config(app, SPARE_CONNECTIONS + 2 * items))
+        shared = (self._upstream, self._provider, self._settings, self._on_call, self._checking, self._search)
+        server = uvicorn.Server(_config(GatewayApp(*shared), SPARE_CONNECTIONS + 2 * items))
         serving = asyncio.run_coroutine_threadsafe(server.serve(sockets=[listener]), self._loop)
         self._servers[serving] = server
         serving.add_done_callback(self._servers.pop)
         try:
-            yield listener
+            yield
         finally:
             server.should_exit = True
             if isinstance(address, Path):
@@ -132,8 +124,7 @@ class ModelGateway:
 
     async def _serve(self) -> None:
         self._loop, self._ended, self._checking = asyncio.get_running_loop(), asyncio.Event(), asyncio.Lock()
-        provider = Provider(self._upstream, self._settings, self._allowance)
-        async with aclosing(provider) as self._provider:
+        async with aclosing(Provider(self._upstream, self._settings, self._allowance)) as self._provider:
             # Each call of a provider whose client blocks, such as Bedrock's, takes one of these threads.
             threads = current_default_thread_limiter()
             threads.total_tokens = max(threads.total_tokens, self._settings.share)
@@ -193,7 +184,8 @@ def listen(address: Address) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX if isinstance(address, Path) else socket.AF_INET, socket.SOCK_STREAM)
     try:
         if isinstance(address, Path):
-            _remove_stale(address)
+            if address.is_socket():
+                address.unlink()
             listener.bind(str(address))
             address.chmod(0o666)
         else:
@@ -204,14 +196,3 @@ def listen(address: Address) -> socket.socket:
         listener.close()
         raise SandboxError(f"the model gateway cannot listen at {address}: {error}") from error
     return listener
-
-
-def _remove_stale(path: Path) -> None:
-    with suppress(FileNotFoundError):
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            return
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            try:
-                probe.connect(str(path))
-            except ConnectionRefusedError:
-                path.unlink()
