@@ -32,7 +32,7 @@ NOTE = (
     f"Calls over open connections to a server that takes {LATENCY:g} s for each, with a question of 8 KB; "
     "milliseconds. The callers begin evenly spread over the latency, and each makes a new call when it has its "
     "answer. `direct` is without a gateway, in the same run; `added` is what the median and the 99th percentile grow "
-    "by through the gateways, which share one run's rate limit. CPU is that of the gateways' processes, "
+    "by through the gateways, each of which finds its own rate limit. CPU is that of the gateways' processes, "
     "user and system."
 )
 
@@ -117,10 +117,9 @@ async def _read(reader: asyncio.StreamReader) -> None:
 
 @contextmanager
 def _gateways(count: int, port: int) -> Iterator[list[Gateway]]:
-    run = f"bench-{time.time_ns()}"
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         gateways = [
-            Gateway(path, stack.enter_context(piped(_run_gateway, path, port, run)))
+            Gateway(path, stack.enter_context(piped(_run_gateway, path, port)))
             for path in (Path(folder) / f"{number}.sock" for number in range(count))
         ]
         for gateway in gateways:
@@ -128,7 +127,7 @@ def _gateways(count: int, port: int) -> Iterator[list[Gateway]]:
         yield gateways
 
 
-def _run_gateway(pipe: Connection, path: Path, port: int, run: str) -> None:
+def _run_gateway(pipe: Connection, path: Path, port: int) -> None:
     upstream = Upstream(
         dialect="openai-chat",
         base_url=f"http://127.0.0.1:{port}/v1",
@@ -144,7 +143,6 @@ def _run_gateway(pipe: Connection, path: Path, port: int, run: str) -> None:
         call_timeout=60.0,
         max_concurrency=8 * START,
         share=8 * START,
-        shared_by=run,
         allowance=RemainingBudget(calls=10**6, tokens=10**9, usd=1000.0, input_price=1.0, output_price=1.0),
     ):
         pipe.send("listening")

@@ -8,7 +8,6 @@ import platform
 import shutil
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -33,7 +32,8 @@ START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 PING_SECONDS = 5
 LOG_LINES = 8
-APT_LOCK = Path(tempfile.gettempdir()) / "skillopt-apt-get.lock"
+APT_LOCK = Path("/run/skillopt-apt-get.lock")
+"""In a folder where only root writes; in /tmp, another user can put a link in its place."""
 
 
 @dataclass(frozen=True)

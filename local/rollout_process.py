@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from local.home import IMPORT_PATH
@@ -67,16 +67,22 @@ class ProcessRuntime:
         """Return how many run at the same time."""
         return 1
 
-    def serving(self, on_call: Callable[[ModelCall], None]) -> AbstractContextManager[None]:
-        """Serve the model on the socket in the task's folder for as long as the block runs."""
-        return task_gateway(self.workload, self.folder, on_call)
+    @contextmanager
+    def serving(self, on_call: Callable[[ModelCall], None]) -> Iterator[None]:
+        """Serve the model, at a socket in each sandbox's folder, for as long as the block runs."""
+        with task_gateway(self.workload, on_call) as self._gateway:
+            yield
 
     @contextmanager
     def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[Sandbox]:
         """Stage the program's inputs, and remove its folders afterwards."""
-        with self.folder.container(str(number), self.workload, items, files) as staged:
+        concurrency = self.workload.settings.concurrency
+        with (
+            self.folder.container(str(number), self.workload, items, files) as staged,
+            self._gateway.listening(staged.socket, concurrency),
+        ):
             staged.corpus = beside_the_worker(self.workload, self.folder)
-            made = self.make(staged, str(self.folder.socket))
+            made = self.make(staged, str(staged.socket))
             self._made.append(made)
             yield made
 

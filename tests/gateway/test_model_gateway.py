@@ -16,7 +16,7 @@ from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
 from tests.gateway import dialects
 from tests.gateway.gateway_rig import KEY, MODEL, PATH, PATHS, request_bytes, upstream_at
-from tests.gateway.scripted_provider import ANSWERS, Asked, Reply, completion, failure
+from tests.gateway.scripted_provider import ANSWERS, Asked, Reply, completion, events, failure
 
 UNREACHABLE = "http://127.0.0.1:9/v1"
 
@@ -175,7 +175,8 @@ def test_a_request_of_very_many_parts_is_refused_before_it_is_read(rig, monkeypa
     assert one.post(messages=[{"role": "user", "content": "A" * 20_000_000}]).status_code == 200
 
 
-def test_a_request_waits_for_room_beside_others(rig, monkeypatch):
+def test_a_large_request_waits_for_room_beside_others_and_a_small_one_does_not(rig, monkeypatch):
+    monkeypatch.setattr(surface, "SMALL_BYTES", 500)
     monkeypatch.setattr(surface, "MAX_HELD_BYTES", 1500)
     waiting, release = threading.Event(), threading.Event()
 
@@ -184,27 +185,46 @@ def test_a_request_waits_for_room_beside_others(rig, monkeypatch):
         release.wait(30)
         return answer(asked)
 
-    one = rig(hang)
-    with ThreadPoolExecutor(3) as clients:
+    one = rig(hang, max_attempts=1, call_timeout=60.0)
+    with ThreadPoolExecutor(4) as clients:
         first = clients.submit(one.post, messages=["x" * 900])
         assert waiting.wait(30)
         others = [clients.submit(one.post, messages=["x" * 900]) for _ in range(2)]
         assert not wait(others, timeout=1).done
         assert len(one.provider.requests) == 1
+        small = clients.submit(one.post)
+        while len(one.provider.requests) < 2:
+            assert not wait([small, *others], timeout=0.01).done
         release.set()
-    assert [sent.result().status_code for sent in (first, *others)] == [200] * 3
+    assert [sent.result().status_code for sent in (first, small, *others)] == [200] * 4
 
 
-def test_a_request_that_only_says_how_long_it_is_takes_no_room(rig, monkeypatch):
-    monkeypatch.setattr(surface, "MAX_REQUEST_BYTES", 1000)
-    monkeypatch.setattr(surface, "MAX_HELD_BYTES", 2000)
-    one = rig(answer)
-    head = f"POST {PATH} HTTP/1.1\r\nhost: gateway\r\n"
-    one.client.timeout = 5
-    with one.connect() as declared, one.connect() as chunked:
-        declared.sendall(f"{head}content-length: 1000\r\n\r\n{{".encode())
-        chunked.sendall(f"{head}transfer-encoding: chunked\r\n\r\n1\r\n{{\r\n".encode())
-        assert [one.post(messages=["x" * 900]).status_code for _ in range(2)] == [200, 200]
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_request_has_room_until_its_stream_ends_or_its_client_leaves(rig, monkeypatch, leaves):
+    monkeypatch.setattr(surface, "SMALL_BYTES", 500)
+    monkeypatch.setattr(surface, "MAX_HELD_BYTES", 1500)
+    release = threading.Event()
+
+    def slow_stream(asked: Asked) -> Reply:
+        def chunks():
+            yield from events({"choices": []})
+            release.wait(30)
+            yield from events({"choices": []})
+
+        streams = asked.body.get("stream")
+        return Reply(headers={"content-type": "text/event-stream"}, chunks=chunks()) if streams else answer(asked)
+
+    one = rig(slow_stream, max_attempts=1, call_timeout=60.0)
+    with ThreadPoolExecutor(1) as clients, one.connect() as raw:
+        raw.sendall(request_bytes(stream=True, messages=["x" * 900]))
+        assert b"200 OK" in raw.recv(1000)
+        other = clients.submit(one.post, messages=["x" * 900])
+        assert not wait([other], timeout=0.5).done
+        if leaves:
+            raw.close()
+            assert other.result(30).status_code == 200
+        release.set()
+        assert other.result(30).status_code == 200
 
 
 def test_the_calls_of_a_budget_are_never_passed(rig):
@@ -362,21 +382,6 @@ def test_a_path_too_long_for_a_socket_is_explained(tmp_path):
     path = tmp_path / ("x" * 120)
     gateway = ModelGateway(upstream_at(UNREACHABLE), path, stage="test", max_attempts=1, call_timeout=1, on_call=print)
     with pytest.raises(SandboxError, match="cannot listen"), gateway:
-        pass
-
-
-def test_a_temporary_folder_that_is_not_there_is_explained(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
-    gateway = ModelGateway(
-        upstream_at(UNREACHABLE),
-        tmp_path / "model.sock",
-        stage="test",
-        max_attempts=1,
-        call_timeout=1,
-        shared_by="run",
-        on_call=print,
-    )
-    with pytest.raises(SandboxError, match="did not start: the model gateways cannot meet below"), gateway:
         pass
 
 

@@ -1,105 +1,272 @@
-from hypothesis import given
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillopt_airflow.gateway.rate_limit import CLAIM_SECONDS, START, RateLimit
+from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.gateway.rate_limit import START, RateLimit
+from tests.gateway.gateway_rig import MODEL, PATH, upstream_at
+from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 
 MOST = 4 * START
+ME = "client"
 
 
-def after(limit: RateLimit, answers: int) -> RateLimit:
-    for _ in range(answers):
-        limit = limit.answered(limit.cuts, MOST)
-    return limit
+def played(scene: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Run a test that is a coroutine."""
+    return lambda: asyncio.run(scene())
+
+
+async def round_of(limit: RateLimit, how: Any, tries: int, pause: float | None = None) -> None:
+    """Tries one after the other, which end all alike."""
+    for _ in range(tries):
+        limit.end(ME, await limit.begin(ME), how, pause)
+
+
+async def at_once(limit: RateLimit, how: Any, tries: int) -> None:
+    """Tries at the same time, which end all alike."""
+    began = [await limit.begin(ME) for _ in range(tries)]
+    for one in began:
+        limit.end(ME, one, how)
 
 
 def test_a_round_of_answers_doubles_the_limit_until_the_first_overload():
-    first = RateLimit()
-    assert first.limit == START
-    second = after(first, START)
-    assert second.limit == 2 * START
-    assert after(second, 2 * START).limit == MOST
-    assert after(second, 1000).limit == MOST
+    @played
+    async def scene() -> None:
+        limit = RateLimit(MOST)
+        assert limit.limit == START
+        await round_of(limit, "answered", START)
+        assert limit.limit == 2 * START
+        await round_of(limit, "answered", 1000)
+        assert limit.limit == MOST
+
+    scene()
 
 
 def test_after_an_overload_a_round_of_answers_adds_about_one():
-    cut = after(RateLimit(), START).overloaded(0, 0.0, None)
-    assert cut.limit == START
-    grown = after(cut, START)
-    assert START + 0.9 < grown.limit <= START + 1
+    @played
+    async def scene() -> None:
+        limit = RateLimit(MOST)
+        await round_of(limit, "answered", START)
+        await round_of(limit, "overloaded", 1)
+        assert limit.limit == START
+        await round_of(limit, "answered", START)
+        assert START + 0.9 < limit.limit <= START + 1
+
+    scene()
 
 
 def test_tries_of_one_round_cut_only_once():
-    limit = RateLimit(limit=32)
-    for _ in range(5):
-        limit = limit.overloaded(0, 0.0, None)
-    assert (limit.limit, limit.cuts) == (16, 1)
-    assert limit.overloaded(1, 0.0, None).limit == 8
+    @played
+    async def scene() -> None:
+        limit = RateLimit(MOST)
+        await at_once(limit, "overloaded", 5)
+        assert limit.limit == START / 2
+        await at_once(limit, "overloaded", 1)
+        assert limit.limit == START / 4
+
+    scene()
 
 
 def test_answers_from_before_the_cut_do_not_raise_the_new_limit():
-    cut = RateLimit().overloaded(0, 0.0, None)
-    assert cut.answered(0, MOST) == cut
+    @played
+    async def scene() -> None:
+        limit = RateLimit(MOST)
+        one, two = await limit.begin(ME), await limit.begin(ME)
+        limit.end(ME, one, "overloaded")
+        limit.end(ME, two, "answered")
+        assert limit.limit == START / 2
+
+    scene()
 
 
-def test_the_longest_pause_that_was_asked_for_holds():
-    limit = RateLimit().overloaded(0, 100.0, 30.0).overloaded(0, 101.0, 5.0)
-    assert limit.not_before == 130.0
-    assert (limit.wait(120.0), limit.wait(131.0)) == (10.0, 0.0)
+def test_the_longest_pause_that_was_asked_for_holds_for_all():
+    @played
+    async def scene() -> None:
+        limit, loop = RateLimit(MOST), asyncio.get_running_loop()
+        one, two = await limit.begin(ME), await limit.begin(ME)
+        asked = loop.time()
+        limit.end(ME, one, "overloaded", 0.2)
+        limit.end(ME, two, "overloaded", 0.05)
+        await asyncio.gather(*(limit.begin(client) for client in "abc"))
+        assert loop.time() - asked >= 0.2
+
+    scene()
 
 
-STEPS = st.lists(
-    st.tuples(st.booleans(), st.integers(0, 3), st.none() | st.floats(0, 100), st.floats(0, 10)), max_size=60
-)
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["answered", "overloaded", "failed"]), st.integers(0, 9)), max_size=60))
+def test_the_limit_stays_between_one_and_the_most(steps):
+    @played
+    async def scene() -> None:
+        limit, running = RateLimit(MOST), list[int]()
+        for how, which in steps:
+            before = limit.limit
+            running.append(await limit.begin(ME))
+            limit.end(ME, running.pop(which % len(running)), how)
+            assert 1 <= limit.limit <= MOST
+            assert (limit.limit <= before) if how == "overloaded" else (limit.limit >= before)
+
+    scene()
 
 
-@given(STEPS)
-def test_the_limit_stays_between_one_and_the_most_and_a_pause_is_never_shortened(steps):
-    limit, now = RateLimit(), 0.0
-    for good, back, pause, passed in steps:
-        before, now = limit, now + passed
-        began = max(0, limit.cuts - back)
-        limit = limit.answered(began, MOST) if good else limit.overloaded(began, now, pause)
-        assert 1 <= limit.limit <= MOST
-        assert limit.not_before >= before.not_before
-        if good:
-            assert limit.limit >= before.limit
-        else:
-            assert limit.limit <= before.limit
-            assert limit.wait(now) >= (pause or 0.0) - 1e-6
-    assert RateLimit.model_validate_json(limit.model_dump_json()) == limit
+def test_no_more_begin_than_the_limit_allows_and_they_begin_in_order():
+    @played
+    async def scene() -> None:
+        limit, began = RateLimit(1000), dict[int, int]()
+
+        async def one(number: int) -> None:
+            began[number] = await limit.begin(ME)
+
+        tasks = [asyncio.ensure_future(one(number)) for number in range(START + 5)]
+        await asyncio.sleep(0.02)
+        assert list(began) == list(range(START))
+        # An answer makes room for itself and, in slow start, for one more; a failure only for itself.
+        for how, more in (("answered", 2), ("failed", 1), ("overloaded", 0)):
+            before = len(began)
+            limit.end(ME, 0, how)
+            await asyncio.sleep(0.02)
+            assert list(began) == list(range(before + more))
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    scene()
 
 
-def room(limit: RateLimit, gateway: str, now: float) -> bool:
-    return limit.has_room(gateway, MOST, now, gives_way=gateway == "patient")
+def test_a_client_with_many_tries_leaves_the_next_place_to_one_with_fewer():
+    @played
+    async def scene() -> None:
+        limit, began = RateLimit(4), list[str]()
+
+        async def one(client: str) -> None:
+            turn = await limit.begin(client)
+            began.append(client)
+            await asyncio.sleep(0.01)
+            limit.end(client, turn, "answered")
+
+        greedy = [asyncio.ensure_future(one("greedy")) for _ in range(40)]
+        await asyncio.sleep(0)
+        others = [asyncio.ensure_future(one(client)) for client in ("a", "b", "a")]
+        await asyncio.gather(*greedy, *others)
+        # Four had begun before the others asked, who come before the rest of the forty.
+        assert began[:4] == ["greedy"] * 4
+        assert began[4:6] == ["a", "b"]
+        assert began.index("a", 5) < 10
+
+    scene()
 
 
-def test_who_gives_way_has_one_try_while_others_want_slots_and_all_that_are_left_when_they_do_not():
-    limit = RateLimit(limit=8).wanted("steps", 10.0, gives_way=False).taken("steps", 1)
-    assert room(limit, "patient", 10.1)
-    limit = limit.taken("patient", 1)
-    assert not room(limit, "patient", 10.1)
-    assert room(limit, "steps", 10.1)
-    assert room(limit, "patient", 10.0 + CLAIM_SECONDS)
-    assert not room(limit.taken("patient", 6), "patient", 10.0 + CLAIM_SECONDS)
+def test_a_try_that_stops_waiting_takes_no_place():
+    @played
+    async def scene() -> None:
+        limit = RateLimit(1)
+        first = await limit.begin(ME)
+        waiting = [asyncio.ensure_future(limit.begin(ME)) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        # One is cancelled before its place is free, one after it was given the place, and one never.
+        waiting[0].cancel()
+        limit.end(ME, first, "answered")
+        waiting[1].cancel()
+        async with asyncio.timeout(10):
+            assert await waiting[2] == 0
+            limit.end(ME, 0, "answered")
+            await limit.begin(ME)
+
+    scene()
 
 
-def test_a_slot_is_left_to_who_gives_way_and_has_none_until_it_got_one():
-    full = RateLimit(limit=8).taken("steps", 8)
-    assert full.taken("patient", 1).wanted("patient", 10.0, gives_way=True).owed_until == 0
-    owed = full.wanted("patient", 10.0, gives_way=True).taken("steps", -1)
-    assert not room(owed, "steps", 10.1)
-    assert room(owed, "patient", 10.1)
-    served = owed.paid().taken("patient", 1).taken("steps", -1)
-    assert room(served, "steps", 10.1)
-    assert room(owed, "steps", 10.0 + CLAIM_SECONDS)
+class Crowd:
+    """Counts the requests that a server works on at the same time."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self._now = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def one_more(self) -> Iterator[None]:
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._now -= 1
 
 
-def test_the_only_slot_of_a_server_is_not_left_free():
-    owed = RateLimit(limit=1).wanted("patient", 10.0, gives_way=True)
-    assert room(owed, "steps", 10.1)
+@pytest.fixture
+def opened(tmp_path):
+    """Opens a gateway with sockets of as many sandboxes, and returns a client of each."""
+    with ExitStack() as stack:
+
+        def make(answer: Any, sockets: int, **settings: Any) -> list[httpx.Client]:
+            provider = stack.enter_context(ScriptedProvider(answer))
+            given = {"max_attempts": 4, "call_timeout": 20.0, "on_call": lambda call: None} | settings
+            gateway = stack.enter_context(ModelGateway(upstream_at(provider.base_url), stage="test", **given))
+            paths = [tmp_path / f"{number}.sock" for number in range(sockets)]
+            for path in paths:
+                stack.enter_context(gateway.listening(path, 16))
+            return [stack.enter_context(client_of(path)) for path in paths]
+
+        yield make
 
 
-def test_a_try_that_waits_renews_its_claim_before_it_ends_and_not_at_each_look():
-    first = RateLimit().wanted("steps", 10.0, gives_way=False)
-    assert first.wanted("steps", 10.1, gives_way=False) is first
-    assert first.wanted("steps", 10.4, gives_way=False).claimed_until == 10.4 + CLAIM_SECONDS
+def client_of(path: Path) -> httpx.Client:
+    return httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://gateway", timeout=60)
+
+
+def post(client: httpx.Client) -> int:
+    return client.post(PATH, json={"model": MODEL}).status_code
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limits", [{"max_concurrency": 4}, {"max_concurrency": 8, "share": 4}])
+def test_the_sockets_of_a_task_stay_below_its_limit_together(opened, limits):
+    crowd, pause = Crowd(), threading.Event()
+
+    def answer(asked: Asked) -> Reply:
+        with crowd.one_more():
+            pause.wait(0.1)
+            return completion("x")
+
+    clients = opened(answer, 3, **limits)
+    with ThreadPoolExecutor(24) as pool:
+        assert list(pool.map(post, clients * 10)) == [200] * 30
+    assert crowd.most == 4
+
+
+@pytest.mark.slow
+def test_an_overload_that_one_sandbox_meets_slows_the_others(opened):
+    crowd, full, release = Crowd(), threading.Event(), threading.Event()
+
+    def answer(asked: Asked) -> Reply:
+        if asked.number <= 3:
+            return failure(429, **{"retry-after": "0"})
+        if asked.number == 4:
+            return completion("x")
+        with crowd.one_more():
+            if asked.number == 4 + START // 8:
+                full.set()
+            release.wait(30)
+            return completion("x")
+
+    one, other = opened(answer, 2)
+    # Three rounds are overloaded, so that the limit is halved three times.
+    assert post(one) == 200
+    with ThreadPoolExecutor(START) as pool:
+        waiting = [pool.submit(post, other) for _ in range(START)]
+        assert full.wait(30)
+        release.wait(0.3)
+        assert crowd.most == START // 8
+        release.set()
+        assert [call.result() for call in waiting] == [200] * START

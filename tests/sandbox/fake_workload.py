@@ -49,7 +49,6 @@ class FakeWorkload:
     one_item_each: bool = False
     seals_files: bool = False
     run_concurrency: int = 64
-    gives_way: bool = False
     corpus: Corpus | None = None
     allowance: RemainingBudget = field(default_factory=RemainingBudget)
     granted: list[RemainingBudget] = field(default_factory=list)

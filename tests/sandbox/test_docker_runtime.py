@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from skillopt_airflow.core.types import Item, ItemImage
+from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.sandbox import docker_runtime
 from skillopt_airflow.sandbox.docker_limits import task_seconds
 from skillopt_airflow.sandbox.docker_runtime import DockerRuntime
@@ -38,7 +39,8 @@ def test_the_time_of_a_container_begins_once_its_image_is_there(
     fake = workload(None, count=3, timeout=600)
     fake.one_item_each = True
     runtime = DockerRuntime(None, fake, TaskFolder(tmp_path), 1, None, threading.Event())
-    with runtime.sandbox(0, fake.items[:1], [{}]) as container:
+    runtime._gateway = ModelGateway(fake.upstream, stage="test", max_attempts=1, call_timeout=1.0, on_call=print)
+    with runtime._gateway, runtime.sandbox(0, fake.items[:1], [{}]) as container:
         expires = int(container.plan.labels[EXPIRES_LABEL])
     # It waits while what others left is judged.
     assert expires >= moment + task_seconds(fake.limits, 3)

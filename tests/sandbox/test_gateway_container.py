@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 
 import pytest
 from docker.errors import ImageNotFound
@@ -43,16 +42,6 @@ def workload(**labels: str) -> FakeWorkload:
     )
 
 
-def test_a_run_shares_whatever_the_chunk_or_the_dag_run_and_nothing_with_another_run_or_installation(monkeypatch):
-    of = [gateway_settings(workload(dag_run=f"d{part}", run="r", chunk=part), NONE).shared_by for part in "12"]
-    assert of[0] == of[1] != ""
-    assert gateway_settings(workload(dag_run="d", run="other", chunk="1"), NONE).shared_by != of[0]
-    assert gateway_settings(workload(store="b/", dag_run="d", run="r", chunk="1"), NONE).shared_by != of[0]
-    assert gateway_settings(workload(benchmark="b", dag_run="d", run="r", chunk="1"), NONE).shared_by != of[0]
-    monkeypatch.setenv("SKILLOPT_HOME", "/elsewhere")
-    assert gateway_settings(workload(dag_run="d", run="r", chunk="1"), NONE).shared_by != of[0]
-
-
 def test_a_workload_says_the_rest():
     found = gateway_settings(workload(run="r"), RemainingBudget(calls=9))
     assert (found.stage, found.max_attempts, found.call_timeout) == ("rollout", 3, 7.0)
@@ -60,8 +49,6 @@ def test_a_workload_says_the_rest():
     # Of several gateways of the task, none knows what the others do.
     assert [gateway_settings(workload(run="r"), NONE, gateways).share for gateways in (2, 5, 9)] == [2, 1, 1]
     assert found.allowance == RemainingBudget(calls=9)
-    assert not found.gives_way
-    assert gateway_settings(replace(workload(run="r"), gives_way=True), NONE).gives_way
 
 
 def test_they_are_what_the_program_reads():

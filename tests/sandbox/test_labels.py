@@ -92,7 +92,7 @@ def test_the_reaper_leaves_a_task_that_lives_its_container_and_its_folder(tmp_pa
         engine = Engine(*(late | {FOLDER_LABEL: str(folder)} for folder in folders))
         assert reap(engine) == 2
         assert list(engine.left) == ["0"]
-        assert living.gateway.is_dir()
+        assert living.path.is_dir()
         assert not killed.exists()
 
 

@@ -81,7 +81,7 @@ class Container:
 def folder(tmp_path: Path) -> TaskFolder:
     folder = TaskFolder(tmp_path)
     own = ContainerFolder(tmp_path)
-    for path in (folder.gateway, own.inputs, own.outputs):
+    for path in (own.inputs, own.outputs):
         path.mkdir()
     return folder
 

@@ -44,7 +44,7 @@ def spend(endpoint: str, bucket: str, run: str, provider: str, folder: str) -> N
             if len(rows) >= STORED_EVERY:
                 store([rows.pop() for _ in range(STORED_EVERY)])
 
-        settings = {"max_attempts": 1, "call_timeout": 20.0, "stage": "test", "shared_by": run}
+        settings = {"max_attempts": 1, "call_timeout": 20.0, "stage": "test"}
         gateway = ModelGateway(
             upstream_at(provider), path, on_call=on_call, more=part.more, allowance=part.budget, **settings
         )

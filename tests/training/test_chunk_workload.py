@@ -20,7 +20,7 @@ from skillopt_airflow.training.item_files import contents
 from skillopt_airflow.training.rollout_plan import Chunk, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
-from skillopt_airflow.training.seed_and_final import seed_plan, seed_test_plan
+from skillopt_airflow.training.seed_and_final import seed_plan
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.gateway.foreign_server import ForeignServer, serving
 from tests.training.in_process import Training, call
@@ -211,16 +211,6 @@ def test_chunks_at_the_same_time_share_the_runs_concurrency(
     assert {work.settings.concurrency for work in found} == {share}
     limits = [gateway_settings(work, RemainingBudget()) for work in found]
     assert {(limit.max_concurrency, limit.share) for limit in limits} == {(concurrency, share)}
-
-
-@pytest.mark.parametrize(
-    ("harness", "turns", "gives_way"), [("chat", 1, True), ("chat", 8, False), ("codex", 1, False)]
-)
-def test_the_seeds_test_alone_gives_way_to_what_runs_beside_it(harness: str, turns: int, gives_way: bool) -> None:
-    prepared = Training.of(model__harness=harness, model__max_turns=turns)
-    (seed, *_), (test, *_) = prepared.prepare(), seed_test_plan(prepared.run)
-    assert not ChunkWorkload(prepared.run, seed, "run").gives_way
-    assert ChunkWorkload(prepared.run, test, "run").gives_way is gives_way
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,13 @@
-"""The gateway's HTTP application: one path takes one model's requests, two those of a search if the run has one;
-everything else gets a reason.
+"""The gateway's HTTP application, one per socket.
+
+One path takes one model's requests, and two take those of a search if the run has one. Everything else gets a reason.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,6 @@ from skillopt_airflow.core.wire_formats.wire_format import Tokens, WireFormat
 from skillopt_airflow.gateway.allowance import BudgetSpent
 from skillopt_airflow.gateway.fallbacks import Call, Provider
 from skillopt_airflow.gateway.gateway_settings import GatewaySettings
-from skillopt_airflow.gateway.held_bytes import HeldBytes
 from skillopt_airflow.gateway.one_try import MAX_ANSWER_BYTES, Reply, Rest
 from skillopt_airflow.gateway.redaction import Redaction
 from skillopt_airflow.gateway.request_filter import MAX_PARTS, NotUsable, contained, has_many_parts, parsed
@@ -30,10 +30,12 @@ from skillopt_airflow.gateway.token_usage import Meter, estimated, tokens_of
 from skillopt_airflow.gateway.upstream import Upstream
 
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
-MAX_HELD_BYTES = 256 * 1024 * 1024
-"""Limit for all requests together; one that would exceed it waits until others have their answers."""
+SMALL_BYTES = 32 * 1024
+"""Length up to which a request waits for no other one, and is checked within the event loop."""
+MAX_HELD_BYTES = 4 * MAX_REQUEST_BYTES
+"""Limit for the larger requests of one socket together, by the length that they announce. More of them wait."""
 REQUEST_SECONDS = 60.0
-"""Time limit for receiving a request's body."""
+"""Time limit for receiving a request's body: on a remote engine, the containers of a task share a socket."""
 MAX_LOGGED_REFUSALS = 20
 MAX_SHOWN = 100
 FINAL = {"x-should-retry": "false"}
@@ -52,7 +54,10 @@ class Refused(Exception):
 
 
 class GatewayApp:
-    """Answers all requests in one event loop."""
+    """Answers the requests of one socket; the sockets of a gateway share all that it is made of.
+
+    `checking` is held while a large request is checked, so that the gateway holds one such request as objects.
+    """
 
     def __init__(
         self,
@@ -60,6 +65,7 @@ class GatewayApp:
         provider: Provider,
         settings: GatewaySettings,
         on_call: Callable[[ModelCall], None],
+        checking: asyncio.Lock,
         search: SearchRoute | None = None,
     ) -> None:
         self._upstream = upstream
@@ -70,24 +76,34 @@ class GatewayApp:
         self._on_call = on_call
         self._wire_format = upstream.wire_format
         self._path = f"/v1/{self._wire_format.path}"
-        self._held = HeldBytes(MAX_HELD_BYTES, MAX_REQUEST_BYTES)
+        self._checking = checking
+        self._next_check = asyncio.Lock()
+        self._held = 0
+        self._next_large = asyncio.Lock()
+        self._freed = asyncio.Event()
         self._refusals = 0
 
-    async def handle(self, request: Request) -> Response:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; its bytes count as held until the answer is sent."""
+        async with AsyncExitStack() as held:
+            response = await self._handle(Request(scope, receive), held)
+            await response(scope, receive, send)
+
+    async def _handle(self, request: Request, held: AsyncExitStack) -> Response:
         """Forward an allowed request and refuse any other."""
         if request.scope["method"] == "HEAD" and request.scope["raw_path"] == b"/":
             # Claude Code warms up a connection like this: it is refused, but not worth a warning.
             return _problem(403, f"this sandbox may only POST {self._path}")
         try:
             if self._search is not None and self._search.takes(request.scope):
-                async with self._received(request) as body:
-                    return await self._search.answer(request.url.path, bytes(body))
+                body = await held.enter_async_context(self._received(request))
+                return await self._search.answer(request.url.path, bytes(body))
             self._check_address(request.scope)
-            async with self._received(request) as body:
-                forwarded = self._checked(body)
-                body.clear()
-                call = Call(forwarded, httpx.Headers(request.headers.raw), model=self._upstream.model)
-                return await self._forward(request, call)
+            body = await held.enter_async_context(self._received(request))
+            forwarded = await self._filtered(body)
+            body.clear()
+            headers = httpx.Headers(request.headers.raw)
+            return await self._forward(request, Call(forwarded, headers, client=self, model=self._upstream.model))
         except Refused as refused:
             return self._refuse(refused)
         except BudgetSpent as spent:
@@ -113,36 +129,35 @@ class GatewayApp:
 
     @asynccontextmanager
     async def _received(self, request: Request) -> AsyncIterator[bytearray]:
-        """Yield the request's body, whose bytes are held from their arrival until the block ends."""
-        if int(request.headers.get("content-length", 0)) > MAX_REQUEST_BYTES:
+        """Yield the request's body; a large one first waits for room, which it has until the block ends."""
+        announced = request.headers.get("content-length", 0)
+        size = MAX_REQUEST_BYTES if "transfer-encoding" in request.headers else int(announced)
+        if size > MAX_REQUEST_BYTES:
             raise _too_long()
+        counted = 0 if size <= SMALL_BYTES else size
+        if counted:
+            async with self._next_large:
+                while self._held + counted > MAX_HELD_BYTES:
+                    self._freed.clear()
+                    await self._freed.wait()
+        self._held += counted
         try:
-            yield await self._read(request)
+            yield await _body(request)
         finally:
-            self._held.release(request)
+            self._held -= counted
+            self._freed.set()
 
-    async def _read(self, request: Request) -> bytearray:
-        body = bytearray()
-        clock = asyncio.get_running_loop().time
-        try:
-            async with asyncio.timeout_at(due := clock() + REQUEST_SECONDS) as limit:
-                async for chunk in request.stream():
-                    if len(body) + len(chunk) > MAX_REQUEST_BYTES:
-                        raise _too_long()
-                    # The wait for room is not the client's.
-                    limit.reschedule(None)
-                    began = clock()
-                    await self._held.take(request, len(chunk))
-                    due += clock() - began
-                    limit.reschedule(due)
-                    body += chunk
-        except TimeoutError:
-            raise Refused(408, f"a request has to be there within {REQUEST_SECONDS:g} s") from None
-        self._held.arrived(request)
-        return body
+    async def _filtered(self, body: bytearray) -> bytes:
+        """Return the request as it is forwarded; a large one is checked in a thread, one at a time.
 
-    def _checked(self, body: bytes | bytearray) -> bytes:
-        """Return the request as it is forwarded."""
+        A socket has one request in the queue for that, so it does not keep the others waiting for all of its own.
+        """
+        if len(body) <= SMALL_BYTES:
+            return self._checked(body)
+        async with self._next_check, self._checking:
+            return await asyncio.to_thread(self._checked, body)
+
+    def _checked(self, body: bytearray) -> bytes:
         if has_many_parts(body):
             raise Refused(413, f"a request may have at most {MAX_PARTS} lists, objects and values")
         try:
@@ -168,7 +183,8 @@ class GatewayApp:
                 return _problem(status, f"the model server {reply.why}, tries: {call.attempts}", reply.failure)
             if reply.rest is not None:
                 streams = True
-                return Streamed(reply, reply.rest, self._redaction, self._wire_format, partial(self._settle, call))
+                settle, seconds = partial(self._settle, call), self._settings.call_timeout
+                return Streamed(reply, reply.rest, self._redaction, self._wire_format, settle, seconds)
             if not reply.passing:
                 # Those of a try that may be made again are counted with it.
                 tokens = tokens_of(reply.body, self._wire_format)
@@ -177,9 +193,9 @@ class GatewayApp:
             return Response(self._redaction.whole(reply.body), reply.status, headers, media_type)
         finally:
             if not streams:
-                await self._settle(call, tokens, broken_at)
+                self._settle(call, tokens, broken_at)
 
-    async def _settle(self, call: Call, tokens: Tokens, broken_at: int | None) -> None:
+    def _settle(self, call: Call, tokens: Tokens, broken_at: int | None) -> None:
         """Report the call, deduct its cost from the budget, and make room for the next.
 
         `broken_at` is the number of bytes of an answer that broke off; the provider charges for it, too.
@@ -202,7 +218,7 @@ class GatewayApp:
                     seconds=time.monotonic() - call.clock,
                 )
             )
-        await self._provider.settle(call, tokens)
+        self._provider.settle(call, tokens)
 
     def _refuse(self, refused: Refused) -> Response:
         self._refusals += 1
@@ -210,15 +226,11 @@ class GatewayApp:
             log.warning("Refused a sandbox's request (%d): %s", refused.status, refused)
         if self._refusals == MAX_LOGGED_REFUSALS:
             log.warning("Further refusals of this sandbox's requests are not logged")
-        response = _problem(refused.status, str(refused), refused.code)
-        if refused.status == 408:
-            # Any further bytes belong to the old request.
-            response.headers["connection"] = "close"
-        return response
+        return _problem(refused.status, str(refused), refused.code)
 
 
 class Streamed(Response):
-    """Passes a stream on as it comes.
+    """Passes a stream on as it comes, to a client that reads it within `seconds`.
 
     At its end `settle` gets the tokens; if either side breaks off, it gets those so far and the number of bytes.
     """
@@ -229,7 +241,8 @@ class Streamed(Response):
         rest: Rest,
         redaction: Redaction,
         wire_format: WireFormat,
-        settle: Callable[[Tokens, int | None], Awaitable[None]],
+        settle: Callable[[Tokens, int | None], None],
+        seconds: float,
     ) -> None:
         super().__init__(None, reply.status, media_type=redaction.words(reply.media_type))
         # Its length is not known.
@@ -238,6 +251,7 @@ class Streamed(Response):
         self._rest = rest
         self._redacted = redaction.stream()
         self._settle = settle
+        self._seconds = seconds
         self._meter = Meter(wire_format)
         self._came = 0
         self._finished = False
@@ -255,7 +269,7 @@ class Streamed(Response):
         if not self._finished:
             self._finished = True
             try:
-                await self._settle(self._meter.tokens, broken_at)
+                self._settle(self._meter.tokens, broken_at)
             finally:
                 await self._rest.aclose()
 
@@ -263,15 +277,17 @@ class Streamed(Response):
         """Send the chunks; a client recognizes a stream that was cut by its missing end."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
-            async for chunk in self._chunks():
-                self._meter.feed(chunk)
-                self._came += len(chunk)
-                if self._came > MAX_ANSWER_BYTES:
-                    log.warning("Cut an answer of the model server after %d bytes", MAX_ANSWER_BYTES)
-                    return
-                await _say(send, self._redacted.feed(chunk))
+            # Also for a client that does not read: until the end, its call has a place in the task's rate limit.
+            async with asyncio.timeout(self._seconds):
+                async for chunk in self._chunks():
+                    self._meter.feed(chunk)
+                    self._came += len(chunk)
+                    if self._came > MAX_ANSWER_BYTES:
+                        log.warning("Cut an answer of the model server after %d bytes", MAX_ANSWER_BYTES)
+                        return
+                    await _say(send, self._redacted.feed(chunk))
         except (httpx.RequestError, TimeoutError) as error:
-            log.warning("The model server broke off its answer: %s", type(error).__name__)
+            log.warning("The answer of the model server broke off: %s", type(error).__name__)
             return
         # Before the client sees the end and asks for more.
         await self._finish(None)
@@ -282,6 +298,19 @@ class Streamed(Response):
         yield self._head
         async for chunk in self._rest:
             yield chunk
+
+
+async def _body(request: Request) -> bytearray:
+    body = bytearray()
+    try:
+        async with asyncio.timeout(REQUEST_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MAX_REQUEST_BYTES:
+                    raise _too_long()
+    except TimeoutError:
+        raise Refused(408, f"request not received within {REQUEST_SECONDS:g} s") from None
+    return body
 
 
 def _too_long() -> Refused:

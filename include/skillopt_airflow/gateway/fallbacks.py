@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,10 +14,8 @@ from skillopt_airflow.gateway.allowance import Allowance
 from skillopt_airflow.gateway.backends import Backend, HttpBackend, OnToken, unheard
 from skillopt_airflow.gateway.gateway_settings import GatewaySettings
 from skillopt_airflow.gateway.one_try import Reply, ask
-from skillopt_airflow.gateway.rate_limit import RateLimit
-from skillopt_airflow.gateway.rate_limiter import Outcome, RateLimiter
+from skillopt_airflow.gateway.rate_limit import Outcome, RateLimit
 from skillopt_airflow.gateway.redaction import Redaction
-from skillopt_airflow.gateway.shared_state import SharedState
 from skillopt_airflow.gateway.token_usage import estimated, tokens_of
 from skillopt_airflow.gateway.upstream import Upstream
 
@@ -38,6 +36,8 @@ class Call:
 
     body: bytes
     headers: httpx.Headers
+    client: Hashable = None
+    """The client that waits for it; the clients of a gateway take turns."""
     attempts: int = 0
     """Tries that were begun."""
     model: str = ""
@@ -46,27 +46,25 @@ class Call:
     """The tokens of tries that ended without an answer."""
     reply: Reply = field(default_factory=lambda: Reply(failure="timeout", why="was not asked in time"))
     """The result of the last try that ended."""
-    end: Callable[[], Awaitable[None]] | None = None
+    end: Callable[[], None] | None = None
     """Ends the last try, while that holds its place in the rate limit."""
     started: float = field(default_factory=time.time)
     clock: float = field(default_factory=time.monotonic)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Route:
-    name: str
     upstream: Upstream
     backend: Backend
-    limiter: RateLimiter
+    limit: RateLimit
+    closed_until: float = 0.0
+    """Time at which calls come here again. Until then they go to the next server, because a whole call failed here."""
 
 
 class Provider:
     """The server behind an upstream and its fallbacks, all of the same wire format."""
 
-    def __init__(
-        self, upstream: Upstream, shared: SharedState, settings: GatewaySettings, allowance: Allowance
-    ) -> None:
-        self._shared = shared
+    def __init__(self, upstream: Upstream, settings: GatewaySettings, allowance: Allowance) -> None:
         self._allowance = allowance
         self._max_attempts = settings.max_attempts
         self._call_timeout = settings.call_timeout
@@ -74,10 +72,9 @@ class Provider:
         self.redaction = Redaction(upstream.secrets())
         self._routes = [
             _Route(
-                name := f"{server.conn_id} {server.base_url} {server.model}",
                 server,
                 open_backend(server, settings.call_timeout, self.redaction.add),
-                RateLimiter(shared, name, settings.max_concurrency, settings.share, gives_way=settings.gives_way),
+                RateLimit(min(settings.max_concurrency, settings.share)),
             )
             for server in (upstream, *upstream.fallbacks)
         ]
@@ -101,22 +98,22 @@ class Provider:
         """
         try:
             async with asyncio.timeout(self.patience):
-                routes = await self._open_routes()
+                routes = self._open_routes()
                 for route in routes:
                     call.reply = await self._tries(route, call, is_last=route is routes[-1])
                     if not call.reply.passing:
                         return
-                    await self._close(route)
+                    route.closed_until = time.monotonic() + CLOSED_SECONDS
         except TimeoutError:
             if not call.reply.failure:
                 call.reply = Reply(failure="timeout", why=f"did not answer well within {self.patience:g} s")
 
-    async def settle(self, call: Call, tokens: Tokens) -> None:
-        """Deduct tokens from the budget and end the call's last try, also out of a task that is being cancelled."""
+    def settle(self, call: Call, tokens: Tokens) -> None:
+        """Deduct tokens from the budget and end the call's last try."""
         self._allowance.spend(tokens)
         if call.end is not None:
             end, call.end = call.end, None
-            await end()
+            end()
 
     async def _tries(self, route: _Route, call: Call, *, is_last: bool) -> Reply:
         for number in range(1, self._max_attempts):
@@ -130,23 +127,23 @@ class Provider:
         began = await self._begun(route, call)
         call.attempts += 1
         call.model = route.upstream.model
-        call.end = partial(route.limiter.end, began, "failed", None)
+        call.end = partial(route.limit.end, call.client, began, "failed", None)
         call.reply = await ask(route.backend, call.body, call.headers, route.upstream.wire_format, self._call_timeout)
-        call.end = partial(route.limiter.end, began, *self._judged(call.reply))
+        call.end = partial(route.limit.end, call.client, began, *self._judged(call.reply))
         if call.reply.passing:
             lost = _lost(call, route.upstream.wire_format)
             call.lost += lost
-            await self.settle(call, lost)
+            self.settle(call, lost)
         return call.reply
 
     async def _begun(self, route: _Route, call: Call) -> int:
         """Count the call, unless it was tried before, and wait until a try may begin."""
         if call.attempts:
-            return await route.limiter.begin()
+            return await route.limit.begin(call.client)
         if not self._allowance.take_at_once():
             await self._take()
         try:
-            return await route.limiter.begin()
+            return await route.limit.begin(call.client)
         except BaseException:
             self._allowance.give_back()
             raise
@@ -184,23 +181,10 @@ class Provider:
         asked = 0.0 if reply.retry_after is None else reply.retry_after
         return min(max(backoff, asked), self._call_timeout)
 
-    async def _open_routes(self) -> list[_Route]:
+    def _open_routes(self) -> list[_Route]:
         """Return the routes that did not fail a call lately, or all if each did."""
-        if len(self._routes) == 1:
-            return self._routes
-        state = await self._shared.update(lambda state: (state, state))
-        now = time.time()
-        return [route for route in self._routes if state.limit(route.name).closed_until <= now] or self._routes
-
-    async def _close(self, route: _Route) -> None:
-        """Send the next calls to another server, if there is one."""
-        if len(self._routes) == 1:
-            return
-
-        def closed(limit: RateLimit) -> tuple[RateLimit, None]:
-            return limit.model_copy(update={"closed_until": time.time() + CLOSED_SECONDS}), None
-
-        await self._shared.update_limit(route.name, closed)
+        now = time.monotonic()
+        return [route for route in self._routes if route.closed_until <= now] or self._routes
 
 
 def _lost(call: Call, wire_format: WireFormat) -> Tokens:

@@ -30,12 +30,8 @@ class GatewaySettings(Value):
     call_timeout: float = Field(gt=0.0)
     """Seconds that one try may take, a stream's end included."""
     max_concurrency: int = Field(default=64, ge=1)
-    """Tries at the same time at one server, for all gateways with the same `shared_by`."""
+    """Tries at the same time at one server, for the whole run."""
     share: int = Field(default=64, ge=1)
-    """Of these, the most for this gateway alone."""
-    gives_way: bool = False
-    """True if it has one try under way at a server, and more only while no other gateway wants a slot."""
+    """The most of these for this gateway, which knows nothing of the others."""
     allowance: RemainingBudget = RemainingBudget()
     """Amount that it may spend."""
-    shared_by: str = ""
-    """The run whose gateways on this host share rate limits; empty shares nothing."""

@@ -1,17 +1,18 @@
 """The only way out of a sandbox: a server that forwards calls to one model and adds the credentials."""
 
+import asyncio
+import socket
 import threading
-import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import ExitStack, aclosing, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+import h11
 import uvicorn
 from anyio.to_thread import current_default_thread_limiter
-from starlette.requests import Request
-from starlette.routing import Router
-from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from skillopt_airflow.core.errors import SandboxError, SkillOptError
 from skillopt_airflow.core.types import ModelCall
@@ -19,25 +20,31 @@ from skillopt_airflow.gateway.allowance import Allowance, More
 from skillopt_airflow.gateway.app import GatewayApp
 from skillopt_airflow.gateway.fallbacks import Provider
 from skillopt_airflow.gateway.gateway_settings import GatewaySettings
-from skillopt_airflow.gateway.listening import GuardedProtocol, listen
 from skillopt_airflow.gateway.search_route import SearchRoute
-from skillopt_airflow.gateway.shared_state import shared
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.gateway.web_search import WebSearch
 
+Address = Path | tuple[str, int]
+"""The path of a unix socket, or a host and a port."""
+
+BACKLOG = 1024
+SPARE_CONNECTIONS = 16
+"""Connections of a socket besides two per item: an agent CLI makes several calls at the same time."""
 MAX_HEAD_BYTES = 32 * 1024
 CLOSING_SECONDS = 1
 IDLE_SECONDS = 75
 """Idle time before a connection is closed: longer than clients keep one, so that none uses a closed one."""
-STARTING_SECONDS = 60.0
 
 
 class ModelGateway:
     """An HTTP server that forwards calls of one model to one provider, or to its fallbacks.
 
+    Its sockets share the provider, the rate limits, the budget and the search. Each has its own limits for connections
+    and for the bytes of requests, so a client can only use up its own.
+
     Args:
         upstream: the model server, with its credentials and fallbacks.
-        address: the path of a unix socket, or a host and a port.
+        address: where it listens as long as it runs; None if it only listens where `listening` says.
         on_call: called for every call that went to the provider, from the server's own thread.
         search: answers searches and opens pages, if the run has a search.
         more: gives more than the settings' allowance, if anybody does; called in a thread.
@@ -47,7 +54,7 @@ class ModelGateway:
     def __init__(
         self,
         upstream: Upstream,
-        address: Path | tuple[str, int],
+        address: Address | None = None,
         *,
         on_call: Callable[[ModelCall], None],
         search: WebSearch | None = None,
@@ -60,82 +67,132 @@ class ModelGateway:
         self._on_call = on_call
         self._search = None if search is None else SearchRoute(search)
         self._allowance = Allowance(self._settings.allowance, more)
-        self._failure: Exception | None = None
-        self._server = uvicorn.Server(self._config())
+        self._ready: Future[None] = Future()
+        self._servers: dict[Future[None], uvicorn.Server] = {}
 
     def __enter__(self) -> Self:
-        """Listen, and take calls.
+        """Start, and listen at the address if there is one.
 
         Raises:
-            SandboxError: the address cannot be had, for example below a path that is too long, or the host's temporary
-                folder cannot be written.
+            SandboxError: the address cannot be had, for example because its path is too long, or the provider cannot be
+                made.
         """
-        self._listener = listen(self._address)
         self._thread = threading.Thread(target=self._run, name="model-gateway", daemon=True)
         self._thread.start()
-        deadline = time.monotonic() + STARTING_SECONDS
-        while not self._server.started and self._thread.is_alive() and time.monotonic() < deadline:
-            time.sleep(0.002)
-        if not self._server.started:
-            self._stop()
-            late, failure = TimeoutError(f"not within {STARTING_SECONDS:g} s"), self._failure
-            said = str(failure) if isinstance(failure, SkillOptError) else repr(failure or late)
+        try:
+            self._ready.result()
+        except Exception as failure:
+            said = str(failure) if isinstance(failure, SkillOptError) else repr(failure)
             raise SandboxError(f"the model gateway did not start: {said}") from failure
+        with ExitStack() as stack:
+            stack.callback(self._stop)
+            if self._address is not None:
+                stack.enter_context(self.listening(self._address, self._settings.share))
+            self._opened = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._stop()
+        self._opened.close()
 
-    @property
-    def port(self) -> int:
-        """The TCP port on which it listens."""
-        return int(self._listener.getsockname()[1])
+    @contextmanager
+    def listening(self, address: Address, items: int) -> Iterator[None]:
+        """Take calls at one more address, for a sandbox with so many items at the same time, until the block ends.
+
+        Raises:
+            SandboxError: the address cannot be had.
+        """
+        listener = listen(address)
+        shared = (self._upstream, self._provider, self._settings, self._on_call, self._checking, self._search)
+        server = uvicorn.Server(_config(GatewayApp(*shared), SPARE_CONNECTIONS + 2 * items))
+        serving = asyncio.run_coroutine_threadsafe(server.serve(sockets=[listener]), self._loop)
+        self._servers[serving] = server
+        serving.add_done_callback(self._servers.pop)
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            if isinstance(address, Path):
+                address.unlink(missing_ok=True)
 
     def _run(self) -> None:
-        # Uvicorn ends the process where the lifespan fails; here that ends the thread.
-        with suppress(SystemExit):
-            self._server.run(sockets=[self._listener])
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            if self._ready.done():
+                raise
+            self._ready.set_exception(error)
+
+    async def _serve(self) -> None:
+        self._loop, self._ended, self._checking = asyncio.get_running_loop(), asyncio.Event(), asyncio.Lock()
+        async with aclosing(Provider(self._upstream, self._settings, self._allowance)) as self._provider:
+            # Each call of a provider whose client blocks, such as Bedrock's, takes one of these threads.
+            threads = current_default_thread_limiter()
+            threads.total_tokens = max(threads.total_tokens, self._settings.share)
+            self._ready.set_result(None)
+            await self._ended.wait()
 
     def _stop(self) -> None:
-        self._server.should_exit = True
+        wait(list(self._servers))
+        self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join()
-        self._listener.close()
-        if isinstance(self._address, Path):
-            self._address.unlink(missing_ok=True)
 
-    def _config(self) -> uvicorn.Config:
-        return uvicorn.Config(
-            Router(default=self._answer, lifespan=self._lifespan),
-            loop="asyncio",
-            http=GuardedProtocol,
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            log_level="error",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
-            timeout_keep_alive=IDLE_SECONDS,
-            timeout_graceful_shutdown=CLOSING_SECONDS,
-        )
 
-    @asynccontextmanager
-    async def _lifespan(self, _: Router) -> AsyncIterator[None]:
+class _BoundedProtocol(H11Protocol):
+    """Uvicorn's HTTP/1.1 for code in a sandbox, which may open connections and send nothing, or garbage."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Drop a connection over the limit: uvicorn only refuses its request, and each takes a file of the task."""
+        super().connection_made(transport)
+        if self.limit_concurrency is not None and len(self.connections) > self.limit_concurrency:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Drop a connection with garbage behind an answered request, which would fill the log with tracebacks."""
         try:
-            async with (
-                shared(self._settings.shared_by) as state,
-                aclosing(Provider(self._upstream, state, self._settings, self._allowance)) as provider,
-            ):
-                # Each call of a provider whose client blocks, such as Bedrock's, takes one of these threads.
-                threads = current_default_thread_limiter()
-                threads.total_tokens = max(threads.total_tokens, self._settings.share)
-                self._app = GatewayApp(self._upstream, provider, self._settings, self._on_call, self._search)
-                yield
-        except Exception as error:
-            self._failure = error
-            raise
+            super().data_received(data)
+        except h11.LocalProtocolError:
+            self.transport.abort()
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self._app.handle(Request(scope, receive))
-        await response(scope, receive, send)
+
+def _config(app: GatewayApp, connections: int) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=_BoundedProtocol,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=connections,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=CLOSING_SECONDS,
+    )
+
+
+def listen(address: Address) -> socket.socket:
+    """Listen on a unix socket, to which any user of a container may connect, or on a host and port.
+
+    A socket's file that a killed gateway left behind is replaced.
+
+    Raises:
+        SandboxError: the address cannot be had, for example because its path is too long.
+    """
+    listener = socket.socket(socket.AF_UNIX if isinstance(address, Path) else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        if isinstance(address, Path):
+            if address.is_socket():
+                address.unlink()
+            listener.bind(str(address))
+            address.chmod(0o666)
+        else:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise SandboxError(f"the model gateway cannot listen at {address}: {error}") from error
+    return listener

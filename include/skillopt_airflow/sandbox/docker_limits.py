@@ -22,7 +22,8 @@ LAYOUT_SECONDS = 120
 TEST_RUNS = 3
 """Most times that tests judge an item: as they are, altered, and altered with the right change."""
 MAX_OPEN_FILES = 1024
-GATEWAY_MEMORY = "512m"
+GATEWAY_MEMORY = "1g"
+"""Room for the large requests that it holds, with the copies in its connections, and one that it checks."""
 GATEWAY_PIDS = 128
 BUILD_MEMORY = "2g"
 BUILD_PIDS = 256

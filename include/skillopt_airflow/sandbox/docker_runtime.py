@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -44,9 +44,11 @@ class DockerRuntime:
         workload = self.workload
         return together(workload.limits, workload.settings.concurrency, workload.run_concurrency, memory)
 
-    def serving(self, on_call: Callable[[ModelCall], None]) -> AbstractContextManager[None]:
-        """Serve the model on the socket in the task's folder for as long as the block runs."""
-        return task_gateway(self.workload, self.folder, on_call)
+    @contextmanager
+    def serving(self, on_call: Callable[[ModelCall], None]) -> Iterator[None]:
+        """Serve the model, at a socket in each container's folder, for as long as the block runs."""
+        with task_gateway(self.workload, on_call) as self._gateway:
+            yield
 
     @contextmanager
     def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[Container]:
@@ -87,9 +89,11 @@ class DockerRuntime:
         mounts = [
             Mount("/in", str(folder.inputs), "bind", read_only=True),
             Mount("/out", str(folder.outputs), "bind"),
-            Mount("/gateway", str(self.folder.gateway), "bind", read_only=True),
+            Mount("/gateway", str(folder.gateway), "bind", read_only=True),
         ]
-        yield folder, mounts + self._corpus_mounts
+        items = 1 if self.workload.one_item_each else self.workload.settings.concurrency
+        with self._gateway.listening(folder.socket, items):
+            yield folder, mounts + self._corpus_mounts
 
     @cached_property
     def _images(self) -> ItemImages:

@@ -21,8 +21,7 @@ from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.sandbox.docker_connection import ensure_image
 from skillopt_airflow.sandbox.docker_limits import gateway_options
 from skillopt_airflow.sandbox.docker_output import STDOUT, attached
-from skillopt_airflow.sandbox.labels import identity, remove_container
-from skillopt_airflow.sandbox.staging import TaskFolder
+from skillopt_airflow.sandbox.labels import remove_container
 from skillopt_airflow.sandbox.task_workload import Allotment, Workload, counting
 
 START_SECONDS = 60.0
@@ -40,43 +39,37 @@ log = logging.getLogger(__name__)
 def gateway_settings(workload: Workload, allowance: RemainingBudget, gateways: int = 1) -> GatewaySettings:
     """Return how a gateway is to treat the calls of a task's sandboxes.
 
-    The limit is the run's, so that stages side by side do not exceed it together on a host; and as tasks on other hosts
-    are not seen, this gateway has no more of it than its equal share.
+    It sees no other task's gateway, so it has no more of the run's limit than its equal share.
 
     Args:
         workload: the task's.
         allowance: amount that the gateway may spend before it asks for more.
         gateways: those that the task has at the same time.
     """
-    # Not by the DAG run: the epochs of a training have their own, and the seed's test runs beside them.
-    run = {name: workload.labels[name] for name in ("store", "benchmark", "run") if name in workload.labels}
     return GatewaySettings(
         stage=workload.stage,
         max_attempts=workload.settings.max_attempts,
         call_timeout=workload.settings.call_timeout,
         max_concurrency=workload.run_concurrency,
         share=max(1, workload.settings.concurrency // gateways),
-        gives_way=workload.gives_way,
         allowance=allowance,
-        shared_by=" ".join(f"{name}={value}" for name, value in identity(run).items()),
     )
 
 
 @contextmanager
-def task_gateway(workload: Workload, folder: TaskFolder, on_call: Callable[[ModelCall], None]) -> Iterator[None]:
-    """Serve the model from the task itself, on the socket in its folder, for as long as the block runs."""
+def task_gateway(workload: Workload, on_call: Callable[[ModelCall], None]) -> Iterator[ModelGateway]:
+    """Yield the model's gateway in the task itself, for as long as the block runs; each sandbox has its own socket."""
     with (
         workload.allotted() as allotment,
         ModelGateway(
             workload.upstream,
-            folder.socket,
             on_call=counting(allotment, on_call),
             search=workload.search,
             more=allotment.more,
             **dict(gateway_settings(workload, allotment.budget)),
-        ),
+        ) as gateway,
     ):
-        yield
+        yield gateway
 
 
 def gateway_document(workload: Workload, allowance: RemainingBudget, gateways: int = 1) -> JsonObject:

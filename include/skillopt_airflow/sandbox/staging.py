@@ -1,14 +1,15 @@
-"""The folders that a container sees: /in with its work, /out for what it leaves, /gateway with the socket."""
+"""The folders that a container sees: /in with its work, /out for what it leaves, /gateway with its socket."""
 
 import fcntl
 import json
 import os
+import stat
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 
 from skillopt_airflow.core.sessions import SEALED
@@ -46,6 +47,16 @@ class ContainerFolder:
     def outputs(self) -> Path:
         """Folder that the container writes to."""
         return self.path / "out"
+
+    @property
+    def gateway(self) -> Path:
+        """Folder of the container's own socket; read-only there, which forbids making files, not connecting."""
+        return self.path / "gateway"
+
+    @property
+    def socket(self) -> Path:
+        """Path of the socket at which the task's gateway takes the container's calls."""
+        return self.gateway / "model.sock"
 
     @property
     def files(self) -> Path:
@@ -92,13 +103,10 @@ class CopiedFolder(ContainerFolder):
 
 
 class TaskFolder:
-    """The folder of one task; its containers share the socket's folder and see nothing of each other's."""
+    """The folder of one task, whose containers see nothing of each other's folders."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.gateway = path / "gateway"
-        """Holds the socket; read-only in a container, which forbids making files, not connecting."""
-        self.socket = self.gateway / "model.sock"
 
     @contextmanager
     def container(
@@ -107,7 +115,7 @@ class TaskFolder:
         """Create and fill the folders of one container, and remove them afterwards."""
         made = ContainerFolder(self.path / name)
         try:
-            for folder in (made.path, made.inputs, made.outputs):
+            for folder in (made.path, made.inputs, made.outputs, made.gateway):
                 _make(folder)
             # What is sealed lies where the program can remove it.
             write_inputs(workload, items, made.inputs)
@@ -128,9 +136,7 @@ def staged() -> Iterator[TaskFolder]:
     """Create the folder of one attempt, and remove it afterwards."""
     sweep(Path(_short_folder()))
     with held_folder() as path:
-        folder = TaskFolder(path)
-        _make(folder.gateway)
-        yield folder
+        yield TaskFolder(path)
 
 
 @contextmanager
@@ -146,22 +152,26 @@ def held_folder() -> Iterator[Path]:
 
 
 def sweep(place: Path) -> None:
-    """Remove the folders of tasks that were killed: their locks are an hour old, and nobody holds them any more."""
+    """Remove the folders of tasks that were killed: their locks are an hour old, and no task holds them any more."""
     for lock in place.glob(f"{PREFIX}*/{HELD}"):
         with suppress(OSError):
-            if time.time() - lock.stat().st_mtime > ABANDONED_SECONDS and not is_held(lock.parent):
+            if time.time() - lock.lstat().st_mtime > ABANDONED_SECONDS and not is_held(lock.parent):
                 remove(lock.parent)
 
 
 def is_held(folder: Path) -> bool:
     """Return whether a task of this host that lives has the folder."""
     try:
-        with (folder / HELD).open() as held:
-            fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        # In /tmp, another user can make a pipe or a link of this name; opening a pipe would wait for its writer.
+        held = os.open(folder / HELD, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
         return False
+    try:
+        fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    finally:
+        os.close(held)
     return False
 
 
@@ -194,59 +204,18 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a task's folder, if it is one and still there."""
-    if folder.name.startswith(PREFIX):
-        _remove_all(folder)
+    """Remove a task's folder, if it is one, is this user's own and still there."""
+    with suppress(FileNotFoundError):
+        found = folder.lstat()
+        if folder.name.startswith(PREFIX) and stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+            _remove_all(folder)
 
 
 def _remove_all(folder: Path) -> None:
-    """Remove a folder, however deep and whatever its modes are; what cannot be removed stays."""
-    numbers, unused = count(), os.urandom(4).hex()
-    with suppress(OSError), _opened(str(folder), None) as top:
-        pending = _without_files(top)
-        while pending:
-            name = pending.pop()
-            with suppress(OSError):
-                with _opened(name, top) as inner:
-                    for below in _without_files(inner):
-                        # A path can be made that is too deep for any call: what is below is moved up first.
-                        moved = f"{unused}-{next(numbers)}"
-                        with suppress(OSError), _opened(below, inner):
-                            os.rename(below, moved, src_dir_fd=inner, dst_dir_fd=top)
-                            pending.append(moved)
-                os.rmdir(name, dir_fd=top)
-        folder.rmdir()
-
-
-@contextmanager
-def _opened(name: str, parent: int | None) -> Iterator[int]:
-    """Yield the descriptor of a folder, no link, that its owner may list and change from now on."""
-    held = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-    try:
-        # Not by the name, which may be another folder's by now.
-        with suppress(OSError):
-            os.chmod(f"/proc/self/fd/{held}", 0o700)  # noqa: PTH101
-        descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=held)
-    finally:
-        os.close(held)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _without_files(folder: int) -> list[str]:
-    """Remove all but folders from an opened folder, and return the names of those."""
-    with os.scandir(folder) as found:
-        entries = list(found)
-    folders = []
-    for entry in entries:
-        with suppress(OSError):
-            if entry.is_dir(follow_symlinks=False):
-                folders.append(entry.name)
-            else:
-                os.unlink(entry.name, dir_fd=folder)
-    return folders
+    """Remove a folder, however deep; what code in a container closed to its own user is opened first."""
+    for command in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+        if folder.exists():
+            subprocess.run([*command, "--", folder], stderr=subprocess.DEVNULL, check=False)  # noqa: S603
 
 
 def container_user() -> str:
@@ -258,5 +227,5 @@ def container_user() -> str:
 def _short_folder() -> str:
     """Return a folder in which a socket's path has at most 107 bytes."""
     usual = tempfile.gettempdir()
-    longest = len(os.fsencode(usual)) + len("/skillopt-12345678/gateway/model.sock")
+    longest = len(os.fsencode(usual)) + len("/skillopt-12345678/12345/gateway/model.sock")
     return usual if longest <= MAX_SOCKET_CHARS else "/tmp"  # noqa: S108

@@ -92,10 +92,6 @@ class Workload(Protocol):
         """Model calls that the whole run may have in flight, of which `settings` have this workload's share."""
 
     @property
-    def gives_way(self) -> bool:
-        """True if the model calls of the run's other workloads go first."""
-
-    @property
     def skill(self) -> str:
         """The text of the skill."""
 

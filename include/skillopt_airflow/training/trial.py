@@ -81,8 +81,6 @@ class Trial:
     stage = "try"
     released = None
     """All items at once."""
-    gives_way = False
-    """Nothing runs beside it."""
     search = None
     """Items are looked at with the documents that they bring."""
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.failure_reasons import FailureReason
-from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.http_failures import FIRST_ITEMS, hopeless
 from skillopt_airflow.core.protocols import JudgesRepository, PlaysSession
 from skillopt_airflow.core.resource_groups import SandboxGroup
@@ -184,16 +183,6 @@ class ChunkWorkload:
     def run_concurrency(self) -> int:
         """Return how many model calls the whole run may have in flight."""
         return self.run.config.model.concurrency
-
-    @property
-    def gives_way(self) -> bool:
-        """True for the seed's test, which runs beside the steps.
-
-        Only where an item is one call: the time in which an item has to end is limited.
-        """
-        model = self.run.config.model
-        is_one_call = model.max_turns == 1 and not HARNESSES[model.harness].is_cli
-        return self.stage == "test" and self.moment.kind == "seed" and is_one_call
 
     @cached_property
     def image(self) -> str:

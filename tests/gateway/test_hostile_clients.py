@@ -1,7 +1,8 @@
-"""Clients that hang, die or send garbage disturb nobody; they speak through raw sockets."""
+"""Clients that hang, die or send garbage don't disturb other sandboxes; they speak through raw sockets."""
 
 import json
 import re
+import resource
 import socket
 import struct
 import threading
@@ -13,8 +14,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.gateway import app as surface
-from skillopt_airflow.gateway import listening
-from skillopt_airflow.gateway.listening import listen
+from skillopt_airflow.gateway.model_gateway import listen
 from tests.gateway.gateway_rig import MODEL, PATH, request_bytes, rigs
 from tests.gateway.scripted_provider import Asked, Reply, completion, events
 
@@ -35,17 +35,6 @@ def is_cut_off(raw: socket.socket) -> bool:
     return True
 
 
-def is_cut_off_while(raw: socket.socket, drop: bytes) -> bool:
-    """Send drop after drop until the other side ends it."""
-    for _ in range(1000):
-        try:
-            raw.sendall(drop)
-        except (BrokenPipeError, ConnectionResetError):
-            return True
-        time.sleep(0.02)
-    return False
-
-
 def reset(raw: socket.socket) -> None:
     """Die as a killed process does."""
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -61,23 +50,15 @@ SLOW = {
 }
 
 
-@pytest.mark.parametrize("sent", SLOW.values(), ids=SLOW)
-def test_a_client_that_hangs_while_it_sends_is_cut_off(rig, monkeypatch, sent):
-    monkeypatch.setattr(listening, "HEAD_SECONDS", 0.3)
+@pytest.mark.parametrize("sent", list(SLOW.values())[-2:], ids=list(SLOW)[-2:])
+def test_a_body_that_does_not_end_is_refused(rig, monkeypatch, sent):
     monkeypatch.setattr(surface, "REQUEST_SECONDS", 0.3)
     one = rig(answer)
     with one.connect() as raw:
         raw.sendall(sent)
         assert one.post().status_code == 200
-        assert is_cut_off(raw)
+        assert raw.recv(65536).startswith(b"HTTP/1.1 408")
     assert len(one.provider.requests) == 1
-
-
-def test_a_head_that_comes_byte_by_byte_is_cut_off(rig, monkeypatch):
-    monkeypatch.setattr(listening, "HEAD_SECONDS", 0.3)
-    one = rig(answer)
-    with one.connect() as raw:
-        assert is_cut_off_while(raw, b"x")
 
 
 def whole_answer(raw):
@@ -90,8 +71,7 @@ def whole_answer(raw):
     return got
 
 
-def test_a_connection_between_two_requests_may_rest(rig, monkeypatch):
-    monkeypatch.setattr(listening, "HEAD_SECONDS", 1.0)
+def test_a_connection_between_two_requests_may_rest(rig):
     one = rig(answer)
     with one.connect() as raw:
         for _ in range(2):
@@ -162,42 +142,28 @@ def test_a_client_that_dies_within_a_stream_ends_it(rig):
     assert sorted((call.prompt_tokens, call.completion_tokens) for call in one.calls) == [(7, 1), (11, 3)]
 
 
-def test_a_client_that_does_not_read_its_answer_is_cut_off(rig, monkeypatch):
-    monkeypatch.setattr(listening, "STALL_SECONDS", 0.3)
-    one = rig(lambda asked: completion("x" * 8_000_000) if asked.number == 1 else answer(asked))
+def test_a_client_that_does_not_read_a_stream_leaves_its_place_to_another(rig):
+    """The place in the rate limit is one of all sandboxes of the task."""
+    text = {"choices": [{"index": 0, "delta": {"content": "x" * 60_000}}]}
+
+    def endless(asked: Asked) -> Reply:
+        if asked.number > 1:
+            return answer(asked)
+        return Reply(
+            headers={"content-type": "text/event-stream"}, chunks=(one for _ in range(400) for one in events(text))
+        )
+
+    one = rig(endless, share=1, call_timeout=1.0, max_attempts=3)
     with one.connect() as raw:
-        raw.sendall(request_bytes())
-        while not one.calls:
-            time.sleep(0.01)
+        raw.sendall(request_bytes(stream=True))
+        assert b"200 OK" in raw.recv(100)
         assert one.post().status_code == 200
-        time.sleep(1)
-        received = 0
-        try:
-            while chunk := raw.recv(65536):
-                received += len(chunk)
-        except ConnectionResetError:
-            pass
-        assert received < 8_000_000
-
-
-def test_many_silent_connections_leave_room_for_one_that_speaks(rig, monkeypatch):
-    monkeypatch.setattr(listening, "MAX_CONNECTIONS", 20)
-    one = rig(answer)
-    silent = [one.connect() for _ in range(60)]
-    for raw in silent[-10:]:
-        raw.sendall(SLOW["half a body"])
-
-    assert one.post().status_code == 200
-
-    assert is_cut_off(silent[0])
-    for raw in silent:
-        raw.close()
 
 
 def test_more_calls_at_once_than_anybody_has_slots_for(rig):
     """A batch whose calls all begin at once fills the queue of connections before the first is taken from it."""
-    # A user's limit of 1,024 open files allows 256.
-    calls = min(400, listening.MAX_CONNECTIONS)
+    # A call takes two files, and a user's limit of 1,024 also holds those of the client and the provider.
+    calls = 200 if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 2048 else 400
     one = rig(answer, max_concurrency=calls, share=calls, call_timeout=60.0)
     waiting = [one.connect() for _ in range(calls)]
     for raw in waiting:
@@ -236,11 +202,11 @@ GARBAGE = [
 
 @pytest.mark.parametrize("sent", GARBAGE, ids=range(len(GARBAGE)))
 def test_garbage_is_refused_and_disturbs_nobody(rig, monkeypatch, sent):
-    monkeypatch.setattr(listening, "HEAD_SECONDS", 0.3)
     monkeypatch.setattr(surface, "REQUEST_SECONDS", 0.3)
     one = rig(answer)
     with one.connect() as raw:
         raw.sendall(sent)
+        raw.shutdown(socket.SHUT_WR)
         assert raw.recv(65536)[9:10] in (b"", b"4")
     assert one.post().status_code == 200
 
@@ -315,13 +281,8 @@ def test_a_file_that_a_killed_gateway_left_is_replaced(tmp_path):
     listen(path).close()
 
 
-def test_another_gateways_address_is_not_taken(tmp_path):
+def test_a_file_that_is_no_socket_is_not_replaced(tmp_path):
     path = tmp_path / "model.sock"
-    first = listen(path)
-    with pytest.raises(SandboxError, match="cannot listen at"):
-        listen(path)
-    first.close()
-    path.unlink()
     path.write_text("no socket")
     with pytest.raises(SandboxError, match="cannot listen at"):
         listen(path)
