@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 
+from skillopt_airflow.gateway import page_text
 from skillopt_airflow.gateway.page_text import text_of_page
 
 
@@ -32,7 +33,7 @@ def test_tables_keep_their_rows() -> None:
 
 
 def test_a_page_that_takes_too_long_gives_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skillopt_airflow.gateway.page_text.WALL_SECONDS", 0.001)
+    monkeypatch.setattr(page_text, "LIMITS", page_text.LIMITS._replace(wall_seconds=0.001))
     assert text(b"<p>fine</p>") is None
 
 

@@ -11,8 +11,8 @@ import pytest
 from openpyxl import Workbook, load_workbook
 
 from benchmarks.spreadsheetbench.adapter import BENCHMARK
-from skillopt_airflow import benchmarks
-from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow import benchmarks, limited_process
+from skillopt_airflow.core.errors import ProcessLost, SandboxError
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.sandbox.staging import is_held
 from skillopt_airflow.training import judging
@@ -153,7 +153,7 @@ def with_less_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What grows until the memory ends takes long to fill that of the product; the limit is set by it all the same."""
     program = folder / "judge"
     program.write_text(
-        f"#!{judging.sys.executable}\n"
+        f"#!{limited_process.sys.executable}\n"
         "import resource, runpy, sys\n"
         "setrlimit = resource.setrlimit\n"
         "def lower(which, limits):\n"
@@ -161,10 +161,10 @@ def with_less_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "    setrlimit(which, limits)\n"
         "resource.setrlimit = lower\n"
         "sys.argv = sys.argv[3:]\n"
-        "runpy.run_module('skillopt_airflow.training.judging', run_name='__main__')\n"
+        "runpy.run_module('skillopt_airflow.limited_process', run_name='__main__')\n"
     )
     program.chmod(0o755)
-    monkeypatch.setattr(judging.sys, "executable", str(program))
+    monkeypatch.setattr(limited_process.sys, "executable", str(program))
 
 
 HOSTILE: Mapping[str, Callable[..., bytes]] = {
@@ -258,22 +258,22 @@ def test_a_reference_that_cannot_be_read_is_nobody_s_score() -> None:
 
 
 def test_a_judge_that_cannot_start_is_nobody_s_score(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging.sys, "executable", "/nowhere/python")
-    with pytest.raises(SandboxError, match="could not start"):
+    monkeypatch.setattr(limited_process.sys, "executable", "/nowhere/python")
+    with pytest.raises(SandboxError, match="cannot start"):
         judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
-    monkeypatch.setattr(judging.sys, "executable", "/bin/false")
-    with pytest.raises(SandboxError, match=r"did not get ready \(exit status 1\)"):
+    monkeypatch.setattr(limited_process.sys, "executable", "/bin/false")
+    with pytest.raises(SandboxError, match=r"did not get ready: .*exit status 1"):
         judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
 
 
 def test_the_folder_of_a_judge_is_swept_when_its_task_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[bool] = []
 
-    def run(*_: Any, cwd: Path, **__: Any) -> Any:
-        held.append(is_held(cwd.parent))
-        raise OSError("no memory")
+    def start(process: Any) -> Any:
+        held.append(is_held(process._folder.parent))
+        raise ProcessLost("no memory", None, "")
 
-    monkeypatch.setattr(judging.subprocess, "run", run)
+    monkeypatch.setattr(limited_process.LimitedProcess, "_start", start)
     with pytest.raises(SandboxError, match="no memory"):
         judge(CASE, {}, GOLDEN)
     assert held == [True]
@@ -282,9 +282,9 @@ def test_the_folder_of_a_judge_is_swept_when_its_task_was_killed(monkeypatch: py
 def judging_by(shell: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a shell script for a judge, which has got ready."""
     program = folder / "judge"
-    program.write_text(f"#!/bin/sh\necho ready\n{shell}\n")
+    program.write_text(f'#!/bin/sh\nread -r request\necho \'{{"refused": "", "bytes": 0}}\'\n{shell}\n')
     program.chmod(0o755)
-    monkeypatch.setattr(judging.sys, "executable", str(program))
+    monkeypatch.setattr(limited_process.sys, "executable", str(program))
 
 
 def test_what_an_adapter_prints_is_no_part_of_its_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,15 +300,15 @@ def test_what_an_adapter_prints_is_no_part_of_its_score(tmp_path: Path, monkeypa
     )
     (tmp_path / "loud" / "adapter.py").write_text(source)
     monkeypatch.setenv(benchmarks.LIST_VARIABLE, str(tmp_path / "loud"))
-    monkeypatch.setattr(judging, "PACKAGES", f"{judging.PACKAGES}:{Path(__file__).parents[2]}")
+    monkeypatch.setattr(limited_process, "PACKAGES", f"{limited_process.PACKAGES}:{Path(__file__).parents[2]}")
     case = CASE.model_copy(update={"benchmark": "loud"})
     assert judge(case, {"output.xlsx": GOLDEN["golden.xlsx"]}, GOLDEN).hard == 1.0
 
 
 def test_a_judge_that_had_no_time_is_nobody_s_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "WALL_SECONDS", 1)
+    monkeypatch.setattr(judging, "LIMITS", judging.LIMITS._replace(wall_seconds=1))
     judging_by("exec sleep 60", tmp_path, monkeypatch)
-    with pytest.raises(SandboxError, match=r"item 1 of spreadsheetbench .* not done after 1 s"):
+    with pytest.raises(SandboxError, match=r"item 1 of spreadsheetbench .* more than 1 s"):
         judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
 
 
@@ -320,7 +320,8 @@ def test_a_judge_that_was_killed_is_nobody_s_score(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("end", ["kill -XCPU $$", "kill -SEGV $$", "exit 1"])
 def test_a_judge_that_a_workbook_uses_up_scores_zero(end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    without = """echo '{"hard": 0, "soft": 0, "feedback": "no output.xlsx was saved"}'"""
+    score_json = '{"hard": 0, "soft": 0, "feedback": "no output.xlsx was saved"}'
+    without = f"""read -r case; printf '%s\\n%s' '{{"refused": "", "bytes": {len(score_json)}}}' '{score_json}'"""
     judging_by(f"if [ -e produced/output.xlsx ]; then {end}; else {without}; fi", tmp_path, monkeypatch)
     score = judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
     assert (score.hard, score.soft) == (0.0, 0.0)
@@ -331,7 +332,7 @@ def test_the_judge_has_limits_and_nothing_of_the_worker(tmp_path: Path, monkeypa
     """What a judge of the test's own finds in its process."""
     spy = tmp_path / "spy"
     spy.write_text(
-        f"#!{judging.sys.executable}\n"
+        f"#!{limited_process.sys.executable}\n"
         "import os, sys, json, runpy, resource\n"
         "from skillopt_airflow import benchmarks\n"
         "from skillopt_airflow.core.types import Score\n"
@@ -341,15 +342,16 @@ def test_the_judge_has_limits_and_nothing_of_the_worker(tmp_path: Path, monkeypa
         "    return Score(hard=0, soft=0, feedback=json.dumps([limits, dict(os.environ), os.listdir('.')]))\n"
         "type(benchmarks.load('spreadsheetbench')).score_files = lambda self, *files: found()\n"
         "sys.argv = sys.argv[3:]\n"
-        "runpy.run_module('skillopt_airflow.training.judging', run_name='__main__')\n"
+        "runpy.run_module('skillopt_airflow.limited_process', run_name='__main__')\n"
     )
     spy.chmod(0o755)
     monkeypatch.setenv("AIRFLOW_CONN_SKILLOPT_TARGET", CANARY)
-    monkeypatch.setattr(judging.sys, "executable", str(spy))
+    monkeypatch.setattr(limited_process.sys, "executable", str(spy))
     feedback = judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN).feedback
     limits, environment, folder = __import__("json").loads(feedback)
-    # The signal of the lower limit of processor time tells that from a process which the kernel ended for memory.
-    assert limits == [[1024 * MEGABYTE] * 2, [30, 31], [MEGABYTE] * 2, [0, 0]]
+    assert [limits[0], *limits[2:]] == [[1024 * MEGABYTE] * 2, [MEGABYTE] * 2, [0, 0]]
+    # Seconds of a processor from now on, at whose end a signal tells it from a process that the kernel ends for memory.
+    assert 30 < limits[1][0] < 60
     assert CANARY not in str(environment)
     assert not [name for name in environment if name.startswith(("AIRFLOW", "AWS"))]
     assert sorted(folder) == ["produced", "references"]

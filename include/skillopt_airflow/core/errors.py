@@ -19,6 +19,7 @@ Every exception that this project raises on purpose, one type per boundary:
     - ObjectMissing          no object under the key
     - NewerDocument          a later version of the project wrote it
     - Conflict               another writer was first
+  + ProcessLost            a file that the process with limits that read it did not survive
   + PlatformError          a part of the local platform, or its REST API
 """
 
@@ -96,6 +97,16 @@ class NewerDocument(StoreError):
 
 class Conflict(StoreError):
     """Another writer created or moved the object first."""
+
+
+class ProcessLost(SkillOptError):
+    """A process with limits ended over a file, or could not start."""
+
+    def __init__(self, problem: str, status: int | None, said: str) -> None:
+        """Keep the exit status, which is None if time was up or nothing started, and the end of the error output."""
+        super().__init__(problem)
+        self.status = status
+        self.said = said
 
 
 class PlatformError(SkillOptError):

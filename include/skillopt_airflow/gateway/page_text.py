@@ -1,56 +1,37 @@
-"""The text of a page, made in a process with limits: what a stranger's server sends is not to be trusted.
+"""The text of a page, made in a process with limits: what a stranger's server sends is not to be trusted."""
 
-`python -m skillopt_airflow.gateway.page_text TYPE CHARSET CHARACTERS` is that process. It reads a page from standard
-input and writes its text.
-"""
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
-import os
-import resource
-import sys
+from skillopt_airflow.core.errors import ProcessLost
+from skillopt_airflow.limited_process import AT_ONCE, LimitedProcess, Limits
 
 HTML = ("text/html", "application/xhtml+xml")
 PLAIN = "text/plain"
-MEMORY_BYTES = 1024 * 1024 * 1024
-"""Limit of the address space."""
-CPU_SECONDS = 10
-WALL_SECONDS = 20
-PACKAGES = __file__.rpartition("/skillopt_airflow/")[0]
+LIMITS = Limits(megabytes=512, cpu_seconds=10, wall_seconds=20)
+_readers = ThreadPoolExecutor(AT_ONCE, "page_text")
+"""Not the event loop's own threads, in which the gateway reads its budget."""
 
 
 async def text_of_page(body: bytes, media_type: str, charset: str, characters: int) -> str | None:
-    """Return the first characters of a page's text; None if the process does not survive the page.
-
-    Raises:
-        OSError: the process cannot be started.
-    """
-    import asyncio
-
-    return await asyncio.to_thread(_in_a_process, body, [media_type, charset, str(characters)])
+    """Return the first characters of a page's text; None if the process does not survive the page."""
+    arguments = (media_type, charset, str(characters))
+    return await asyncio.get_running_loop().run_in_executor(_readers, _in_a_process, body, arguments)
 
 
-def _in_a_process(body: bytes, arguments: list[str]) -> str | None:
-    import subprocess
-
-    # Nothing of this process's environment, which holds credentials; -P keeps the working folder off the import path.
-    env = {"PATH": os.defpath, "PYTHONPATH": PACKAGES, "LANG": "C.UTF-8"}
-    command = [sys.executable, "-P", "-m", "skillopt_airflow.gateway.page_text", *arguments]
-    try:
-        done = subprocess.run(  # noqa: S603 - its arguments are no program's, and no shell reads them
-            command, input=body, capture_output=True, env=env, timeout=WALL_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return None
-    return done.stdout.decode(errors="replace") if done.returncode == 0 else None
+def _in_a_process(body: bytes, arguments: tuple[str, ...]) -> str | None:
+    with LimitedProcess("skillopt_airflow.gateway.page_text:text_of", LIMITS) as process:
+        try:
+            return process.call(body, *arguments).decode()
+        except ProcessLost:
+            return None
 
 
-def main() -> None:
-    """Write the text of the page in standard input."""
-    media_type, charset, characters = sys.argv[1:]
-    body = sys.stdin.buffer.read()
-    _limit()
+def text_of(body: bytes, media_type: str, charset: str, characters: str) -> bytes:
+    """Return the first characters of a page's text, in UTF-8."""
     text = _decoded(body, charset) if media_type == PLAIN else _text_of_html(body, charset)
     kept = "\n".join(line.rstrip() for line in text.splitlines() if line.strip())
-    sys.stdout.buffer.write(kept[: int(characters)].encode(errors="replace"))
+    return kept[: int(characters)].encode(errors="replace")
 
 
 def _decoded(body: bytes, charset: str) -> str:
@@ -75,20 +56,3 @@ def _text_of_html(body: bytes, charset: str) -> str:
     except ParserError:
         # There is nothing in it.
         return ""
-
-
-def _limit() -> None:
-    """Lower this process's limits, for good; root is not bound by that of processes."""
-    for which, most in (
-        (resource.RLIMIT_AS, MEMORY_BYTES),
-        (resource.RLIMIT_CPU, CPU_SECONDS),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_NPROC, 0),
-    ):
-        _, hard = resource.getrlimit(which)
-        resource.setrlimit(which, (most, most) if hard == resource.RLIM_INFINITY else (min(most, hard), hard))
-
-
-if __name__ == "__main__":
-    main()

@@ -19,6 +19,8 @@ from skillopt_airflow.store.places import ANY, located
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+    from skillopt_airflow.limited_process import LimitedProcess
+
 MAX_FILE_BYTES = 32 * 1024 * 1024
 """Limit of one file of an item; a container gets all files of its items, and the scorer opens them."""
 MAX_PICTURE_BYTES = 20_000_000
@@ -39,6 +41,7 @@ class DataFiles:
         """
         self._folder = located(uri, root, client)
         self._tables: dict[str, Cells] = {}
+        self._reader: "LimitedProcess | None" = None
         self._pictures = lru_cache(maxsize=REMEMBERED_PICTURES)(self._picture)
 
     @classmethod
@@ -84,12 +87,13 @@ class DataFiles:
         return found
 
     def _picture(self, path: str, name: str) -> bytes:
-        from skillopt_airflow.store.picture_files import page_of, prepared
+        from skillopt_airflow.store.picture_files import page_of, picture_reader, prepared
 
         file, page = page_of(path)
         content = self.read(file)
+        self._reader = self._reader or picture_reader()
         try:
-            return prepared(content, name, page)
+            return prepared(content, name, page, self._reader)
         except DataError as error:
             raise DataError(f"{path}: {error}") from error
 

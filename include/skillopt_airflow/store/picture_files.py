@@ -1,12 +1,16 @@
-"""Pictures of items, as every provider takes them: checked, of one of two formats, and no larger than they use."""
+"""Pictures of items, as every provider takes them: checked, of one of two formats, and no larger than they use.
+
+They come from strangers, as scans do, so a process with limits opens them.
+"""
 
 import re
 import warnings
 from io import BytesIO
 from typing import TYPE_CHECKING, Literal, cast
 
-from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.errors import DataError, ProcessLost
 from skillopt_airflow.core.pictures import JPEG_SUFFIXES
+from skillopt_airflow.limited_process import LimitedProcess, Limits
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -18,6 +22,8 @@ MOST_PIXELS = 50_000_000
 """Of a picture before it is scaled, which takes up to four bytes a pixel of memory."""
 MOST_BYTES = 3_750_000
 """Of a picture as it is stored; 5 MB in Base64 is Anthropic's limit."""
+LIMITS = Limits(megabytes=1536, cpu_seconds=20, wall_seconds=60)
+"""Four copies of a picture with MOST_PIXELS, beside the libraries."""
 THUMBNAIL_SIDE = 320
 SMALLER = 0.75
 """Factor by which a picture that has more bytes is scaled, as often as it takes."""
@@ -30,17 +36,36 @@ def page_of(path: str) -> tuple[str, int]:
     return (path[: found.start()], int(found[1])) if found else (path, 1)
 
 
-def prepared(content: bytes, name: str, page: int = 1) -> bytes:
+def picture_reader() -> LimitedProcess:
+    """Return a process for `prepared`."""
+    return LimitedProcess("skillopt_airflow.store.picture_files:prepared_here", LIMITS)
+
+
+def prepared(content: bytes, name: str, page: int = 1, reader: LimitedProcess | None = None) -> bytes:
     """Return a picture as it is stored: the file itself if it is fit for that, and otherwise made anew.
 
     Args:
         content: a PNG, JPEG, WebP, GIF or TIFF, of which one page (or frame) is taken, or a PDF, of which one is drawn.
         name: its name among the item's files, whose ending says the format.
         page: which one, 1-based.
+        reader: a process that is kept for further pictures.
 
     Raises:
-        DataError: it is none of these, damaged, too large, or has no such page.
+        DataError: it is none of these, damaged, too large, takes too long, or has no such page.
     """
+    process = picture_reader() if reader is None else reader
+    try:
+        return process.call(content, name, str(page))
+    except ProcessLost as error:
+        raise DataError(f"the picture cannot be read: {error}. Save it as a plain picture") from error
+    finally:
+        if reader is None:
+            process.close()
+
+
+def prepared_here(content: bytes, name: str, page_number: str) -> bytes:
+    """Return what `prepared` does, without limits."""
+    page = int(page_number)
     kind: Literal["JPEG", "PNG"] = "JPEG" if name.lower().endswith(JPEG_SUFFIXES) else "PNG"
     if content.startswith(b"%PDF-"):
         return _encoded(_pdf_page(content, page), kind)

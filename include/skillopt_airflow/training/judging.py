@@ -1,39 +1,24 @@
-"""Judging files that a target left, in a process with limits: a workbook from a sandbox is not to be trusted.
-
-`python -m skillopt_airflow.training.judging` is that process. It reads a Case from standard input and prints READY
-before it opens the first file and the Score at the end, as JSON.
-"""
+"""Judging files that a target left, in a process with limits: a workbook from a sandbox is not to be trusted."""
 
 import logging
-import os
-import resource
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from functools import cache
 from typing import NoReturn
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.core.errors import DataError, ProcessLost, SandboxError
 from skillopt_airflow.core.protocols import Benchmark, JudgesFiles
 from skillopt_airflow.core.types import Item, Score, Trajectory, Value
+from skillopt_airflow.limited_process import LimitedProcess, Limits
 
-READY = "ready"
-MEGABYTE = 1024 * 1024
-MEMORY_BYTES = 1024 * MEGABYTE
-"""Limit of the address space."""
-CPU_SECONDS = 30
-WALL_SECONDS = 60
-WRITTEN_BYTES = MEGABYTE
-"""Limit of any one file; a judge has nothing to write."""
-PACKAGES = str(Path(__file__).parents[2])
+LIMITS = Limits(megabytes=1024, cpu_seconds=30, wall_seconds=60)
 PRODUCED, REFERENCES = "produced", "references"
 LIBRARIES = {"OPENPYXL_LXML": "False", "OPENBLAS_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 """openpyxl then parses with defusedxml, which refuses entities; no address space for threads that nobody needs."""
 
 _UNREADABLE = (
-    f"what the target left could not be read within {CPU_SECONDS} s and {MEMORY_BYTES // MEGABYTE} MB: leave a plain "
+    f"what the target left could not be read within {LIMITS.cpu_seconds} s and {LIMITS.megabytes} MB: leave a plain "
     "workbook of the size that the task asks for"
 )
 
@@ -101,86 +86,47 @@ def _judged(case: Case, produced: Mapping[str, bytes], references: Mapping[str, 
             (folder / part).mkdir()
             for file, content in contents.items():
                 (folder / part / file).write_bytes(content)
-        # Nothing of the worker's environment, which holds credentials; -P keeps the folder off the import path.
-        env = {
-            "PATH": os.defpath,
-            "PYTHONPATH": PACKAGES,
-            "LANG": "C.UTF-8",
-            "HOME": str(folder),
-            "TMPDIR": str(folder),
-        }
+        env = {"HOME": str(folder), "TMPDIR": str(folder), **LIBRARIES}
         env[benchmarks.LIST_VARIABLE] = str(benchmarks.folder(case.benchmark).absolute())
-        try:
-            done = subprocess.run(
-                [sys.executable, "-P", "-m", "skillopt_airflow.training.judging"],
-                input=case.model_dump_json().encode(),
-                capture_output=True,
-                cwd=folder,
-                env={**env, **LIBRARIES},
-                timeout=WALL_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
+        with LimitedProcess("skillopt_airflow.training.judging:judged_here", LIMITS, folder, env) as judge:
+            try:
+                judge.call(b"", case.benchmark)
+            except ProcessLost as error:
+                _failed(case, f"the judge did not get ready: {error} {error.said}")
+            return _answer(judge, case)
+
+
+def _answer(judge: LimitedProcess, case: Case) -> Score | None:
+    try:
+        return Score.model_validate_json(judge.call(case.model_dump_json().encode(), case.benchmark))
+    except ProcessLost as error:
+        if error.status is None:
             # It cannot wait for anything but a processor, of which it may use half that time.
-            getting = "done" if READY.encode() in (error.stdout or b"") else "ready"
-            _failed(case, f"the judge was not {getting} after {WALL_SECONDS} s")
-        except OSError as error:
-            raise SandboxError(f"the judge of {case.benchmark} could not start: {error}") from error
-    return _score(case, done)
-
-
-def _score(case: Case, done: "subprocess.CompletedProcess[bytes]") -> Score | None:
-    ready, _, said = done.stdout.partition(b"\n")
-    errors = done.stderr.decode(errors="replace")[-500:]
-    if ready != READY.encode():
-        _failed(case, f"the judge did not get ready (exit status {done.returncode}): {errors}")
-    if done.returncode == 0:
-        return Score.model_validate_json(said)
-    if done.returncode == -signal.SIGKILL:
-        _failed(case, "the judge was killed, as the kernel does where the worker's memory ends")
-    log.warning("Item %s: the judge ended with exit status %d: %s", case.item.id, done.returncode, errors)
+            _failed(case, f"the judge: {error}")
+        if error.status == -signal.SIGKILL:
+            _failed(case, "the judge was killed, as the kernel does where the worker's memory ends")
+        log.warning("Item %s: the judge: %s: %s", case.item.id, error, error.said)
+    except DataError as error:
+        log.warning("Item %s: the judge refuses its files: %s", case.item.id, error)
     return None
+
+
+def judged_here(case: bytes, name: str) -> bytes:
+    """Return the Score of a Case by the folders below the working folder, as JSON; without a case get ready for one."""
+    benchmark = _loaded(name)
+    if not case:
+        return b""
+    known = Case.model_validate_json(case)
+    return benchmark.score_files(known.item, known.trajectory, PRODUCED, REFERENCES).model_dump_json().encode()
+
+
+@cache
+def _loaded(name: str) -> JudgesFiles:
+    benchmark = benchmarks.load(name)
+    if not isinstance(benchmark, JudgesFiles):
+        raise TypeError(f"{name} judges no files")
+    return benchmark
 
 
 def _failed(case: Case, why: str) -> NoReturn:
     raise SandboxError(f"item {case.item.id} of {case.benchmark} could not be judged: {why}")
-
-
-def _limit() -> None:
-    """Lower this process's limits, for good."""
-    for which, most in (
-        (resource.RLIMIT_AS, MEMORY_BYTES),
-        (resource.RLIMIT_FSIZE, WRITTEN_BYTES),
-        (resource.RLIMIT_CORE, 0),
-        # Counts what the user runs already, so none is left; root is not bound by it.
-        (resource.RLIMIT_NPROC, 0),
-    ):
-        _lower(which, most, most)
-    # At the upper limit the kernel sends SIGKILL, as it does for want of memory, which is not the target's doing.
-    _lower(resource.RLIMIT_CPU, CPU_SECONDS, CPU_SECONDS + 1)
-
-
-def _lower(which: int, soft: int, hard: int) -> None:
-    _, most = resource.getrlimit(which)
-    if most != resource.RLIM_INFINITY:
-        soft, hard = min(soft, most), min(hard, most)
-    resource.setrlimit(which, (soft, hard))
-
-
-def main() -> None:
-    """Judge the case of standard input by the folders below the working folder."""
-    case = Case.model_validate_json(sys.stdin.buffer.read())
-    # What the benchmark's code, or a library of it, prints is no part of the answer.
-    answer, sys.stdout = sys.stdout, sys.stderr
-    benchmark = benchmarks.load(case.benchmark)
-    if not isinstance(benchmark, JudgesFiles):
-        raise TypeError(f"{case.benchmark} judges no files")
-    _limit()
-    answer.write(f"{READY}\n")
-    answer.flush()
-    score = benchmark.score_files(case.item, case.trajectory, PRODUCED, REFERENCES)
-    answer.write(score.model_dump_json())
-
-
-if __name__ == "__main__":
-    main()
