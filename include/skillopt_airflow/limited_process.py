@@ -10,7 +10,7 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from threading import BoundedSemaphore, Lock, Timer
@@ -66,7 +66,7 @@ class LimitedProcess:
         self._lock = Lock()
         self._errors: IO[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._end = finalize(self, lambda: None)
+        self._end: Callable[[], object] = lambda: None
 
     def __enter__(self) -> Self:
         return self
@@ -102,9 +102,9 @@ class LimitedProcess:
                 timer.cancel()
 
     def _start(self) -> None:
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it is read when the process has ended
         try:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603 - no shell reads it
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -163,7 +163,7 @@ def _send(stream: IO[bytes], header: dict[str, Any], content: bytes) -> None:
 
 
 def _received(stream: IO[bytes], most: int) -> tuple[dict[str, Any], bytes]:
-    """Return a header and its content; raise any error of parsing if the other side has ended or sends anything else."""
+    """Return a header and its content; raise some error of parsing if the other side ended or sent anything else."""
     header = json.loads(stream.readline(HEADER_BYTES))
     if not 0 <= header["bytes"] <= most:
         raise ValueError(f"{header['bytes']} bytes")
@@ -196,8 +196,9 @@ def main() -> None:
     sys.stdout = sys.stderr
     function = getattr(import_module(module), name)
     _limit(int(megabytes))
-    while requests.peek(1):
-        header, content = _received(requests, sys.maxsize)
+    while line := requests.readline():
+        header = json.loads(line)
+        content = requests.read(header["bytes"])
         used = resource.getrusage(resource.RUSAGE_SELF)
         _, hard = resource.getrlimit(resource.RLIMIT_CPU)
         soft = int(used.ru_utime + used.ru_stime) + 1 + int(seconds)

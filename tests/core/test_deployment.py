@@ -13,6 +13,7 @@ from skillopt_airflow.core.deployment import (
     Allowed,
     Deployment,
     address_not_allowed,
+    images_not_allowed,
     not_allowed,
 )
 
@@ -151,3 +152,23 @@ def test_the_file_is_closed_to_unknown_keys() -> None:
     assert Deployment.model_validate({"allowed": "everything"}).allowed.connections == ("*",)
     with pytest.raises(ValidationError):
         Deployment.model_validate({"allowed": {"conections": ["a"]}})
+
+
+@pytest.mark.parametrize(
+    ("name", "registry", "patterns", "free"),
+    [
+        ("swebench/sweb.eval:latest", "", (), True),
+        ("python:3.12", "", (), True),
+        ("ghcr.io/other/image", "", (), False),
+        ("localhost/image", "", (), False),
+        ("10.0.0.1:5000/image", "", (), False),
+        ("host:5000/image", "", (), False),
+        ("ghcr.io/other/image", "", ("ghcr.io/other/*",), True),
+        ("swebench/sweb.eval:latest", "", ("registry.example.com/*",), False),
+        ("swebench/sweb.eval:latest", "registry.example.com", ("registry.example.com/*",), True),
+        ("ghcr.io/other/image", "", ("*",), True),
+    ],
+)
+def test_images_that_records_name(name: str, registry: str, patterns: tuple[str, ...], free: bool) -> None:
+    refused = images_not_allowed([name], registry, Allowed(images=patterns))
+    assert [name in sentence for sentence in refused] == ([] if free else [True])

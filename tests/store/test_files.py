@@ -1,4 +1,5 @@
 import hashlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,3 +104,18 @@ def test_equal_files_are_stored_once_below_the_prefix(store: ObjectStore) -> Non
     assert kept.get(digest) == BOOK
     with pytest.raises(ObjectMissing, match="files/0000"):
         kept.get("0000")
+
+
+@pytest.mark.parametrize("path", ["notes/1.txt", "up/passwd", "self/a.txt", "pipe", "t.parquet#cell=x/000000000"])
+def test_no_link_is_followed_and_no_pipe_waited_for(path: str, tmp_path: Path, s3_client: "S3Client") -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "a.txt").write_text("inside")
+    (tmp_path / "notes" / "1.txt").symlink_to("/proc/self/environ")
+    (tmp_path / "up").symlink_to("/etc")
+    (tmp_path / "self").symlink_to(tmp_path)
+    (tmp_path / "t.parquet").symlink_to(tmp_path / "a.txt")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match=r"is a link to|is no plain file"):
+        DataFiles(str(tmp_path), tmp_path, s3_client).read(path)
+    (tmp_path / "home").symlink_to(tmp_path)
+    assert DataFiles("home", tmp_path, s3_client).read("a.txt") == b"inside"

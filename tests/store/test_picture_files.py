@@ -11,11 +11,13 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.store import picture_files
 from skillopt_airflow.store.picture_files import (
     LONGEST_SIDE,
     MOST_BYTES,
     MOST_PIXELS,
     page_of,
+    picture_reader,
     prepared,
     size_of,
     thumbnail,
@@ -157,6 +159,40 @@ def png_that_claims(width: int, height: int) -> bytes:
 def test_what_is_of_no_use_is_refused_with_the_reason(content: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
         prepared(content, "a.png")
+
+
+def pdf_of_forms_that_draw_each_other(depth: int) -> bytes:
+    """Each form draws the next one ten times."""
+    forms = []
+    for number in range(depth):
+        inner, resources = (b"/F Do " * 10, b"/Resources<</XObject<</F %d 0 R>>>>" % (6 + number))
+        if number == depth - 1:
+            inner, resources = b"0 0 10 10 re f", b""
+        head = b"<</Type/XObject/Subtype/Form/BBox[0 0 600 600]%s/Length %d>>stream\n" % (resources, len(inner))
+        forms.append(head + inner + b"\nendstream")
+    page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 600]/Contents 4 0 R/Resources<</XObject<</F 5 0 R>>>>>>"
+    pages = b"<</Type/Pages/Kids[3 0 R]/Count 1>>"
+    objects = [b"<</Type/Catalog/Pages 2 0 R>>", pages, page, b"<</Length 5>>stream\n/F Do\nendstream", *forms]
+    made = b"%PDF-1.7\n" + b"".join(b"%d 0 obj\n%s\nendobj\n" % one for one in enumerate(objects, 1))
+    return made + b"trailer <</Size %d/Root 1 0 R>>\n%%%%EOF" % (len(objects) + 1)
+
+
+def gif_of_frames(count: int) -> bytes:
+    head = b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff"
+    return head + b"\x2c\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02\x44\x01\x00" * count + b";"
+
+
+@pytest.mark.parametrize(
+    ("content", "page"), [(pdf_of_forms_that_draw_each_other(8), 1), (gif_of_frames(900_000), 900_000)]
+)
+def test_a_small_file_that_takes_long_is_refused_alone(
+    content: bytes, page: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(picture_files, "LIMITS", picture_files.LIMITS._replace(cpu_seconds=1))
+    with picture_reader() as reader:
+        with pytest.raises(DataError, match="takes more than 1 s of a processor"):
+            prepared(content, "a.png", page, reader)
+        assert prepared(drawn("PNG"), "a.png", 1, reader) == drawn("PNG")
 
 
 def test_a_path_may_name_a_page() -> None:

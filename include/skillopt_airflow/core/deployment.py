@@ -109,6 +109,29 @@ def address_not_allowed(path: str, address: str, allowed: Allowed) -> list[str]:
     return [_sentence(path, meant, "data", allowed.data)]
 
 
+def images_not_allowed(names: Sequence[str], registry: str, allowed: Allowed) -> list[str]:
+    """Return a sentence for each image that records name and that no run may pull.
+
+    Args:
+        names: images as the records name them.
+        registry: `sandbox.item_registry`, which goes in front of the names; it is checked as a knob.
+        allowed: `images` has to match a name with a registry's host, and every name if it has any patterns.
+    """
+    if registry:
+        return []
+    return [
+        f"the data names the image {name!r}: set sandbox.item_registry, or have an administrator list it in "
+        "allowed.images"
+        for name in names
+        if (allowed.images or _has_host(name)) and not _matches(name, allowed.images)
+    ]
+
+
+def _has_host(image: str) -> bool:
+    first, slash, _ = image.partition("/")
+    return bool(slash) and (first == "localhost" or not {".", ":"}.isdisjoint(first))
+
+
 def _unlisted(
     paths: Sequence[str], kind: str, patterns: Sequence[str], asked: TrainConfig, own: TrainConfig
 ) -> Iterator[str]:

@@ -32,7 +32,7 @@ from skillopt_airflow.sandbox.docker_exec import created, executed, waiting
 from skillopt_airflow.sandbox.docker_limits import BUILD_SECONDS, PACKAGES_SECONDS, build_options
 from skillopt_airflow.sandbox.labels import EXPIRES_LABEL, NEVER, expiry, identity
 from skillopt_airflow.sandbox.staging import held_folder
-from skillopt_airflow.sandbox.tar_archive import packed
+from skillopt_airflow.sandbox.tar_archive import pack_into
 
 REPOSITORY = "skillopt-item"
 """Name of the images; the tag is the hash."""
@@ -147,7 +147,11 @@ class ItemImages:
             }
             (folder / "item.json").write_text(canonical_json(order))
             (folder / "setup.py").write_bytes(SETUP.read_bytes())
-            self._client.put_archive(container, "/", packed(top))
+            # The packages may have gigabytes.
+            with tempfile.TemporaryFile(dir=held) as archive:
+                pack_into(archive, top)
+                archive.seek(0)
+                self._client.put_archive(container, "/", archive)
             status, said = self._run(container, ["python3", "-I", "/item-build/setup.py"])
             if status != 0:
                 raise ImageMissing(f"the image of item {item.id} could not be built: {said[-500:].strip()}")

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from skillopt_airflow.core.types import FILE_NAME, MAX_FILES
 
@@ -22,10 +23,15 @@ log = logging.getLogger(__name__)
 def packed(folder: Path) -> bytes:
     """Pack all that is below a folder of the task's own, as root's."""
     body = io.BytesIO()
+    pack_into(body, folder)
+    return body.getvalue()
+
+
+def pack_into(body: IO[bytes], folder: Path) -> None:
+    """Do as `packed`, into a file."""
     with tarfile.open(fileobj=body, mode="w:") as tar:
         for path in sorted(folder.rglob("*")):
             tar.add(path, arcname=str(path.relative_to(folder)), recursive=False, filter=_as_root)
-    return body.getvalue()
 
 
 def packed_files(files: Iterable[tuple[str, bytes]]) -> bytes:

@@ -7,7 +7,6 @@ with its source, and needs no folder that every host can see.
 import hashlib
 import io
 import os
-import stat
 import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from skillopt_airflow.core.corpus import CorpusFile, CorpusManifest, corpus_mani
 from skillopt_airflow.core.errors import Conflict, DataError
 from skillopt_airflow.store.keys import CorpusKeys
 from skillopt_airflow.store.objects import ObjectStore, data_errors
-from skillopt_airflow.store.places import LocalPlace, located
+from skillopt_airflow.store.places import LocalPlace, located, opened_without_links
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -172,15 +171,9 @@ class _Folder:
     def _opened(self, name: str) -> io.BufferedReader:
         path = self._path / name
         try:
-            # A link that has come since the listing is not followed.
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            return opened_without_links(self._path, path)
         except OSError as error:
             raise DataError(f"{path}: {error.strerror or error}") from error
-        file = os.fdopen(descriptor, "rb")
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            file.close()
-            raise DataError(f"{path} is no plain file")
-        return file
 
 
 class _Bucket:

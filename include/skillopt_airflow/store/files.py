@@ -39,9 +39,9 @@ class DataFiles:
         Raises:
             DataError: the address is of no kind that is known.
         """
-        self._folder = located(uri, root, client)
+        self._folder = located(uri, root, client).without_links()
         self._tables: dict[str, Cells] = {}
-        self._reader: "LimitedProcess | None" = None
+        self._reader: LimitedProcess | None = None
         self._pictures = lru_cache(maxsize=REMEMBERED_PICTURES)(self._picture)
 
     @classmethod

@@ -71,6 +71,11 @@ class ObjectStore:
         """Return the body; raises ObjectMissing."""
         return self.get(key).body
 
+    def get_start(self, key: str, most: int) -> bytes:
+        """Return at most so many bytes of the body; raises ObjectMissing."""
+        with self._opened(key) as answer:
+            return answer["Body"].read(most)
+
     def get_dated(self, key: str) -> tuple[bytes, datetime]:
         """Return the body and when it was written, in whole seconds; raises ObjectMissing."""
         with self._opened(key) as answer:

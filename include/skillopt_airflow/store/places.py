@@ -1,8 +1,11 @@
 """Where files of a dataset are: a local path, or a key in a bucket, which are read alike."""
 
 import glob
+import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -23,6 +26,8 @@ class LocalPlace(NamedTuple):
     """A file or folder on this machine."""
 
     path: Path
+    top: Path | None = None
+    """A folder from which no link leads on; None if links may."""
 
     @property
     def address(self) -> str:
@@ -31,28 +36,37 @@ class LocalPlace(NamedTuple):
 
     def below(self, name: str) -> "LocalPlace":
         """Return the place of a file or folder below this folder."""
-        return LocalPlace(self.path / name)
+        return LocalPlace(self.path / name, self.top)
 
-    def read(self, hint: str, limit: int = -1) -> bytes:
+    def without_links(self) -> "LocalPlace":
+        """Return this folder as one below which no link is followed: it may lead to any file of this machine."""
+        return LocalPlace(self.path, self.path)
+
+    def read(self, hint: str, limit: int | None = None) -> bytes:
         """Return a file's content, or its beginning up to a limit.
 
         Raises:
-            DataError: there is no such file; the text ends in the hint.
+            DataError: there is no such file, or it is behind a link; the text ends in the hint.
         """
-        with self._explained(hint), self.path.open("rb") as file:
-            return file.read(limit)
+        with self._explained(hint), self._opened() as file:
+            return file.read(-1 if limit is None else limit)
 
     def table(self, hint: str) -> "ParquetFile":
         """Open a Parquet file; raise as `read` does."""
         from pyarrow.parquet import ParquetFile
 
         with self._explained(hint):
-            return ParquetFile(self.path)
+            return ParquetFile(self._opened())
 
     def paths(self, pattern: str, hint: str) -> list[str]:
         """Return paths below this folder, among them all that match the pattern, in which ANY is no `/`."""
         escaped = ANY.join(map(glob.escape, pattern.split(ANY)))
         return glob.glob(escaped, root_dir=self.path, include_hidden=True)  # noqa: PTH207 - Path.glob enters no links
+
+    def _opened(self) -> BufferedReader:
+        if self.top is None:
+            return self.path.open("rb")
+        return opened_without_links(self.top, self.path)
 
     @contextmanager
     def _explained(self, hint: str) -> Iterator[None]:
@@ -79,10 +93,14 @@ class StoredPlace(NamedTuple):
         """Return a place below this one."""
         return StoredPlace(self.store, f"{self.key.rstrip('/')}/{name}".lstrip("/"))
 
-    def read(self, hint: str, limit: int = -1) -> bytes:
-        """Return all of the content."""
+    def without_links(self) -> "StoredPlace":
+        """Return this place, as a bucket has no links."""
+        return self
+
+    def read(self, hint: str, limit: int | None = None) -> bytes:
+        """Return the content, or its beginning up to a limit."""
         with data_errors(self.address, hint):
-            return self.store.get_bytes(self.key)
+            return self.store.get_bytes(self.key) if limit is None else self.store.get_start(self.key, limit)
 
     def table(self, hint: str) -> "ParquetFile":
         """Open a Parquet object."""
@@ -97,6 +115,26 @@ class StoredPlace(NamedTuple):
 
 
 Place = LocalPlace | StoredPlace
+
+
+def opened_without_links(top: Path, path: Path) -> BufferedReader:
+    """Open a plain file below a folder, to which no link leads.
+
+    Raises:
+        DataError: a part of the path below the folder is a link, or the file is no plain one.
+        OSError: it cannot be opened.
+    """
+    place = top
+    for part in path.relative_to(top).parts:
+        place /= part
+        if place.is_symlink():
+            raise DataError(f"{place} is a link to {place.readlink()}: put the file itself there")
+    # Nor is a link followed that has come since, and a pipe is not waited for.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise DataError(f"{path} is no plain file")
+    return os.fdopen(descriptor, "rb")
 
 
 def located(uri: str, root: Path, client: "S3Client", knob: str = "data.uri") -> Place:

@@ -1,13 +1,14 @@
 """The administrator's file, which the environment of Airflow's processes names."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.config_layers import explain
-from skillopt_airflow.core.deployment import Allowed, Deployment, address_not_allowed, not_allowed
+from skillopt_airflow.core.deployment import Allowed, Deployment, address_not_allowed, images_not_allowed, not_allowed
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.training.yaml_file import read_yaml
 
@@ -70,6 +71,15 @@ def check_skills(skills: dict[str, str]) -> None:
     """
     allowed = deployment().allowed
     _refuse([line for path, skill in skills.items() for line in address_not_allowed(path, skill, allowed)])
+
+
+def check_images(names: Sequence[str], registry: str) -> None:
+    """Refuse images that records name from registries that nobody has allowed.
+
+    Raises:
+        ConfigError: a line for each of them.
+    """
+    _refuse(images_not_allowed(names, registry, deployment().allowed))
 
 
 def _refuse(sentences: list[str]) -> None:

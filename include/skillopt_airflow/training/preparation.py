@@ -31,6 +31,7 @@ from skillopt_airflow.training.data_items import (
     store_files,
     unusable_items,
 )
+from skillopt_airflow.training.deployment_file import check_images
 from skillopt_airflow.training.estimate import Estimate, estimate
 from skillopt_airflow.training.map_limits import check_mappable, scoring_demand, training_demands
 from skillopt_airflow.training.named_skill import NamedSkill, find_skill
@@ -193,7 +194,7 @@ def check_item_images(run: TrainingRun, config: TrainConfig, items: Items) -> No
     """Refuse a run whose items need images that are nowhere, or an engine that cannot make them.
 
     Raises:
-        ConfigError: the sandboxes are pods, which cannot have images of items.
+        ConfigError: the sandboxes are pods, which cannot have images of items; or an image may not be pulled.
         ImageMissing: named images are missing; the text lists them all.
     """
     used = [item for rows in items.values() for item in rows if item.image is not None]
@@ -206,6 +207,7 @@ def check_item_images(run: TrainingRun, config: TrainConfig, items: Items) -> No
         )
     names = {item.image.name for item in used if item.image and item.image.name}
     if names:
+        check_images(sorted(names), config.sandbox.item_registry)
         run.connections.item_images(config, sorted(names))
     log.info("%d items have a repository of their own, whose image is built when one of them first runs", len(used))
 
