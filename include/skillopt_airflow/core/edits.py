@@ -7,6 +7,7 @@ from pydantic import Field
 
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import SkillError
+from skillopt_airflow.core.hidden_text import flaw_of_text
 from skillopt_airflow.core.skill import REGIONS, SkillDocument, Span, before_markers, has_marker, without_markers
 from skillopt_airflow.core.types import Edit, Value
 
@@ -185,6 +186,9 @@ def _checked(document: SkillDocument, span: Span, inserted: str, edit: Edit) -> 
         kept = False
     if not kept:
         raise _SkipEdit("would change a protected region")
+    flaw = flaw_of_text(changed.text)
+    if flaw and not flaw_of_text(document.text):
+        raise _SkipEdit(f"leaves a skill that {flaw}")
     return changed
 
 

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Literal, get_args
 
 from skillopt_airflow.core.errors import SkillError
+from skillopt_airflow.core.hidden_text import flaw_of_text, plain
 from skillopt_airflow.core.types import sha256
 
 Region = Literal["SLOW_UPDATE", "APPENDIX"]
@@ -127,6 +128,18 @@ class SkillDocument:
 
     def _line(self, position: int) -> int:
         return self.text.count("\n", 0, position) + 1
+
+
+def skill_of_person(text: str, where: str) -> SkillDocument:
+    """Return a skill that a person wrote, with line ends in which the anchors that an optimizer writes are found.
+
+    Raises:
+        SkillError: the text has hidden characters or commands; `where` is its file or key.
+    """
+    skill = SkillDocument(plain(text))
+    if flaw := flaw_of_text(skill.text):
+        raise SkillError(f"{where}: the skill {flaw}. Remove it.")
+    return skill
 
 
 def has_marker(text: str) -> bool:

@@ -9,6 +9,7 @@ from skillopt_airflow.core.density import density
 from skillopt_airflow.core.early_rejection import reject_early
 from skillopt_airflow.core.edits import EditApplyReport, EditReport, apply_edits
 from skillopt_airflow.core.gate import EQUAL, GateDecision, decide, reject, reject_screened, to_confirm
+from skillopt_airflow.core.hidden_text import visible
 from skillopt_airflow.core.item_scores import Evaluation, covers
 from skillopt_airflow.core.paired import interval
 from skillopt_airflow.core.provenance import LinesOfSkill, trace
@@ -66,7 +67,7 @@ def store_candidate(run: TrainingRun, moment: Moment, keys: "MomentKeys", patch:
     run.store.put_model(keys.line_origins, lines)
     run.store.put_text(keys.candidate_skill, candidate.text)
     for row in report.rows:
-        log.info("%s: %s %s %s", row.status, row.edit.op, row.edit.content[:80], row.reason)
+        log.info("%s: %s %s %s", row.status, row.edit.op, visible(row.edit.content[:80], kept=""), row.reason)
 
 
 def tried_edits(run: TrainingRun, keys: "MomentKeys") -> tuple[Edit, ...]:
