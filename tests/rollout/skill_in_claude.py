@@ -1,13 +1,12 @@
 """Runs in the image of the harness claude_code: loads a skill with the real CLI, and a loopback stub as its model.
 
-Reads `{"skill": <SKILL.md>, "files": {<path>: <text>}}` from stdin. Prints `{"made": [<paths below /tmp/made>],
-"asked": <the requests' text>}`.
+Reads `{"skill": <SKILL.md>, "files": {<path>: <text>}}` from the variable GIVEN. Prints `{"made": [<names in
+/tmp/made>], "asked": <the requests' text>}`.
 """
 
 import json
 import os
 import subprocess
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -42,7 +41,7 @@ class Model(BaseHTTPRequestHandler):
         pass
 
 
-given = json.load(sys.stdin)
+given = json.loads(os.environ["GIVEN"])
 home, made = Path("/tmp/home"), Path("/tmp/made")
 for path, text in {**given["files"], str(home / ".claude/skills/bench/SKILL.md"): given["skill"]}.items():
     Path(path).parent.mkdir(parents=True, exist_ok=True)
