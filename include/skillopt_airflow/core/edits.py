@@ -3,8 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from pydantic import Field
-
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import SkillError
 from skillopt_airflow.core.hidden_text import flaw_of_text
@@ -35,8 +33,6 @@ class EditApplyReport(Document):
     sha256_before: str
     sha256_after: str
     rows: tuple[EditReport, ...]
-    skipped_is_untried: bool = Field(default=False, exclude_if=lambda known: not known)
-    """Whether the optimizer is told of applied edits alone; not in a report stored before this was a field."""
 
     def count(self, *statuses: EditStatus) -> int:
         """Return how many edits ended in one of the statuses."""

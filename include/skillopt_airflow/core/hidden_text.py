@@ -29,18 +29,14 @@ def is_hidden(character: str) -> bool:
 
 
 class Shown(dict[int, str | int]):
-    """A table for `str.translate` that puts `[U+200B]`, or the symbol of a control, in the place of hidden characters.
-
-    Args:
-        kept: characters that stay as they are.
-    """
+    """A table for `str.translate`: hidden characters but `kept` become `[U+200B]`, or the symbol of a control."""
 
     def __init__(self, kept: str) -> None:
         super().__init__({ord(character): character for character in kept})
 
     def __missing__(self, code: int) -> str | int:
-        self[code] = shown = _shown(code)
-        return shown
+        shown = 0x2400 + code if code < 0x20 else f"[U+{code:04X}]" if is_hidden(chr(code)) else code
+        return self.setdefault(code, shown)
 
 
 def visible(text: str, kept: str = "\n\t") -> str:
@@ -59,17 +55,9 @@ def flaw_of_text(text: str) -> str:
     for found in _SUSPECT.finditer(text):
         if is_hidden(found[0]) and found.start() not in joined:
             return f"has the invisible character U+{ord(found[0]):04X} in line {_line(text, found.start())}"
-    command = _COMMAND.search(text)
-    if command is None:
-        return ""
-    line = _line(text, command.end())
-    return f"has ! next to a backtick in line {line}, where Claude Code runs a command"
-
-
-def _shown(code: int) -> str | int:
-    if code < 0x20:
-        return 0x2400 + code
-    return f"[U+{code:04X}]" if is_hidden(chr(code)) else code
+    if command := _COMMAND.search(text):
+        return f"has ! next to a backtick in line {_line(text, command.end())}, where Claude Code runs a command"
+    return ""
 
 
 def _line(text: str, place: int) -> int:

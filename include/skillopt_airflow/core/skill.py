@@ -131,15 +131,10 @@ class SkillDocument:
 
 
 def skill_of_person(text: str, where: str) -> SkillDocument:
-    """Return a skill that a person wrote, with line ends in which the anchors that an optimizer writes are found.
-
-    Raises:
-        SkillError: the text has hidden characters or commands; `where` is its file or key.
-    """
-    skill = SkillDocument(plain(text))
-    if flaw := flaw_of_text(skill.text):
+    """Return the plain text of a person's file or key as a skill; raise SkillError where it has a flaw."""
+    if flaw := flaw_of_text(plain(text)):
         raise SkillError(f"{where}: the skill {flaw}. Remove it.")
-    return skill
+    return SkillDocument(plain(text))
 
 
 def has_marker(text: str) -> bool:
