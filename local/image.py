@@ -61,7 +61,7 @@ def program_files(root: Path) -> Files:
         ConfigError: SKILLOPT_BENCHMARKS names what is no benchmark.
     """
     package = root / PACKAGE
-    files = [package / "__init__.py", package / "benchmarks.py"]
+    files = [package / f"{name}.py" for name in ("__init__", "benchmarks", "consumer")]
     files += [path for folder in ("core", "rollout") for path in (package / folder).rglob("*.py")]
     adapters = {
         CARRIED / name / file: benchmarks.folder(name) / file

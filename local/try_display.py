@@ -10,6 +10,7 @@ from rich.text import Text
 
 from skillopt_airflow.core.budget import ModelPrice, spent
 from skillopt_airflow.core.failure_reasons import FailureReason
+from skillopt_airflow.core.hidden_text import visible
 from skillopt_airflow.core.types import Message, Split
 from skillopt_airflow.training.trial import Trial, Tried
 
@@ -55,7 +56,7 @@ class TryDisplay:
         """Print an item's conversation and verdict."""
         self._rows.append(row)
         trajectory = row.trajectory
-        self._console.rule(Text(_shown(f"{len(self._rows)} of {self._total}: {row.item.id}")), align="left")
+        self._console.rule(Text(visible(f"{len(self._rows)} of {self._total}: {row.item.id}")), align="left")
         for message in trajectory.messages:
             self._message(message)
         if row.score is None:
@@ -108,21 +109,14 @@ class TryDisplay:
         self._field(message.role, text, "dim" if message.role == "system" else "")
 
     def _field(self, name: str, text: str, style: str = "") -> None:
-        shown = _shown(text)
+        shown = visible(text)
         label = Text(name if "\n" in shown else f"{name:10}", style="bold")
         between = "\n" if "\n" in shown else " "
         self._console.print(Text.assemble(label, between, (shown, style)), soft_wrap=True)
 
     def _line(self, text: str, style: str = "") -> None:
-        self._console.print(Text(_shown(text), style=style), soft_wrap=True)
+        self._console.print(Text(visible(text), style=style), soft_wrap=True)
 
 
 def _counted(count: int, name: str) -> str:
     return f"{count} {name}" if count == 1 else f"{count} {name}s"
-
-
-def _shown(text: str) -> str:
-    """Return a text with what a terminal would obey made visible; a model may have written it."""
-    return "".join(
-        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode() for char in text
-    )

@@ -58,7 +58,11 @@ def test_a_module_keeps_no_state(path: Path) -> None:
 
 
 ENGINE = {"alfworld.agents.environment.alfred_tw_env", "textworld", "textworld.envs.pddl"}
-ELSEWHERE = {"prompt_template": {"jinja2", "jinja2.sandbox"}, "worlds": ENGINE}
+ELSEWHERE = {
+    "prompt_template": {"jinja2", "jinja2.sandbox"},
+    "worlds": ENGINE,
+    "consumer": {"boto3", "botocore.config", "botocore.exceptions", "mypy_boto3_s3"},
+}
 """Imports of functions that the program in the sandbox image never calls, by file; another image may have them."""
 
 
@@ -82,7 +86,7 @@ def test_the_sandbox_image_gets_no_data_and_no_other_part_of_the_project() -> No
     for place in image.program_files(PROJECT):
         assert place.suffix == ".py"
         adapter = place.parts[1:3] == ("project", "benchmarks") and place.name in {"adapter.py", "worlds.py"}
-        assert adapter or place.parts[1] in {"benchmarks.py", "core", "rollout", "__init__.py"}
+        assert adapter or place.parts[1] in {"benchmarks.py", "consumer.py", "core", "rollout", "__init__.py"}
 
 
 @pytest.mark.parametrize(

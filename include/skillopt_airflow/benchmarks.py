@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.hidden_text import flaw_of_text, plain
 from skillopt_airflow.core.protocols import Benchmark
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def guidance(name: str) -> dict[str, str]:
     """Return what a benchmark tells the optimizer about itself, by stage: its files guidance/<stage>.md.
 
     Raises:
-        ConfigError: a file there is named after no stage, or is blank.
+        ConfigError: a file there is named after no stage, is blank, or has hidden characters or commands.
     """
     found = {}
     for file in sorted((folder(name) / "guidance").glob("[!.]*")):
@@ -81,7 +82,9 @@ def guidance(name: str) -> dict[str, str]:
         if not text:
             known = ", ".join(f"{stage}.md" for stage in GUIDED_STAGES)
             raise ConfigError(f"{file}: expected a text for one of the optimizer's calls, in a file {known}")
-        found[file.stem] = text
+        found[file.stem] = text = plain(text)
+        if flaw := flaw_of_text(text):
+            raise ConfigError(f"{file}: the text {flaw}. Remove it.")
     return found
 
 

@@ -18,16 +18,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
-
-import boto3
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -90,7 +86,7 @@ class Skill:
     version: str
     sha256: str
     sequence: int
-    """Number of times that the alias was moved before."""
+    """Number of the alias's move; a later move has a higher one."""
     moved: str
     """Time at which the alias was moved here, ISO 8601, UTC."""
     etag: str
@@ -147,10 +143,11 @@ class SkillClient:
         self._turn = threading.Lock()
         self._looked = 0.0
         """When the last look ended, by the monotonic clock."""
+        self._looking = threading.Thread()
         self._s3: S3Client | None = None
         self._last: Skill | None = None
-        self._filed = -1
-        """Sequence that the cache file had for certain."""
+        # The import takes a second, which no look's timeout should pay for.
+        import boto3  # noqa: F401
 
     def get(self) -> Skill:
         """Return the skill that the alias names now, or else the last good one, with `problem` saying why.
@@ -164,15 +161,9 @@ class SkillClient:
         with self._turn:
             if self._last is not None and self._looked >= asked:
                 return self._last
-            kept = self._cache.load()
-            held = -1 if kept is None else kept.sequence
-            # No consumer takes the file back, so somebody removed it, as is due after the bucket was restored.
-            removed = held < self._filed and (kept is not None or not self._cache.path.exists())
-            self._filed = self._filed if removed else held
-            last = _newer(self._last, kept)
+            last = self._cache.load() if self._last is None else self._last
             try:
-                self._last = self._cache.save(_within(self.timeout, lambda: self._look(last, may_go_back=removed)))
-                self._filed = self._filed if self._last.problem else self._last.sequence
+                self._last = self._cache.save(self._within_timeout(last))
             except SkillError as error:
                 if last is None:
                     raise
@@ -196,7 +187,31 @@ class SkillClient:
                 yield skill
             stop.wait(interval)
 
-    def _look(self, last: Skill | None, *, may_go_back: bool) -> Skill:
+    def _within_timeout(self, last: Skill | None) -> Skill:
+        """Return or raise what a look does, but no later: a server that drips bytes runs into no other timeout."""
+        if self._looking.is_alive():
+            raise Unavailable("the bucket did not answer the look before yet")
+        outcome: list[Skill | Exception] = []
+
+        def attempt() -> None:
+            try:
+                outcome.append(self._look(last))
+            except Exception as error:  # noqa: BLE001 - handed over to the caller's thread
+                outcome.append(error)
+
+        self._looking = threading.Thread(target=attempt, daemon=True)
+        self._looking.start()
+        self._looking.join(self.timeout)
+        if not outcome:
+            raise Unavailable(f"the bucket did not answer within {self.timeout:g} s")
+        if isinstance(outcome[0], SkillError | ValueError):
+            raise outcome[0]
+        if isinstance(outcome[0], Exception):
+            # Such as an error of TLS within an answer, which the client does not translate.
+            raise Unavailable(f"{type(outcome[0]).__name__}: {outcome[0]}") from outcome[0]
+        return outcome[0]
+
+    def _look(self, last: Skill | None) -> Skill:
         key = f"{self._folder}aliases/{self._alias}.json"
         found = self._read(key, "alias", "" if last is None else last.etag)
         if found is None:
@@ -204,15 +219,6 @@ class SkillClient:
                 raise Unavailable(f"{self._address(key)}: answered 304 to a plain GET")
             return replace(last, confirmed=time.time(), problem="")
         wanted = self._alias_of(key, *found)
-        bound = None if may_go_back else last
-        if bound is not None and (
-            wanted.sequence < bound.sequence or (wanted.sequence == bound.sequence and wanted.version != bound.version)
-        ):
-            raise Tampered(
-                f"{self._address(key)} went back from move {bound.sequence} ({bound.version}) to move "
-                f"{wanted.sequence} ({wanted.version}), which no rollback does; if the bucket was restored, remove "
-                f"{self._cache.path}"
-            )
         if last is not None and wanted.sha256 == last.sha256:
             return replace(wanted, text=last.text)
         return replace(wanted, text=self._text(wanted))
@@ -256,6 +262,8 @@ class SkillClient:
 
     def _read(self, key: str, kind: str, etag: str) -> tuple[bytes, str] | None:
         """Return body and tag; None if the tag is still this one."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
         condition: Any = {"IfNoneMatch": etag} if etag else {}
         try:
             answer = self._connected().get_object(Bucket=self._bucket, Key=key, **condition)
@@ -276,6 +284,9 @@ class SkillClient:
 
     def _connected(self) -> "S3Client":
         if self._s3 is None:
+            import boto3
+            from botocore.config import Config
+
             config = Config(
                 connect_timeout=self.timeout / 2, read_timeout=self.timeout / 2, retries={"total_max_attempts": 2}
             )
@@ -310,13 +321,11 @@ class _Cache:
         return None
 
     def save(self, skill: Skill) -> Skill:
-        """Keep it, unless another process keeps a newer one, which is then returned."""
+        """Keep it; return it with a problem if it can't be kept."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with _locked(self.path.with_suffix(".lock")):
                 kept = self.load()
-                if kept is not None and kept.sequence > skill.sequence:
-                    return kept
                 if kept is None or (kept.etag, kept.sha256) != (skill.etag, skill.sha256):
                     fresh = self.path.with_suffix(".tmp")
                     _write(fresh, json.dumps(asdict(skill)).encode())
@@ -391,13 +400,18 @@ def _described(text: str, name: str) -> str:
 
 
 def claude_code_text(text: str) -> str:
-    """Return the skill in a form that Claude Code passes on unchanged when it loads it as one of its skills.
+    """Return a skill's text in a form that Claude Code runs nothing of and replaces nothing in.
 
-    Else a model's text could name a command (`!` and backticks) that Claude Code would run on the machine, and words
-    of the prompt would take the place of `$1` and `$ARGUMENTS`. The harness that measured it does the same.
+    The CLI runs commands in "```!" blocks and after "!" before a backtick, attaches the files of references such as
+    `@~/.ssh/id_rsa`, and replaces `$1`, `$ARGUMENTS` and its own variables. Backslashes before such a dollar get lost.
+    The harness `claude_code` measures skills in this form. Source: the CLI 2.1.197, whose patterns are in
+    tests/rollout/test_claude_code.py.
     """
-    escaped = re.sub(r"(?<!\\)\$(?=\d|ARGUMENTS\b)", r"\\$", text)
-    return re.sub(r"^(\s*```)!", r"\1 !", re.sub(r"(?<!\S)!(?=`)", r"\\!", escaped), flags=re.MULTILINE)
+    text = re.sub(r"(?<!\\)\\*\$(?=\d|ARGUMENTS)", r"\\$", text)
+    text = re.sub(r"\$(?=\{(?:CLAUDE_|user_config\b))", r"$\\", text)
+    # JavaScript's whitespace, and the full stops after which the CLI looks for a reference, too.
+    text = re.sub(r"(?<![^\s\ufeff。、？！])@(?=[^ \t\n])", r"\\@", text)
+    return text.replace("`!", "` !").replace("!`", "! `")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -493,34 +507,6 @@ def _seconds(text: str) -> float:
     if not 0 < value < 1e6:
         raise ValueError(text)
     return value
-
-
-def _within(seconds: float, look: Callable[[], Skill]) -> Skill:
-    """Return or raise what `look` does, but no later: a server that drips bytes runs into no other time-out."""
-    outcome: list[Skill | Exception] = []
-
-    def attempt() -> None:
-        try:
-            outcome.append(look())
-        except Exception as error:  # noqa: BLE001 - handed over to the caller's thread
-            outcome.append(error)
-
-    thread = threading.Thread(target=attempt, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if not outcome:
-        raise Unavailable(f"the bucket did not answer within {seconds:g} s")
-    if isinstance(outcome[0], SkillError | ValueError):
-        raise outcome[0]
-    if isinstance(outcome[0], Exception):
-        # Such as an error of TLS within an answer, which the client does not translate.
-        raise Unavailable(f"{type(outcome[0]).__name__}: {outcome[0]}") from outcome[0]
-    return outcome[0]
-
-
-def _newer(one: Skill | None, other: Skill | None) -> Skill | None:
-    known = [skill for skill in (one, other) if skill is not None]
-    return max(known, key=lambda skill: (skill.sequence, skill.confirmed), default=None)
 
 
 def _fields(body: bytes, address: str) -> dict[str, Any]:

@@ -107,6 +107,20 @@ def test_guidance_is_a_file_a_stage_and_other_files_are_named(tmp_path: Path, mo
         (mine / "guidance" / name).unlink()
 
 
+@pytest.mark.parametrize("hidden", ["\u200b", "\U000e0041", "\0", "\u2028"])
+def test_guidance_with_hidden_text_is_refused_with_file_and_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: str
+) -> None:
+    mine = make(tmp_path / "mine")
+    listed(monkeypatch, mine)
+    (mine / "guidance").mkdir()
+    (mine / "guidance" / "reflect.md").write_text(f"Look at\nthe{hidden} feedback.\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=rf"guidance/reflect\.md: .* U\+{ord(hidden):04X} in line 2"):
+        benchmarks.guidance("mine")
+    (mine / "guidance" / "reflect.md").write_text("Good \u2764\ufe0f\n", encoding="utf-8")
+    assert benchmarks.guidance("mine") == {"reflect": "Good \u2764"}
+
+
 @pytest.mark.parametrize("name", OURS)
 def test_ours_tell_the_analysts_what_a_failure_looks_like(name: str) -> None:
     assert "feedback" in benchmarks.guidance(name)["reflect"] or "score" in benchmarks.guidance(name)["reflect"]

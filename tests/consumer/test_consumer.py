@@ -136,6 +136,30 @@ def test_a_server_that_never_ends_its_answer_is_given_up(client: Client, publish
     assert skill.problem == "the bucket did not answer within 0.5 s"
 
 
+def test_no_second_look_begins_while_the_bucket_has_not_answered_the_first(
+    client: Client, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(SKILL)
+    over, looks = threading.Event(), list[Skill | None]()
+    made = client(timeout=0.2)
+    look = made._look
+
+    def waits(last: Skill | None) -> Skill:
+        looks.append(last)
+        over.wait(60)
+        return look(last)
+
+    monkeypatch.setattr(made, "_look", waits)
+    for said in (r"within 0\.2 s", "look before", "look before"):
+        with pytest.raises(Unavailable, match=said):
+            made.get()
+    assert len(looks) == 1
+    over.set()
+    made._looking.join(60)
+    made.timeout = 60
+    assert made.get().text == SKILL
+
+
 def test_threads_that_ask_at_the_same_time_wait_for_one_look(
     client: Client, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,10 +168,10 @@ def test_threads_that_ask_at_the_same_time_wait_for_one_look(
     made.get()
     looks, look, together = [], made._look, threading.Barrier(9)
 
-    def slow(last: Skill | None, *, may_go_back: bool) -> Skill:
+    def slow(last: Skill | None) -> Skill:
         looks.append(time.monotonic())
         time.sleep(0.2)
-        return look(last, may_go_back=may_go_back)
+        return look(last)
 
     def ask(_: int) -> Skill:
         together.wait()
@@ -204,57 +228,21 @@ def test_what_was_tampered_with_is_refused(client: Client, publish: Publish, sto
         client(cache=Path(os.devnull)).get()
 
 
-def test_an_old_alias_put_back_is_refused_and_a_rollback_is_not(
-    client: Client, publish: Publish, store: ObjectStore
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_alias_that_its_owner_restored_is_followed(
+    client: Client, publish: Publish, store: ObjectStore, restarted: bool
 ) -> None:
-    first = publish(SKILL)
+    publish(SKILL)
     old = store.get_bytes(KEYS.champion)
     publish(BETTER)
+    changed(store, KEYS.champion, sequence=10**12)
     made = client()
-    made.get()
+    assert made.get().text == BETTER
     store.put_bytes(KEYS.champion, old)
-    replayed = made.get()
-    assert replayed.text == BETTER
-    assert "went back from move 1" in replayed.problem
-    artifacts = ArtifactStore(store, KEYS)
-    artifacts.roll_back(publish(BETTER).version, "run", "restore", artifacts.champion.read())
-    artifacts.roll_back(first.version, "run", "worse at night", artifacts.champion.read())
+    made = client() if restarted else made
     assert (made.get().text, made.get().problem) == (SKILL, "")
-    # Also where the version is the same one.
-    store.put_bytes(KEYS.champion, old)
+    cut_off(made)
     assert made.get().text == SKILL
-    assert "went back from move 3" in made.get().problem
-
-
-def test_after_a_restore_those_who_run_follow_once_the_cache_file_is_removed(
-    client: Client, publish: Publish, store: ObjectStore, tmp_path: Path
-) -> None:
-    publish(SKILL)
-    old = store.get_bytes(KEYS.champion)
-    publish(BETTER)
-    running = client(), client()
-    assert [one.get().text for one in running] == [BETTER] * 2
-    store.put_bytes(KEYS.champion, old)
-    assert all("went back" in one.get().problem for one in running)
-    cache_file(tmp_path / "cache").unlink()
-    # What is in memory still serves while the bucket is away.
-    connected = running[0]._s3
-    cut_off(running[0])
-    assert (running[0].get().text, "Could not connect" in running[0].get().problem) == (BETTER, True)
-    running[0]._s3 = connected
-    for one in (*running, client()):
-        assert (one.get().text, one.get().problem) == (SKILL, "")
-
-
-def test_who_cannot_keep_a_cache_follows_nothing_back(client: Client, publish: Publish, store: ObjectStore) -> None:
-    publish(SKILL)
-    old = store.get_bytes(KEYS.champion)
-    publish(BETTER)
-    made = client(cache=Path(os.devnull))
-    made.get()
-    store.put_bytes(KEYS.champion, old)
-    assert [made.get().text for _ in range(2)] == [BETTER] * 2
-    assert "went back" in made.get().problem
 
 
 def test_watching_yields_each_new_champion_and_each_trouble(

@@ -9,11 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
-from skillopt_airflow.consumer import OutputError, Skill, claude_code_text, install, skill_md
-from skillopt_airflow.rollout.claude_code import literal
+from skillopt_airflow.consumer import OutputError, Skill, install, skill_md
 from skillopt_airflow.store.objects import ObjectStore
 from tests.consumer.conftest import KEYS, Client, Publish, command, run
 from tests.store.conftest import free_port
@@ -183,10 +180,3 @@ def test_processes_install_into_one_folder(
     assert (tmp_path / "search-qa" / "best_skill.md").read_bytes() == SKILL.encode()
     folders = [path for path in (tmp_path / ".search-qa.versions").iterdir() if path.is_dir()]
     assert len(folders) == 1
-
-
-@given(
-    st.lists(st.sampled_from(["$", "1", "ARGUMENTS", "!", "`", "```", "\\", " ", "\n", "a"]), max_size=12).map("".join)
-)
-def test_claude_code_gets_the_text_that_its_harness_measured(text: str) -> None:
-    assert claude_code_text(text) == literal(text)

@@ -64,7 +64,7 @@ def test_the_skills_folders(publish: Publish, store: ObjectStore, tmp_path: Path
     words = [str(EXAMPLES / "skills_folder.sh"), str(CONSUMER), store.bucket, BENCHMARK, TARGET, "search-qa"]
     done = run([*words, "--prefix", PREFIX, "--cache", str(tmp_path / "cache")], cwd=tmp_path, PATH=path_of_python())
     assert (done.returncode, done.stderr) == (0, "")
-    texts = {".claude": SKILL + "- \\!`rm -rf .` costs \\$1\n", ".agents": written}
+    texts = {".claude": SKILL + "- ! `rm -rf .` costs \\$1\n", ".agents": written}
     for folder, text in texts.items():
         skills = tmp_path / folder / "skills"
         [found] = skills.glob("[!.]*/SKILL.md")

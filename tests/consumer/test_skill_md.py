@@ -169,12 +169,13 @@ def test_a_description_that_skill_md_cannot_have_is_refused(s3_endpoint: str, tm
     assert "--description" in refused.stderr
 
 
-@pytest.mark.parametrize("description", ["", " \n", "x" * 1025, "a <b> c"])
+@pytest.mark.parametrize("description", ["", " \n", "x" * 1025, "a <b> c", "a\u200b b", "\ud800", HOSTILE])
 def test_so_is_one_in_the_configuration(description: str) -> None:
     with pytest.raises(ConfigError, match=r"publishing\.description"):
         TrainConfig.from_layers({"publishing": {"description": description}})
 
 
 def test_a_description_of_the_configuration_is_kept() -> None:
-    config = TrainConfig.from_layers({"publishing": {"description": HOSTILE}})
-    assert config.publishing.description == HOSTILE
+    description = 'a: "b"\n---\n- c # d\t{e} [f] &g'
+    config = TrainConfig.from_layers({"publishing": {"description": description}})
+    assert config.publishing.description == description

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.edits import EditApplyReport, apply_edits
 from skillopt_airflow.core.errors import SkillError
+from skillopt_airflow.core.hidden_text import flaw_of_text
 from skillopt_airflow.core.skill import REGIONS, SkillDocument, has_marker, without_markers
 from skillopt_airflow.core.types import AnyEditOp, Edit, EditOp
 
@@ -93,6 +94,8 @@ def test_a_region_edit_does_what_the_document_does(case: tuple[SkillDocument, li
         name = next((region for region in REGIONS if region == edit.anchor), None)
         if name is None:
             assert report.rows[0].reason == "no such region; there are SLOW_UPDATE, APPENDIX"
+        elif report.rows[0].reason.startswith("leaves a skill that"):
+            assert flaw_of_text(document.with_region(name, without_markers(edit.content)).text)
         elif not has_marker(edit.content):
             assert changed == document.with_region(name, edit.content)
 

@@ -155,7 +155,7 @@ def test_a_server_of_the_users_is_asked_with_his_skill(
     assert {request["temperature"] for request in answering.asked} == {0.5}
     assert all("Say the city." in request["messages"][0]["content"] for request in answering.asked)
     assert "Target     openai-chat:mine of connection skillopt_target" in said
-    assert "Sure.\\x1b[2J" in said, "what a terminal would obey is made visible"
+    assert "Sure.\u241b[2J" in said, "what a terminal would obey is made visible"
     assert "hard 1, soft 1.00" in said
     assert "Scores     3 of 3 items: hard 0.333, soft 0.333 on average" in said
     assert "Cost       3 calls, 4500 tokens, $0.0060" in said

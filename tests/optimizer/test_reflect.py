@@ -277,7 +277,7 @@ def test_a_fallback_stays_readable_whatever_was_wrong() -> None:
 
 
 def test_lapses_become_notes_of_one_line() -> None:
-    answer = {"edits": [append("rule")], "notes": ["Check \n  the\u2028unit.", "End with the answer."]}
+    answer = {"edits": [append("rule")], "notes": ["Check \n  the\tunit.", "End with the answer."]}
     patch = reflected(answer, AWARE)
     assert patch.notes == (
         Note(text="Check the unit.", minibatch="failure-2"),

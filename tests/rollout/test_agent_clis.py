@@ -20,6 +20,7 @@ from benchmarks.swebench.standin import ON_REPOSITORIES
 from local.standin import chat_wire as chat
 from local.standin.directives import DIRECTIVES
 from skillopt_airflow import benchmarks
+from skillopt_airflow.consumer import claude_code_text, skill_md
 from skillopt_airflow.core.declared_task import declared
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.protocols import JudgesRepository
@@ -35,6 +36,7 @@ from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.repository_judging import engine_test_runner, judged_repository
 from skillopt_airflow.training.run_corpus import source_corpus
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, failure
+from tests.rollout.test_claude_code import COMMANDS
 from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
 from tests.sandbox.small_repository import with_hashes
 
@@ -45,8 +47,9 @@ SKILL = f"""# How to answer
 
 - {DIRECTIVES["question_words"].rules[0]}
 - {DIRECTIVES["titles"].rules[0]}
-- A cell such as $A$1 is meant as it stands; so are `!`, $ARGUMENTS and "quotes": 'x'.
+- A cell such as $A$1 is meant as it stands; so are $ARGUMENTS and "quotes": 'x'.
 """
+IN_CLAUDE = Path(__file__).with_name("skill_in_claude.py")
 CONTEXTS = {
     "Ruritania has this capital": "[DOC] [TLE] x [PAR] Ruritania is big. Ruritania has Strelsau.",
     "it has this capital, $1 or `x` & <b>": "[DOC] [TLE] Strelsau [PAR] near Hentzau, near Hentzau",
@@ -177,6 +180,35 @@ def test_the_operator_runs_every_harness_to_the_same_end(cli_docker_host: str, s
 def test_a_skill_without_text_is_delivered_too(run: Run, standin_url: str, harness: HarnessName):
     (trajectory,), _ = run(harness, standin_url, ITEMS[:1], skill="")
     assert (trajectory.status, trajectory.messages[-1].content) == (Status.OK, in_chat(ITEMS[0], ""))
+
+
+@pytest.mark.engine
+@pytest.mark.nightly
+def test_a_skill_with_every_form_of_command_and_reference_runs_and_reads_nothing(cli_docker_host: str):
+    """Permissions for Bash and Read are given, and the unescaped skill shows that the CLI would use them."""
+    names = [f"/tmp/{name}.txt" for name in ("plain", "in quotes", "after a stop")]
+    references = f'See @{names[0]}, @"{names[1]}" and so on\u3002@"{names[2]}"\n'
+    commands = [form.format(f"touch /tmp/made/{number}") for number, form in enumerate(COMMANDS.values())]
+    skill = "\n\n".join(["# Skill", *commands, references])
+    given: dict[str, Any] = {"files": {name: f"secret of {name}" for name in names}}
+    client = docker.DockerClient(base_url=cli_docker_host, timeout=300)
+    found = {}
+    for text in (skill, claude_code_text(skill)):
+        given["skill"] = skill_md(text, "v0001-000000000000", "bench", "How to do it.")
+        said = client.containers.run(
+            HARNESSES["claude_code"].image,
+            ["-c", IN_CLAUDE.read_text()],
+            entrypoint="python3",
+            environment={"GIVEN": json.dumps(given)},
+            network_mode="none",
+            remove=True,
+        )
+        ended = json.loads(said)
+        found[text] = ended["made"], [name for name in names if f"secret of {name}" in ended["asked"]]
+        assert "# Skill" in ended["asked"]
+    client.close()
+    assert found[skill] == (sorted(map(str, range(len(commands)))), names)
+    assert found[claude_code_text(skill)] == ([], [])
 
 
 @pytest.mark.engine

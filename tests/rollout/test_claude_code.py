@@ -1,14 +1,20 @@
 """The parts of the claude_code harness, on what Claude Code 2.1.197 wrote; test_agent_clis.py runs the CLI itself."""
 
 import json
+import re
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks.searchqa.adapter import BENCHMARK
+from skillopt_airflow.consumer import claude_code_text as literal
+from skillopt_airflow.core.hidden_text import flaw_of_text
 from skillopt_airflow.core.types import Status
-from skillopt_airflow.rollout.claude_code import ClaudeCodeHarness, literal
+from skillopt_airflow.rollout.claude_code import ClaudeCodeHarness
 from skillopt_airflow.rollout.settings import RolloutSettings
 
 USAGE = {"input_tokens": 3210, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 7, "output_tokens": 12}
@@ -22,7 +28,7 @@ def said(identity: str, *content: dict[str, Any], model: str = "m") -> dict[str,
     return {"type": "assistant", "message": message | {"stop_reason": None}, "parent_tool_use_id": None}
 
 
-def given(*content: dict[str, Any]) -> dict[str, Any]:
+def seen(*content: dict[str, Any]) -> dict[str, Any]:
     return {"type": "user", "message": {"role": "user", "content": list(content)}, "parent_tool_use_id": None}
 
 
@@ -48,7 +54,7 @@ def lines(*events: dict[str, Any]) -> list[bytes]:
 def test_a_trace_becomes_turns_and_tokens():
     # A message comes in several events, one a block, under the same id.
     first, last = said("msg_1", text("Let me look.")), said("msg_2", text("<answer>Strelsau</answer>"))
-    trace = harness().read(lines(first, said("msg_1", CALL), given(RESULT), given(SKILL_TEXT), last, result()))
+    trace = harness().read(lines(first, said("msg_1", CALL), seen(RESULT), seen(SKILL_TEXT), last, result()))
 
     assert trace.status is Status.OK
     assert trace.final == "<answer>Strelsau</answer>"
@@ -116,14 +122,84 @@ def test_every_model_is_the_one_and_efforts_are_those_that_the_cli_knows():
     assert harness(thinking_budget=512).variables()["MAX_THINKING_TOKENS"] == "512"
 
 
+WHITESPACE = "\\t\\n\\v\\f\\r \\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000\\ufeff"
+"""JavaScript's `\\s`."""
+LINE_START = "(?:^|(?<=[\\n\\r\\u2028\\u2029]))"
+CLI_PATTERNS = {
+    "block": re.compile(r"```!\s*\n?([\s\S]*?)\n?```"),
+    "inline": re.compile(rf"(?:(?<=[{WHITESPACE}])|{LINE_START})!`([^`]+)`"),
+    "argument": re.compile(r"(?<!\\)\$(?:\d|ARGUMENTS)"),
+    "variable": re.compile(r"\$\{(?:CLAUDE_|user_config\.)"),
+    "file": re.compile(rf"(?:^|(?<=[{WHITESPACE}\u3002\u3001\uff1f\uff01]))@(?:\"[^\"]+\"|[^{WHITESPACE}]+\b)"),
+}
+"""What Claude Code 2.1.197 looks for in a skill's text, translated from its JavaScript."""
+COMMANDS = {
+    "at a line's start": "```!\n{}\n```",
+    "in a line": "Run ```!{}``` now.",
+    "in a list": "- ```!\n  {}\n  ```",
+    "four backticks": "````!\n{}\n````",
+    "inline": "Then !`{}`",
+    "after U+FEFF": "Step:\ufeff!`{}`",
+    "after U+2028": "a\u2028!`{}`",
+    "after U+00A0": "a\u00a0!`{}`",
+    "after U+3000": "a\u3000!`{}`",
+    "after a carriage return": "a\r!`{}`",
+    "before an argument that is not given": "Then !$8`{}`",
+    "before all arguments": "Then !$ARGUMENTS`{}`",
+    "before an indexed argument": "Then !$ARGUMENTS[7]`{}`",
+    "around an argument": "``$8`!\n{}\n```",
+}
+"""Forms that the CLI runs; `{}` is the command."""
+
+
 @pytest.mark.parametrize(
     ("skill", "written"),
     [
         ("Write to $A$1 and $10, not $ARGUMENTS.", "Write to $A\\$1 and \\$10, not \\$ARGUMENTS."),
+        ("$ARGUMENTSx $ARGUMENTS[0] \\\\\\$1", "\\$ARGUMENTSx \\$ARGUMENTS[0] \\$1"),
         ("${HOME} $name $ 5 \\$6 100%", "${HOME} $name $ 5 \\$6 100%"),
-        ("- !`ls` (!`ls`) ! `ls` great!`", "- \\!`ls` (!`ls`) ! `ls` great!`"),
+        ("${CLAUDE_SKILL_DIR} ${user_config.key}", "$\\{CLAUDE_SKILL_DIR} $\\{user_config.key}"),
+        ("- !`ls` (!`ls`) ! `ls` great!", "- ! `ls` (! `ls`) ! `ls` great!"),
+        ("say `x`! then `!`", "say `x` ! then ` ! `"),
         ("```!\nls\n```", "``` !\nls\n```"),
+        ('See @~/.ssh/id_rsa, \ufeff@"a b"\u3002@x', 'See \\@~/.ssh/id_rsa, \ufeff\\@"a b"\u3002\\@x'),
+        ("a@b.c 5 @ 3 `@x` (@x)", "a@b.c 5 @ 3 `@x` (@x)"),
     ],
 )
 def test_what_the_cli_would_replace_is_escaped(skill: str, written: str):
     assert literal(skill) == written
+
+
+@pytest.mark.parametrize("form", COMMANDS)
+def test_a_command_is_refused_in_a_skill_and_escaped_for_the_cli(form: str):
+    skill = f"# Skill\n\n{COMMANDS[form].format('touch x')}\n"
+    assert flaw_of_text(skill)
+    assert not flaw_of_text(literal(skill).translate(dict.fromkeys(map(ord, "\r\u2028\ufeff"))))
+    assert not [name for name, pattern in CLI_PATTERNS.items() if pattern.search(literal(skill))]
+
+
+PARTS = ["!", "`", "``", "```", "$1", "$ARGUMENTS", "${CLAUDE_EFFORT}", "@", "@a", "\\", " ", "\n", "\ufeff", "x", '"']
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=30).map("".join) | st.text())
+def test_no_pattern_of_the_cli_is_in_an_escaped_text(skill: str):
+    written = literal(skill)
+    assert not [name for name, pattern in CLI_PATTERNS.items() if pattern.search(written)]
+    assert not re.search("!`|`!", written)
+    assert literal(written) == written
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=30).map("".join))
+def test_a_skill_without_a_flaw_has_no_command_also_if_arguments_are_missing(skill: str):
+    if flaw_of_text(skill.replace("\ufeff", "\u3000")):
+        return
+    replaced = re.sub(r"(?<!\\)\$(?:ARGUMENTS|1)", "", skill)
+    assert not [name for name in ("block", "inline") if CLI_PATTERNS[name].search(replaced)]
+
+
+@pytest.mark.parametrize("part", ["\\", "$", "`!", "@", " @", "``", "$1"])
+def test_escaping_takes_linear_time(part: str):
+    begun = time.monotonic()
+    literal(part * 300_000)
+    flaw_of_text(part * 300_000)
+    assert time.monotonic() - begun < 5

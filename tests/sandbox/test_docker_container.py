@@ -37,7 +37,7 @@ def test_lines_do_not_depend_on_how_they_arrived_and_show_what_a_terminal_would_
 
 
 def test_a_line_cannot_pass_for_another():
-    assert list(lines([b"fine\r\n\x1b[2Jgone\nno", b" end"])) == ["fine", "\\x1b[2Jgone", "no end"]
+    assert list(lines([b"fine\r\n\x1b[2Jgone\nno", b" end"])) == ["fine", "\u241b[2Jgone", "no end"]
 
 
 class Client:

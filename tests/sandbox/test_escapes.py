@@ -474,7 +474,7 @@ row("said enough")
     assert text.count("[further output of the container is left out]") == 1
     assert 16_000 < len(text) < 64_000
     assert "\x1b" not in text
-    assert "\\x1b[2J::endgroup::\\x0dforged" in text
+    assert "\u241b[2J::endgroup::\u240dforged" in text
 
 
 def test_never_end(attack):

@@ -17,11 +17,10 @@ GOOD = Edit(op="replace", anchor="- one", content="- better")
 LOST = Edit(op="replace", anchor="-  one", content="- nowhere")
 
 
-def tried(ranked: tuple[Edit, ...], applied: tuple[Edit, ...], *, of_before: bool = False) -> tuple[Edit, ...]:
+def tried(ranked: tuple[Edit, ...], applied: tuple[Edit, ...]) -> tuple[Edit, ...]:
     store, keys = LocalStore(), step()
     store.put_model(keys.ranked_edits, Patch(edits=ranked))
-    report = apply_edits(SKILL, applied)[1]
-    store.put_model(keys.edit_apply_report, report.model_copy(update={"skipped_is_untried": not of_before}))
+    store.put_model(keys.edit_apply_report, apply_edits(SKILL, applied)[1])
     run: Any = SimpleNamespace(store=store)
     return tried_edits(run, keys)
 
@@ -33,10 +32,6 @@ def step() -> MomentKeys:
 def test_an_edit_that_did_not_reach_the_candidate_was_not_tried() -> None:
     assert tried((GOOD, LOST), (GOOD, LOST)) == (GOOD,)
     assert tried((LOST,), (LOST,)) == ()
-
-
-def test_a_step_of_before_is_told_as_it_was_then() -> None:
-    assert tried((GOOD, LOST), (GOOD, LOST), of_before=True) == (GOOD, LOST)
 
 
 def test_edits_of_which_a_body_was_written_were_tried() -> None:

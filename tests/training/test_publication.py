@@ -13,17 +13,19 @@ import pytest
 
 from skillopt_airflow.core.errors import ConfigError, Conflict, DataError
 from skillopt_airflow.core.gate import GateDecision
+from skillopt_airflow.core.hidden_text import is_hidden
 from skillopt_airflow.core.looks import level_of
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.run_history import Publication
 from skillopt_airflow.core.service_groups import PublishingGroup
+from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.quality.quality_report import DataQualityError
 from skillopt_airflow.report import summary
 from skillopt_airflow.store.artifacts import ArtifactStore, PublishedScore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.approval import MAX_DIFF_CHARS, fenced, publication_body
+from skillopt_airflow.training.approval import MAX_DIFF_CHARS, fenced, publication_body, rollback_body
 from skillopt_airflow.training.evaluation import measured
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.publication import (
@@ -238,6 +240,25 @@ def test_a_skill_that_is_no_better_than_the_champion_is_withheld(trained: Traini
     artifacts.publish(better, provenance_of(trained, artifacts), None)
     withheld = contest(trained, artifacts, "no-better")
     assert withheld.startswith("the publish gate says reject against champion v")
+
+
+@pytest.mark.parametrize(
+    ("line", "flaw"),
+    [
+        ("- Run ```!touch x``` first.", "has ! next to a backtick in line {}, where Claude Code runs a command"),
+        ("- Do \U000e0041this.", "has the invisible character U+E0041 in line {}"),
+    ],
+)
+def test_a_skill_with_a_command_or_hidden_text_is_withheld(
+    trained: Training, artifacts: ArtifactStore, monkeypatch: pytest.MonkeyPatch, line: str, flaw: str
+) -> None:
+    text = trained.skill() + line
+    best = trained.run.state(trained.run.timeline[-1]).best.version
+    read = trained.run.skill
+    monkeypatch.setattr(trained.run, "skill", lambda version: SkillDocument(text) if version == best else read(version))
+    withheld = contest(trained, artifacts, f"refused-{len(line)}")
+    assert withheld == f"the best skill {flaw.format(len(text.splitlines()))}"
+    assert artifacts.champion.read() is None
 
 
 def test_the_champion_itself_is_not_measured_again(trained: Training, artifacts: ArtifactStore) -> None:
@@ -505,6 +526,21 @@ def test_a_better_skill_that_was_overtaken_is_published_by_comparing_again(
     assert gate.rival == f"champion {overtaking.version}"
     assert all(artifacts.read(version) for version in artifacts.list_versions())
     assert len(artifacts.list_versions()) == 3
+
+
+@pytest.mark.parametrize("hidden", ["\0", "\x1b", "\u202e", "\u200b", "\U000e0041", "\ufe0f", "\u3164", "\ud800", "\r"])
+def test_an_approval_shows_hidden_text_and_fits_the_database(
+    trained: Training, artifacts: ArtifactStore, hidden: str
+) -> None:
+    before, after, reason = "# Skill\n", f"# Skill\n- a{hidden}b\n", f"worse{hidden} items"
+    first = artifacts.publish("# First\n", provenance_of(trained, artifacts), None)
+    present = artifacts.champion.read()
+    assert present is not None
+    body = rollback_body(present, first.version, reason, before, after, [present])
+    assert hidden not in body
+    assert "\n+- a" in body
+    assert not any(map(is_hidden, body))
+    body.encode()
 
 
 @pytest.mark.parametrize("text", ["plain", "```\n<script>alert(1)</script>\n```", "`" * 7, "x" * (MAX_DIFF_CHARS + 1)])

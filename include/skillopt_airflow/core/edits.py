@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from pydantic import Field
-
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import SkillError
+from skillopt_airflow.core.hidden_text import flaw_of_text
 from skillopt_airflow.core.skill import REGIONS, SkillDocument, Span, before_markers, has_marker, without_markers
 from skillopt_airflow.core.types import Edit, Value
 
@@ -34,8 +33,6 @@ class EditApplyReport(Document):
     sha256_before: str
     sha256_after: str
     rows: tuple[EditReport, ...]
-    skipped_is_untried: bool = Field(default=False, exclude_if=lambda known: not known)
-    """Whether the optimizer is told of applied edits alone; not in a report stored before this was a field."""
 
     def count(self, *statuses: EditStatus) -> int:
         """Return how many edits ended in one of the statuses."""
@@ -185,6 +182,9 @@ def _checked(document: SkillDocument, span: Span, inserted: str, edit: Edit) -> 
         kept = False
     if not kept:
         raise _SkipEdit("would change a protected region")
+    flaw = flaw_of_text(changed.text)
+    if flaw and not flaw_of_text(document.text):
+        raise _SkipEdit(f"leaves a skill that {flaw}")
     return changed
 
 

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import Field, field_validator
 
 from skillopt_airflow.core.config_group import Group, ObjectName
-from skillopt_airflow.core.storable import storable
+from skillopt_airflow.core.hidden_text import flaw_of_text
 
 # So many days ago, and so many hours from today, there still is a date.
 MOST_DAYS = 700_000
@@ -47,7 +47,9 @@ class PublishingGroup(Group):
     def _fits_skill_md(cls, text: str | None) -> str | None:
         if text is not None and not (text.strip() and len(text) <= MOST_DESCRIPTION and not re.search("[<>]", text)):
             raise ValueError(f"write 1 to {MOST_DESCRIPTION:,} characters, without angle brackets")
-        return None if text is None else storable(text)
+        if text is not None and (flaw := flaw_of_text(text)):
+            raise ValueError(f"the text {flaw}. Remove it")
+        return text
 
 
 class RegateGroup(Group):

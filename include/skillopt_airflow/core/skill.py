@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Literal, get_args
 
 from skillopt_airflow.core.errors import SkillError
+from skillopt_airflow.core.hidden_text import flaw_of_text, plain
 from skillopt_airflow.core.types import sha256
 
 Region = Literal["SLOW_UPDATE", "APPENDIX"]
@@ -127,6 +128,13 @@ class SkillDocument:
 
     def _line(self, position: int) -> int:
         return self.text.count("\n", 0, position) + 1
+
+
+def skill_of_person(text: str, where: str) -> SkillDocument:
+    """Return the plain text of a person's file or key as a skill; raise SkillError where it has a flaw."""
+    if flaw := flaw_of_text(plain(text)):
+        raise SkillError(f"{where}: the skill {flaw}. Remove it.")
+    return SkillDocument(plain(text))
 
 
 def has_marker(text: str) -> bool:

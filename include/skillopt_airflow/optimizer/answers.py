@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from skillopt_airflow.core.hidden_text import flaw_of_text, visible
+
 MOST_OF_SKILL = 100_000
 """Characters that one answer may bring into a skill, far above any skill that a model could follow."""
 MOST_OF_MEMORY = 20_000
@@ -19,7 +21,7 @@ def flaw_of(text: str, most: int) -> str:
     """Return the reason to refuse a text, or an empty string."""
     if not text.strip():
         return "is blank"
-    return f"has {len(text):,} characters, {most:,} are allowed" if len(text) > most else ""
+    return f"has {len(text):,} characters, {most:,} are allowed" if len(text) > most else flaw_of_text(text)
 
 
 def flaw_of_note(text: str) -> str:
@@ -34,9 +36,9 @@ def one_line(text: str) -> str:
 
 
 def clipped(text: str, most: int = _SHOWN_CHARACTERS) -> str:
-    """Return the text on one line, cut at `most` characters."""
+    """Return the text on one line, without hidden characters, cut at `most` characters."""
     # The first cut spares the split of an answer of megabytes.
-    line = one_line(text[: 2 * most])
+    line = visible(one_line(text[: 2 * most]))
     return line if len(line) <= most and len(text) <= 2 * most else f"{line[: most - 1]}…"
 
 

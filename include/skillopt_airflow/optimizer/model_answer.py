@@ -5,12 +5,14 @@ from typing import get_origin
 
 from pydantic import BaseModel, model_validator
 
+from skillopt_airflow.core.hidden_text import plain
+
 
 class ModelAnswer(BaseModel):
     """An answer, or a part of one, as a model writes it.
 
     Asking again is paid with the whole prompt, so what is understood is no reason to: null where a field has a default,
-    a list as a text that holds its JSON.
+    a list as a text that holds its JSON, line ends of Windows.
     """
 
     @model_validator(mode="before")
@@ -20,10 +22,16 @@ class ModelAnswer(BaseModel):
             return answer
         fields = cls.model_fields
         return {
-            name: _list_of(value) if name in fields and get_origin(fields[name].annotation) is list else value
+            name: _plain(_list_of(value) if name in fields and get_origin(fields[name].annotation) is list else value)
             for name, value in answer.items()
             if not (value is None and name in fields and not fields[name].is_required())
         }
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, str):
+        return plain(value)
+    return [_plain(entry) for entry in value] if isinstance(value, list) else value
 
 
 def _list_of(value: object) -> object:

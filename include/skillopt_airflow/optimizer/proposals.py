@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
+from skillopt_airflow.core.hidden_text import flaw_of_text
 from skillopt_airflow.core.skill import SkillDocument, has_marker, without_markers
 from skillopt_airflow.core.types import EditOp
 from skillopt_airflow.optimizer.answers import MOST_OF_SKILL
@@ -42,8 +43,9 @@ def flaw_of_edit(edit: ProposedEdit, skill: SkillDocument) -> str:
         return "has the marker of a protected region in its anchor"
     if anchor.strip() and skill.find(anchor) is None:
         in_region = any(anchor in skill.text[span.start : span.end] for span in skill.protected)
-        return "has its anchor in a protected region" if in_region else ""
-    return ""
+        if in_region:
+            return "has its anchor in a protected region"
+    return flaw_of_text(edit.content) or flaw_of_text(edit.rationale)
 
 
 def sift(

@@ -1,11 +1,11 @@
 """The claude_code harness: runs `claude -p` with the skill installed for the user and invoked as `/name`."""
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from skillopt_airflow.consumer import claude_code_text as literal
 from skillopt_airflow.core.skill import skill_name
 from skillopt_airflow.rollout import skill_folder
 from skillopt_airflow.rollout.cli import CLIHarness, Trace, events
@@ -14,9 +14,6 @@ TOOLS = "Bash,Read,Write,Edit,Glob,Grep,Skill"
 """Its other tools need the network, a person who answers, or a session that goes on."""
 LEAST_EFFORT = "low"
 """The CLI knows no effort below it."""
-_ARGUMENT = re.compile(r"(?<!\\)\$(?=\d|ARGUMENTS\b)")
-_COMMAND = re.compile(r"(?<!\S)!(?=`)")
-_COMMANDS = re.compile(r"^(\s*```)!", re.MULTILINE)
 
 
 class ClaudeCodeHarness(CLIHarness):
@@ -84,16 +81,6 @@ class ClaudeCodeHarness(CLIHarness):
                 _read_blocks(trace, kind, message.get("content"))
         trace.calls = len(answers)
         return trace
-
-
-def literal(skill: str) -> str:
-    """Return the text escaped so that it reaches the model unchanged.
-
-    The CLI puts words of the prompt in the place of `$1`, also that of `$A$1`, and what a command prints in that of
-    the command between backticks behind `!`. A backslash that stands before such a dollar already gets lost.
-    """
-    escaped = _ARGUMENT.sub(r"\\$", skill)
-    return _COMMANDS.sub(r"\1 !", _COMMAND.sub(r"\\!", escaped))
 
 
 def _read_blocks(trace: Trace, kind: str, content: object) -> None:

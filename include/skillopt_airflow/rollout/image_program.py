@@ -3,7 +3,7 @@
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.types import JsonObject, canonical_json, sha256
 
-PROTOCOL = 10
+PROTOCOL = 11
 """Protocol of the project's own images. Raise it when the rollout program makes another rollout of the same input, for
 instance by another prompt, another loop of calls, another release of an agent CLI, or another answer or score that
 core/scoring makes of the same response: stored rollouts are made again."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.core.hidden_text import visible
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.sandbox.docker_limits import KILOBYTE, end_of, host_options
 from skillopt_airflow.sandbox.docker_output import attached
@@ -148,5 +149,4 @@ def lines(chunks: Iterable[bytes]) -> Iterator[str]:
 
 
 def _shown(line: bytes) -> str:
-    text = line.decode(errors="replace").rstrip("\r")
-    return "".join(char if char.isprintable() or char == "\t" else f"\\x{ord(char):02x}" for char in text)
+    return visible(line.decode(errors="replace").rstrip("\r"))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime
 
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import Conflict, ObjectMissing
@@ -23,12 +23,12 @@ class Alias(Document):
     """The version that it left."""
     moved: AwareDatetime
     """UTC."""
-    sequence: int = Field(default=0, ge=0)
-    """Number of the move; of one alias that nobody removed or restored, the moves before it."""
+    sequence: int = 0
+    """Number of the move: how many aliases the history has before it."""
     reason: str = ""
     """Reason for the move, in the words of who moved it."""
-    rolled_back: bool | None = Field(default=None, exclude_if=lambda known: known is None)
-    """Whether it went back, or a publication led to it; None if it was stored before this was a field."""
+    rolled_back: bool = False
+    """Whether it went back; false if a publication led to it."""
 
 
 class ChampionAlias:
@@ -55,19 +55,13 @@ class ChampionAlias:
         return self._store.find_model(self._keys.champion_was(sequence), Alias)
 
     def versions(self) -> set[str]:
-        """Return every version that it names or left, also those of moves that a restored backup has undone."""
+        """Return every version that it names or left."""
         present = self.read()
         return {alias.version for alias in (*self._filed(), *([] if present is None else [present]))}
 
     def ever_named(self) -> set[str]:
         """Return every version that it named or was about to name, also where that is lost with it or was prevented."""
         return self.versions() | {key.removeprefix(self._keys.named) for key in self._store.list_keys(self._keys.named)}
-
-    def mark(self) -> None:
-        """Keep the version that it names among `ever_named`, also if a release without marks named it."""
-        present = self.read()
-        if present is not None:
-            self._mark(present.version)
 
     def move(
         self, version: str, sha256: str, run: str, reason: str, seen: Alias | None, *, rolled_back: bool = False
@@ -80,28 +74,32 @@ class ChampionAlias:
             Conflict: somebody moved it to another skill; the text says who.
         """
         present, etag = self._read()
+        if present != seen:
+            return self._standing(version, sha256, seen, rolled_back=rolled_back)
+        # What it says is filed when it is left, which does not happen to an alias that is removed or overwritten.
+        with suppress(Conflict):
+            self._store.create(self._keys.naming(version), b"")
+        if present is not None:
+            # Another publisher may have filed it, and lost the race to move the alias.
+            with suppress(Conflict):
+                self._store.create_model(self._keys.champion_was(present.sequence), present)
         wanted = Alias(
             version=version,
             sha256=sha256,
             run=run,
             previous=None if seen is None else seen.version,
             moved=datetime.now(UTC),
-            sequence=self._next(seen),
+            sequence=len(self._store.list_keys(self._keys.champion_history)),
             reason=reason,
             rolled_back=rolled_back,
         )
-        if present != seen:
-            return self._standing(wanted, seen)
-        # What it says is filed when it is left, which does not happen to an alias that is removed or overwritten.
-        self._mark(version)
         try:
             if present is None:
                 self._store.create_model(self._keys.champion, wanted)
             else:
-                self._file(present, wanted.sequence)
                 self._store.replace(self._keys.champion, model_bytes(wanted), etag)
         except (Conflict, ObjectMissing):
-            return self._standing(wanted, seen)
+            return self._standing(version, sha256, seen, rolled_back=rolled_back)
         return wanted
 
     def _read(self) -> tuple[Alias | None, str]:
@@ -114,67 +112,32 @@ class ChampionAlias:
     def _filed(self) -> list[Alias]:
         return [self._store.get_model(key, Alias) for key in self._store.list_keys(self._keys.champion_history)]
 
-    def _mark(self, version: str) -> None:
-        with suppress(Conflict):
-            self._store.create(self._keys.naming(version), b"")
-
-    def _next(self, seen: Alias | None) -> int:
-        """Return the number of the next move, behind all that anybody may have read.
-
-        What an alias said before it was removed, or set back to what a backup has, was never filed.
-        """
-        keys = self._store.list_keys(self._keys.champion_history)
-        last = self._store.get_model(keys[-1], Alias) if keys else None
-        if last is None or last == seen or (seen is not None and last.sequence < seen.sequence):
-            return 0 if seen is None else seen.sequence + 1
-        return last.sequence + 2
-
-    def _file(self, alias: Alias, following: int) -> None:
-        """File what the alias says, right before the following move if the history has another one of its number."""
-        key = self._keys.champion_was(alias.sequence)
-        try:
-            self._store.create_model(key, alias)
-        except Conflict:
-            # Filed by somebody who then failed or lost the race to move the alias.
-            if self._store.get_model(key, Alias) != alias:
-                before = alias.model_copy(update={"sequence": following - 1})
-                self._store.create_model(self._keys.champion_was(before.sequence), before)
-
-    def _standing(self, wanted: Alias, seen: Alias | None) -> Alias:
+    def _standing(self, version: str, sha256: str, seen: Alias | None, *, rolled_back: bool) -> Alias:
         """Return the alias as somebody else left it, if it names the wanted skill.
 
         The answer to our own write may have been lost, or another run published the same skill.
         """
         present = self.read()
-        left = -1 if seen is None else seen.sequence
-        if present is not None and present.sha256 == wanted.sha256 and present.sequence > left:
+        if present is not None and present.sha256 == sha256 and present != seen:
             return present
         stands = "the alias was removed"
         if present is not None:
             stands = f"run {present.run} made {present.version} the champion"
-        advice = f"{wanted.version} is stored but not the champion, with which it has to be compared first"
-        if wanted.rolled_back:
+        advice = f"{version} is stored but not the champion, with which it has to be compared first"
+        if rolled_back:
             advice = "look at that champion, and ask for the rollback again if it is still wanted"
-        raise Conflict(
-            f"{self._store.address(self._keys.champion)}: {stands} while {wanted.version} was on its way; {advice}"
-        )
+        raise Conflict(f"{self._store.address(self._keys.champion)}: {stands} while {version} was on its way; {advice}")
 
 
 def champion_before(history: Sequence[Alias]) -> Alias | None:
     """Return the version that the champion followed; a rollback leaves behind all that came after its target.
 
-    So does a backup of the alias that was restored. A former champion that is published again follows the one that it
-    was better than, and what is published without an alias follows none.
+    A former champion that is published again follows the one that it was better than.
     """
     standing: list[Alias] = []
     for alias in history:
-        left = [one.version for one in standing]
-        if alias.previous is None:
-            standing = []
-        elif alias.previous in left:
-            standing = standing[: left.index(alias.previous) + 1]
         earlier = [one.sha256 for one in standing]
-        if alias.sha256 in earlier and alias.rolled_back is not False:
+        if alias.rolled_back and alias.sha256 in earlier:
             standing = standing[: earlier.index(alias.sha256)]
         standing = [*(one for one in standing if one.sha256 != alias.sha256), alias]
     return standing[-2] if len(standing) > 1 else None

@@ -176,7 +176,6 @@ class ArtifactStore:
 
         An unfinished one stays: it may be about to be completed, and costs next to nothing.
         """
-        self.champion.mark()
         used, dropped = self.champion.ever_named(), []
         for version in self.list_versions():
             # Asked anew before each removal: somebody may have published an old one meanwhile.

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from skillopt_airflow.core.gate import GateDecision
+from skillopt_airflow.core.hidden_text import visible
 from skillopt_airflow.core.paired import PairedTable
 from skillopt_airflow.core.provenance import LineOrigin, LinesOfSkill
 from skillopt_airflow.report.view import diff_of
@@ -56,6 +57,7 @@ def rollback_body(present: Alias, target: str, reason: str, before: str, after: 
 
 def fenced(text: str, language: str) -> str:
     """Return a code block that the text cannot end."""
+    text = visible(text)
     shown = text if len(text) <= MAX_DIFF_CHARS else f"{text[:MAX_DIFF_CHARS]}\n[cut here]"
     longest = max((len(found) for found in _BACKTICKS.findall(shown)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -83,4 +85,4 @@ def _origin(line: LineOrigin) -> str:
 
 def _plain(text: str) -> str:
     """Return one line that is no Markdown, also inside of a table."""
-    return re.sub(r"([\\`*_\[\]<>|#!&])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([\\`*_\[\]<>|#!&])", r"\\\1", visible(" ".join(text.split())))

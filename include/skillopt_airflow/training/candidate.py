@@ -9,6 +9,7 @@ from skillopt_airflow.core.density import density
 from skillopt_airflow.core.early_rejection import reject_early
 from skillopt_airflow.core.edits import EditApplyReport, EditReport, apply_edits
 from skillopt_airflow.core.gate import EQUAL, GateDecision, decide, reject, reject_screened, to_confirm
+from skillopt_airflow.core.hidden_text import visible
 from skillopt_airflow.core.item_scores import Evaluation, covers
 from skillopt_airflow.core.paired import interval
 from skillopt_airflow.core.provenance import LinesOfSkill, trace
@@ -56,9 +57,6 @@ def store_candidate(run: TrainingRun, moment: Moment, keys: "MomentKeys", patch:
     version = run.state_before(moment).current.version
     skill = run.skill(version)
     candidate, report = apply_edits(skill, patch.edits)
-    # A step that is done again ends as it did, and so what its report says of that stays.
-    before = run.store.find_model(keys.edit_apply_report, EditApplyReport)
-    report = report.model_copy(update={"skipped_is_untried": before is None or before.skipped_is_untried})
     origins = run.store.get_model(run.keys.line_origins(version), LinesOfSkill)
     lines = LinesOfSkill(lines=trace(skill, origins.lines, report, moment.name))
     run.store.put_model(keys.applied_patch, patch)
@@ -66,15 +64,13 @@ def store_candidate(run: TrainingRun, moment: Moment, keys: "MomentKeys", patch:
     run.store.put_model(keys.line_origins, lines)
     run.store.put_text(keys.candidate_skill, candidate.text)
     for row in report.rows:
-        log.info("%s: %s %s %s", row.status, row.edit.op, row.edit.content[:80], row.reason)
+        log.info("%s: %s %s %s", row.status, row.edit.op, visible(row.edit.content[:80], kept=""), row.reason)
 
 
 def tried_edits(run: TrainingRun, keys: "MomentKeys") -> tuple[Edit, ...]:
     """Return what a candidate tried, as the optimizer proposed it: the edits that reached it, and its new notes."""
     ranked = run.store.get_model(keys.ranked_edits, Patch)
     report = run.store.get_model(keys.edit_apply_report, EditApplyReport)
-    if not report.skipped_is_untried:
-        return (*ranked.edits, *(row.edit for row in report.rows if row.edit.op == "region"))
     made = [row for row in report.rows if row.status != "skipped"]
     written_anew, reached = any(row.edit.op == "rewrite" for row in made), [row.edit for row in made]
     edits = (edit for edit in ranked.edits if written_anew or edit in reached)

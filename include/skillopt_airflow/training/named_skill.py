@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.provenance import LineOrigin
-from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.skill import SkillDocument, skill_of_person
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -35,6 +35,7 @@ def find_skill(asked: str, seed: SkillDocument, artifacts: "ArtifactStore", clie
 
     Raises:
         ConfigError: it is none of these, or there is no champion.
+        SkillError: the text has hidden characters or commands.
         StoreError: nothing is stored under the version or address.
     """
     from skillopt_airflow.store.artifacts import is_version
@@ -51,18 +52,13 @@ def find_skill(asked: str, seed: SkillDocument, artifacts: "ArtifactStore", clie
         return _published(asked, artifacts)
     if asked.startswith("s3://"):
         bucket, _, key = asked.removeprefix("s3://").partition("/")
-        return NamedSkill(_with_plain_line_ends(ObjectStore(client, bucket).get_text(key)))
+        return NamedSkill(skill_of_person(ObjectStore(client, bucket).get_text(key), asked))
     if any(character.isspace() for character in asked.strip()):
-        return NamedSkill(_with_plain_line_ends(asked))
+        return NamedSkill(skill_of_person(asked, "the text of the skill"))
     raise ConfigError(
         f"skill {asked!r}: expected seed, champion, a version such as v0003-0123456789ab, an s3:// address, or the "
         "text of a skill"
     )
-
-
-def _with_plain_line_ends(text: str) -> SkillDocument:
-    """Return a skill in which the anchors that an optimizer writes are found, also if it was saved on Windows."""
-    return SkillDocument(text.replace("\r\n", "\n"))
 
 
 def _published(version: str, artifacts: "ArtifactStore") -> NamedSkill:

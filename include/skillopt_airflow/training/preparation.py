@@ -15,7 +15,7 @@ from skillopt_airflow.core.gate_policies.no_regression import unknown_protected_
 from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.protocols import ShowsFiles
 from skillopt_airflow.core.run_gates import SmallestGain, check_groups, smallest_gains
-from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.skill import SkillDocument, skill_of_person
 from skillopt_airflow.core.transfer_matrix import MatrixCell
 from skillopt_airflow.core.types import DATA_SPLITS, JsonObject, Split
 from skillopt_airflow.quality.sizes import evaluation_needs, training_needs
@@ -141,7 +141,7 @@ def _init_skill(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore
     found = find_skill(asked, run.seed_skill(), artifacts, run.connections.s3_client(config.storage))
     if asked != "seed":
         log.info("the run begins with %s", found.version if found.version else "the skill of train.init_skill")
-    return found
+    return found._replace(document=skill_of_person(found.document.text, "train.init_skill"))
 
 
 def check_publish_split(config: TrainConfig, splits: Collection[Split]) -> None:

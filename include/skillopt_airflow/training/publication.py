@@ -10,6 +10,7 @@ from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing
 from skillopt_airflow.core.gate import GateDecision, decide
 from skillopt_airflow.core.gate_policies import POLICIES
+from skillopt_airflow.core.hidden_text import flaw_of_text
 from skillopt_airflow.core.item_scores import Evaluation
 from skillopt_airflow.core.looks import Look, Question, items_fingerprint
 from skillopt_airflow.core.measured_score import require_coverage
@@ -214,6 +215,8 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pub
         withheld = "the best skill is the one that the run began with"
     elif champion is not None and champion.sha256 == candidate.sha256:
         withheld = f"the best skill is the champion already, {champion.version}"
+    elif flaw := flaw_of_text(candidate.text):
+        withheld = f"the best skill {flaw}"
     elif too_dear := unaffordable(run, _missing(run, [candidate, rival], contest)):
         withheld = f"the budget has no room for publishing: {too_dear}; publish it with a larger one in the overrides"
     if withheld:

@@ -11,7 +11,7 @@ from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing, StoreError
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.protocols import Benchmark, JudgesRepository, PlaysSession
-from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.skill import SkillDocument, skill_of_person
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import EPOCH_ENDS, Moment, MomentKind, timeline
 from skillopt_airflow.core.types import (
@@ -102,14 +102,14 @@ class TrainingRun:
 
         Raises:
             ConfigError: there is none.
-            SkillError: its protected regions are broken.
+            SkillError: its protected regions are broken, or it has hidden characters or commands.
         """
         path = benchmarks.seed_skill(self.ref.benchmark)
         if not path.is_file():
             raise ConfigError(
                 f"{path}: the seed skill is missing; write the Markdown that the training should start from"
             )
-        skill = SkillDocument(path.read_text(encoding="utf-8"))
+        skill = skill_of_person(path.read_text(encoding="utf-8"), str(path))
         log.info("seed skill %s, %d characters, %d protected regions", path, len(skill.text), len(skill.protected))
         return skill
 

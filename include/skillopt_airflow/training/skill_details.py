@@ -1,7 +1,7 @@
 """A published skill with its history: versions, moves of the alias, nights, and how it does under other models."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from skillopt_airflow.core.night_point import NightPoint
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.transfer_matrix import TransferMatrix
 from skillopt_airflow.store.aliases import Alias
-from skillopt_airflow.store.artifacts import ArtifactStore, PublishedSkill, SkillManifest
+from skillopt_airflow.store.artifacts import ArtifactStore, PublishedSkill
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.training.night import DEMOTED
 from skillopt_airflow.training.night_series import read_series
@@ -92,8 +92,7 @@ def read_details(
     begin = min(window.first, max(0, len(names) - 1) // window.versions * window.versions)
     wanted = names[begin : begin + window.versions + 1]
     read = dict(zip(wanted, pool.map(partial(read_version, artifacts), wanted), strict=True))
-    trained = {name: one.manifest for name, one in read.items() if one is not None}
-    moves = _moves(artifacts, champion, trained, window.moves, pool)
+    moves = _moves(artifacts, champion, window.moves, pool)
     rows = []
     for place, name in enumerate(wanted):
         complete = ((older, found) for older in wanted[place + 1 :] if (found := read[older]) is not None)
@@ -125,47 +124,20 @@ def read_version(artifacts: ArtifactStore, version: str) -> PublishedSkill | Non
         return None
 
 
-def _moves(
-    artifacts: ArtifactStore,
-    champion: Champion | None,
-    read: Mapping[str, SkillManifest],
-    most: int,
-    pool: Executor,
-) -> list[Move]:
-    """Return the newest moves.
-
-    Args:
-        artifacts: the versions.
-        champion: the present one.
-        read: manifests by version; those of other versions are read.
-        most: so many moves.
-        pool: reads many objects at a time.
-    """
+def _moves(artifacts: ArtifactStore, champion: Champion | None, most: int, pool: Executor) -> list[Move]:
+    """Return the newest moves, at most `most`."""
     if champion is None:
         return []
     present = champion.alias
     before = pool.map(artifacts.champion.was, range(present.sequence - 1, max(-1, present.sequence - most), -1))
     aliases = [alias for alias in (present, *before) if alias is not None]
-    others = {alias.version for alias in aliases} - read.keys()
-    manifests = {**read, **dict(zip(others, pool.map(partial(_manifest, artifacts), others), strict=True))}
-    runs = {version: None if manifest is None else manifest.run for version, manifest in manifests.items()}
-    return [Move(alias, _kind(alias, runs[alias.version])) for alias in aliases]
+    return [Move(alias, _kind(alias)) for alias in aliases]
 
 
-def _manifest(artifacts: ArtifactStore, version: str) -> SkillManifest | None:
-    try:
-        return artifacts.manifest(version)
-    except ObjectMissing:
-        return None
-
-
-def _kind(alias: Alias, trained: str | None) -> str:
-    """Return what a move was: a publication names the run that trained the version, others the run that made it."""
+def _kind(alias: Alias) -> str:
     if alias.reason.startswith(DEMOTED):
         return "demoted"
-    if alias.rolled_back is not None:
-        return "rolled back" if alias.rolled_back else "published"
-    return "published" if alias.previous is None or alias.run == trained else "rolled back"
+    return "rolled back" if alias.rolled_back else "published"
 
 
 def _row(version: str, published: PublishedSkill | None, older: str, before: str) -> VersionRow:

@@ -14,7 +14,7 @@ from skillopt_airflow.core.protocols import Benchmark, JudgesRepository, PlaysSe
 from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.search_group import SearchGroup
-from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.skill import skill_of_person
 from skillopt_airflow.core.types import Item, ModelCall, Rollout, Score, Split, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.training.answer_judge import in_doubt
@@ -202,7 +202,7 @@ def skill_of(benchmark: str, path: Path | None) -> str:
 
     Raises:
         ConfigError: there is no such file, or it holds no text.
-        SkillError: its protected regions are broken.
+        SkillError: it has hidden characters or commands.
     """
     file = benchmarks.seed_skill(benchmark) if path is None else path
     try:
@@ -212,7 +212,7 @@ def skill_of(benchmark: str, path: Path | None) -> str:
         raise ConfigError(
             f"{file}: the skill cannot be read ({reason}); name a Markdown file, or none to try the seed skill"
         ) from error
-    return SkillDocument(text).text
+    return skill_of_person(text, str(file)).text
 
 
 def told(error: Exception) -> str:

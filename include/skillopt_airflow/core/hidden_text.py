@@ -1,0 +1,64 @@
+"""Characters that people don't see, and commands that an agent runs: neither may get into a skill.
+
+Models read every character, but fonts draw nothing for many of them, so text can pass a person who approves it.
+"""
+
+import re
+import unicodedata
+
+_UNDRAWN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
+)
+"""Letters, marks and symbols without a picture: joiners, fillers, blanks and variation selectors."""
+_SUSPECT = re.compile(r"[^\n\t -~]")
+_OF_SCRIPTS = "\u0600-\u109f\u1780-\u18af\ufb50-\ufdff\ufe70-\ufefc"
+_OF_EMOJI = "\u2190-\u2bff\U0001f000-\U0001faff"
+_JOINED = re.compile(f"(?<=[{_OF_SCRIPTS}])[\u200c\u200d](?![\u200c\u200d])|(?<=[{_OF_EMOJI}])\u200d(?=[{_OF_EMOJI}])")
+"""Single joiners where a script from Arabic to Mongolian spells words with them, or emoji make one picture."""
+_REPLACED = r"\$(?:\d+|ARGUMENTS(?:\[\d+\])?|\{CLAUDE_\w+\})"
+_COMMAND = re.compile(rf"(?:`(?:{_REPLACED})*){{3}}!|(?:^|[\s\ufeff]|{_REPLACED})!(?:{_REPLACED})*`")
+"""Starts of commands, by the patterns of Claude Code 2.1.197, also where an argument that it replaces is in between."""
+
+
+def is_hidden(character: str) -> bool:
+    """Return whether a character but newline and tab has no picture: Unicode's Cc, Cf, Cn, Co, Cs, Zl, Zp, and more."""
+    if character.isprintable() or character in "\n\t":
+        return _UNDRAWN.match(character) is not None
+    return unicodedata.category(character) != "Zs"
+
+
+class Shown(dict[int, str | int]):
+    """A table for `str.translate`: hidden characters but `kept` become `[U+200B]`, or the symbol of a control."""
+
+    def __init__(self, kept: str) -> None:
+        super().__init__({ord(character): character for character in kept})
+
+    def __missing__(self, code: int) -> str | int:
+        shown = 0x2400 + code if code < 0x20 else f"[U+{code:04X}]" if is_hidden(chr(code)) else code
+        return self.setdefault(code, shown)
+
+
+def visible(text: str, kept: str = "\n\t") -> str:
+    """Return the text with all hidden characters made visible, and newlines and tabs too unless they are kept."""
+    return text.translate(Shown(kept))
+
+
+def plain(text: str) -> str:
+    """Return the text with LF as its line ends, and without the harmless selectors that emoji keyboards write."""
+    return re.sub("\r(?=\n)|[\ufe0e\ufe0f]", "", text)
+
+
+def flaw_of_text(text: str) -> str:
+    """Return the reason why a skill can't have this text, such as `has a command ...`, or an empty string."""
+    joined = {found.start() for found in _JOINED.finditer(text)}
+    for found in _SUSPECT.finditer(text):
+        if is_hidden(found[0]) and found.start() not in joined:
+            return f"has the invisible character U+{ord(found[0]):04X} in line {_line(text, found.start())}"
+    if command := _COMMAND.search(text):
+        return f"has ! next to a backtick in line {_line(text, command.end())}, where Claude Code runs a command"
+    return ""
+
+
+def _line(text: str, place: int) -> int:
+    return text.count("\n", 0, place) + 1

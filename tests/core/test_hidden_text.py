@@ -1,0 +1,161 @@
+import sys
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skillopt_airflow.core.edits import apply_edits
+from skillopt_airflow.core.errors import SkillError
+from skillopt_airflow.core.hidden_text import flaw_of_text, is_hidden, plain, visible
+from skillopt_airflow.core.skill import SkillDocument, skill_of_person
+from skillopt_airflow.core.types import Edit
+from skillopt_airflow.optimizer.answers import MOST_OF_SKILL, clipped, flaw_of, flaw_of_note
+from skillopt_airflow.optimizer.proposals import ProposedEdit, flaw_of_edit, sift
+
+HIDDEN = {
+    "NUL": "\0",
+    "backspace": "\b",
+    "escape": "\x1b",
+    "carriage return": "\r",
+    "delete": "\x7f",
+    "C1 control": "\x9b",
+    "next line": "\x85",
+    "soft hyphen": "\xad",
+    "grapheme joiner": "\u034f",
+    "Arabic letter mark": "\u061c",
+    "Hangul filler": "\u115f",
+    "Hangul vowel filler": "\u1160",
+    "Khmer vowel": "\u17b4",
+    "Mongolian selector": "\u180b",
+    "Mongolian vowel separator": "\u180e",
+    "zero-width space": "\u200b",
+    "zero-width joiner": "\u200d",
+    "left-to-right mark": "\u200e",
+    "line separator": "\u2028",
+    "paragraph separator": "\u2029",
+    "override": "\u202e",
+    "word joiner": "\u2060",
+    "invisible times": "\u2062",
+    "isolate": "\u2066",
+    "Braille blank": "\u2800",
+    "wide Hangul filler": "\u3164",
+    "surrogate": "\ud800",
+    "private use": "\ue000",
+    "selector": "\ufe00",
+    "byte order mark": "\ufeff",
+    "narrow Hangul filler": "\uffa0",
+    "reserved": "\ufff0",
+    "interlinear anchor": "\ufff9",
+    "noncharacter": "\uffff",
+    "shorthand format": "\U0001bca0",
+    "null notehead": "\U0001d159",
+    "musical format": "\U0001d173",
+    "tag": "\U000e0041",
+    "tag space": "\U000e0020",
+    "language tag": "\U000e0001",
+    "unassigned tag": "\U000e0002",
+    "selector 17": "\U000e0100",
+    "selector 256": "\U000e01ef",
+    "plane 15": "\U000f0000",
+    "unassigned": "\U0003ffff",
+}
+ORDINARY = {
+    "tabs and newlines": "a\tb\n\nc",
+    "blanks": "10\u00a0km, 5\u202f%, \u3000",
+    "German": "Größe – „ja“ … €",
+    "decomposed": "cafe\u0301",
+    "Persian": "می\u200cخواهم",
+    "Hindi": "क्\u200dष श्री",
+    "Malayalam at a word's end": "അവന്\u200d വന്നു",
+    "Hebrew": "שָׁלוֹם",
+    "Japanese": "行を探す。",
+    "Korean": "안녕",
+    "emoji": "✅ ⚠ 👍🏽 🇩🇪",
+    "joined emoji": "👩\u200d🔬 ❤\u200d🔥",
+    "mathematics": "∑ x ≤ ∞",
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_hidden_characters_are_refused_and_shown(name: str):
+    character = HIDDEN[name]
+    text = f"one\ntwo{character}three"
+    code = f"U+{ord(character):04X}"
+    assert flaw_of_text(text) == f"has the invisible character {code} in line 2"
+    shown = visible(text)
+    assert not any(map(is_hidden, shown))
+    assert visible(text) == f"one\ntwo{chr(0x2400 + ord(character)) if ord(character) < 32 else f'[{code}]'}three"
+    shown.encode()
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_ordinary_text_of_any_language_is_taken(name: str):
+    assert flaw_of_text(ORDINARY[name]) == ""
+    assert plain(ORDINARY[name]) == ORDINARY[name]
+
+
+@pytest.mark.parametrize("text", ["می\u200c\u200d\u200cخ", "a\u200db", "a\u200cb", "✅\u200da", "👩\u200d", "\u200dक"])
+def test_joiners_that_join_nothing_are_refused(text: str):
+    assert "U+200" in flaw_of_text(text)
+
+
+def test_what_keyboards_and_windows_write_is_left_out():
+    assert plain("❤\ufe0f ok ✔\ufe0e\r\n1\ufe0f\u20e3\r\n\r") == "❤ ok ✔\n1\u20e3\n\r"
+
+
+def test_every_character_is_either_shown_or_hidden_by_its_category():
+    every = [chr(code) for code in range(sys.maxunicode + 1)]
+    wrong = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
+    for character in every:
+        if unicodedata.category(character) in wrong and character not in "\n\t":
+            assert is_hidden(character), hex(ord(character))
+    drawn = [character for character in every if not is_hidden(character)]
+    assert {unicodedata.category(character) for character in drawn} == {
+        *("Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po"),
+        *("Sm", "Sc", "Sk", "So", "Zs", "Cc"),
+    }
+    assert "".join(drawn).translate(dict.fromkeys(range(32, 127))).startswith("\t\n")
+
+
+@given(st.text())
+def test_shown_text_has_nothing_hidden(text: str):
+    assert not any(map(is_hidden, visible(text)))
+    assert visible(visible(text)) == visible(text)
+    assert "\n" not in visible(text, kept="")
+
+
+@pytest.mark.parametrize("content", [*HIDDEN.values(), "Run ```!ls```", "- !`ls`"])
+def test_every_answer_with_such_a_text_is_refused(content: str):
+    text = f"Split at {content} here."
+    skill = SkillDocument("# Skill\n")
+    assert flaw_of(text, MOST_OF_SKILL)
+    assert flaw_of_note(text)
+    edit = ProposedEdit.model_construct(op="append", content=text)
+    assert flaw_of_edit(edit, skill)
+    assert flaw_of_edit(ProposedEdit.model_construct(op="append", content="x", rationale=text), skill)
+    assert sift([edit], skill, 4)[0] == []
+    after, report = apply_edits(skill, [Edit.model_construct(op="append", content=text, anchor="")])
+    assert (after.text, report.rows[0].status) == (skill.text, "skipped")
+    assert not any(map(is_hidden, clipped(text)))
+    with pytest.raises(SkillError, match=r"^initial\.md: .* in line 2"):
+        skill_of_person(f"# Skill\n{text}\n", "initial.md")
+
+
+def test_an_edit_cannot_put_a_command_together():
+    skill = SkillDocument("# Skill\n\nWrite ``x`! here.\n")
+    after, report = apply_edits(skill, [Edit(op="replace", anchor="``x`", content="```")])
+    assert after == skill
+    assert "in line 3, where Claude Code runs a command" in report.rows[0].reason
+
+
+def test_an_edit_can_remove_a_command():
+    skill = SkillDocument("# Skill\n\n- !`ls`\n- fine\n")
+    edits = [Edit(op="append", content="- more"), Edit(op="delete", anchor="- !`ls`")]
+    after, _ = apply_edits(skill, edits)
+    assert after.text == "# Skill\n\n- fine\n- more\n"
+
+
+def test_answers_lose_what_keyboards_and_windows_write():
+    proposed = ProposedEdit.model_validate({"op": "append", "content": "a\r\nb \u2764\ufe0f"})
+    assert proposed.content == "a\nb \u2764"
