@@ -4,6 +4,7 @@ from pydantic import Field
 
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
+from skillopt_airflow.gateway.request_filter import DEFAULT_LIMIT
 
 
 class Wanted(Value):
@@ -35,6 +36,8 @@ class GatewaySettings(Value):
     """Of these, the most for this gateway alone."""
     gives_way: bool = False
     """True if it has one try under way at a server, and more only while no other gateway wants a slot."""
+    max_tokens: int = Field(default=DEFAULT_LIMIT, ge=1)
+    """Most tokens of an answer: a request without a limit gets this one, and a larger limit is lowered to it."""
     allowance: RemainingBudget = RemainingBudget()
     """Amount that it may spend."""
     shared_by: str = ""

@@ -7,70 +7,42 @@ from pydantic import JsonValue
 
 from skillopt_airflow.core.pictures import Part, Picture
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.core.wire_formats.request_shape import (
-    ANSWERING,
-    COUNT,
-    FLAG,
-    FUNCTION,
-    IMAGE_URL,
-    NAME,
-    NUMBER,
-    OBJECT,
-    TEXT,
-    by_type,
-    client_tools,
-    either,
-    fields,
-    many,
-    one_of,
-)
+from skillopt_airflow.core.wire_formats import request_shape as shape
+from skillopt_airflow.core.wire_formats.request_shape import FLAG, NAME, TEXT, by_type, either, fields, many, one_of
 from skillopt_airflow.core.wire_formats.wire_format import Settings, WireFormat
 
 _PART = by_type(
-    text={"text": TEXT},
-    image_url={"image_url": fields(url=IMAGE_URL, detail=NAME)},
-    refusal={"refusal": TEXT},
+    {
+        "text": {"text!": TEXT},
+        "refusal": {"refusal": TEXT},
+        "image_url": {"image_url!": fields({"url!": shape.IMAGE_URL, "detail": NAME})},
+    }
 )
-_CALL = fields(
-    id=NAME,
-    type=one_of("function"),
-    function=fields(name=NAME, arguments=TEXT),
-    # Gemini wants its signed thoughts back.
-    extra_content=fields(google=fields(thought_signature=TEXT)),
-)
-_MESSAGE = fields(
-    role=one_of("system", "developer", "user", "assistant", "tool"),
-    content=either(many(_PART), TEXT),
-    name=NAME,
-    refusal=TEXT,
-    reasoning=TEXT,
-    reasoning_content=TEXT,
-    tool_calls=many(_CALL),
-    tool_call_id=NAME,
-)
-_REQUEST = fields(
-    "model",
-    **ANSWERING,
-    messages=many(_MESSAGE),
-    tools=client_tools(by_type(function={"function": fields("name", **FUNCTION)}), "function"),
-    tool_choice=either(by_type(function={"function": fields(name=NAME)}), one_of("none", "auto", "required")),
-    parallel_tool_calls=FLAG,
-    max_tokens=COUNT,
-    max_completion_tokens=COUNT,
-    seed=NUMBER,
-    stop=either(many(NAME), NAME),
-    frequency_penalty=NUMBER,
-    presence_penalty=NUMBER,
-    reasoning_effort=NAME,
-    stream_options=fields(include_usage=FLAG),
-    response_format=by_type(
-        text={},
-        json_object={},
-        json_schema={"json_schema": fields(name=NAME, description=TEXT, schema=OBJECT, strict=FLAG)},
-    ),
-    # The run's own `thinking` and `thinking_budget`. A whole template could be among the others.
-    chat_template_kwargs=fields(enable_thinking=FLAG, thinking_budget=COUNT),
-)
+# Gemini wants its signed thoughts back.
+_SIGNED = {"extra_content": fields({"google": fields({"thought_signature": TEXT})})}
+_CALL = {"id": TEXT, "type": one_of("function"), "function!": fields({"name! arguments!": TEXT}), **_SIGNED}
+_MESSAGE = {
+    "role!": one_of("system", "developer", "user", "assistant", "tool"),
+    "content": either(many(_PART), TEXT),
+    "name": NAME,
+    "refusal reasoning reasoning_content tool_call_id": TEXT,
+    "tool_calls": many(fields(_CALL)),
+}
+_REQUEST = {
+    **shape.ANSWERING,
+    "messages!": many(fields(_MESSAGE)),
+    "tools": shape.client_tools(by_type({"function": {"function!": fields(shape.FUNCTION)}}), "function"),
+    "tool_choice": either(by_type({"function": {"function": fields({"name": NAME})}}), shape.CHOICE),
+    "max_tokens max_completion_tokens": shape.COUNT,
+    "seed": shape.INTEGER,
+    "stop": either(many(NAME), NAME),
+    "frequency_penalty presence_penalty": shape.NUMBER,
+    "reasoning_effort": NAME,
+    "stream_options": fields({"include_usage": FLAG}),
+    "response_format": by_type({"text json_object": {}, "json_schema": {"json_schema": fields(shape.OUTPUT_SCHEMA)}}),
+    # For the run's own `thinking` and `thinking_budget`. Other names could replace the template.
+    "chat_template_kwargs": fields({"enable_thinking": FLAG, "thinking_budget": shape.COUNT}),
+}
 
 
 def chat_content(pieces: Sequence[Part], detail: str | None) -> JsonValue:
@@ -95,7 +67,7 @@ class OpenAIChat(WireFormat):
     below_deployment = True
     image_details = True
     event_field = ("choices", list)
-    request = _REQUEST
+    request = fields(_REQUEST)
     limits = ("max_tokens", "max_completion_tokens")
 
     def is_answer(self, document: JsonObject) -> bool:
