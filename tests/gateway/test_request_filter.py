@@ -168,9 +168,7 @@ DROPPED = {
     **dict.fromkeys(("bootstrap_host", "kv_transfer_params", "data_sources", "dataSources", "api_base"), ADDRESS),
     **{key: {"a": 1} for key in ("web_search_options", "webSearchOptions", "enable_search", "search_parameters")},
     **{key: {"id": "p"} for key in ("prompt", "previous_response_id", "conversation", "mock_response", "extra_body")},
-    **{
-        key: {"a": 1} for key in ("toolConfig", "tool_config", "functions", "extraBody", "chat_template", "guided_json")
-    },
+    **{key: {"a": 1} for key in ("toolConfig", "tool_config", "functions", "extraBody", "chat_template")},
     **{key: [{"a": 1}] for key in ("Tools", "TOOLS", "tool s", "maxTokens", "responseFormat", "modalities", "audio")},
 }
 

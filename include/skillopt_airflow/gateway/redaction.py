@@ -46,24 +46,24 @@ class Redaction:
 
 def _patterns(secret: str) -> list[re.Pattern[bytes]]:
     """Return a pattern for each way to write the first character, so that the search skips to where one begins."""
-    # A plain ampersand is the beginning of one in HTML.
-    rest = b"".join(b"(?:%s)" % b"|".join(reversed(_spellings(character))) for character in secret[1:])
+    rest = b"".join(b"(?:%s)" % b"|".join(_spellings(character)) for character in secret[1:])
     return [re.compile(first + rest) for first in _spellings(secret[0])]
 
 
 def _spellings(character: str) -> list[bytes]:
-    """Return patterns for a character: plain, in JSON, in a URL and in HTML, each with a first byte of its own.
+    """Return patterns for a character: in JSON, in a URL, in HTML and plain, each with a separate first byte.
 
-    JSON or a URL within another has more backslashes or percent signs.
+    JSON or a URL within another has more backslashes or percent signs. The plain one is last, because an escaped
+    character may end with it.
     """
     number, named = ord(character), escape(character)
     escaped = [f"u(?i:{number:04x})"] if character.isalnum() else [f"u(?i:{number:04x})", re.escape(character)]
     escaped += [json.dumps(character)[-2]] if character.isspace() else []
     entities = [f"#0{{0,4}}{number};", f"#(?i:x0{{0,4}}{number:x});"] + [named[1:]] * (named != character)
     patterns = (
-        re.escape(character),
         rf"\\\\{{0,7}}(?:{'|'.join(escaped)})",
         "".join(f"%(?:25){{0,3}}(?i:{byte:02x})" for byte in character.encode()),
         f"&(?:{'|'.join(entities)})",
+        re.escape(character),
     )
     return [pattern.encode() for pattern in patterns]
