@@ -157,8 +157,7 @@ class GatewayApp:
     def _checked(self, body: bytearray) -> bytes:
         try:
             document = from_json(body, allow_inf_nan=False)
-            model = document.get("model") if isinstance(document, dict) else None
-            if model != self._upstream.model:
+            if isinstance(document, dict) and (model := document.get("model")) != self._upstream.model:
                 raise Refused(403, f"this sandbox may only use {self._upstream.model}, not {model!r:.{MAX_SHOWN}}")
             return contained(document, self._wire_format, self._settings.max_tokens)
         except ValueError as error:

@@ -30,7 +30,7 @@ _MESSAGE = {
 }
 _REQUEST = {
     **shape.ANSWERING,
-    "messages!": many(fields(_MESSAGE)),
+    "messages": many(fields(_MESSAGE)),
     "tools": shape.client_tools(by_type({"function": {"function!": fields(shape.FUNCTION)}}), "function"),
     "tool_choice": either(by_type({"function": {"function": fields({"name": NAME})}}), shape.CHOICE),
     "max_tokens max_completion_tokens": shape.COUNT,
