@@ -55,6 +55,7 @@ def test_a_run_shares_whatever_the_chunk_or_the_dag_run_and_nothing_with_another
 
 def test_a_workload_says_the_rest():
     found = gateway_settings(workload(run="r"), RemainingBudget(calls=9))
+    assert found.max_tokens == workload(run="r").settings.max_tokens
     assert (found.stage, found.max_attempts, found.call_timeout) == ("rollout", 3, 7.0)
     assert (found.max_concurrency, found.share) == (15, 5)
     # Of several gateways of the task, none knows what the others do.
