@@ -40,10 +40,12 @@ def test_the_clients_credentials_and_its_other_headers_stay_behind(provider: Ser
     server = provider(echo)
     upstream = Upstream(dialect="anthropic", base_url=f"{server.address}/v1", model="m", api_key=SecretStr(KEY))
     sent = {"authorization": "Bearer stolen", "x-api-key": "stolen", "cookie": "stolen", "api-key": "stolen"}
-    send(upstream, headers=sent | {"anthropic-beta": "b", "anthropic-version": "2026-10-21"})
+    kept = "claude-code-20250219,context-management-2025-06-27"
+    others = "context-1m-2025-08-07, mcp-client-2025-11-20,effort,x-effort-2025-11-24,effort-2025-11-24;x"
+    send(upstream, headers=sent | {"anthropic-beta": f"{others}, {kept}", "anthropic-version": "2026-10-21"})
     assert "stolen" not in str(server.last.headers)
     assert server.last.headers["authorization"] == f"Bearer {KEY}"
-    assert (server.last.headers["anthropic-beta"], server.last.headers["anthropic-version"]) == ("b", "2026-10-21")
+    assert (server.last.headers["anthropic-beta"], server.last.headers["anthropic-version"]) == (kept, "2026-10-21")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
+import httpx
 import pytest
 
 from skillopt_airflow.core.provider_statuses import error_status
@@ -401,3 +402,22 @@ def test_the_usage_of_a_stream_is_asked_for(rig):
     sent = [asked.body.get("stream_options") for asked in one.provider.requests]
     assert sent == [{"include_usage": True, "x": 1}, {"include_usage": True}, None]
     assert "stream_options" not in json.loads(one.provider.requests[2].raw)
+
+
+@pytest.mark.parametrize(
+    ("asked", "seconds"),
+    [
+        ("7", 7.0),
+        ("Sat, 01 Jan 2028 00:00:09 GMT", 9.0),
+        ("Fri, 31 Dec 2027 00:00:00 GMT", 0.0),
+        ("Sat, 01 Jan 0001 00:00:00 +2359", None),
+        ("Fri, 31 Dec 9999 23:59:59 -2359", None),
+        ("Sat, 01 Jan 2028 00:00:00 +9999999999999", None),
+        ("Sat, 99 Foo 2028", None),
+        ("", None),
+    ],
+)
+def test_any_retry_after_is_seconds_or_nothing(asked, seconds):
+    headers = {"retry-after": asked, "date": "Sat, 01 Jan 2028 00:00:00 GMT"}
+    found = attempt.retry_after(httpx.Response(429, headers=headers))
+    assert found == seconds or (seconds is None and isinstance(found, float))

@@ -1,4 +1,5 @@
 import asyncio
+import gzip
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -85,3 +86,29 @@ def test_after_a_request_that_failed_or_was_given_up_the_next_succeeds():
             await server.gone()
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "gzip, gzip", "br", "GZIP", "zstd", "x", "identity, gzip"])
+def test_a_compressed_answer_is_refused_before_it_is_unpacked(encoding):
+    asked = []
+
+    async def pack(reader, writer):
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        body = gzip.compress(bytes(2**20))
+        writer.write(f"HTTP/1.1 200 OK\r\ncontent-encoding: {encoding}\r\ncontent-length: {len(body)}\r\n\r\n".encode())
+        writer.write(body)
+        writer.close()
+
+    async def main():
+        server = await asyncio.start_server(pack, "127.0.0.1", 0)
+        clients = HttpClients(5.0)
+        try:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+            with pytest.raises(httpx.DecodingError, match="compressed"):
+                await clients.send("GET", url)
+        finally:
+            await clients.aclose()
+            server.close()
+
+    asyncio.run(main())
+    assert b"accept-encoding: identity" in asked[0].lower()

@@ -6,6 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 
+import httpx
 import pytest
 
 from skillopt_airflow.core.errors import SandboxError
@@ -13,6 +14,7 @@ from skillopt_airflow.gateway import app as surface
 from skillopt_airflow.gateway import model_gateway
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
+from skillopt_airflow.gateway.request_filter import DEFAULT_LIMIT
 from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
 from tests.gateway import dialects
 from tests.gateway.gateway_rig import KEY, MODEL, PATH, PATHS, request_bytes, upstream_at
@@ -33,7 +35,7 @@ def test_a_call_goes_through_with_the_upstreams_credentials(rig):
 
     assert response.json()["choices"][0]["message"]["content"] == "Eiffel"
     assert one.provider.requests[0].path == PATH
-    assert one.provider.requests[0].body == {"model": MODEL, "messages": []}
+    assert one.provider.requests[0].body == {"model": MODEL, "messages": [], "max_completion_tokens": DEFAULT_LIMIT}
     assert one.provider.requests[0].headers["authorization"] == f"Bearer {KEY}"
     (call,) = one.calls
     assert (call.role, call.stage, call.model, call.http_status, call.attempts) == ("target", "rollout", MODEL, 200, 1)
@@ -137,7 +139,8 @@ def test_credentials_and_strange_headers_of_the_client_stay_here(rig):
         "x-forwarded-for": "stolen",
         "openai-organization": "stolen",
         "proxy-authorization": "stolen",
-        "anthropic-beta": "kept",
+        "anthropic-beta": "effort-2025-11-24",
+        "content-type": "text/plain",
     }
 
     assert one.client.post(PATH, json={"model": MODEL}, headers=sent).status_code == 200
@@ -145,16 +148,18 @@ def test_credentials_and_strange_headers_of_the_client_stay_here(rig):
     (asked,) = one.provider.requests
     assert "stolen" not in str(asked.headers)
     assert asked.headers["authorization"] == f"Bearer {KEY}"
-    assert asked.headers["anthropic-beta"] == "kept"
+    assert asked.headers["content-type"] == "application/json"
+    assert asked.headers["accept-encoding"] == "identity"
+    assert "anthropic-beta" not in asked.headers
 
 
 def test_a_request_over_its_size_is_refused(rig, monkeypatch):
     monkeypatch.setattr(surface, "MAX_REQUEST_BYTES", 1000)
     one = rig(answer)
 
-    assert one.post(messages=["x" * 1000]).status_code == 413
+    assert one.post(messages=[{"role": "user", "content": "x" * 1000}]).status_code == 413
     assert one.client.post(PATH, content=(b"x" * 100 for _ in range(100))).status_code == 413
-    assert one.post(messages=["x" * 900]).status_code == 200
+    assert one.post(messages=[{"role": "user", "content": "x" * 850}]).status_code == 200
     assert len(one.provider.requests) == 1
 
 
@@ -164,7 +169,7 @@ def test_a_request_of_very_many_parts_is_refused_before_it_is_read(rig, monkeypa
 
     one = rig(answer)
     with monkeypatch.context() as patched:
-        patched.setattr(surface, "parsed", unread)
+        patched.setattr(surface, "from_json", unread)
         for part in (b"[]", b"{}", b"1"):
             body = b'{"a":[' + b",".join([part] * 600_000) + b"]}"
             response = one.client.post(PATH, content=body)
@@ -187,9 +192,9 @@ def test_a_large_request_waits_for_room_beside_others_and_a_small_one_does_not(r
 
     one = rig(hang, max_attempts=1, call_timeout=60.0)
     with ThreadPoolExecutor(4) as clients:
-        first = clients.submit(one.post, messages=["x" * 900])
+        first = clients.submit(one.post, messages=[{"role": "user", "content": "x" * 850}])
         assert waiting.wait(30)
-        others = [clients.submit(one.post, messages=["x" * 900]) for _ in range(2)]
+        others = [clients.submit(one.post, messages=[{"role": "user", "content": "x" * 850}]) for _ in range(2)]
         assert not wait(others, timeout=1).done
         assert len(one.provider.requests) == 1
         small = clients.submit(one.post)
@@ -216,9 +221,9 @@ def test_a_request_has_room_until_its_stream_ends_or_its_client_leaves(rig, monk
 
     one = rig(slow_stream, max_attempts=1, call_timeout=60.0)
     with ThreadPoolExecutor(1) as clients, one.connect() as raw:
-        raw.sendall(request_bytes(stream=True, messages=["x" * 900]))
+        raw.sendall(request_bytes(stream=True, messages=[{"role": "user", "content": "x" * 850}]))
         assert b"200 OK" in raw.recv(1000)
-        other = clients.submit(one.post, messages=["x" * 900])
+        other = clients.submit(one.post, messages=[{"role": "user", "content": "x" * 850}])
         assert not wait([other], timeout=0.5).done
         if leaves:
             raw.close()
@@ -265,7 +270,7 @@ def test_who_leaves_before_the_answer_pays_for_about_what_was_asked_for(rig):
 
     one = rig(hang, allowance=RemainingBudget(tokens=1000))
     with one.connect() as raw:
-        raw.sendall(request_bytes(messages=["x" * 4000], max_tokens=50))
+        raw.sendall(request_bytes(messages=[{"role": "user", "content": "x" * 4000}], max_tokens=50))
         assert asked_for.wait(30)
     deadline = time.monotonic() + 20
     while not one.calls and time.monotonic() < deadline:
@@ -299,6 +304,53 @@ def test_who_leaves_while_more_is_asked_for_takes_nothing_of_it(rig):
     assert [one.post().status_code for _ in range(2)] == [200, 402]
 
 
+def test_who_leaves_without_a_limit_pays_for_the_runs(rig):
+    release = threading.Event()
+
+    def hang(asked: Asked) -> Reply:
+        release.wait(30)
+        return answer(asked)
+
+    one = rig(hang, allowance=RemainingBudget(tokens=1000), max_tokens=700)
+    for number in (1, 2):
+        with one.connect() as raw:
+            raw.sendall(request_bytes(messages=[{"role": "user", "content": "x"}]))
+            deadline = time.monotonic() + 20
+            while len(one.provider.requests) < number and time.monotonic() < deadline:
+                time.sleep(0.01)
+        while len(one.calls) < number and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    assert one.post().status_code == 402
+    release.set()
+    assert [asked.body["max_completion_tokens"] for asked in one.provider.requests] == [700, 700]
+    assert [call.completion_tokens for call in one.calls] == [700, 700]
+
+
+def test_a_large_request_that_is_refused_delays_no_other(rig):
+    one = rig(answer)
+    part = {"type": "image_url", "image_url": {"url": "http://listener.invalid"}}
+    large = json.dumps(
+        {"model": MODEL, "messages": [{"role": "user", "content": [part]}], "x": [[]] * 240_000}
+    ).encode()
+    stop = threading.Event()
+
+    def refused() -> None:
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(one.socket_path)), timeout=30) as client:
+            while not stop.is_set():
+                assert client.post(f"http://gateway{PATH}", content=large).status_code == 400
+
+    with ThreadPoolExecutor(4) as clients:
+        running = [clients.submit(refused) for _ in range(4)]
+        time.sleep(0.5)
+        began = time.monotonic()
+        assert one.post().status_code == 200
+        took = time.monotonic() - began
+        stop.set()
+    assert [one.result() for one in running] == [None] * 4
+    assert took < 5
+
+
 def test_who_leaves_between_two_tries_pays_for_nothing(rig):
     asked_for = threading.Event()
 
@@ -308,7 +360,7 @@ def test_who_leaves_between_two_tries_pays_for_nothing(rig):
 
     one = rig(broken, allowance=RemainingBudget(tokens=1000), call_timeout=20.0)
     with one.connect() as raw:
-        raw.sendall(request_bytes(messages=["x" * 4000], max_tokens=5000))
+        raw.sendall(request_bytes(messages=[{"role": "user", "content": "x" * 4000}], max_tokens=5000))
         assert asked_for.wait(30)
         # The answer of the first try is on its way, and the second one is 20 seconds off.
         time.sleep(1.0)
@@ -322,7 +374,9 @@ def test_who_leaves_between_two_tries_pays_for_nothing(rig):
 
 def test_a_call_that_failed_costs_no_tokens(rig):
     one = rig(lambda asked: failure(400), allowance=RemainingBudget(tokens=1000))
-    assert [one.post(messages=["x" * 8000], max_tokens=5000).status_code for _ in range(2)] == [400, 400]
+    assert [
+        one.post(messages=[{"role": "user", "content": "x" * 8000}], max_tokens=5000).status_code for _ in range(2)
+    ] == [400, 400]
     assert [(call.prompt_tokens, call.completion_tokens) for call in one.calls] == [(0, 0)] * 2
 
 

@@ -5,173 +5,395 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
-from skillopt_airflow.gateway.request_filter import KEPT_BACK, NotUsable, contained, parsed
+from skillopt_airflow.gateway.request_filter import DEFAULT_LIMIT, NotUsable, contained, parsed
 
 DIALECTS = sorted(WIRE_FORMATS)
 ADDRESS = "https://listener.invalid/?secret"
+PIXEL = "data:image/png;base64,AAAA"
+HI = [{"role": "user", "content": "hi"}]
+REQUESTS = {
+    "openai-chat": {"model": "m", "messages": HI, "max_completion_tokens": 9},
+    "openai": {"model": "m", "input": HI, "max_output_tokens": 9},
+    "anthropic": {"model": "m", "messages": HI, "max_tokens": 9},
+}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=20,
 )
+SCHEMA = {"type": "object", "properties": {"image_url": {"type": "string", "default": ADDRESS}}, "$defs": {"a": {}}}
 
 
-def left(document, dialect="openai-chat"):
-    return json.loads(contained(document, WIRE_FORMATS[dialect]))
+def left(document, dialect="openai-chat", **more):
+    return json.loads(contained(document, WIRE_FORMATS[dialect], **more))
 
 
-@given(st.dictionaries(st.text(), JSON, max_size=5), st.sampled_from(DIALECTS))
-def test_an_ordinary_request_leaves_as_it_is(document, dialect):
-    document = {f"x{name}": value for name, value in document.items()} | {"model": "m"}
-    assert left(document, dialect) == document
-    assert parsed(json.dumps(document)) == document
+def with_part(part, dialect="openai-chat"):
+    """A request whose only message has one part."""
+    name = "input" if dialect == "openai" else "messages"
+    return REQUESTS[dialect] | {name: [{"role": "user", "content": [part]}]}
 
 
-@pytest.mark.parametrize("name", sorted(KEPT_BACK))
-def test_what_leads_elsewhere_is_taken_out(name):
-    assert left({"model": "m", name: ["x"], "temperature": 0}) == {"model": "m", "temperature": 0}
+OF_CHAT = {
+    "messages": [
+        {"role": "system", "content": "s"},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "t"}, {"type": "image_url", "image_url": {"url": PIXEL}}],
+        },
+        {
+            "role": "assistant",
+            "content": None,
+            "reasoning_content": "hm",
+            "tool_calls": [
+                {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"url": "http://x"}'}}
+            ],
+        },
+        {"role": "tool", "content": "r", "tool_call_id": "c"},
+    ],
+    "tools": [
+        {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA, "strict": True}}
+    ],
+    "tool_choice": {"type": "function", "function": {"name": "f"}},
+    "parallel_tool_calls": False,
+    "temperature": 0,
+    "top_p": 0.5,
+    "seed": 7,
+    "stop": ["x"],
+    "stream": False,
+    "reasoning_effort": "low",
+    "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}},
+    "chat_template_kwargs": {"enable_thinking": False, "thinking_budget": 5},
+}
+OF_CODEX = {
+    "input": [
+        {"type": "message", "id": "m", "role": "developer", "content": [{"type": "input_text", "text": "t"}]},
+        {"type": "message", "role": "user", "content": [{"type": "input_image", "image_url": PIXEL, "detail": "high"}]},
+        {
+            "type": "reasoning",
+            "summary": [{"type": "summary_text", "text": "hm"}],
+            "content": None,
+            "encrypted_content": "e",
+        },
+        {"type": "function_call", "name": "exec_command", "arguments": "{}", "call_id": "c"},
+        {"type": "function_call_output", "id": "o", "call_id": "c", "output": "hi"},
+        {"type": "custom_tool_call", "call_id": "d", "name": "apply_patch", "input": "*** Begin Patch"},
+        {
+            "type": "custom_tool_call_output",
+            "call_id": "d",
+            "output": [{"type": "input_image", "image_url": PIXEL, "detail": "original"}],
+        },
+    ],
+    "tools": [
+        {"type": "function", "name": "f", "description": "d", "strict": False, "parameters": SCHEMA},
+        {"type": "custom", "name": "p", "format": {"type": "grammar", "syntax": "lark", "definition": "start: x"}},
+        {"type": "namespace", "name": "n", "description": "d", "tools": [{"type": "function", "name": "g"}]},
+    ],
+    "tool_choice": "auto",
+    "parallel_tool_calls": True,
+    "reasoning": {"effort": "low", "summary": "auto"},
+    "text": {"verbosity": "low"},
+    "include": ["reasoning.encrypted_content"],
+    "prompt_cache_key": "k",
+    "store": False,
+    "stream": True,
+}
+CACHED = {"cache_control": {"type": "ephemeral"}}
+OF_CLAUDE_CODE = {
+    "system": [{"type": "text", "text": "s", **CACHED}],
+    "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "t"}]},
+        {"role": "system", "content": "the skills"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+                {"type": "redacted_thinking", "data": "c2ln"},
+                {"type": "tool_use", "id": "u", "name": "Read", "input": {"image_url": ADDRESS, "tools": [{}]}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "u",
+                    "content": [
+                        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+                        {
+                            "type": "document",
+                            "source": {"type": "base64", "media_type": "application/pdf", "data": "A"},
+                        },
+                    ],
+                    "is_error": False,
+                    **CACHED,
+                }
+            ],
+        },
+    ],
+    "tools": [{"name": "Bash", "description": "d", "input_schema": SCHEMA}, {"type": "custom", "name": "f"}],
+    "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
+    "thinking": {"type": "adaptive"},
+    "output_config": {"effort": "high"},
+    "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    "stream": True,
+}
 
 
 @pytest.mark.parametrize(
+    ("dialect", "asked"), [("openai-chat", OF_CHAT), ("openai", OF_CODEX), ("anthropic", OF_CLAUDE_CODE)]
+)
+def test_the_requests_of_the_harnesses_and_their_clis_leave_as_they_are(dialect, asked):
+    """Fields and parts of requests that Codex 0.169 and Claude Code 2.1.197 posted, and of pydantic-ai's."""
+    request = REQUESTS[dialect] | asked
+    assert left(request, dialect) == request
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=5), st.sampled_from(DIALECTS))
+def test_a_field_that_no_format_lists_is_dropped(document, dialect):
+    assert (
+        left({f"x{name}": value for name, value in document.items()} | REQUESTS[dialect], dialect) == REQUESTS[dialect]
+    )
+    assert parsed(json.dumps(document)) == document
+
+
+DROPPED = {
+    **{
+        key: ["x"]
+        for key in ("models", "fallbacks", "route", "provider", "preset", "plugins", "mcp_servers", "container")
+    },
+    **{key: ["x"] for key in ("context_window_fallbacks", "content_policy_fallbacks", "tags", "metadata", "user")},
+    **dict.fromkeys(("n", "best_of", "n_predict", "min_tokens", "background", "enable_code_interpreter"), 128),
+    **dict.fromkeys(("service_tier", "speed", "inference_geo", "lora_path", "lora", "lora_request"), "x"),
+    **dict.fromkeys(("bootstrap_host", "kv_transfer_params", "data_sources", "dataSources", "api_base"), ADDRESS),
+    **{key: {"a": 1} for key in ("web_search_options", "webSearchOptions", "enable_search", "search_parameters")},
+    **{key: {"id": "p"} for key in ("prompt", "previous_response_id", "conversation", "mock_response", "extra_body")},
+    **{key: {"a": 1} for key in ("toolConfig", "tool_config", "functions", "extraBody", "chat_template")},
+    **{key: [{"a": 1}] for key in ("Tools", "TOOLS", "tool s", "maxTokens", "responseFormat", "modalities", "audio")},
+}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("name", sorted(DROPPED))
+def test_a_field_by_which_a_provider_acts_or_another_model_answers_is_dropped(name, dialect):
+    assert left(REQUESTS[dialect] | {name: DROPPED[name]}, dialect) == REQUESTS[dialect]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "asked", "kept"),
+    [
+        (
+            "openai-chat",
+            {"chat_template_kwargs": {"chat_template": "x", "enable_thinking": True}},
+            {"enable_thinking": True},
+        ),
+        ("openai-chat", {"stream_options": {"include_usage": True, "extra_body": {}}}, {"include_usage": True}),
+        ("openai-chat", {"response_format": {"type": "text", "extra_body": {}}}, {"type": "text"}),
+        ("openai-chat", {"tool_choice": {"type": "function", "function": {"name": "f", "x": 1}, "y": 1}}, None),
+        ("openai", {"reasoning": {"effort": "low", "extra_body": {}, "generate_summary": "x"}}, {"effort": "low"}),
+        ("openai", {"text": {"verbosity": "low", "extra_body": {}}}, {"verbosity": "low"}),
+        ("anthropic", {"thinking": {"type": "adaptive", "extra_body": {}}}, {"type": "adaptive"}),
+        ("anthropic", {"output_config": {"effort": "low", "task_budget": {"total": 1}}}, {"effort": "low"}),
+    ],
+)
+def test_what_no_format_lists_within_a_field_is_dropped(dialect, asked, kept):
+    ((name, value),) = asked.items()
+    kept = {"type": "function", "function": {"name": "f"}} if kept is None else kept
+    assert left(REQUESTS[dialect] | asked, dialect)[name] == kept
+    assert value != kept
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
     "tool",
     [
-        {"type": "web_search"},
+        {"type": "web_search", "external_web_access": True},
         {"type": "web_search_preview_2025_03_11"},
         {"type": "mcp", "server_url": ADDRESS},
         {"type": "code_interpreter", "container": {"type": "auto"}},
         {"type": "file_search"},
+        {"type": "tool_search", "execution": "client", "parameters": {}},
         {"type": "web_fetch_20250910", "name": "web_fetch"},
         {"type": "code_execution_20250825", "name": "code_execution"},
         {"type": "shell", "environment": {"type": "container_auto"}},
-        {"type": "shell", "environment": {"type": "container_reference", "container_id": "c"}},
-        {"type": "shell", "environment": {}},
-        {"type": "shell", "environment": "container_auto"},
         {"type": ["function"]},
+        {"type": "Function", "name": "f"},
+        {"type": "googleSearch"},
         "web_search",
+        None,
     ],
 )
-def test_tools_of_the_provider_are_taken_out_and_those_of_the_client_stay(tool):
-    mine = [
-        {"type": "function", "function": {"name": "f", "parameters": {"properties": {"image_url": "https://x"}}}},
-        {"type": "custom", "name": "apply_patch"},
-        {"name": "Bash", "input_schema": {}},
-        {"type": "bash_20250124", "name": "bash"},
-        {"type": "shell"},
-        {"type": "shell", "environment": {"type": "local"}},
-    ]
-    assert left({"model": "m", "tools": [tool, *mine], "tool_choice": "auto"}) == {
-        "model": "m",
-        "tools": mine,
-        "tool_choice": "auto",
-    }
-    assert left({"model": "m", "tools": [tool], "tool_choice": "auto"}) == {"model": "m"}
+def test_a_tool_of_the_provider_is_dropped_and_those_of_the_client_stay(tool, dialect):
+    mine = {
+        "openai-chat": {"type": "function", "function": {"name": "f"}},
+        "openai": {"type": "function", "name": "f"},
+        "anthropic": {"name": "f"},
+    }[dialect]
+    choice = {"type": "auto"} if dialect == "anthropic" else "auto"
+    request = REQUESTS[dialect]
+    asked = {"tools": [tool, mine | {"googleSearch": {}, "extra_body": {}}], "tool_choice": choice}
+    assert left(request | asked, dialect) == request | {"tools": [mine], "tool_choice": choice}
+    # Some servers refuse an empty list, or a choice among no tools.
+    assert left(request | {"tools": [tool], "tool_choice": choice}, dialect) == request
 
 
-def test_tools_of_the_provider_do_not_come_with_a_message_either():
+@pytest.mark.parametrize("tool", [{"googleSearch": {}}, {"codeExecution": {}}, {"url_context": {}}, {"name": 5}, {}])
+def test_a_tool_without_a_type_needs_a_name(tool):
+    for dialect in ("openai-chat", "openai"):
+        assert left(REQUESTS[dialect] | {"tools": [tool]}, dialect) == REQUESTS[dialect]
+    with pytest.raises(NotUsable, match=r"tools\.0\.name"):
+        left(REQUESTS["anthropic"] | {"tools": [tool]}, "anthropic")
+
+
+def test_the_tools_of_a_namespace_are_filtered_too():
     mine = {"type": "function", "name": "f"}
-    theirs = [{"type": "mcp", "server_url": ADDRESS}, {"type": "web_search"}]
-    for kind in ("additional_tools", "tool_search_output"):
-        item = {"type": kind, "tools": [*theirs, mine]}
-        assert left({"model": "m", "input": [item]}, "openai") == {"model": "m", "input": [item | {"tools": [mine]}]}
-    space = {"type": "namespace", "name": "n", "tools": [*theirs, mine]}
-    assert left({"model": "m", "tools": [space]}, "openai")["tools"] == [space | {"tools": [mine]}]
-
-
-def test_a_message_adds_tools_of_the_client_alone():
-    def adding(definition):
-        block = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": definition}}
-        return {"model": "m", "messages": [{"role": "user", "content": [block]}]}
-
-    mine = adding({"name": "f", "input_schema": {}})
-    assert left(mine, "anthropic") == mine
-    with pytest.raises(NotUsable, match="adds a tool"):
-        left(adding({"type": "web_fetch_20250910", "name": "web_fetch"}), "anthropic")
-
-
-def test_what_a_tool_is_called_with_stays():
-    call = {"type": "tool_use", "name": "f", "input": {"tools": [{"type": "web_search"}]}}
-    request = {"model": "m", "messages": [{"role": "assistant", "content": [call]}]}
-    assert left(request, "anthropic") == request
+    space = {
+        "type": "namespace",
+        "name": "n",
+        "tools": [{"type": "web_search"}, mine, {"type": "namespace", "name": "x"}],
+    }
+    assert left(REQUESTS["openai"] | {"tools": [space]}, "openai")["tools"] == [space | {"tools": [mine]}]
 
 
 @pytest.mark.parametrize(
-    "part",
+    ("dialect", "part"),
     [
-        {"type": "image_url", "image_url": {"url": ADDRESS}},
-        {"type": "input_image", "image_url": ADDRESS},
-        {"type": "input_file", "file_url": ADDRESS},
-        {"type": "image", "source": {"type": "url", "url": ADDRESS}},
-        {"type": "tool_result", "content": [{"type": "document", "source": {"type": "url", "url": ADDRESS}}]},
-        {"type": "input_image", "image_url": "HTTPS://listener.invalid"},
-        {"type": "input_image", "image_url": "file:///etc/passwd"},
-        {"type": "image", "source": {"url": ADDRESS}},
-        {"type": "tool_use", "image_url": ADDRESS},
-        {"type": "tool_use", "source": {"type": "url", "url": ADDRESS}},
-        {"type": "tool_use", "content": [{"type": "image_url", "image_url": {"url": ADDRESS}}]},
-        {"type": "file", "file": {"file_data": ADDRESS}},
-        {"type": "file", "file": {"file_id": "http://listener.invalid"}},
-        {"type": "document_url", "document_url": ADDRESS},
-        {"type": "input_audio", "input_audio": {"data": f" {ADDRESS}"}},
-        {"type": "video", "video": ["data:image/png;base64,AAAA", ADDRESS]},
-        {"type": "video", "video": [{"url": ADDRESS}]},
-        {"type": "image", "image": "ht\ttp://listener.invalid"},
-        {"type": "image", "image": "\x01http://listener.invalid"},
-        {"type": "image", "image": "http:\t/\n/listener.invalid"},
-        {"type": "image", "images": [ADDRESS]},
-        {"type": "input_audio", "input_audio": {"type": "text", "data": ADDRESS}},
+        ("openai-chat", {"type": "image_url", "image_url": {"url": ADDRESS}}),
+        ("openai-chat", {"type": "image_url", "image_url": ADDRESS}),
+        ("openai-chat", {"type": "image_url", "image_url": {"url": f"{PIXEL},{ADDRESS}"}}),
+        ("openai-chat", {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}),
+        ("openai-chat", {"type": "image_url", "image_url": {"url": f" {ADDRESS}"}}),
+        ("openai-chat", {"type": "image_url", "imageUrl": {"url": ADDRESS}}),
+        ("openai-chat", {"type": "image_url"}),
+        ("openai-chat", {"type": "video_url", "video_url": {"url": ADDRESS}}),
+        ("openai-chat", {"type": "file", "file": {"file_id": "file-1"}}),
+        ("openai-chat", {"type": "input_audio", "input_audio": {"data": "//uQAAAA"}}),
+        ("openai-chat", {"image_url": {"url": ADDRESS}}),
+        ("openai-chat", {"type": ["text"], "text": "t"}),
+        ("openai-chat", {"type": "text", "text": {"url": ADDRESS}}),
+        ("openai-chat", "t"),
+        ("openai", {"type": "input_image", "image_url": ADDRESS}),
+        ("openai", {"type": "input_image", "image_url": "HTTPS://listener.invalid"}),
+        ("openai", {"type": "input_image", "file_id": "file-1"}),
+        ("openai", {"type": "input_file", "file_url": ADDRESS}),
+        ("openai", {"type": "input_image", "image_url": "ht\ttp://listener.invalid"}),
+        ("anthropic", {"type": "image", "source": {"type": "url", "url": ADDRESS}}),
+        ("anthropic", {"type": "image", "source": {"type": "file", "file_id": "f"}}),
+        ("anthropic", {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ADDRESS}}),
+        ("anthropic", {"type": "image", "source": {"type": "base64", "media_type": "image/png"}}),
+        (
+            "anthropic",
+            {"type": "tool_result", "content": [{"type": "document", "source": {"type": "url", "url": ADDRESS}}]},
+        ),
+        ("anthropic", {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {"name": "f"}}}),
+        ("anthropic", {"type": "server_tool_use", "name": "web_search", "input": {}}),
+        ("anthropic", {"type": "container_upload", "file_id": "f"}),
+        ("anthropic", {"type": "Image", "source": {}}),
     ],
 )
-def test_the_provider_is_sent_to_no_address(part):
-    with pytest.raises(NotUsable, match="fetch an address") as refused:
-        contained({"model": "m", "messages": [{"role": "user", "content": [part]}]}, WIRE_FORMATS["openai-chat"])
+def test_a_part_of_another_kind_or_with_a_url_is_refused(dialect, part):
+    with pytest.raises(NotUsable, match=r"(messages|input)\.(option\.)?0") as refused:
+        contained(with_part(part, dialect), WIRE_FORMATS[dialect])
     assert "listener" not in str(refused.value)
 
 
-def test_a_message_that_calls_itself_a_use_of_a_tool_is_read_like_any_other():
-    content = [{"type": "image_url", "image_url": {"url": ADDRESS}}]
-    for document in (
-        {"messages": [{"role": "user", "type": "tool_use", "content": content}]},
-        {"type": "tool_use", "input": [{"role": "user", "content": content}]},
-    ):
-        with pytest.raises(NotUsable, match="fetch an address"):
-            contained({"model": "m"} | document, WIRE_FORMATS["openai"])
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "item_reference", "id": "msg_1"},
+        {"type": "additional_tools", "tools": [{"type": "web_search"}]},
+        {"type": "tool_search_output", "tools": [{"type": "mcp", "server_url": ADDRESS}]},
+        {"type": "mcp_approval_response", "approve": True},
+        {"type": "computer_call_output", "output": {"image_url": ADDRESS}},
+        {"role": "user", "content": [{"type": "input_image", "image_url": ADDRESS}]},
+        {"content": "hi"},
+        0,
+    ],
+)
+def test_an_item_of_another_kind_is_refused(item):
+    with pytest.raises(NotUsable, match=r"input"):
+        left(REQUESTS["openai"] | {"input": [item]}, "openai")
 
 
 @pytest.mark.parametrize(
-    "part",
+    ("dialect", "name", "value"),
     [
-        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
-        {"type": "input_image", "image_url": "data:image/png;base64,AAAA"},
-        {"type": "image", "source": {"type": "base64", "data": "AAAA"}},
-        {"type": "text", "text": f'{{"image_url": "{ADDRESS}"}}'},
-        {"type": "tool_use", "name": "download", "input": {"image_url": ADDRESS}},
-        {"type": "search_result", "source": ADDRESS, "content": []},
-        {"type": "function_call", "arguments": f'{{"file_url": "{ADDRESS}"}}'},
-        {"type": "file", "file": {"file_data": "data:application/pdf;base64,AAAA", "filename": "a.pdf"}},
-        {"type": "file", "file": {"file_id": "file-1"}},
-        {"type": "input_audio", "input_audio": {"data": "//uQAAAA", "format": "mp3"}},
-        {"type": "url_citation", "url_citation": {"url": ADDRESS}},
-        {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": f"{ADDRESS} says hello"}},
-        {"type": "local_shell_call", "action": {"type": "exec", "command": ["ls"], "env": {"base_url": ADDRESS}}},
+        ("openai-chat", "messages", {"role": "user"}),
+        ("openai-chat", "messages", [{"role": "function", "content": "x"}]),
+        ("openai-chat", "model", ["m", "other"]),
+        ("openai-chat", "temperature", "0"),
+        ("openai-chat", "temperature", True),
+        ("openai-chat", "stream", 1),
+        ("openai-chat", "stop", [{"url": ADDRESS}]),
+        ("openai-chat", "max_tokens", "50"),
+        ("openai-chat", "max_tokens", 0),
+        ("openai-chat", "reasoning_effort", "x" * 300),
+        ("openai-chat", "response_format", {"type": "url"}),
+        ("openai-chat", "tool_choice", {"type": "web_search"}),
+        ("openai-chat", "tools", {"googleSearch": {}}),
+        ("openai", "include", ["web_search_call.action.sources"]),
+        ("openai", "store", True),
+        ("openai", "tool_choice", {"type": "mcp", "server_label": "x"}),
+        ("anthropic", "system", [{"type": "image", "source": {"type": "url", "url": ADDRESS}}]),
+        ("anthropic", "context_management", {"edits": [{"type": "compact_20260112"}]}),
+        ("anthropic", "thinking", {"type": "url"}),
     ],
 )
-def test_contents_and_words_about_addresses_pass(part):
-    document = {"model": "m", "messages": [{"role": "user", "content": [part]}]}
-    assert left(document) == document
+def test_a_field_of_another_type_is_refused_by_its_name(dialect, name, value):
+    with pytest.raises(NotUsable, match=name):
+        left(REQUESTS[dialect] | {name: value}, dialect)
 
 
-def test_what_a_request_says_besides_its_messages_is_no_address():
-    document = {"model": "m", "messages": [], "metadata": {"repo_url": ADDRESS}, "text": {"format": {"a_url": ADDRESS}}}
-    schema = {"properties": {"avatar_url": {"type": "string", "examples": [ADDRESS]}}, "examples": [{"a_url": ADDRESS}]}
-    document["response_format"] = {"type": "json_schema", "json_schema": {"schema": schema}}
-    assert left(document) == document
+@pytest.mark.parametrize("reference", [ADDRESS, "file:///etc/passwd", "other.json#/a", ""])
+@pytest.mark.parametrize("name", ["$ref", "$dynamicRef"])
+def test_a_schema_refers_to_no_other_document(reference, name):
+    def tools(schema):
+        return [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": schema}}}}]
+
+    with pytest.raises(NotUsable, match="another document"):
+        left(REQUESTS["openai-chat"] | {"tools": tools({name: reference})})
+    for harmless in ({name: "#/$defs/a"}, {"description": f'{{"{name}":"{reference}"}}'}):
+        assert left(REQUESTS["openai-chat"] | {"tools": tools(harmless)})["tools"] == tools(harmless)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "asked", "kept"),
+    [
+        ("openai-chat", {}, {"max_completion_tokens": 100}),
+        ("openai-chat", {"max_completion_tokens": None}, {"max_completion_tokens": 100}),
+        ("openai-chat", {"max_tokens": 10**30}, {"max_tokens": 100}),
+        ("openai-chat", {"max_tokens": 7}, {"max_tokens": 7}),
+        (
+            "openai-chat",
+            {"max_tokens": 7, "max_completion_tokens": 101},
+            {"max_tokens": 7, "max_completion_tokens": 100},
+        ),
+        ("openai", {}, {"max_output_tokens": 100}),
+        ("openai", {"max_tokens": 7}, {"max_output_tokens": 100}),
+        ("openai", {"max_output_tokens": 101}, {"max_output_tokens": 100}),
+        ("anthropic", {}, {"max_tokens": 100}),
+        ("anthropic", {"max_tokens": 99}, {"max_tokens": 99}),
+    ],
+)
+def test_every_request_has_a_limit_of_tokens_and_none_above_the_runs(dialect, asked, kept):
+    request = {"model": "m", "input" if dialect == "openai" else "messages": HI}
+    assert left(request | asked, dialect, limit=100) == request | kept
+    assert max(left(request, dialect).values(), key=lambda value: isinstance(value, int) and value) == DEFAULT_LIMIT
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_only_chat_completions_have_to_be_asked_for_the_usage_of_a_stream(dialect):
     asked = {"stream_options": {"include_usage": True}} if dialect == "openai-chat" else {}
-    assert left({"model": "m", "stream": True}, dialect) == {"model": "m", "stream": True} | asked
-    assert left({"model": "m", "stream": False}, dialect) == {"model": "m", "stream": False}
+    request = REQUESTS[dialect]
+    assert left(request | {"stream": True}, dialect) == request | {"stream": True} | asked
+    assert left(request | {"stream": False}, dialect) == request | {"stream": False}
+
+
+def test_text_leaves_in_as_many_bytes_as_it_came():
+    request = with_part({"type": "text", "text": "é€😀" * 100})
+    assert len(contained(request, WIRE_FORMATS["openai-chat"])) <= len(json.dumps(request, ensure_ascii=False).encode())
+    with pytest.raises(NotUsable):
+        left(with_part({"type": "text", "text": "\ud800"}))
 
 
 @given(st.binary(max_size=200))
@@ -185,8 +407,22 @@ def test_any_bytes_are_an_object_or_not_usable(text):
 
 @pytest.mark.parametrize("depth", [100, 900, 990, 2000, 100_000])
 def test_depth_is_no_way_to_break_it(depth):
-    text = '{"model": "m", "x": ' + "[" * depth + "]" * depth + "}"
+    text = (
+        '{"model": "m", "messages": [], "tools": [{"name": "f", "input_schema": {"x": '
+        + "[" * depth
+        + "]" * depth
+        + "}}]}"
+    )
     try:
-        contained(parsed(text), WIRE_FORMATS["openai"])
+        contained(parsed(text), WIRE_FORMATS["anthropic"])
     except NotUsable:
         assert depth > 100
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_first_flaw_of_many_is_explained_and_no_other(dialect):
+    name = "input" if dialect == "openai" else "messages"
+    for one in (0, {}, {"role": "user", "content": [0] * 100_000}, {"type": "x" * 10**6}):
+        with pytest.raises(NotUsable) as refused:
+            left(REQUESTS[dialect] | {name: [one] * 100_000}, dialect)
+        assert len(str(refused.value)) <= 300

@@ -94,3 +94,13 @@ def test_a_run_without_a_search_has_no_such_path(tmp_path: Path) -> None:
     with rigs(tmp_path) as make:
         rig = make(lambda _: completion("hello"))
         assert [ask(rig, path, query="a").status_code for path in ("/search", "/page")] == [403, 403]
+
+
+@pytest.mark.parametrize("path", ["/search", "/page"])
+def test_a_long_question_is_refused_before_it_is_read_and_many_flaws_get_one_reason(searched: Rig, path: str) -> None:
+    long = searched.client.post(path, content=b'{"query": "' + b"x" * 65_536 + b'"}')
+    many = searched.client.post(path, content=b'{"query": 1,' + b",".join(b'"%x":0' % n for n in range(6000)) + b"}")
+    assert (long.status_code, many.status_code) == (413, 400)
+    assert len(long.content) < 500
+    assert len(many.content) < 500
+    assert searched.server.asked == []  # type: ignore[attr-defined]

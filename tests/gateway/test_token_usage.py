@@ -76,8 +76,8 @@ def test_anything_may_come(chunks):
         (CHAT, {"max_tokens": "50"}, 0, Tokens(), 0),
         (CHAT, {"max_tokens": 50}, 160, Tokens(), 10),
         (CHAT, {"max_tokens": 50}, 1600, Tokens(), 50),
-        (CHAT, {}, 1600, Tokens(), 100),
-        (CHAT, {}, 1600, Tokens(0, 7), 7),
+        (CHAT, {"max_tokens": 500}, 1600, Tokens(), 100),
+        (CHAT, {"max_tokens": 500}, 1600, Tokens(0, 7), 7),
     ],
 )
 def test_what_nobody_saw_the_end_of_is_estimated(wire_format, request_fields, streamed, seen, completion):
@@ -86,8 +86,9 @@ def test_what_nobody_saw_the_end_of_is_estimated(wire_format, request_fields, st
 
 
 def test_the_tokens_at_the_beginning_of_messages_are_not_all():
-    assert estimated(b"{}", 1600, Tokens(9, 1), MESSAGES) == Tokens(9, 100)
-    assert estimated(b"{}", 1600, Tokens(9, 500), MESSAGES) == Tokens(9, 500)
+    request = b'{"max_tokens": 500}'
+    assert estimated(request, 1600, Tokens(9, 1), MESSAGES) == Tokens(9, 100)
+    assert estimated(request, 1600, Tokens(9, 500), MESSAGES) == Tokens(9, 500)
 
 
 def test_what_was_seen_of_a_prompt_is_no_estimate_and_no_estimate_is_without_bounds():

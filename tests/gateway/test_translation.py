@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import threading
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,15 @@ import pytest
 from botocore.exceptions import NoCredentialsError
 from pydantic import SecretStr
 from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import ToolDefinition
@@ -471,3 +480,26 @@ def test_an_ending_without_a_name_ends_an_answer_of_every_compatible_provider(pr
         response = send(upstream)
     assert response.status_code == 200, response.text
     assert response.json()["choices"][0]["message"]["content"] == "Paris"
+
+
+def test_thinking_is_kept_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translation, "MOST_KEPT_CHARS", 10_000)
+    backend = translation.TranslatingBackend.__new__(translation.TranslatingBackend)
+    backend._thought = OrderedDict()
+    for number in [*range(50), 49]:
+        call = ToolCallPart("run", {"n": number}, tool_call_id=str(number))
+        backend._keep_thinking(ModelResponse(parts=[ThinkingPart("x" * 1000), call]), "opening")
+    kept = [str(response.parts) for response in backend._thought.values()]
+    assert 5 < len(kept) < 10
+    assert sum(map(len, kept)) == backend._kept_chars <= 10_000
+    assert "'n': 49" in kept[-1]
+
+
+@pytest.mark.parametrize("messages", [[0] * 100_000, [{"role": "x"}] * 100_000, []])
+def test_the_first_flaw_of_many_is_explained(messages: list[Any]) -> None:
+    backend = translation.TranslatingBackend.__new__(translation.TranslatingBackend)
+    backend._upstream = Upstream(dialect="openai-chat", base_url="", model="m", provider="bedrock")
+    answer = asyncio.run(backend.send(json.dumps({"messages": messages}).encode(), {}))
+    assert answer.status_code == 400
+    assert "messages" in answer.text
+    assert len(answer.content) < 2000

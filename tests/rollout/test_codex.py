@@ -61,6 +61,7 @@ def test_a_trace_becomes_turns_and_tokens():
         ('{\\"error\\": {\\"message\\": \\"held back\\", \\"code\\": \\"content_filter\\"}}', Status.REFUSED),
         ("exceeded retry limit, last status: 429 Too Many Requests", Status.MODEL_ERROR),
         ("We are currently experiencing high demand", Status.MODEL_ERROR),
+        ("Incomplete response returned, reason: max_output_tokens", Status.TRUNCATED),
     ],
 )
 def test_a_failed_turn_says_why(message: str, status: Status):

@@ -44,6 +44,7 @@ def workload(**labels: str) -> FakeWorkload:
 
 def test_a_workload_says_the_rest():
     found = gateway_settings(workload(run="r"), RemainingBudget(calls=9))
+    assert found.max_tokens == workload(run="r").settings.max_tokens
     assert (found.stage, found.max_attempts, found.call_timeout) == ("rollout", 3, 7.0)
     assert (found.max_concurrency, found.share) == (15, 5)
     # Of several gateways of the task, none knows what the others do.

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import httpx
+from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -24,7 +25,7 @@ from skillopt_airflow.gateway.fallbacks import Call, Provider
 from skillopt_airflow.gateway.gateway_settings import GatewaySettings
 from skillopt_airflow.gateway.one_try import MAX_ANSWER_BYTES, Reply, Rest
 from skillopt_airflow.gateway.redaction import Redaction
-from skillopt_airflow.gateway.request_filter import MAX_PARTS, NotUsable, contained, has_many_parts, parsed
+from skillopt_airflow.gateway.request_filter import MAX_PARTS, contained, has_many_parts
 from skillopt_airflow.gateway.search_route import SearchRoute
 from skillopt_airflow.gateway.token_usage import Meter, estimated, tokens_of
 from skillopt_airflow.gateway.upstream import Upstream
@@ -161,12 +162,11 @@ class GatewayApp:
         if has_many_parts(body):
             raise Refused(413, f"a request may have at most {MAX_PARTS} lists, objects and values")
         try:
-            document = parsed(body)
-            model = document.get("model")
-            if model != self._upstream.model:
+            document = from_json(body, allow_inf_nan=False)
+            if isinstance(document, dict) and (model := document.get("model")) != self._upstream.model:
                 raise Refused(403, f"this sandbox may only use {self._upstream.model}, not {model!r:.{MAX_SHOWN}}")
-            return contained(document, self._wire_format)
-        except NotUsable as error:
+            return contained(document, self._wire_format, self._settings.max_tokens)
+        except ValueError as error:
             raise Refused(400, f"the request is not usable: {error}") from None
 
     async def _forward(self, request: Request, call: Call) -> Response:
@@ -249,7 +249,7 @@ class Streamed(Response):
         del self.headers["content-length"]
         self._head = reply.body
         self._rest = rest
-        self._redacted = redaction.stream()
+        self._redaction = redaction
         self._settle = settle
         self._seconds = seconds
         self._meter = Meter(wire_format)
@@ -285,13 +285,12 @@ class Streamed(Response):
                     if self._came > MAX_ANSWER_BYTES:
                         log.warning("Cut an answer of the model server after %d bytes", MAX_ANSWER_BYTES)
                         return
-                    await _say(send, self._redacted.feed(chunk))
+                    await _say(send, self._redaction.whole(chunk))
         except (httpx.RequestError, TimeoutError) as error:
             log.warning("The answer of the model server broke off: %s", type(error).__name__)
             return
         # Before the client sees the end and asks for more.
         await self._finish(None)
-        await _say(send, self._redacted.flush())
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _chunks(self) -> AsyncIterator[bytes]:

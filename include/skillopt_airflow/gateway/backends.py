@@ -1,12 +1,13 @@
 """A single try of a call to the model server behind an upstream: address and credentials."""
 
-import json
+import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Protocol
 
 import httpx
 from pydantic import JsonValue
+from pydantic_core import from_json, to_json
 
 from skillopt_airflow.core.errors import ModelConnectionError
 from skillopt_airflow.core.types import JsonObject
@@ -14,7 +15,9 @@ from skillopt_airflow.gateway.entra import EntraToken
 from skillopt_airflow.gateway.http_clients import HttpClients
 from skillopt_airflow.gateway.upstream import Upstream
 
-PASSED_HEADERS = ("accept", "content-type", "anthropic-version", "anthropic-beta")
+PASSED_HEADERS = ("accept", "anthropic-version")
+BETA = re.compile(r"([a-z0-9-]+?)-\d{4}-?\d\d-?\d\d")
+"""A name in the header anthropic-beta, and its date."""
 OnToken = Callable[[str], None]
 
 
@@ -63,7 +66,11 @@ class HttpBackend:
 
     async def send(self, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
         """Make one try; see `Backend`."""
+        wire_format = self._upstream.wire_format
         passed = {name: headers[name] for name in PASSED_HEADERS if name in headers}
+        asked = (name.strip() for name in headers.get("anthropic-beta", "").split(","))
+        if betas := [name for name in asked if (beta := BETA.fullmatch(name)) and beta[1] in wire_format.betas]:
+            passed["anthropic-beta"] = ",".join(betas)
         try:
             credentials = await self._credentials()
         except ModelConnectionError as error:
@@ -73,7 +80,7 @@ class HttpBackend:
             "POST",
             self._url,
             content=_renamed(self._upstream, body),
-            headers={**self._upstream.wire_format.headers, **passed, **credentials},
+            headers={"content-type": "application/json", **wire_format.headers, **passed, **credentials},
         )
 
     async def list_models(self) -> httpx.Response:
@@ -124,11 +131,12 @@ def problem(status: int, message: str, code: str | None = None, **told: JsonValu
 
 def _renamed(upstream: Upstream, body: bytes) -> bytes:
     """Return the request with the upstream's names of the model, which may differ for a fallback, and of the limit."""
-    request = json.loads(body)
-    own = request | {"model": upstream.model}
+    if body.startswith(b'{"model":%s,' % to_json(upstream.model)) and not upstream.takes_max_tokens:
+        return body
+    own = from_json(body) | {"model": upstream.model}
     if upstream.takes_max_tokens and "max_completion_tokens" in own:
         own["max_tokens"] = own.pop("max_completion_tokens")
-    return body if own == request else json.dumps(own).encode()
+    return to_json(own)
 
 
 def _with_tokens(upstream: Upstream) -> Upstream:

@@ -4,9 +4,9 @@ import json
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, FailFast, Field, JsonValue
 from pydantic_ai.messages import (
     BinaryContent,
     ModelMessage,
@@ -134,7 +134,7 @@ class ResponseFormat(BaseModel):
 class ChatRequest(BaseModel):
     """A request, with the fields that pydantic-ai's other models support."""
 
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: Annotated[list[ChatMessage], FailFast(), Field(min_length=1)]
     tools: list[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     max_tokens: int | None = None

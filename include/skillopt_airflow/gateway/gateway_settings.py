@@ -4,6 +4,7 @@ from pydantic import Field
 
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
+from skillopt_airflow.gateway.request_filter import DEFAULT_LIMIT
 
 
 class Wanted(Value):
@@ -33,5 +34,7 @@ class GatewaySettings(Value):
     """Tries at the same time at one server, for the whole run."""
     share: int = Field(default=64, ge=1)
     """The most of these for this gateway, which knows nothing of the others."""
+    max_tokens: int = Field(default=DEFAULT_LIMIT, ge=1)
+    """Most tokens of an answer: a request without a limit gets this one, and a larger limit is lowered to it."""
     allowance: RemainingBudget = RemainingBudget()
     """Amount that it may spend."""

@@ -11,6 +11,10 @@ CONNECT_SECONDS = 10.0
 """Time for a connection: a host that takes longer is not there, and was asked nothing."""
 
 
+UNPACKED = {"accept-encoding": "identity"}
+"""Compressed, some kilobytes could become gigabytes before their size is known."""
+
+
 class HttpClients:
     """HTTP clients, each of which makes one request at a time.
 
@@ -20,7 +24,7 @@ class HttpClients:
 
     def __init__(self, timeout: float) -> None:
         limits = httpx.Timeout(timeout, connect=min(timeout, CONNECT_SECONDS))
-        self._open = partial(httpx.AsyncClient, timeout=limits, verify=_trusted())
+        self._open = partial(httpx.AsyncClient, timeout=limits, verify=_trusted(), headers=UNPACKED)
         self._all: list[httpx.AsyncClient] = []
         self._idle: list[httpx.AsyncClient] = []
 
@@ -29,6 +33,7 @@ class HttpClients:
 
         Raises:
             httpx.TransportError: none came.
+            httpx.DecodingError: it is compressed.
         """
         client = self._idle.pop() if self._idle else self._another()
         try:
@@ -37,6 +42,9 @@ class HttpClients:
             self._idle.append(client)
             raise
         response.stream = _Stream(response.stream, partial(self._idle.append, client))
+        if not is_unpacked(response):
+            await response.aclose()
+            raise httpx.DecodingError("the answer is compressed, although the request forbids it")
         return response
 
     async def aclose(self) -> None:
@@ -48,6 +56,11 @@ class HttpClients:
         client = self._open()
         self._all.append(client)
         return client
+
+
+def is_unpacked(response: httpx.Response) -> bool:
+    """Return whether a response's body comes as it is."""
+    return response.headers.get("content-encoding", "identity").strip().lower() in ("", "identity")
 
 
 class _Stream(httpx.AsyncByteStream):

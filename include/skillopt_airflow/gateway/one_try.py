@@ -86,10 +86,10 @@ async def ask(backend: Backend, body: bytes, headers: httpx.Headers, wire_format
         return Reply(failure="unreachable", why=f"cannot be reached ({type(error).__name__})")
     except (TimeoutError, httpx.TimeoutException):
         return Reply(failure="timeout", why=f"did not answer within {seconds:g} s")
+    except (NotUsable, httpx.DecodingError) as error:
+        return Reply(failure="garbage", why=f"sent what is no answer: {error}")
     except (httpx.RequestError, httpx.InvalidURL) as error:
         return Reply(failure="unreachable", why=f"cannot be reached ({type(error).__name__})")
-    except NotUsable as error:
-        return Reply(failure="garbage", why=f"sent what is no answer: {error}")
 
 
 async def _fetch(
@@ -163,6 +163,6 @@ def retry_after(response: httpx.Response) -> float | None:
     try:
         moment = parsedate_to_datetime(text).timestamp()
         now = parsedate_to_datetime(response.headers["date"]).timestamp()
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, OverflowError):
         return None
     return max(0.0, moment - now)

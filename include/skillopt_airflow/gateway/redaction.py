@@ -4,95 +4,66 @@ import json
 import logging
 import re
 from collections.abc import Iterable
+from html import escape
 
 STARS = b"***"
 SHORTEST_SECRET = 16
-"""Characters. What is shorter, such as the customary key of a local server, may be any word of an answer."""
-_DATA = b"data:"
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"(?:\s*:)?', re.DOTALL)
-"""A string of a JSON text, with the colon behind it if it is a name."""
+"""Characters. A shorter key, such as the customary one of a local server, may be any word of an answer."""
 
 log = logging.getLogger(__name__)
 
 
 class Redaction:
-    """Replaces every secret by three stars, the longest first where several begin.
+    """Replaces every secret with three stars, however its characters are escaped.
 
-    In JSON only string values change. Names and structure stay, so a key that is a word of the wire format breaks no
-    answer.
+    Servers repeat a key that they refuse, and escape it as JSON (PHP `\\/`, .NET `\\u002B`), in a URL or in HTML.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        self._secrets: frozenset[bytes] = frozenset()
-        self._pattern: re.Pattern[bytes] | None = None
+        self._patterns: dict[str, list[re.Pattern[bytes]]] = {}
         self.add(*secrets)
 
     def add(self, *secrets: str) -> None:
         """Replace these from here on, too."""
-        given = frozenset(secret.encode() for secret in secrets)
-        long = frozenset(secret for secret in given if len(secret) >= SHORTEST_SECRET)
-        if len(long) < len(given):
+        if any(len(secret) < SHORTEST_SECRET for secret in secrets):
             log.warning("A key of the connection is not redacted: it has fewer than %d characters", SHORTEST_SECRET)
-        if not long <= self._secrets:
-            self._secrets |= long
-            longest_first = sorted(self._secrets, key=len, reverse=True)
-            self._pattern = re.compile(b"|".join(map(re.escape, longest_first)))
+        new = {secret for secret in secrets if len(secret) >= SHORTEST_SECRET} - self._patterns.keys()
+        self._patterns |= {secret: _patterns(secret) for secret in new}
+        # A secret may begin with another.
+        self._patterns = {secret: self._patterns[secret] for secret in sorted(self._patterns, key=len, reverse=True)}
 
     def whole(self, text: bytes) -> bytes:
-        """Redact a complete answer, or a complete line of a stream."""
-        if self._pattern is None or not self._pattern.search(text):
-            return text
-        field = _DATA if text.startswith(_DATA) else b""
-        document = text.removeprefix(field)
-        if _is_json(document):
-            return field + _STRING.sub(self._string, document)
-        return self._pattern.sub(STARS, text)
+        """Redact an answer, or a chunk of a stream, in which a secret that spans two chunks stays."""
+        for patterns in self._patterns.values():
+            for pattern in patterns:
+                text = pattern.sub(STARS, text)
+        return text
 
     def words(self, text: str) -> str:
         """Redact the value of a header."""
         return self.whole(text.encode()).decode()
 
-    def stream(self) -> "RedactedStream":
-        """Return the redaction of a stream of events."""
-        return RedactedStream(self)
 
-    @property
-    def needed(self) -> bool:
-        """Return whether there is anything to redact."""
-        return self._pattern is not None
-
-    def _string(self, found: re.Match[bytes]) -> bytes:
-        text = found.group()
-        return text if self._pattern is None or text.endswith(b":") else self._pattern.sub(STARS, text)
+def _patterns(secret: str) -> list[re.Pattern[bytes]]:
+    """Return a pattern for each way to write the first character, so that the search skips to where one begins."""
+    rest = b"".join(b"(?:%s)" % b"|".join(_spellings(character)) for character in secret[1:])
+    return [re.compile(first + rest) for first in _spellings(secret[0])]
 
 
-class RedactedStream:
-    """Redacts a stream of events, holding back a line until it is complete."""
+def _spellings(character: str) -> list[bytes]:
+    """Return patterns for a character: in JSON, in a URL, in HTML and plain, each with a separate first byte.
 
-    def __init__(self, redaction: Redaction) -> None:
-        self._redaction = redaction
-        self._held: list[bytes] = []
-
-    def feed(self, chunk: bytes) -> bytes:
-        """Take the next bytes, which may end anywhere, and return what may be passed on now."""
-        if not self._redaction.needed:
-            return chunk
-        self._held.append(chunk)
-        if b"\n" not in chunk:
-            return b""
-        *lines, rest = b"".join(self._held).split(b"\n")
-        self._held = [rest]
-        return b"".join(self._redaction.whole(line) + b"\n" for line in lines)
-
-    def flush(self) -> bytes:
-        """Return what was held back, once nothing follows."""
-        rest, self._held = b"".join(self._held), []
-        return self._redaction.whole(rest)
-
-
-def _is_json(text: bytes) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
+    JSON or a URL within another has more backslashes or percent signs. The plain one is last, because an escaped
+    character may end with it.
+    """
+    number, named = ord(character), escape(character)
+    escaped = [f"u(?i:{number:04x})"] if character.isalnum() else [f"u(?i:{number:04x})", re.escape(character)]
+    escaped += [json.dumps(character)[-2]] if character.isspace() else []
+    entities = [f"#0{{0,4}}{number};", f"#(?i:x0{{0,4}}{number:x});"] + [named[1:]] * (named != character)
+    patterns = (
+        rf"\\\\{{0,7}}(?:{'|'.join(escaped)})",
+        "".join(f"%(?:25){{0,3}}(?i:{byte:02x})" for byte in character.encode()),
+        f"&(?:{'|'.join(entities)})",
+        re.escape(character),
+    )
+    return [pattern.encode() for pattern in patterns]

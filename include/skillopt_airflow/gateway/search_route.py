@@ -7,12 +7,14 @@ from pydantic import Field, ValidationError
 from starlette.responses import JSONResponse, Response
 from starlette.types import Scope
 
+from skillopt_airflow.core.documents import flaws
 from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.gateway.page_fetcher import MAX_ADDRESS_CHARS
 from skillopt_airflow.gateway.web_search import SearchFailed, SearchSpent, WebSearch
 
 SEARCH, PAGE = "/search", "/page"
+MAX_BYTES = 64 * 1024
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +32,7 @@ class PageAsked(Value):
 
 
 class SearchRoute:
-    """Answers with what was found, or with 400 (it cannot be read), 429 (too much was asked) or 502 (no search)."""
+    """Answers with results, or with 400 (invalid), 413 (too long), 429 (asked too often) or 502 (no search)."""
 
     def __init__(self, search: WebSearch) -> None:
         self._search = search
@@ -42,6 +44,8 @@ class SearchRoute:
 
     async def answer(self, path: str, body: bytes) -> Response:
         """Search, or open a page; queries and addresses are logged."""
+        if len(body) > MAX_BYTES:
+            return JSONResponse({"error": f"a search, or a page's address, has at most {MAX_BYTES} bytes"}, 413)
         try:
             if path == SEARCH:
                 query = SearchAsked.model_validate_json(body).query
@@ -52,8 +56,7 @@ class SearchRoute:
             log.info("Page: %.200r", address)
             return JSONResponse((await self._search.page(address)).model_dump())
         except ValidationError as error:
-            reasons = "; ".join(line["msg"] for line in error.errors(include_input=False, include_url=False))
-            return JSONResponse({"error": f"the request is not usable: {reasons}"}, 400)
+            return JSONResponse({"error": f"the request is not usable: {flaws(error, 1):.300}"}, 400)
         except SearchSpent as error:
             return JSONResponse({"error": str(error)}, 429)
         except (SearchFailed, StoreError) as error:

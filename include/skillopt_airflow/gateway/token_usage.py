@@ -66,8 +66,8 @@ def estimated(request: bytes, streamed: int, seen: Tokens, wire_format: WireForm
     """
     document: JsonObject = json.loads(request)
     allowed = count(document, *wire_format.limits)
-    most = min(allowed or MOST_ESTIMATED, MOST_ESTIMATED)
-    completion = min(streamed // BYTES_PER_STREAMED_TOKEN, most) if streamed else min(allowed, most)
+    most = min(allowed, MOST_ESTIMATED)
+    completion = min(streamed // BYTES_PER_STREAMED_TOKEN, most) if streamed else most
     pictures = ENCODED.findall(request)
     text = len(request) - sum(map(len, pictures))
     read = text // BYTES_PER_TOKEN + len(pictures) * wire_format.picture_tokens(LARGEST_SIDE, LARGEST_SIDE)

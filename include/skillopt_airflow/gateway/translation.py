@@ -35,14 +35,16 @@ from skillopt_airflow.gateway.upstream import ADDRESS_ARGUMENTS, Upstream
 
 NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError")
 """What the clients of AWS and Google raise where neither the connection nor the place that they run at has any."""
-MOST_KEPT = 10_000
-"""Answers with tool calls whose thinking is kept for the next request."""
+MOST_KEPT, MOST_KEPT_CHARS = 10_000, 16 * 1024 * 1024
+"""Answers with tool calls whose thinking is kept for the next request, and their characters."""
 CREDENTIALS = frozenset({"authorization", "api-key", "x-api-key"})
 NO_ADDRESS = "its provider has no default address. Set the URL of the server as its host"
 
 
 class TranslatingBackend:
     """A backend that takes and returns chat completions, whatever its provider speaks."""
+
+    _kept_chars = 0
 
     def __init__(self, upstream: Upstream, timeout: float) -> None:
         self._upstream = upstream
@@ -57,7 +59,7 @@ class TranslatingBackend:
             request = ChatRequest.model_validate_json(body)
         except ValidationError as error:
             refusal = f"connection {self._upstream.conn_id} translates requests, and cannot this one"
-            return problem(400, f"{refusal}: {flaws(error)}")
+            return problem(400, f"{refusal}: {flaws(error, 3):.1000}")
         settings = request.settings()
         settings["request_timeout"] = self._timeout
         if "max_retries" not in self._model.unsupported_settings:
@@ -101,9 +103,15 @@ class TranslatingBackend:
         # Gemini signs its thoughts in the details of the call that they led to.
         thought = any(isinstance(part, ThinkingPart) or part.provider_details for part in response.parts)
         if called is not None and thought:
+            self._forget(called)
             self._thought[called] = response
-            if len(self._thought) > MOST_KEPT:
-                self._thought.popitem(last=False)
+            self._kept_chars += len(str(response.parts))
+            while len(self._thought) > MOST_KEPT or self._kept_chars > MOST_KEPT_CHARS:
+                self._forget(next(iter(self._thought)))
+
+    def _forget(self, called: str) -> None:
+        if (response := self._thought.pop(called, None)) is not None:
+            self._kept_chars -= len(str(response.parts))
 
 
 def translated_model(upstream: Upstream, timeout: float) -> Model:

@@ -15,6 +15,7 @@ from pydantic import JsonValue, TypeAdapter
 from skillopt_airflow.core.found_document import FoundDocument
 from skillopt_airflow.core.search_group import LONGEST_PAUSE, TRIES
 from skillopt_airflow.core.types import Value
+from skillopt_airflow.gateway.http_clients import UNPACKED, is_unpacked
 from skillopt_airflow.gateway.page_fetcher import PageFetcher, PageRefused, PageUnreachable
 from skillopt_airflow.gateway.redaction import Redaction
 from skillopt_airflow.gateway.search_servers import SEARCH_SERVERS, SearchUpstream, shortened_query
@@ -146,9 +147,17 @@ class WebSearch:
                 "GET",
                 upstream.base_url.rstrip("/") + server.path,
                 params=server.parameters(query, self.results),
-                headers={"accept": "application/json", **server.headers(upstream.api_key.get_secret_value())},
+                headers={
+                    "accept": "application/json",
+                    **UNPACKED,
+                    **server.headers(upstream.api_key.get_secret_value()),
+                },
             ) as response,
         ):
+            if not is_unpacked(response):
+                raise SearchFailed(
+                    f"connection {upstream.conn_id}: its answer is compressed, which it was asked not to be"
+                )
             body = bytearray()
             async for chunk in response.aiter_bytes():
                 body += chunk

@@ -45,7 +45,7 @@ class Trace:
     error: str = ""
     http_status: int | None = None
     refused: Status | None = None
-    """`refused` or `too_long`, if the CLI reports that."""
+    """`refused`, `too_long` or `truncated`, if the CLI reports that."""
     calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from skillopt_airflow.core.skill import skill_name
+from skillopt_airflow.core.types import Status
 from skillopt_airflow.rollout import skill_folder
 from skillopt_airflow.rollout.cli import CLIHarness, Trace, events, http_status_in
 
@@ -42,7 +43,7 @@ enabled = false
 
 
 class CodexHarness(CLIHarness):
-    """Speaks the responses format. The CLI takes no temperature, seed or limit of tokens."""
+    """Speaks the responses format. The CLI takes no temperature or seed, and the gateway sets its limit of tokens."""
 
     def prepare(self, home: Path, skill: str) -> None:
         """Write `~/.codex/config.toml` and `~/.agents/skills/<name>/SKILL.md`."""
@@ -91,6 +92,8 @@ class CodexHarness(CLIHarness):
             elif kind == "turn.failed":
                 message = str((event.get("error") or {}).get("message", "the turn failed"))
                 trace.fail(message, http_status_in(message))
+                if message.endswith("max_output_tokens"):
+                    trace.refused = Status.TRUNCATED
         return trace
 
 

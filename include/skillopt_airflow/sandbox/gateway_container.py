@@ -50,6 +50,7 @@ def gateway_settings(workload: Workload, allowance: RemainingBudget, gateways: i
         stage=workload.stage,
         max_attempts=workload.settings.max_attempts,
         call_timeout=workload.settings.call_timeout,
+        max_tokens=workload.settings.max_tokens,
         max_concurrency=workload.run_concurrency,
         share=max(1, workload.settings.concurrency // gateways),
         allowance=allowance,

@@ -25,6 +25,10 @@ class Settings(Protocol):
         """Tries of one model call."""
 
     @property
+    def max_tokens(self) -> int:
+        """Most tokens of one answer."""
+
+    @property
     def concurrency(self) -> int:
         """Items at the same time."""
 

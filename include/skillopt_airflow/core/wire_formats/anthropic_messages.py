@@ -7,7 +7,52 @@ from pydantic import JsonValue
 
 from skillopt_airflow.core.pictures import Part, Picture
 from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.core.wire_formats import request_shape as shape
+from skillopt_airflow.core.wire_formats.request_shape import (
+    COUNT,
+    FLAG,
+    NAME,
+    TEXT,
+    by_type,
+    either,
+    fields,
+    many,
+    one_of,
+)
 from skillopt_airflow.core.wire_formats.wire_format import Settings, WireFormat
+
+_ENCODED = by_type({"base64": {"media_type": NAME, "data!": shape.BASE64}})
+# A longer time in the cache costs more.
+_CACHED = {"cache_control": by_type({"ephemeral": {}})}
+_TEXT = {"text": {"text!": TEXT, **_CACHED}}
+_SHOWN = {**_TEXT, "image document": {"source!": _ENCODED, "title": TEXT, **_CACHED}}
+_RESULT = either(many(by_type(_SHOWN)), TEXT)
+_BLOCK = by_type(
+    {
+        **_SHOWN,
+        "thinking": {"thinking signature": TEXT},
+        "redacted_thinking": {"data!": shape.BASE64},
+        "tool_use": {"id": TEXT, "name": NAME, "input": shape.OBJECT, **_CACHED},
+        "tool_result": {"tool_use_id": TEXT, "content": _RESULT, "is_error": FLAG, **_CACHED},
+    }
+)
+_MESSAGE = fields({"role!": one_of("user", "assistant", "system"), "content!": either(many(_BLOCK), TEXT)})
+_TOOL = {"name!": NAME, "description": TEXT, "input_schema": shape.OBJECT, "type": one_of("custom"), "strict": FLAG}
+_CHOICE = {"name": NAME, "disable_parallel_tool_use": FLAG}
+_REQUEST = {
+    **shape.ANSWERING,
+    "system": either(many(by_type(_TEXT)), TEXT),
+    "messages": many(_MESSAGE),
+    "tools": shape.client_tools(fields({**_TOOL, **_CACHED}), None, "custom"),
+    "tool_choice": by_type({"auto any tool none": _CHOICE}),
+    "max_tokens top_k": COUNT,
+    "stop_sequences": many(NAME),
+    "thinking": by_type({"enabled": {"budget_tokens": COUNT}, "adaptive disabled": {}}),
+    "output_config": fields({"effort": NAME, "format": by_type({"json_schema": {"schema": shape.OBJECT}})}),
+    # Claude Code keeps all thoughts of a conversation.
+    "context_management": fields({"edits": many(by_type({"clear_thinking_20251015": {"keep": one_of("all")}}))}),
+}
+
 
 LONGEST_SIDE = 1568
 """Pixels that a picture is scaled to."""
@@ -44,6 +89,11 @@ class AnthropicMessages(WireFormat):
     queries = (b"", b"beta=true")
     beside_prompt = ("cache_read_input_tokens", "cache_creation_input_tokens")
     usage_within = "message"
+    request = fields(_REQUEST)
+    betas = (
+        *("claude-code", "context-management", "effort"),
+        *("interleaved-thinking", "mid-conversation-system", "thinking-token-count"),
+    )
     usage_at_end = False
     limits = ("max_tokens",)
 

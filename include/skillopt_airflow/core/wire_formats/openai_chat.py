@@ -7,7 +7,42 @@ from pydantic import JsonValue
 
 from skillopt_airflow.core.pictures import Part, Picture
 from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.core.wire_formats import request_shape as shape
+from skillopt_airflow.core.wire_formats.request_shape import FLAG, NAME, TEXT, by_type, either, fields, many, one_of
 from skillopt_airflow.core.wire_formats.wire_format import Settings, WireFormat
+
+_PART = by_type(
+    {
+        "text": {"text!": TEXT},
+        "refusal": {"refusal": TEXT},
+        "image_url": {"image_url!": fields({"url!": shape.IMAGE_URL, "detail": NAME})},
+    }
+)
+# Gemini wants its signed thoughts back.
+_SIGNED = {"extra_content": fields({"google": fields({"thought_signature": TEXT})})}
+_CALL = {"id": TEXT, "type": one_of("function"), "function!": fields({"name! arguments!": TEXT}), **_SIGNED}
+_MESSAGE = {
+    "role!": one_of("system", "developer", "user", "assistant", "tool"),
+    "content": either(many(_PART), TEXT),
+    "name": NAME,
+    "refusal reasoning reasoning_content tool_call_id": TEXT,
+    "tool_calls": many(fields(_CALL)),
+}
+_REQUEST = {
+    **shape.ANSWERING,
+    "messages": many(fields(_MESSAGE)),
+    "tools": shape.client_tools(by_type({"function": {"function!": fields(shape.FUNCTION)}}), "function"),
+    "tool_choice": either(by_type({"function": {"function": fields({"name": NAME})}}), shape.CHOICE),
+    "max_tokens max_completion_tokens": shape.COUNT,
+    "seed": shape.INTEGER,
+    "stop": either(many(NAME), NAME),
+    "frequency_penalty presence_penalty": shape.NUMBER,
+    "reasoning_effort": NAME,
+    "stream_options": fields({"include_usage": FLAG}),
+    "response_format": by_type({"text json_object": {}, "json_schema": {"json_schema": fields(shape.OUTPUT_SCHEMA)}}),
+    # For the run's own `thinking` and `thinking_budget`. Other names could replace the template.
+    "chat_template_kwargs": fields({"enable_thinking": FLAG, "thinking_budget": shape.COUNT}),
+}
 
 
 def chat_content(pieces: Sequence[Part], detail: str | None) -> JsonValue:
@@ -32,6 +67,7 @@ class OpenAIChat(WireFormat):
     below_deployment = True
     image_details = True
     event_field = ("choices", list)
+    request = fields(_REQUEST)
     limits = ("max_tokens", "max_completion_tokens")
 
     def is_answer(self, document: JsonObject) -> bool:

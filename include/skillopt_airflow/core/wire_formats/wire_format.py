@@ -9,6 +9,7 @@ from typing import ClassVar
 from pydantic import JsonValue
 
 from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.core.wire_formats.request_shape import Shape
 
 Settings = Mapping[str, JsonValue | None]
 TILED_SIDE, TILED_SHORTER, TILE = 2048, 768, 512
@@ -63,8 +64,12 @@ class WireFormat(ABC):
     """Field whose object holds `usage` in the events of a stream, where it does not always stand at the top."""
     usage_at_end: ClassVar[bool] = True
     """True if a stream tells the answer's tokens only once they are all counted."""
+    request: ClassVar[Shape]
+    """The fields of a request that leave a sandbox."""
+    betas: ClassVar[tuple[str, ...]] = ()
+    """Names, without their dates, that the header anthropic-beta may have."""
     limits: ClassVar[tuple[str, ...]]
-    """Fields of a request that bound the tokens of its answer."""
+    """Fields of a request that bound the tokens of its answer; the last one is written where none is set."""
     image_details: ClassVar[bool] = False
     """True if a request can say how closely the model looks at pictures."""
 
