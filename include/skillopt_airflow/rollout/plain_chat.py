@@ -59,7 +59,7 @@ def request_body(settings: RolloutSettings, messages: Sequence[Message], picture
     if plain is None or any(_CONTROL_TOKEN.search(message.content) for message in messages):
         return None
     turns = [
-        Turn("user" if message.role == "tool" else message.role, said)
+        Turn(message.role, said)
         for message, said in shown(taking_turns(messages), pictures)
     ]
     document = plain.request(settings, turns)
