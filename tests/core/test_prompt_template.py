@@ -65,6 +65,107 @@ def test_what_a_record_does_not_give_is_named(source: str, message: str) -> None
         rendered(source, question="why?", empty=None)
 
 
+SHARED = "{% set x = [question] %}" + "{% set x = [x, x] %}" * 60
+ROUNDS = "{% for a in range(99999) %}{% for b in range(99999) %}"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '{{ "x" * 10**10 }}',
+        "{{ question * 10**9 }}",
+        "{{ 10**9 * [question] }}",
+        '{{ ["x"][0] * 10**10 }}',
+        "{{ 2 ** (2 ** 40) }}",
+        "{{ 3 // (7 ** (10**8)) }}",
+        '{{ "%1000000000d" % 1 }}',
+        '{{ "%*d" % (10**9, 1) }}',
+        '{{ "%.999999999f" % 1.0 }}',
+        '{{ "%(a)1000000000d" % {"a": 1} }}',
+        '{{ "%1000000000d" | format(1) }}',
+        '{{ ("%(a)s" * 90000) | format(a=question * 100000) }}',
+        '{{ "{:1000000000}".format(1) }}',
+        '{{ "{a:1000000000}".format_map({"a": 1}) }}',
+        "{{ question.center(10**9) }}",
+        "{{ question.zfill(10**9) }}",
+        '{{ "\t".expandtabs(10**9) }}',
+        '{{ question.translate({119: "x" * 1000000}) }}',
+        '{{ (1).to_bytes(10**10, "big") }}',
+        "{{ lipsum(10**9) }}",
+        "{{ question | indent(10**9) }}",
+        '{{ ("\n" * 4000) | indent(width="x" * 4000) }}',
+        "{{ [1] | tojson(indent=10**9) }}",
+        '{{ 1.5 | round(10**9, "ceil") }}',
+        '{{ ("a" * 1000000) | replace(new="b" * 1000000, old="a") }}',
+        '{{ ("a" * 1000000).replace("a", "b" * 1000000) }}',
+        '{{ ["a" * 1000000] | map("replace", "a", "b" * 1000000) | list | length }}',
+        '{{ ["a"] | map("center", 10**9) | list | length }}',
+        '{{ ("a" * 1000000) | join("b" * 1000000) }}',
+        '{{ range(100000) | join(d="b" * 1000000) }}',
+        '{{ ("b" * 1000000).join(range(100000) | map("string")) }}',
+        "{{ range(10**9) | list }}",
+        ROUNDS + "{% endfor %}" * 2,
+        ROUNDS + "{{ question }}" + "{% endfor %}" * 2,
+        "{% for a in range(99999) %}{{ (question * 100000) | upper | length }}{% endfor %}",
+        "{% set x = question %}" + "{% set x = x ~ x %}" * 60,
+        "{% set x = question %}" + "{% set x = x + x %}" * 60,
+        SHARED + "{{ x }}",
+        SHARED + '{{ {"a": x}.items() }}',
+        SHARED + "{{ x | tojson }}",
+        "{% for a in [1] %}" * 25 + "{% endfor %}" * 25,
+    ],
+    ids=range(41),
+)
+def test_a_rendering_ends_before_it_is_too_large(source: str) -> None:
+    with pytest.raises(DataError, match=r"^task\.prompt: "):
+        rendered(source, question="why?")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ q | center(10**9) }}",
+        "{{ q | wordwrap(1) }}",
+        "{% macro m(x) %}{{ m(x ~ x) }}{% endmacro %}{{ m(q) }}",
+        "{% set ns = namespace(x=q) %}{% set ns.x = 1 %}",
+        "{% set x %}{{ q }}{% endset %}",
+        "{% filter upper %}{{ q }}{% endfilter %}",
+        "{% include q %}",
+        "{% for x in [[1]] recursive %}{{ loop(x) }}{% endfor %}",
+        "{{ " + "(" * 5000 + "q" + ")" * 5000 + " }}",
+    ],
+    ids=range(9),
+)
+def test_a_template_has_no_statement_or_filter_without_a_bound(source: str) -> None:
+    with pytest.raises(ConfigError, match=r"^task\.prompt: "):
+        rendered(source, q="why?")
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ('{{ "%5.1f%%" | format(12.34) }}|{{ "%s" % q }}', " 12.3%|why?"),
+        ("{{ q ~ 1 ~ [2] }}{{ q + '!' }}{{ '-' * 3 }}{{ 7 * 6 }}{{ 2 ** 8 }}", "why?1[2]why?!---42256"),
+        ("{{ many | join(', ') }}|{{ ', '.join(many) }}", "a, b|a, b"),
+        ("{{ q | replace('y', 'o') }}{{ q.replace('?', '') }}{{ q | truncate(10**6) }}", "who?whywhy?"),
+        ("{{ gone | default('none') }}{{ gone is defined }}{{ many | map('upper') | list }}", "noneFalse['A', 'B']"),
+        ("{% for x in many if x != 'a' %}{{ loop.length }}{{ loop.last }}{% else %}-{% endfor %}", "1True"),
+        ("{% for a in range(300) %}{% for b in range(300) %}x{% endfor %}{% endfor %}", "x" * 90_000),
+        ("{{ 'x\ny' | indent(2) }}{{ 1.25 | round(1) }}{{ [3, 1] | sort | first }}", "x\n  y1.21"),
+    ],
+)
+def test_a_template_can_do_what_prompts_need(source: str, text: str) -> None:
+    template = PromptTemplate("task.prompt", source)
+    for _ in range(2):
+        assert template.render({"q": "why?", "many": ["a", "b"]}) == text
+
+
+def test_a_record_of_a_megabyte_is_rendered_with_each_of_its_parts() -> None:
+    documents = [f"{number} " * 2000 for number in range(100)]
+    text = rendered("{% for one in documents %}{{ loop.index }}: {{ one | trim }}\n{% endfor %}", documents=documents)
+    assert len(text) > sum(map(len, documents))
+
+
 def test_what_is_no_template_is_named_with_its_line() -> None:
     with pytest.raises(ConfigError, match=r"^task\.prompt: line 2: no Jinja template: "):
         rendered("Question:\n{{ question }", question="why?")

@@ -53,7 +53,7 @@ def test_a_command_of_an_agent_is_a_call() -> None:
     assert [turn.label for turn in found.turns] == ["Target", "Tool", "Target"]
 
 
-@pytest.mark.parametrize("said", ['f({"a": 1})', 'I look.\nread({"name": "a.txt"})', "$ rm -r /", "[read, 1.0 s]\nfound"])
+@pytest.mark.parametrize("said", ['f({"a": 1})', 'I look.\nread({"name": "a"})', "$ rm -r /", "[read, 1.0 s]\nfound"])
 @pytest.mark.parametrize("after", ["user", "tool"])
 def test_a_text_that_looks_like_a_call_is_shown_as_a_text(said: str, after: str) -> None:
     found = shown(("assistant", said), (after, "next"))

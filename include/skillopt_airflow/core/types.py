@@ -192,7 +192,7 @@ class Message(Value):
     """One turn of a conversation with the target."""
 
     role: Literal["system", "user", "assistant", "call", "tool"]
-    """A `call` is one that the target made of a tool, as `name({"argument": 1})` or as `$ command`; `tool` has results."""
+    """A `call` is the target's call of a tool, as `name({"argument": 1})` or as `$ command`, and `tool` its result."""
     content: Text
 
 

@@ -58,10 +58,7 @@ def request_body(settings: RolloutSettings, messages: Sequence[Message], picture
     plain = PLAIN_FORMATS.get(settings.dialect)
     if plain is None or any(_CONTROL_TOKEN.search(message.content) for message in messages):
         return None
-    turns = [
-        Turn(message.role, said)
-        for message, said in shown(taking_turns(messages), pictures)
-    ]
+    turns = [Turn(message.role, said) for message, said in shown(taking_turns(messages), pictures)]
     document = plain.request(settings, turns)
     if document is None:
         return None
