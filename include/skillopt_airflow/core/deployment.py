@@ -1,4 +1,4 @@
-"""An administrator's settings for a whole Airflow: defaults of knobs, and what a person who triggers a run may ask for."""
+"""An administrator's settings for a whole Airflow: defaults of knobs, and limits of what a run may ask for."""
 
 import posixpath
 from collections.abc import Iterator, Sequence
@@ -137,7 +137,7 @@ def _raised(asked: TrainConfig, own: TrainConfig) -> Iterator[str]:
         value, most = _value(asked, path), _value(own, path)
         if _amount(value) > _amount(most):
             yield (
-                f"{path} = {value}: a run may lower this limit, which protects the hosts, but not raise it above {most}. "
+                f"{path} = {value}: a run may lower this limit of the hosts, but not raise it above {most}. "
                 "Raise it in benchmark.yaml, or in the defaults of the administrator's file"
             )
 

@@ -20,81 +20,15 @@ MOST_CHARS = 4_000_000
 """Characters of a rendered text, and of each value on the way to it: about a million tokens."""
 MOST_WORK = 25 * MOST_CHARS
 """Characters that all operations of one rendering read and make."""
-FILTERS = [
-    "abs",
-    "capitalize",
-    "count",
-    "d",
-    "default",
-    "dictsort",
-    "first",
-    "float",
-    "format",
-    "groupby",
-    "indent",
-    "int",
-    "items",
-    "join",
-    "last",
-    "length",
-    "list",
-    "lower",
-    "map",
-    "max",
-    "min",
-    "reject",
-    "rejectattr",
-    "replace",
-    "reverse",
-    "round",
-    "select",
-    "selectattr",
-    "sort",
-    "string",
-    "sum",
-    "title",
-    "trim",
-    "truncate",
-    "unique",
-    "upper",
-    "wordcount",
-]
-METHODS = [
-    "capitalize",
-    "casefold",
-    "count",
-    "endswith",
-    "find",
-    "get",
-    "index",
-    "isalnum",
-    "isalpha",
-    "isdigit",
-    "islower",
-    "isnumeric",
-    "isspace",
-    "isupper",
-    "items",
-    "join",
-    "keys",
-    "lower",
-    "lstrip",
-    "partition",
-    "removeprefix",
-    "removesuffix",
-    "replace",
-    "rfind",
-    "rpartition",
-    "rsplit",
-    "rstrip",
-    "split",
-    "splitlines",
-    "startswith",
-    "strip",
-    "title",
-    "upper",
-    "values",
-]
+_FILTERS = re.compile(
+    "abs|capitalize|count|d|default|dictsort|first|float|format|groupby|indent|int|items|join|last|length|list|lower|map|"
+    "max|min|reject|rejectattr|replace|reverse|round|select|selectattr|sort|string|sum|title|tojson|trim|truncate|unique|"
+    "upper|wordcount"
+)
+_METHODS = re.compile(
+    "capitalize|casefold|count|endswith|r?find|get|r?index|is[a-z]+|items|keys|lower|[lr]?strip|r?partition|remove(pre|suf)fix|"
+    "replace|r?split|splitlines|startswith|title|upper|values"
+)
 _STATEMENTS = (nodes.Output, nodes.For, nodes.If, nodes.Assign)
 _COUNTED = "counted rounds"
 """The filter that loops go through; no template can write its name."""
@@ -129,7 +63,7 @@ class Work:
                 made = 4 * abs(digits)
             case "%" | "format", (str() as text, *_):
                 made += text.count("%") * (_WIDEST + sum(sizes[1:])) if not _WIDE.search(text) else MOST_CHARS
-            case "replace", (text, old, new, *_):
+            case "replace", (text, old, _, *_):
                 made += str(text).count(str(old)) * sizes[2]
             case "join", (Sized() as parts, separator, *_):
                 made += len(parts) * self._size(separator)
@@ -193,31 +127,34 @@ class PromptEnvironment(ImmutableSandboxedEnvironment):
         super().__init__(undefined=StrictUndefined, autoescape=False, finalize=self._shown)
         self.work = Work()
         self.globals = {"range": self.globals["range"]}
-        filters: dict[str, Callable[..., Any]] = {name: self.filters[name] for name in FILTERS}
-        filters["tojson"] = self._to_json
-        self.filters = {name: self._bounded(name, function) for name, function in filters.items()}
+        filters = self.filters | {"tojson": self._to_json}
+        self.filters = {name: self._bounded(name, one) for name, one in filters.items() if _FILTERS.fullmatch(name)}
         self.filters[_COUNTED] = lambda values: self.work.counted(values)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Count the work of `+`, `*`, `**` or `%`, and return the result."""
         self.work.check(operator, left, right)
         return super().call_binop(context, operator, left, right)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+        """Call a method that prompts have, or `range`."""
         if not isinstance(__obj, Method):
             return super().call(__context, __obj, *args, **kwargs)
         name = __obj.func.__name__
-        if name not in METHODS:
+        if not _METHODS.fullmatch(name):
             raise TypeError(f"prompts have no method {name}")
-        own, given = __obj.func.__self__, _lists(args)  # type: ignore[attr-defined]
-        __self.work.check(name, *([*given, own] if name == "join" else [own, *given]))
+        given = _lists(args)
+        __self.work.check(name, __obj.func.__self__, *given)  # type: ignore[attr-defined]
         return __obj(*given, **kwargs)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
+        """Return a field before a method."""
         if isinstance(obj, Mapping) and attribute in obj:
             return obj[attribute]
         return _without_text(super().getattr(obj, attribute))
 
     def getitem(self, obj: Any, argument: Any) -> Any:
+        """Return an item, or else a field or method."""
         return _without_text(super().getitem(obj, argument))
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
@@ -264,11 +201,11 @@ class PromptEnvironment(ImmutableSandboxedEnvironment):
 
 
 class _Bounded(NodeTransformer):
-    def visit_For(self, node: nodes.For) -> nodes.Node:
+    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
         node.iter = nodes.Filter(node.iter, _COUNTED, [], [], None, None, lineno=node.lineno)
         return self.generic_visit(node)
 
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
         parts = nodes.List(node.nodes, lineno=node.lineno)
         return self.generic_visit(nodes.Filter(parts, "join", [], [], None, None, lineno=node.lineno))
 
