@@ -10,7 +10,7 @@ import pytest
 
 from skillopt_airflow.core.budget import MEASURING, ModelPrice
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.looks import Question, items_fingerprint
+from skillopt_airflow.core.looks import Question, WholeSplits
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.night import settle_night
 from skillopt_airflow.training.night_plan import Commands, prepare_night
@@ -190,9 +190,8 @@ def test_the_gain_that_publishing_can_find_is_that_of_its_next_look() -> None:
     training.prepare()
     assert [gain.look for gain in training.run.record.smallest_gains] == [1, 1]
     question = Question(candidate="a", rival="b", draws=1, metric="hard", policy="mcnemar", alpha=0.05)
-    items = training.run.item_refs(Split.TEST)
-    fingerprint = items_fingerprint(item.fingerprint for item in items)
-    training.run.published.looks.enter(fingerprint, question, Split.TEST, len(items), "other", "other")
+    records = training.run.store.get_model(training.run.keys.whole_splits, WholeSplits).splits[Split.TEST]
+    training.run.published.looks.enter(records, question, Split.TEST, 12, "other", "other")
     prepare_training(training.run, training.config, 1024)
     record = training.run.store.get_model(training.run.keys.config, RunRecord)
     assert [gain.look for gain in record.smallest_gains] == [1, 2]
