@@ -375,7 +375,7 @@ def test_the_approval_begins_with_the_settings_that_differ_from_the_benchmarks(
 ) -> None:
     assert contest(trained, artifacts, "settings", gate_alpha=0.2) == ""
     body = publication_body(trained.run, "settings")
-    assert "| `evaluation.test_limit` | | 60 |" in body
+    assert "| `evaluation.test_limit` | not set | 60 |" in body
     assert "| `publishing.gate_alpha` | 0.05 | 0.2 |" in body
     assert "| `train.num_epochs` | 4 | 1 |" in body
     assert "data.uri" not in body

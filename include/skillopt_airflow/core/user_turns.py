@@ -1,10 +1,16 @@
 """Conversations in which the user and the assistant take turns."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from skillopt_airflow.core.types import Message
 
-_OTHERS = {"tool": "user", "call": "assistant"}
+
+def side(message: Message) -> Literal["system", "user", "assistant"]:
+    """Return who says a message; results of tools are the user's."""
+    if message.role == "tool":
+        return "user"
+    return "assistant" if message.role == "call" else message.role
 
 
 def taking_turns(messages: Sequence[Message]) -> list[Message]:
@@ -15,7 +21,7 @@ def taking_turns(messages: Sequence[Message]) -> list[Message]:
     """
     turns: list[Message] = []
     for message in messages:
-        role = _OTHERS.get(message.role, message.role)
+        role = side(message)
         if turns and role == turns[-1].role != "system":
             texts = (turns[-1].content, message.content)
             turns[-1] = turns[-1].model_copy(update={"content": "\n\n".join(text for text in texts if text)})

@@ -93,8 +93,8 @@ def _settings(config: TrainConfig, own: TrainConfig) -> str:
 
 
 def _value(value: object) -> str:
-    """Return a setting's value with unprintable characters escaped; empty if it is not set."""
-    text = "" if value is None else repr(value)
+    """Return a setting's value with unprintable characters escaped."""
+    text = "not set" if value is None else repr(value)
     more = f" [{len(text) - MAX_VALUE_CHARS:,} more characters]" if len(text) > MAX_VALUE_CHARS else ""
     return _plain(text[:MAX_VALUE_CHARS] + more)
 

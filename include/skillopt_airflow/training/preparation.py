@@ -87,7 +87,9 @@ def prepare_training(
     whole, notes = read_whole_splits(run.ref.benchmark, config, run.connections.s3_client(config.storage))
     check_publish_split(config, whole)
     records = {split: rows[: config.data.limit] for split, rows in whole.items()}
-    marks = {split: record_marks(whole[split]) for split in (Split.TEST, Split.PUBLISH) if split in whole}
+    marks: dict[Split, tuple[str, ...]] = {
+        split: record_marks(rows) for split, rows in whole.items() if split in (Split.TEST, Split.PUBLISH)
+    }
     del whole
     items, quality = checked_items(run, config, f"data.uri = {config.data.uri}", records, training_needs(config), notes)
     prices = run.connections.prices(config)
