@@ -58,7 +58,8 @@ def test_a_module_keeps_no_state(path: Path) -> None:
 
 
 ENGINE = {"alfworld.agents.environment.alfred_tw_env", "textworld", "textworld.envs.pddl"}
-ELSEWHERE = {"prompt_template": {"jinja2", "jinja2.sandbox"}, "worlds": ENGINE}
+JINJA = {"jinja2", "jinja2.runtime", "jinja2.sandbox", "jinja2.visitor"}
+ELSEWHERE = {"prompt_template": JINJA, "prompt_environment": JINJA, "worlds": ENGINE}
 """Imports of functions that the program in the sandbox image never calls, by file; another image may have them."""
 
 
@@ -123,6 +124,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.core.gate_policies.paired_se": "tests/core/test_gate_policies.py",
     "skillopt_airflow.core.gate_policies.paper": "tests/core/test_gate_policies.py",
     "skillopt_airflow.core.gate_policies.policy": "tests/core/test_gate_policies.py",
+    "skillopt_airflow.core.prompt_environment": "tests/core/test_prompt_template.py",
     "skillopt_airflow.core.protocols": "tests/benchmarks/test_benchmark_protocol.py",
     "skillopt_airflow.core.run_history": "tests/training/test_timing.py",
     "skillopt_airflow.core.scoring.scoring_rule": "tests/core/scoring/test_text_match.py",
