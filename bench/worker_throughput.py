@@ -59,7 +59,7 @@ def measure() -> None:
         connections = {NAME: model_connection(server.base_url, "openai-chat:world")}
         layer = {
             "data": {"uri": "items", "split_mode": "split_dir"},
-            "model": {"target_conn_id": NAME, "optimizer_conn_id": NAME},
+            "model": {"target_conn_id": NAME, "optimizer_conn_id": NAME, "concurrency": CALLS * max(COUNTS)},
             "sandbox": {"max_containers": max(COUNTS), "items_per_container": CALLS * SECONDS},
         }
         with checkout({NAME: layer}, **connections) as place:

@@ -9,6 +9,7 @@ from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.deployment import (
     ADDRESSES,
     CONNECTIONS,
+    HOST_LIMITS,
     IMAGES,
     Allowed,
     Deployment,
@@ -31,7 +32,32 @@ def test_what_the_benchmark_names_everybody_may() -> None:
 
 
 def test_knobs_that_name_nothing_are_free() -> None:
-    assert not_allowed(asked(train__num_epochs=1, sandbox__memory="1g", model__target="other"), OWN, NOBODY) == []
+    assert not_allowed(asked(train__num_epochs=1, sandbox__memory="256m", model__target="other"), OWN, NOBODY) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "lower", "higher"),
+    [
+        ("sandbox.memory", "524288k", "524289k"),
+        ("sandbox.memory", "1m", "1g"),
+        ("sandbox.cpus", 0.5, 1.5),
+        ("sandbox.pids", 1, 129),
+        ("sandbox.output_mb", 256, 257),
+        ("sandbox.log_kb", 63, 10**9),
+        ("sandbox.code_timeout", 1, 86_400),
+        ("sandbox.image_builds", 1, 3),
+        ("session.turn_timeout", 1, 121),
+        ("model.concurrency", 32, 1000),
+    ],
+)
+def test_limits_of_the_hosts_can_be_lowered_and_not_raised(path: str, lower: object, higher: object) -> None:
+    assert path in HOST_LIMITS
+    small, large = (TrainConfig.from_layers(nest({path: value})) for value in (lower, higher))
+    assert not_allowed(small, OWN, NOBODY) == []
+    for allowed in (NOBODY, Allowed.model_validate("everything")):
+        [sentence] = not_allowed(large, OWN, allowed)
+        assert sentence.startswith(f"{path} = {higher}: ")
+    assert not_allowed(large, large, NOBODY) == []
 
 
 @pytest.mark.parametrize("path", [*CONNECTIONS, *IMAGES, "sandbox.namespace"])

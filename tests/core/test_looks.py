@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.gate import decide
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.looks import Look, Question, items_fingerprint, level_of
+from skillopt_airflow.core.looks import Look, Question, items_fingerprint, level_of, record_marks
 from skillopt_airflow.core.run_gates import publishing_rules
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.training_groups import EvaluationGroup
@@ -35,6 +35,18 @@ def test_all_looks_together_keep_the_level(alpha: float, looks: int) -> None:
 
 def test_equal_items_have_one_fingerprint_in_any_order() -> None:
     assert items_fingerprint(["b", "a"]) == items_fingerprint(iter(["a", "b"])) != items_fingerprint(["a"])
+
+
+def test_a_record_has_one_mark_whatever_its_file_looks_like() -> None:
+    [mark] = record_marks([{"question": "Who wrote Faust?", "year": 1808, "open": True}])
+    for record in (
+        {"year": "1808", "question": "Who  wrote Faust? ", "open": "true"},
+        {"open": True, "year": 1808, "question": "who wrote\nFaust"},
+    ):
+        assert record_marks([record, record]) == (mark,)
+    others = [{"question": "Who wrote Faust II?", "year": 1808, "open": True}, {"question": "Who wrote Faust?"}]
+    assert mark not in record_marks(others)
+    assert len(record_marks([*others, {}, {"half": "\ud83d"}])) == 3
 
 
 def test_a_look_says_which_it_is() -> None:

@@ -17,6 +17,10 @@ from skillopt_airflow.core.user_turns import taking_turns
             [("user", "a\n\nb\n\nc"), ("assistant", "d")],
         ),
         ([("user", "a"), ("tool", ""), ("user", "b")], [("user", "a\n\nb")]),
+        (
+            [("user", "a"), ("assistant", "b"), ("call", "f({})"), ("tool", "c")],
+            [("user", "a"), ("assistant", "b\n\nf({})"), ("user", "c")],
+        ),
         ([("system", "s"), ("system", "t")], [("system", "s"), ("system", "t")]),
     ],
 )

@@ -500,7 +500,11 @@ def test_the_tasks_of_a_part_have_what_it_was_triggered_with_last(monkeypatch: p
     # No training has triggered these, or not since it leaves this behind.
     parts.xcoms.clear()
     for run_id in ("manual__by_hand", parts.run_id, f"{parts.run_id}_part_three"):
-        assert epochs.run_of_part("searchqa", run_id, former) == former
+        by_hand = {"code": "0123456789ab", "benchmark": "searchqa", "overrides": {}, "prices": None}
+        assert epochs.run_of_part("searchqa", run_id, former) == by_hand
+        asked = {"benchmark": "other", "overrides": {"sandbox.timeout": 86_400}, "prices": {}}
+        assert epochs.run_of_part("searchqa", run_id, former | asked) == by_hand
+        assert epochs.run_of_part("searchqa", run_id, None) == {}
 
 
 def test_steps_of_many_chunks_are_fewer_in_a_dag_run(monkeypatch: pytest.MonkeyPatch) -> None:

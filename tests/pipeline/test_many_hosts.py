@@ -142,3 +142,19 @@ def test_the_record_of_a_run_in_a_place_that_it_may_name_is_not_believed_about_c
         run.store.put_model(run.keys.config, record)
         with pytest.raises(ConfigError, match=r"model.target_conn_id = 'theirs'") if refused else nullcontext():
             open_run(reference)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        ("sandbox.test_timeout", 1, "is fixed when the DAG is parsed"),
+        ("sandbox.timeout", 86_400, "is fixed when the DAG is parsed"),
+        ("publishing.approvers", ["me"], "is fixed when the DAG is parsed"),
+        ("sandbox.memory", "500g", "a run may lower this limit"),
+    ],
+)
+def test_a_reference_by_hand_raises_no_limit_and_brings_no_prices(path: str, value: object, problem: str) -> None:
+    reference = {"benchmark": "searchqa", "run": "one", "storage": {}, "epoch": 1, "prices": {"target": None}}
+    assert open_run(reference).ref.prices is None
+    with pytest.raises(ConfigError, match=rf"{path}.* {problem}"):
+        open_run({**reference, "overrides": {path: value}})

@@ -73,9 +73,9 @@ def test_a_field_and_an_override_both_reach_the_configuration(path: str, value: 
 
 def test_overrides_win_over_fields_and_reach_what_the_form_does_not_show() -> None:
     config = params.run_config(
-        CONFIG, filled(**{"train.seed": 1, "overrides": {"train.seed": 2, "sandbox.memory": "1g"}})
+        CONFIG, filled(**{"train.seed": 1, "overrides": {"train.seed": 2, "sandbox.memory": "256m"}})
     )
-    assert (config.train.seed, config.sandbox.memory) == (2, "1g")
+    assert (config.train.seed, config.sandbox.memory) == (2, "256m")
 
 
 def test_no_overrides_may_be_null() -> None:

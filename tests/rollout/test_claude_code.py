@@ -60,7 +60,7 @@ def test_a_trace_becomes_turns_and_tokens():
     assert trace.final == "<answer>Strelsau</answer>"
     assert [(message.role, message.content) for message in trace.messages] == [
         ("assistant", "Let me look."),
-        ("assistant", 'Bash({"command": "cat x"})'),
+        ("call", 'Bash({"command": "cat x"})'),
         ("tool", "hello"),
         ("assistant", "<answer>Strelsau</answer>"),
     ]

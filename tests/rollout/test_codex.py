@@ -43,7 +43,7 @@ def test_a_trace_becomes_turns_and_tokens():
     assert trace.status is Status.OK
     assert trace.final == "<answer>Strelsau</answer>"
     assert [(message.role, message.content) for message in trace.messages] == [
-        ("assistant", "$ /usr/bin/bash -lc 'cat x'"),
+        ("call", "$ /usr/bin/bash -lc 'cat x'"),
         ("tool", "hello\n\n[exit status 0]"),
         ("assistant", "<answer>Strelsau</answer>"),
     ]

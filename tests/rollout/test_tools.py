@@ -66,7 +66,7 @@ def test_the_target_searches_and_answers(dialect: str, path: str):
     trajectory, (first, second) = run(answer, dialect=dialect)
 
     assert (trajectory.status, trajectory.error, trajectory.answer) == (Status.OK, "", "Eiffel")
-    assert [message.role for message in trajectory.messages] == ["system", "user", "assistant", "tool", "assistant"]
+    assert [message.role for message in trajectory.messages] == ["system", "user", "call", "tool", "assistant"]
     system, task, call, result, said = [message.content for message in trajectory.messages]
     assert system == "Be short."
     assert task == BENCHMARK.task(ITEM.public)
@@ -87,7 +87,10 @@ def test_text_beside_a_call_is_kept():
         return says("anthropic", "<answer>x</answer>")
 
     trajectory, _ = run(answer, dialect="anthropic")
-    assert trajectory.messages[2].content == 'I look it up.\nsearch_documents({"query":"tower"})'
+    assert [(message.role, message.content) for message in trajectory.messages[2:4]] == [
+        ("assistant", "I look it up."),
+        ("call", 'search_documents({"query":"tower"})'),
+    ]
 
 
 @pytest.mark.parametrize("dialect", PATHS)
@@ -251,7 +254,7 @@ def test_what_a_provider_does_wrong_becomes_the_status(dialect: str, reply: Repl
     assert words in trajectory.error
     assert trajectory.error
     assert trajectory.calls == len(requests) == 2
-    assert [message.role for message in trajectory.messages] == ["system", "user", "assistant", "tool"]
+    assert [message.role for message in trajectory.messages] == ["system", "user", "call", "tool"]
 
 
 def test_a_refusal():
@@ -300,7 +303,7 @@ def test_the_stand_in_searches_too(dialect: str, standin_url: str):
 
     trajectory = asyncio.run(main())
     assert (trajectory.status, trajectory.error, trajectory.calls) == (Status.OK, "", 2)
-    assert [message.role for message in trajectory.messages] == ["system", "user", "assistant", "tool", "assistant"]
+    assert [message.role for message in trajectory.messages] == ["system", "user", "call", "tool", "assistant"]
     assert trajectory.messages[3].content.endswith("\n[DOC] [TLE] x [PAR] Ruritania has Strelsau.")
     assert trajectory.answer
 

@@ -13,9 +13,9 @@ KEYS = ArtifactKeys("", "searchqa", "openai-chat:m")
 RIVAL = "b" * 64
 
 
-def ask(ledger: LookLedger, candidate: str, run: str = "run", fingerprint: str = "f") -> Look:
+def ask(ledger: LookLedger, candidate: str, run: str = "run", records: str = "abc") -> Look:
     question = Question(candidate=candidate, rival=RIVAL, draws=1, metric="hard", policy="mcnemar", alpha=0.05)
-    return ledger.enter(fingerprint, question, Split.TEST, 120, run, "publication")
+    return ledger.enter([*records], question, Split.TEST, 120, run, "publication")
 
 
 def test_each_question_is_a_look_and_asked_again_the_same_one(store: ObjectStore) -> None:
@@ -23,15 +23,27 @@ def test_each_question_is_a_look_and_asked_again_the_same_one(store: ObjectStore
     first, second = ask(ledger, "a"), ask(ledger, "c")
     assert (first.number, second.number) == (1, 2)
     assert ask(ledger, "a", run="another") == first
-    assert ledger.looks("f") == [first, second]
-    # Other items are another matter.
-    assert ask(ledger, "a", fingerprint="g").number == 1
+    assert ledger.last("abc") == 2
 
 
-def test_behind_a_look_that_was_removed_the_others_keep_their_numbers(store: ObjectStore) -> None:
+def test_splits_that_share_a_record_share_a_ledger(store: ObjectStore) -> None:
     ledger = LookLedger(store, KEYS)
-    first, second = ask(ledger, "a"), ask(ledger, "c")
-    store.delete(KEYS.look("f", first.number))
+    asked = [("a", "abc"), ("c", "abcd"), ("d", "cx"), ("e", "yz"), ("f", "xy"), ("g", "b"), ("a", "yz")]
+    # The second grew, the third is another sample of the same file, the fourth is new, and the fifth has parts of both.
+    assert [ask(ledger, candidate, records=records).number for candidate, records in asked] == [1, 2, 3, 1, 4, 3, 5]
+    assert [ledger.last(records) for records in ("a", "c", "x", "z", "other")] == [2, 3, 4, 5, 0]
+
+
+def test_where_no_records_are_known_all_looks_count(store: ObjectStore) -> None:
+    ledger = LookLedger(store, KEYS)
+    assert [ask(ledger, "a").number, ask(ledger, "c", records="").number] == [1, 2]
+    assert ask(ledger, "d", records="xyz").number == 3
+
+
+def test_after_a_look_that_was_removed_the_others_keep_their_numbers(store: ObjectStore) -> None:
+    ledger = LookLedger(store, KEYS)
+    second = [ask(ledger, "a"), ask(ledger, "c")][1]
+    store.delete(KEYS.look(1))
     assert ask(ledger, "d").number == second.number + 1
 
 
@@ -41,13 +53,10 @@ def test_publishers_at_the_same_moment_take_no_number_twice(store: ObjectStore, 
 
     def enter(place: int) -> Look:
         start.wait(60)
-        return ask(ledger, candidates[place], run=f"run {place}")
+        return ask(ledger, candidates[place], run=f"run {place}", records=f"a{place}")
 
     with ThreadPoolExecutor(len(candidates)) as pool:
         looks = list(pool.map(enter, range(len(candidates))))
-    kept = ledger.looks("f")
-    assert [look.number for look in kept] == list(range(1, len(set(candidates)) + 1))
-    assert all(look in kept for look in looks)
-    assert {look.question.candidate: look.number for look in looks} == {
-        look.question.candidate: look.number for look in kept
-    }
+    numbers = {look.question.candidate: look.number for look in looks}
+    assert sorted(numbers.values()) == list(range(1, len(set(candidates)) + 1))
+    assert ledger.last("a") == len(numbers)

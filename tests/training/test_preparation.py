@@ -10,7 +10,7 @@ import pytest
 
 from skillopt_airflow.core.budget import MEASURING, ModelPrice
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.looks import Question, items_fingerprint
+from skillopt_airflow.core.looks import Question, WholeSplits
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.night import settle_night
 from skillopt_airflow.training.night_plan import Commands, prepare_night
@@ -190,9 +190,62 @@ def test_the_gain_that_publishing_can_find_is_that_of_its_next_look() -> None:
     training.prepare()
     assert [gain.look for gain in training.run.record.smallest_gains] == [1, 1]
     question = Question(candidate="a", rival="b", draws=1, metric="hard", policy="mcnemar", alpha=0.05)
-    items = training.run.item_refs(Split.TEST)
-    fingerprint = items_fingerprint(item.fingerprint for item in items)
-    training.run.published.looks.enter(fingerprint, question, Split.TEST, len(items), "other", "other")
+    records = training.run.store.get_model(training.run.keys.whole_splits, WholeSplits).splits[Split.TEST]
+    training.run.published.looks.enter(records, question, Split.TEST, 12, "other", "other")
     prepare_training(training.run, training.config, 1024)
     record = training.run.store.get_model(training.run.keys.config, RunRecord)
     assert [gain.look for gain in record.smallest_gains] == [1, 2]
+
+
+DECLARED = {
+    "prompt": "{{ question }} {{ context }}",
+    "reference": "answers",
+    "id": "id",
+    "score": {"by": "exact"},
+}
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"evaluation.test_limit": 11},
+        {"data.limit": 40},
+        {"data.split_seed": 7},
+        {"data.split_ratio": "3:2:5"},
+        {"task": DECLARED | {"prompt": "{{ context }} {{ question }}", "id": "question"}},
+        {"data.uri": "copy.json"},
+        {"data.uri": "grown.json"},
+        {"publishing.gate_alpha": 0.2, "publishing.draws": 2, "model.temperature": 1.0},
+    ],
+    ids=str,
+)
+def test_no_setting_of_a_run_begins_another_ledger_for_the_same_data(knobs: dict[str, Any], tmp_path: Path) -> None:
+    rows = [
+        {"id": f"i-{number}", "question": f"Who is number {number}?", "context": "A list.", "answers": f"{number}"}
+        for number in range(120)
+    ]
+    spaced = [{**reversed_of(row), "question": f" {row['question']} \n"} for row in rows]
+    files = {"all.json": rows, "copy.json": spaced, "grown.json": [*rows, {**rows[0], "id": "new", "question": "New?"}]}
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
+    plain = {"task": DECLARED, "data.split_mode": "ratio", "data.uri": "all.json", "evaluation.test_limit": 12}
+    first, again = (declared_training(plain | changed, tmp_path) for changed in ({}, knobs))
+    question = Question(candidate="a", rival="b", draws=1, metric="hard", policy="mcnemar", alpha=0.05)
+    ledger = first.run.published.looks
+    assert ledger.enter(held_out_records(first), question, Split.TEST, 12, "other", "other").number == 1
+    assert ledger.last(held_out_records(again)) == 1
+
+
+def held_out_records(training: Training) -> tuple[str, ...]:
+    return training.run.store.get_model(training.run.keys.whole_splits, WholeSplits).splits[Split.TEST]
+
+
+def reversed_of(row: dict[str, str]) -> dict[str, str]:
+    return dict(reversed(row.items()))
+
+
+def declared_training(knobs: dict[str, Any], folder: Path) -> Training:
+    place = {"data.uri": str(folder / str(knobs["data.uri"])), "evaluation.val_limit": None, "train.num_epochs": 1}
+    training = Training(configured("searchqa", knobs | place))
+    training.prepare()
+    return training

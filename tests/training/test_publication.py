@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import shutil
 import threading
 from collections import Counter
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, Conflict, DataError
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.hidden_text import is_hidden
@@ -25,7 +27,8 @@ from skillopt_airflow.report import summary
 from skillopt_airflow.store.artifacts import ArtifactStore, PublishedScore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.approval import MAX_DIFF_CHARS, fenced, publication_body, rollback_body
+from skillopt_airflow.training import approval
+from skillopt_airflow.training.approval import fenced, publication_body, rollback_body
 from skillopt_airflow.training.evaluation import measured
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.publication import (
@@ -388,6 +391,40 @@ def test_a_publication_that_needs_no_rollout_is_judged_under_a_budget_that_is_us
     assert contestants(training, NAME).withheld == ""
 
 
+def test_the_approval_begins_with_the_settings_that_differ_from_the_benchmarks(
+    trained: Training, artifacts: ArtifactStore
+) -> None:
+    assert contest(trained, artifacts, "settings", gate_alpha=0.2) == ""
+    body = publication_body(trained.run, "settings")
+    assert "| `evaluation.test_limit` | not set | 60 |" in body
+    assert "| `publishing.gate_alpha` | 0.05 | 0.2 |" in body
+    assert "| `train.num_epochs` | 4 | 1 |" in body
+    assert "data.uri" not in body
+    places = [body.index(part) for part in ("Settings that differ", "Publish gate", "| hard, test", "What changes:")]
+    assert places == sorted(places)
+
+
+def test_settings_are_shown_as_they_are_and_long_ones_with_their_length() -> None:
+    own = TrainConfig()
+    assert approval._settings(own, own) == "All settings are those of benchmark.yaml."
+    hidden = "a|b`c\u202e\U000e0041\n<b>" + "x" * 1000
+    shown = approval._settings(TrainConfig.from_layers({"data": {"uri": hidden}}), own)
+    [row] = [line for line in shown.split("\n") if "data.uri" in line]
+    assert row.startswith(r"| `data.uri` | 'sample' | 'a\|b\`c\\u202e\\U000e0041\\n\<b\>xxx")
+    assert "more characters" in row
+    assert len(row) < 500
+
+
+def test_a_difference_that_is_cut_says_so_first() -> None:
+    whole = approval._difference("", "x" * 50_000, ["a", "b"])
+    assert whole.startswith("What changes:")
+    assert "x" * 50_000 in whole
+    cut = approval._difference("", "x" * 150_000, ["s3://b/rival.md", "s3://b/skill.md"])
+    assert re.match(r"\*\*Only the first 100,000 of 150,\d+ characters", cut)
+    assert "`s3://b/rival.md` and `s3://b/skill.md`" in cut
+    assert len(cut) < 101_000
+
+
 def test_the_approval_shows_difference_scores_and_origins(trained: Training, artifacts: ArtifactStore) -> None:
     assert contest(trained, artifacts, "shown") == ""
     body = publication_body(trained.run, "shown")
@@ -543,7 +580,7 @@ def test_an_approval_shows_hidden_text_and_fits_the_database(
     body.encode()
 
 
-@pytest.mark.parametrize("text", ["plain", "```\n<script>alert(1)</script>\n```", "`" * 7, "x" * (MAX_DIFF_CHARS + 1)])
+@pytest.mark.parametrize("text", ["plain", "```\n<script>alert(1)</script>\n```", "`" * 7])
 def test_a_models_text_cannot_leave_its_code_block(text: str) -> None:
     first, *_, last = fenced(text, "diff").split("\n")
     assert first == f"{last}diff"

@@ -1,7 +1,10 @@
 """The pages of trajectories over a run of one step."""
 
 import gc
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -9,6 +12,7 @@ from urllib.parse import parse_qs, urlencode
 import pyarrow as pa
 import pytest
 from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
+from fastapi import Response
 from fastapi.testclient import TestClient
 from lxml import html
 
@@ -627,3 +631,21 @@ def test_a_page_that_was_answered_keeps_no_rollouts_in_memory(browser: TestClien
         assert pa.total_allocated_bytes() == before
     finally:
         gc.enable()
+
+
+def test_two_pages_are_read_at_a_time() -> None:
+    counting, going, most = threading.Lock(), 0, 0
+
+    def answer() -> Response:
+        nonlocal going, most
+        with counting:
+            going += 1
+            most = max(most, going)
+        time.sleep(0.02)
+        with counting:
+            going -= 1
+        return Response()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len([*pool.map(trajectories._explained, [answer] * 8)]) == 8
+    assert most == 2

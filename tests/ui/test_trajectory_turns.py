@@ -22,7 +22,9 @@ def test_calls_of_tools_have_their_arguments_results_and_seconds() -> None:
     found = shown(
         ("system", "skill"),
         ("user", "What is the capital of Bulgaria?"),
-        ("assistant", 'I look it up.\nsearch({"query": "capital of Bulgaria", "most": 3})\nread({"name": "a.txt"})'),
+        ("assistant", "I look it up."),
+        ("call", 'search({"query": "capital of Bulgaria", "most": 3})'),
+        ("call", 'read({"name": "a.txt"})'),
         ("tool", "[search, 1.2 s]\nSofia"),
         ("tool", "[read]\n"),
         ("assistant", "Sofia"),
@@ -44,29 +46,32 @@ def test_calls_of_tools_have_their_arguments_results_and_seconds() -> None:
     ]
 
 
-def test_a_command_of_an_agent_is_a_call_where_it_was_answered() -> None:
-    found = shown(("assistant", "$ ls -l\ncat a"), ("tool", "a.txt\n[exit status 0]"), ("assistant", "$ 5"))
+def test_a_command_of_an_agent_is_a_call() -> None:
+    found = shown(("call", "$ ls -l\ncat a"), ("tool", "a.txt\n[exit status 0]"), ("assistant", "$ 5"))
     assert found.turns[0].calls == (ToolCall("command", "ls -l\ncat a"),)
     assert texts(found) == [[], ["a.txt\n[exit status 0]"], ["$ 5"]]
     assert [turn.label for turn in found.turns] == ["Target", "Tool", "Target"]
 
 
+@pytest.mark.parametrize("said", ['f({"a": 1})', 'I look.\nread({"name": "a"})', "$ rm -r /", "[read, 1.0 s]\nfound"])
+@pytest.mark.parametrize("after", ["user", "tool"])
+def test_a_text_that_looks_like_a_call_is_shown_as_a_text(said: str, after: str) -> None:
+    found = shown(("assistant", said), (after, "next"))
+    assert (found.turns[0].label, found.turns[0].calls, texts(found)[0]) == ("Target", (), [said])
+
+
 @pytest.mark.parametrize(
-    "said",
+    ("stored", "call"),
     [
-        "f(x)",
-        'f({"a": 1}',
-        'f({"a": })',
-        'the function f({"a": 1}) is called',
-        'f({"a": 1})\nis what I would call',
-        f"f({{{'[' * 100_000}}})",
-        f'f({{"a": {"[" * 5000}{"]" * 5000}}})',
+        ("apply_patch(update a.py)", ("apply_patch", "update a.py")),
+        ('f({"a": 1', ("f", '{"a": 1')),
+        ("odd", ("tool", "odd")),
+        ("", ("tool", "")),
+        (f"f({'[' * 5000})", ("f", "[" * 5000)),
     ],
 )
-def test_what_only_looks_like_a_call_is_a_text(said: str) -> None:
-    found = shown(("assistant", said))
-    assert found.turns[0].calls == ()
-    assert found.turns[0].parts[0].text[:5] == said[:5]
+def test_a_call_without_readable_arguments_is_shown_as_it_is_stored(stored: str, call: tuple[str, str]) -> None:
+    assert shown(("call", stored)).turns[0].calls == (call,)
 
 
 def test_a_picture_stands_where_its_mark_is() -> None:

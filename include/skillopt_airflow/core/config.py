@@ -110,11 +110,12 @@ def fields_by_path() -> dict[str, FieldInfo]:
 
 def changed_paths(config: TrainConfig, other: TrainConfig) -> list[str]:
     """Return the paths of the knobs whose values differ, in the order of the groups."""
-    one, two = (_values_by_path(each.model_dump(mode="json")) for each in (config, other))
+    one, two = values_by_path(config), values_by_path(other)
     return [path for path in one if one[path] != two[path]]
 
 
-def _values_by_path(dumped: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the knobs' values; those of a group that is None are None."""
+def values_by_path(config: TrainConfig) -> dict[str, Any]:
+    """Return the knobs' values as JSON has them; those of a group that is None are None."""
+    dumped = config.model_dump(mode="json")
     split = ((path, *path.split(".")) for path in fields_by_path())
     return {path: None if dumped[group] is None else dumped[group].get(key) for path, group, key in split}

@@ -1,4 +1,4 @@
-"""An administrator's settings for a whole Airflow: defaults of knobs, and what who triggers a run may name."""
+"""An administrator's settings for a whole Airflow: defaults of knobs, and limits of what a run may ask for."""
 
 import posixpath
 from collections.abc import Iterator, Sequence
@@ -25,6 +25,19 @@ IMAGES = ("sandbox.image", "sandbox.gateway_image", "sandbox.registry", "sandbox
 NAMESPACES = ("sandbox.namespace",)
 BUCKETS = ("bucket", "artifact_bucket")
 ADDRESSES = ("data.uri", "data.corpus", "data.split_manifest", "regate.fresh_uri", "train.init_skill")
+HOST_LIMITS = (
+    "model.concurrency",
+    "sandbox.code_timeout",
+    "sandbox.cpus",
+    "sandbox.image_builds",
+    "sandbox.log_kb",
+    "sandbox.memory",
+    "sandbox.output_mb",
+    "sandbox.pids",
+    "session.turn_timeout",
+)
+"""Limits on what a run takes of the hosts that it shares with others: a run can lower them."""
+_SIZES = {"k": 1, "m": 1024, "g": 1024**2}
 S3 = "s3://"
 
 
@@ -64,7 +77,7 @@ class Deployment(Group):
 
 
 def not_allowed(asked: TrainConfig, own: TrainConfig, allowed: Allowed) -> list[str]:
-    """Return a sentence for each knob that a run asks for and may not name.
+    """Return a sentence for each knob with a value that a run may not ask for.
 
     Args:
         asked: the configuration of the run.
@@ -79,6 +92,7 @@ def not_allowed(asked: TrainConfig, own: TrainConfig, allowed: Allowed) -> list[
         *_unlisted(CONNECTIONS, "connections", allowed.connections, asked, own),
         *_unlisted(IMAGES, "images", allowed.images, asked, own),
         *_unlisted(NAMESPACES, "namespaces", allowed.namespaces, asked, own),
+        *_raised(asked, own),
         *_foreign_buckets(asked, own, allowed.storage),
         *(
             sentence
@@ -139,6 +153,21 @@ def _unlisted(
         value = _value(asked, path)
         if value != _value(own, path) and not _matches(value, patterns):
             yield _sentence(path, value, kind, patterns)
+
+
+def _raised(asked: TrainConfig, own: TrainConfig) -> Iterator[str]:
+    for path in HOST_LIMITS:
+        value, most = _value(asked, path), _value(own, path)
+        if _amount(value) > _amount(most):
+            yield (
+                f"{path} = {value}: a run may lower this limit of the hosts, but not raise it above {most}. "
+                "Raise it in benchmark.yaml, or in the defaults of the administrator's file"
+            )
+
+
+def _amount(limit: str) -> float:
+    """Return a limit as a number; a size of memory in kilobytes."""
+    return float(limit[:-1]) * _SIZES[limit[-1]] if limit[-1] in _SIZES else float(limit)
 
 
 def _foreign_buckets(asked: TrainConfig, own: TrainConfig, patterns: Sequence[str]) -> Iterator[str]:

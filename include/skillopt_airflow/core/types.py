@@ -191,7 +191,8 @@ class ItemRef(NamedTuple):
 class Message(Value):
     """One turn of a conversation with the target."""
 
-    role: Literal["system", "user", "assistant", "tool"]
+    role: Literal["system", "user", "assistant", "call", "tool"]
+    """A `call` is the target's call of a tool, as `name({"argument": 1})` or as `$ command`, and `tool` its result."""
     content: Text
 
 

@@ -17,6 +17,7 @@ from skillopt_airflow.core.sampling import sampling_settings
 from skillopt_airflow.core.search_group import SearchGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.many_hosts import check_code, check_image
+from skillopt_airflow.pipeline.params import check_fixed
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.deployment_file import check_allowed
 from skillopt_airflow.training.run import TrainingRun
@@ -211,14 +212,16 @@ def open_run(ref: "RunRef | JsonObject") -> TrainingRun:
     """Open the run behind a task's reference.
 
     Raises:
-        ConfigError: it leads to what no run may name, since the DAG of an epoch can be triggered by hand; or this
-            worker's code is not that which prepared the run.
+        ConfigError: it asks for what no run may, since the DAG of an epoch can be triggered by hand; or this worker's
+            code is not that which prepared the run.
     """
     opened = RunRef.model_validate(ref)
     check_code(opened.benchmark, opened.code)
     own = benchmark_config(opened.benchmark)
     layers = {"storage": opened.storage.model_dump()}, nest(opened.overrides)
-    check_allowed(TrainConfig.from_layers(own.model_dump(), *layers), own)
+    asked = TrainConfig.from_layers(own.model_dump(), *layers)
+    check_fixed(asked, own)
+    check_allowed(asked, own)
     run = TrainingRun(opened, AirflowConnections())
     if opened.storage != own.storage:
         # Whoever may write there may have written the record, too.

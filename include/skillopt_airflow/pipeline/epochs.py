@@ -156,7 +156,8 @@ def run_of_part(benchmark: str, run_id: str, conf: Any) -> Any:
     """Return the reference of the run for the tasks of a part, as the training's task left it last.
 
     Airflow keeps the conf that a DAG run was first triggered with, also when the part is gone through again under other
-    code, storage or sizes of parts. If no training triggered it, the conf is all there is.
+    code, storage or sizes of parts. If no training triggered it, the conf is all there is, but for the benchmark, and
+    for settings and prices: those of the run hold.
 
     Args:
         benchmark: the training's.
@@ -165,12 +166,13 @@ def run_of_part(benchmark: str, run_id: str, conf: Any) -> Any:
     """
     from airflow.sdk.execution_time.xcom import XCom
 
+    own = {} if conf is None else {**conf, "benchmark": benchmark, "overrides": {}, "prices": None}
     training, name, number = _parted(run_id)
     if not training:
-        return conf
+        return own
     dag_id = train_dag_id(benchmark)
     found = XCom.get_one(key=f"{RUN_OF}{number}", dag_id=dag_id, task_id=f"epoch_{name}", run_id=training)
-    return conf if found is None else found
+    return own if found is None else found
 
 
 def task_to_clear(run_id: str) -> str:

@@ -71,7 +71,7 @@ def form(config: TrainConfig, presets: Sequence[str] = ()) -> dict[str, Param]:
         type=["object", "null"],
         title="overrides",
         section="more",
-        description='Any other key by its path, such as {"sandbox.memory": "1g"}; wins over the fields above.',
+        description='Any other key by its path, such as {"sandbox.memory": "256m"}; wins over the fields above.',
     )
     return fields
 
@@ -103,12 +103,21 @@ def run_config(config: TrainConfig, params: Mapping[str, Any], preset: JsonObjec
     settings = {} if preset is None else preset
     asked = TrainConfig.from_layers(config.model_dump(), settings, nest(fields), nest(overrides))
     _check_room("train.num_epochs", asked.train.num_epochs, config.train.num_epochs)
-    for path in FIXED_IN_GRAPH:
-        if _value(asked, path) != _value(config, path):
-            raise ConfigError(f"{path} is fixed when the DAG is parsed: set it in the benchmark's benchmark.yaml")
+    check_fixed(asked, config)
     _check_tasks(asked, config)
     check_allowed(asked, config)
     return asked
+
+
+def check_fixed(asked: TrainConfig, own: TrainConfig) -> None:
+    """Refuse values that Airflow reads when it parses the DAG.
+
+    Raises:
+        ConfigError: naming the first of these knobs.
+    """
+    for path in FIXED_IN_GRAPH:
+        if _value(asked, path) != _value(own, path):
+            raise ConfigError(f"{path} is fixed when the DAG is parsed: set it in the benchmark's benchmark.yaml")
 
 
 def run_storage(config: TrainConfig, params: Mapping[str, Any]) -> StorageGroup:

@@ -88,7 +88,7 @@ def _read_blocks(trace: Trace, kind: str, content: object) -> None:
         if not isinstance(block, dict):
             continue
         if block.get("type") == "tool_use":
-            trace.add("assistant", f"{block.get('name')}({json.dumps(block.get('input'), ensure_ascii=False)})")
+            trace.add("call", f"{block.get('name')}({json.dumps(block.get('input'), ensure_ascii=False)})")
         elif block.get("type") == "tool_result":
             given = block.get("content")
             parts = given if isinstance(given, list) else [{"text": given}]

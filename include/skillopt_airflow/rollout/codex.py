@@ -104,10 +104,10 @@ def _read_item(trace: Trace, item: Mapping[str, Any]) -> None:
         trace.say(str(item.get("text", "")))
     elif kind == "command_execution":
         trace.calls += 1
-        trace.add("assistant", f"$ {item.get('command', '')}")
+        trace.add("call", f"$ {item.get('command', '')}")
         trace.add("tool", f"{item.get('aggregated_output', '')}\n[exit status {item.get('exit_code')}]".lstrip())
     elif kind == "file_change":
         trace.calls += 1
         changes = [f"{change.get('kind')} {change.get('path')}" for change in item.get("changes") or ()]
-        trace.add("assistant", f"apply_patch: {', '.join(changes)}")
+        trace.add("call", f"apply_patch({', '.join(changes)})")
         trace.add("tool", str(item.get("status", "")))

@@ -16,7 +16,7 @@ from skillopt_airflow.core.pictures import Pictures, shown
 from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import JsonObject, Message, Status
-from skillopt_airflow.core.user_turns import taking_turns
+from skillopt_airflow.core.user_turns import side, taking_turns
 from skillopt_airflow.core.wire_formats import Dialect
 from skillopt_airflow.rollout.gateway_call import Answer
 from skillopt_airflow.rollout.plain_completions import PlainCompletions
@@ -58,10 +58,7 @@ def request_body(settings: RolloutSettings, messages: Sequence[Message], picture
     plain = PLAIN_FORMATS.get(settings.dialect)
     if plain is None or any(_CONTROL_TOKEN.search(message.content) for message in messages):
         return None
-    turns = [
-        Turn("user" if message.role == "tool" else message.role, said)
-        for message, said in shown(taking_turns(messages), pictures)
-    ]
+    turns = [Turn(side(message), said) for message, said in shown(taking_turns(messages), pictures)]
     document = plain.request(settings, turns)
     if document is None:
         return None

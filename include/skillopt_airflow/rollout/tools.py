@@ -30,7 +30,7 @@ from skillopt_airflow.rollout.texts import reason
 from skillopt_airflow.rollout.tool_task import ToolFunction, ToolTask, tool_task
 
 MAX_MESSAGES = 200
-MOST_CHARS = {"assistant": 8000, "user": 8000, "tool": MOST_TOLD_CHARS + 200}
+MOST_CHARS = {"assistant": 8000, "call": 8000, "user": 8000, "tool": MOST_TOLD_CHARS + 200}
 """Characters of a message by its role: what a tool gave is kept as the target was told it."""
 
 
@@ -148,8 +148,8 @@ def _trace(history: Sequence[ModelMessage]) -> list[Message]:
     turns: list[tuple[str, str]] = []
     for message in history:
         if isinstance(message, ModelResponse):
-            calls = [f"{call.tool_name}({call.args_as_json_str()})" for call in message.tool_calls]
-            turns.append(("assistant", "\n".join(line for line in (text_of(message).strip(), *calls) if line)))
+            turns.append(("assistant", text_of(message).strip()))
+            turns += (("call", f"{call.tool_name}({call.args_as_json_str()})") for call in message.tool_calls)
             continue
         for part in message.parts:
             if isinstance(part, ToolReturnPart):

@@ -174,6 +174,8 @@ class RunKeys:
     """The resolved configuration."""
     data_manifest = Below("data_manifest.json")
     """Counts, ids and fingerprints of the splits."""
+    whole_splits = Below("whole_splits.json")
+    """Marks of all records of the held-out splits."""
     quality = Below("data_quality.json")
     """Result of the data quality suite over the records."""
     rollout_quality = Below("rollout_quality.json")
@@ -487,13 +489,17 @@ class ArtifactKeys:
     named = Below("named/")
     """Prefix of empty objects, one for each version that the alias named, or was about to."""
 
-    def looks(self, fingerprint: str) -> str:
-        """Return the prefix of the looks at the items with this fingerprint."""
-        return f"{self.folder}looks/{fingerprint}/"
+    looks = Below("looks/")
+    """Prefix of the ledger of looks."""
 
-    def look(self, fingerprint: str, number: int) -> str:
-        """Return the key of one of them (1-based)."""
-        return f"{self.looks(fingerprint)}{number:06d}.json"
+    def look(self, place: int) -> str:
+        """Return the key of a look by its place in the ledger (1-based)."""
+        return f"{self.looks}{place:06d}.json"
+
+    @staticmethod
+    def place_of(look: str) -> int:
+        """Return the place of a look by its key."""
+        return int(look.rpartition("/")[2].removesuffix(".json"))
 
     @staticmethod
     def of_benchmark(prefix: str, benchmark: str) -> str:

@@ -1,5 +1,6 @@
-"""The ledger of looks: every comparison that decides what is published, by the items that it is made on."""
+"""The ledger of looks: every comparison that decides what is published."""
 
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
 from skillopt_airflow.core.errors import Conflict
@@ -16,39 +17,49 @@ class LookLedger:
         self._store = store
         self._keys = keys
 
-    def looks(self, fingerprint: str) -> list[Look]:
-        """Return the looks at the items with this fingerprint, in order."""
-        return [self._store.get_model(key, Look) for key in self._store.list_keys(self._keys.looks(fingerprint))]
+    def last(self, records: Collection[str]) -> int:
+        """Return the number of the last look at splits that share a record with these marks; 0 if there is none."""
+        return max((look.number for look in self._looks(records)[0]), default=0)
 
-    def enter(self, fingerprint: str, question: Question, split: Split, items: int, run: str, publication: str) -> Look:
+    def enter(
+        self, records: Sequence[str], question: Question, split: Split, items: int, run: str, publication: str
+    ) -> Look:
         """Enter a look, and return it; the same question is the same look, whoever asks, and keeps its number.
 
         Args:
-            fingerprint: of the items.
+            records: marks of the records of the whole split.
             question: what is compared.
             split: which split of the run the items are.
-            items: their number.
+            items: the number of those that are looked at.
             run: the run that asks.
             publication: name of its attempt to publish.
         """
         while True:
-            before = self.looks(fingerprint)
+            before, place = self._looks(records)
             asked = next((look for look in before if look.question == question), None)
             if asked is not None:
                 return asked
             look = Look(
-                # Behind one that somebody removed, the others keep their numbers.
-                number=before[-1].number + 1 if before else 1,
+                number=1 + max((look.number for look in before), default=0),
                 split=split,
                 items=items,
+                records=tuple(records),
                 question=question,
                 run=run,
                 publication=publication,
                 entered=datetime.now(UTC),
             )
             try:
-                self._store.create_model(self._keys.look(fingerprint, look.number), look)
+                self._store.create_model(self._keys.look(place), look)
             except Conflict:
-                # Another publisher took the number.
+                # Another publisher took the place.
                 continue
             return look
+
+    def _looks(self, records: Collection[str]) -> tuple[list[Look], int]:
+        """Return the looks that share a record with these, and the place of the next look in the ledger."""
+        keys, known = self._store.list_keys(self._keys.looks), frozenset(records)
+        looks = (self._store.get_model(key, Look) for key in keys)
+        shared = [look for look in looks if not known or not look.records or not known.isdisjoint(look.records)]
+        # After one that an administrator removed, the others keep their places.
+        return shared, 1 + max((ArtifactKeys.place_of(key) for key in keys), default=0)

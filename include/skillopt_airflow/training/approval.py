@@ -2,39 +2,47 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from skillopt_airflow.core.config import TrainConfig, changed_paths, values_by_path
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.hidden_text import visible
 from skillopt_airflow.core.paired import PairedTable
 from skillopt_airflow.core.provenance import LineOrigin, LinesOfSkill
 from skillopt_airflow.report.view import diff_of
 from skillopt_airflow.store.aliases import Alias
-from skillopt_airflow.training.publication import PublishContest
+from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.training.publication import PublishContest, as_published
 from skillopt_airflow.training.run import TrainingRun
 
-MAX_DIFF_CHARS = 20_000
-"""Length to which a difference is cut; the whole one is in the run's report."""
+MAX_DIFF_CHARS = 100_000
+"""Length to which a difference is cut."""
+MAX_VALUE_CHARS = 300
+"""Length to which the value of a setting is cut."""
 _BACKTICKS = re.compile(r"`+")
 
 
 def publication_body(run: TrainingRun, name: str) -> str:
-    """Return the skill's difference to the one it replaces, its scores, and where its lines come from."""
+    """Return the settings that differ from benchmark.yaml, the scores, and the difference between the two skills."""
     keys = run.keys.publication(name)
     contest = run.store.get_model(keys.contest, PublishContest)
-    decision = run.store.get_model(keys.gate, GateDecision)
+    decision, own = run.store.get_model(keys.gate, GateDecision), benchmark_config(run.ref.benchmark)
     best = run.state(run.timeline[-1]).best.version
     lines = run.store.get_model(run.keys.line_origins(best), LinesOfSkill).lines
     return "\n\n".join(
         [
             f"Run `{run.ref.run}` of **{run.ref.benchmark}** for target `{run.config.model.target}` wants to replace "
             f"{contest.rival}.",
+            _settings(as_published(run, name).config.model_copy(update={"publishing": contest.rules}), own),
             f"Publish gate `{decision.policy}`: **{decision.action}**, {_plain(decision.reason)}.",
             _scores(decision.against_current, f"{decision.metric}, {contest.split} split"),
             f"Lines of the skill by their origin: {_origins(lines)}. The run's report has each of them: "
             f"`{run.store.address(run.keys.report)}`.",
-            "What changes:",
-            fenced(diff_of(run.document(keys.rival_skill).text, run.skill(best).text), "diff"),
+            _difference(
+                run.document(keys.rival_skill).text,
+                run.skill(best).text,
+                [run.store.address(key) for key in (keys.rival_skill, run.keys.skill(best))],
+            ),
         ]
     )
 
@@ -49,8 +57,7 @@ def rollback_body(present: Alias, target: str, reason: str, before: str, after: 
         [
             f"Move the champion from `{present.version}` to `{target}`: {_plain(reason)}",
             f"| move | when (UTC) | version | why |\n|---|---|---|---|\n{moves}",
-            "What changes:",
-            fenced(diff_of(before, after), "diff"),
+            _difference(before, after, [f"versions/{version}" for version in (present.version, target)]),
         ]
     )
 
@@ -58,10 +65,39 @@ def rollback_body(present: Alias, target: str, reason: str, before: str, after: 
 def fenced(text: str, language: str) -> str:
     """Return a code block that the text cannot end."""
     text = visible(text)
-    shown = text if len(text) <= MAX_DIFF_CHARS else f"{text[:MAX_DIFF_CHARS]}\n[cut here]"
-    longest = max((len(found) for found in _BACKTICKS.findall(shown)), default=0)
+    longest = max((len(found) for found in _BACKTICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{shown}\n{fence}"
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _difference(before: str, after: str, places: Sequence[str]) -> str:
+    """Return the difference, with its whole length and the places of both skills where it is cut."""
+    diff = diff_of(before, after)
+    cut = len(diff) > MAX_DIFF_CHARS
+    shown = f"{diff[:MAX_DIFF_CHARS]}\n[cut here]" if cut else diff
+    heading = "What changes:"
+    if cut:
+        heading = (
+            f"**Only the first {MAX_DIFF_CHARS:,} of {len(diff):,} characters of what changes are here.** Before you "
+            f"approve, compare the whole skills: `{'` and `'.join(places)}`."
+        )
+    return f"{heading}\n\n{fenced(shown, 'diff')}"
+
+
+def _settings(config: TrainConfig, own: TrainConfig) -> str:
+    """Return the settings that differ from benchmark.yaml, each with both values."""
+    was, now = values_by_path(own), values_by_path(config)
+    rows = [f"| `{path}` | {_value(was[path])} | {_value(now[path])} |" for path in changed_paths(own, config)]
+    if not rows:
+        return "All settings are those of benchmark.yaml."
+    heading = f"**Settings that differ from benchmark.yaml: {len(rows)}**"
+    return "\n".join([heading, "", "| | benchmark.yaml | this run |", "|---|---|---|", *rows])
+
+
+def _value(value: object) -> str:
+    text = "not set" if value is None else visible(repr(value))
+    more = f" [{len(text) - MAX_VALUE_CHARS:,} more characters]" if len(text) > MAX_VALUE_CHARS else ""
+    return _plain(text[:MAX_VALUE_CHARS] + more)
 
 
 def _scores(table: PairedTable, measured: str) -> str:

@@ -44,9 +44,18 @@ def read_items(run: TrainingRun, config: TrainConfig, needs: "Sequence[Need]" = 
 def read_splits(
     name: str, config: TrainConfig, client: "S3Client"
 ) -> tuple[dict[Split, list[JsonObject]], tuple[str, ...]]:
-    """Return the records of a benchmark's dataset by split, and the note of `without_copies`.
+    """Return the records of a benchmark's dataset by split, up to `data.limit`, and the note of `without_copies`.
 
-    `client` reads s3:// URLs.
+    Raises what `read_whole_splits` raises.
+    """
+    splits, notes = read_whole_splits(name, config, client)
+    return {split: rows[: config.data.limit] for split, rows in splits.items()}, notes
+
+
+def read_whole_splits(
+    name: str, config: TrainConfig, client: "S3Client"
+) -> tuple[dict[Split, list[JsonObject]], tuple[str, ...]]:
+    """Return what `read_splits` returns, without the limit; `client` reads s3:// URLs.
 
     Raises:
         DataError: a folder, file or bucket is missing, or a file does not hold records.
@@ -64,7 +73,7 @@ def read_splits(
         splits = split_by_ratio(read[ALL], data.split_ratio, data.split_seed, groups)
     else:
         splits = {Split(name): rows for name, rows in read.items()}
-    return {split: rows[: data.limit] for split, rows in splits.items()}, notes
+    return splits, notes
 
 
 def without_copies(

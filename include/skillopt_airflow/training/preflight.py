@@ -115,7 +115,7 @@ def _try_target(run: TrainingRun, roll_out: RollOut) -> str:
 
 def _outcome(one: Trajectory) -> str:
     """Return the outcome of a rollout that leaves open whether the target can answer; empty if it has answered."""
-    silent = not one.files and all(message.role != "assistant" for message in one.messages)
+    silent = not one.files and all(message.role not in ("assistant", "call") for message in one.messages)
     cut = one.status is Status.TRUNCATED and silent
     return "empty, cut off" if cut else one.status if one.status in (*SENTENCES, Status.EMPTY) else ""
 

@@ -12,6 +12,7 @@ from skillopt_airflow.core.budget import MEASURING, ROLES, Prices, Role, unprice
 from skillopt_airflow.core.config import TrainConfig, changed_paths
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.gate_policies.no_regression import unknown_protected_items
+from skillopt_airflow.core.looks import WholeSplits, record_marks
 from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.protocols import ShowsFiles
 from skillopt_airflow.core.run_gates import SmallestGain, check_groups, smallest_gains
@@ -26,7 +27,7 @@ from skillopt_airflow.training.data_items import (
     changed_since_listed,
     checked_items,
     read_items,
-    read_splits,
+    read_whole_splits,
     shared_contents,
     store_files,
     unusable_items,
@@ -36,7 +37,6 @@ from skillopt_airflow.training.estimate import Estimate, estimate
 from skillopt_airflow.training.map_limits import check_mappable, scoring_demand, training_demands
 from skillopt_airflow.training.named_skill import NamedSkill, find_skill
 from skillopt_airflow.training.prompt_sizes import LOOKED_AT, picture_tokens, prompt_chars
-from skillopt_airflow.training.publication import next_look
 from skillopt_airflow.training.rollout_plan import ids
 from skillopt_airflow.training.rollout_protocol import rollout_program
 from skillopt_airflow.training.run import TrainingRun
@@ -85,8 +85,13 @@ def prepare_training(
     check_unchanged(run, config)
     init = _init_skill(run, config, artifacts)
     seed = opened(init.document, config)
-    records, notes = read_splits(run.ref.benchmark, config, run.connections.s3_client(config.storage))
-    check_publish_split(config, records)
+    whole, notes = read_whole_splits(run.ref.benchmark, config, run.connections.s3_client(config.storage))
+    check_publish_split(config, whole)
+    records = {split: rows[: config.data.limit] for split, rows in whole.items()}
+    marks: dict[Split, tuple[str, ...]] = {
+        split: record_marks(rows) for split, rows in whole.items() if split in (Split.TEST, Split.PUBLISH)
+    }
+    del whole
     items, quality = checked_items(run, config, f"data.uri = {config.data.uri}", records, training_needs(config), notes)
     prices = run.connections.prices(config)
     check_affordable(config, items, prices)
@@ -96,9 +101,9 @@ def prepare_training(
     items, corpus = store_files(run, items, files_of(run, config)), store_corpus(run, config)
     check_item_images(run, config, items)
     check_same_inputs(run, items, seed, image, corpus)
-    published_on = Split(config.publishing.split)
-    look = next_look(artifacts, items[published_on][: config.evaluation.limit(published_on)])
+    look = 1 + artifacts.looks.last(marks[Split(config.publishing.split)])
     begun = Beginning(smallest_gains(config, _groups(config, items), look), init.version, stated)
+    run.store.put_model(run.keys.whole_splits, WholeSplits(splits=marks))
     settle(run, config, items, quality, image, prices, begun, corpus=corpus)
     store_seed(run, init, seed)
     tell_size(run)

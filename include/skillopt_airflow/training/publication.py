@@ -12,7 +12,7 @@ from skillopt_airflow.core.gate import GateDecision, decide
 from skillopt_airflow.core.gate_policies import POLICIES
 from skillopt_airflow.core.hidden_text import flaw_of_text
 from skillopt_airflow.core.item_scores import Evaluation
-from skillopt_airflow.core.looks import Look, Question, items_fingerprint
+from skillopt_airflow.core.looks import Look, Question, WholeSplits, items_fingerprint
 from skillopt_airflow.core.measured_score import require_coverage
 from skillopt_airflow.core.provenance import LinesOfSkill
 from skillopt_airflow.core.run_gates import hopeless, publishing_rules
@@ -20,7 +20,7 @@ from skillopt_airflow.core.run_history import Publication
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured
-from skillopt_airflow.core.types import Item, ItemRef, JsonObject, Split, canonical_json, sha256
+from skillopt_airflow.core.types import ItemRef, JsonObject, Split, canonical_json, sha256
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.training.data_checks import check_measured
 from skillopt_airflow.training.evaluation import measured
@@ -182,14 +182,14 @@ def publishing_items(run: TrainingRun, split: Split) -> list[ItemRef]:
 
 
 def looks_at(run: TrainingRun, artifacts: "ArtifactStore", split: Split) -> int:
-    """Count the comparisons that were ever made on the run's items of a split, to publish for its target."""
-    return len(artifacts.looks.looks(_fingerprint(run.item_refs(split))))
+    """Return the number of the last comparison on a split of the run, to publish for its target."""
+    return artifacts.looks.last(_records(run, split))
 
 
-def next_look(artifacts: "ArtifactStore", items: Sequence[Item]) -> int:
-    """Return the number that a new comparison on these items will have."""
-    before = artifacts.looks.looks(_fingerprint(items))
-    return before[-1].number + 1 if before else 1
+def _records(run: TrainingRun, split: Split) -> tuple[str, ...]:
+    """Return the marks of a split's records; none, which all looks share, if the run stored none."""
+    whole = run.store.find_model(run.keys.whole_splits, WholeSplits)
+    return () if whole is None else whole.splits.get(split, ())
 
 
 def _covered(run: TrainingRun, who: str, skill: SkillDocument, contest: PublishContest) -> Evaluation:
@@ -221,6 +221,7 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pub
         withheld = f"the budget has no room for publishing: {too_dear}; publish it with a larger one in the overrides"
     if withheld:
         return contest.model_copy(update={"withheld": withheld})
+    items = publishing_items(run, contest.split)
     question = Question(
         candidate=candidate.sha256,
         rival=rival.sha256,
@@ -228,10 +229,10 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pub
         metric=run.config.evaluation.gate_metric,
         policy=rules.gate_policy,
         alpha=rules.gate_alpha,
-        settings=_settings(run, contest.split, candidate),
+        settings=_settings(run, contest.split, candidate, items),
     )
-    items = publishing_items(run, contest.split)
-    look = artifacts.looks.enter(_fingerprint(items), question, contest.split, len(items), run.ref.run, name)
+    records = _records(run, contest.split)
+    look = artifacts.looks.enter(records, question, contest.split, len(items), run.ref.run, name)
     return contest.model_copy(update={"look": look, "withheld": _hopeless(run, items, rules, look)})
 
 
@@ -247,11 +248,12 @@ def _hopeless(run: TrainingRun, items: Sequence[ItemRef], rules: PublishingGroup
     )
 
 
-def _settings(run: TrainingRun, split: Split, candidate: SkillDocument) -> str:
+def _settings(run: TrainingRun, split: Split, candidate: SkillDocument, items: Sequence[ItemRef]) -> str:
     """Return a hash of what makes rollouts new: with another temperature, the same skills are another draw of luck."""
+    looked_at = items_fingerprint(item.fingerprint for item in items)
     key, rules = run.rollout_key(split, candidate, 0), run.config.evaluation
     weight = rules.gate_mixed_weight if rules.gate_metric == "mixed" else None
-    return sha256(canonical_json([key.harness, key.settings_sha256, key.image, weight]))[:16]
+    return sha256(canonical_json([looked_at, key.harness, key.settings_sha256, key.image, weight]))[:16]
 
 
 def _missing(run: TrainingRun, skills: Sequence[SkillDocument], contest: PublishContest) -> int:
@@ -262,10 +264,6 @@ def _missing(run: TrainingRun, skills: Sequence[SkillDocument], contest: Publish
         for skill in skills
         for draw in contest.draws
     )
-
-
-def _fingerprint(items: Sequence[Item] | Sequence[ItemRef]) -> str:
-    return items_fingerprint(item.fingerprint for item in items)
 
 
 def _level(look: Look) -> float | None:

@@ -1,6 +1,8 @@
 """The reference that the tasks of a run hand on, and the record of what its preparation settled."""
 
-from pydantic import Field
+from typing import Any
+
+from pydantic import Field, ValidationInfo, field_validator
 
 from skillopt_airflow.core.budget import ModelPrice, Role
 from skillopt_airflow.core.config import TrainConfig
@@ -28,9 +30,14 @@ class RunRef(Value):
     overrides: JsonObject = Field(default_factory=dict)
     """Knobs by path that a finished run is published under: another target model, budget, sandbox."""
     prices: dict[Role, ModelPrice | None] | None = None
-    """Prices of these models; None for those of the run."""
+    """Prices of these models for a finished run; None for those of the run, which an epoch always has."""
     code: str = Field(default="", exclude_if=lambda version: not version)
     """Version of the code that prepared it; empty where all tasks run on one host."""
+
+    @field_validator("prices")
+    @classmethod
+    def _of_the_run(cls, prices: dict[Role, ModelPrice | None] | None, info: ValidationInfo) -> Any:
+        return None if info.data.get("epoch") else prices
 
 
 class RunRecord(Document):

@@ -1,6 +1,7 @@
 """Trajectories: what the target did on each item, as a list with filters and as the conversation of one item."""
 
 from collections.abc import Callable
+from threading import Semaphore
 from typing import Annotated
 
 from airflow.sdk.exceptions import AirflowException
@@ -28,6 +29,9 @@ RUN_ROUTE = "/runs/{benchmark}/{run}/trajectories"
 """`run` as the run's documents have it; they are where the benchmark's configuration says."""
 SKILL_ROUTE = "/skills/{benchmark}/trajectories"
 """With the parameters target, harness, split and skill, the first 12 digits of its SHA-256; without: all skills."""
+
+AT_ONCE = Semaphore(2)
+"""Pages that are read at the same time: a list of 100,000 rollouts takes 280 MB, and the API server has 40 threads."""
 
 TRAJECTORIES_TAB = dag_run_tab("Trajectories", DAG_RUN_ROUTE)
 
@@ -117,7 +121,8 @@ def _explained(answer: Callable[[], Response]) -> Response:
     from skillopt_airflow.store.rollout_browser import release_memory
 
     try:
-        return answer()
+        with AT_ONCE:
+            return answer()
     except DataError as error:
         return message_page(404, "No such trajectory", str(error))
     except ObjectMissing as error:

@@ -15,9 +15,7 @@ MOST_OF_CONVERSATION = 200_000
 LONG = 1500
 """Characters from which on a text is shown in a box that scrolls."""
 ROLES = {"system": "Skill, as the system's message", "user": "User", "assistant": "Target", "tool": "Tool"}
-# As the harnesses write what their models asked for, and what came back.
-_CALL = re.compile(r"([A-Za-z_][\w.-]{0,99})\((\{.*\})\)")
-_COMMAND = re.compile(r"\$ (.*)", re.DOTALL)
+# As the tools harness writes what came back.
 _RESULT = re.compile(r"\[([^\[\],\n]{1,100})(?:, (\d+(?:\.\d+)?) s)?\]\n")
 
 
@@ -26,7 +24,7 @@ class ToolCall(NamedTuple):
 
     tool: str
     arguments: str
-    """Indented JSON; a command as it is."""
+    """Indented JSON; a command, and JSON that was cut, as it is stored."""
 
 
 class Turn(NamedTuple):
@@ -56,24 +54,25 @@ class Conversation(NamedTuple):
 def conversation(trajectory: Trajectory, thumbnails: Pictures) -> Conversation:
     """Return the turns with small pictures in the places of the item's own, and long texts cut."""
     turns: list[Turn] = []
-    left, messages = MOST_OF_CONVERSATION, trajectory.messages
-    for number, (message, pieces) in enumerate(shown(messages, thumbnails)):
+    left, shown_messages = MOST_OF_CONVERSATION, 0
+    for message, pieces in shown(trajectory.messages, thumbnails):
         if left <= 0:
             break
-        after = messages[number + 1].role if number + 1 < len(messages) else ""
         parts = [piece if isinstance(piece, Picture) else shortened(piece, min(MOST_CHARS, left)) for piece in pieces]
         left -= sum(len(part) for part in parts if isinstance(part, str))
-        turns.append(_turn(message, parts, is_answered=after == "tool"))
-    return Conversation(tuple(turns), len(messages) - len(turns))
+        shown_messages += 1
+        if message.role != "call":
+            turns.append(_turn(message, parts))
+        elif turns and turns[-1].role == "assistant":
+            turns[-1] = turns[-1]._replace(calls=(*turns[-1].calls, _call("".join(map(str, parts)))))
+        else:
+            turns.append(Turn("assistant", ROLES["assistant"], (), (_call("".join(map(str, parts))),)))
+    return Conversation(tuple(turns), len(trajectory.messages) - shown_messages)
 
 
-def _turn(message: Message, pieces: list[str | Picture], *, is_answered: bool) -> Turn:
+def _turn(message: Message, pieces: list[str | Picture]) -> Turn:
     label, seconds = ROLES[message.role], None
-    calls: tuple[ToolCall, ...] = ()
-    if message.role == "assistant" and len(pieces) == 1 and isinstance(pieces[0], str):
-        text, calls = _asked(pieces[0], is_answered=is_answered)
-        pieces = [text] if text else []
-    elif message.role == "tool" and isinstance(pieces[0], str):
+    if message.role == "tool" and isinstance(pieces[0], str):
         found = _RESULT.match(pieces[0])
         if found is not None:
             label, pieces = f"Result of {found[1]}", [pieces[0][found.end() :]]
@@ -81,29 +80,20 @@ def _turn(message: Message, pieces: list[str | Picture], *, is_answered: bool) -
     # A picture has lines of its own, without those that its mark stood between.
     texts = [one.strip("\n") if isinstance(one, str) and len(pieces) > 1 else one for one in pieces]
     parts = (Part(thumbnail=one.content) if isinstance(one, Picture) else Part(text=one) for one in texts)
-    return Turn(message.role, label, tuple(parts), calls, seconds)
+    return Turn(message.role, label, tuple(parts), seconds=seconds)
 
 
-def _asked(text: str, *, is_answered: bool) -> tuple[str, tuple[ToolCall, ...]]:
-    """Return what the target said, and the calls at the end of it."""
-    command = _COMMAND.fullmatch(text)
-    if command is not None and is_answered:
-        return "", (ToolCall("command", command[1]),)
-    lines, calls = text.split("\n"), []
-    while lines and (call := _call(lines[-1])) is not None:
-        calls.append(call)
-        lines.pop()
-    return "\n".join(lines), tuple(reversed(calls))
-
-
-def _call(line: str) -> ToolCall | None:
-    found = _CALL.fullmatch(line)
-    if found is None:
-        return None
+def _call(text: str) -> ToolCall:
+    """Return a stored call; arguments that aren't JSON, or were cut, stay as they are."""
+    if text.startswith("$ "):
+        return ToolCall("command", text[2:])
+    tool, found, arguments = text.partition("(")
+    if not found:
+        return ToolCall("tool", text)
     try:
-        return ToolCall(found[1], pretty(json.loads(found[2])))
+        return ToolCall(tool, pretty(json.loads(arguments.removesuffix(")"))))
     except (ValueError, RecursionError):
-        return None
+        return ToolCall(tool, arguments.removesuffix(")"))
 
 
 def pretty(value: object) -> str:
