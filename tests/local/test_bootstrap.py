@@ -61,7 +61,9 @@ def test_uv_is_the_locks_and_every_package_of_the_lock_is_checked_by_its_hash(pr
     uv = "uv==1.2.3 \\\n    --hash=sha256:00 \\\n    --hash=sha256:11\n"
     lock = f"tzdata==1.0 \\\n    --hash=sha256:22\n{uv}uvicorn==1.0 \\\n    --hash=sha256:33\n"
     (project / "requirements-local.txt").write_text(lock)
-    assert start(project).wait() == 0
+    process = start(project)
+    process.communicate()
+    assert process.returncode == 0
     assert (project.parent / "noted-lines").read_text() == uv
     *_, by_pip, by_uv, own = [line for line in (project.parent / "noted").read_text().splitlines() if "install" in line]
     assert by_pip.startswith("-m pip install")
