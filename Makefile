@@ -1,6 +1,6 @@
 # `make help` lists the targets. State lives in .local/.
 .DEFAULT_GOAL := help
-.PHONY: help venv up down status demo try instance image clean test nightly python-tests fast-tests slow-tests built-images platform-tests cluster-tests nights-tests lint ruff format-check types imports format lock bench
+.PHONY: help venv up down status demo try instance image clean test nightly python-tests fast-tests slow-tests built-images platform-tests cluster-tests nights-tests lint ruff format-check types imports format lock audit bench
 # With it set, every Airflow process would compile all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -110,15 +110,21 @@ format: venv  ## format the code and fix what ruff can fix
 	$(VENV)/bin/ruff check --fix
 	$(VENV)/bin/ruff format
 
-COMPILE := $(VENV)/bin/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --universal --python-version 3.11
+COMPILE := $(VENV)/bin/uv pip compile --quiet --no-header --no-annotate --generate-hashes --no-emit-index-url --no-emit-find-links \
+	--universal --python-version 3.11
 
 lock: venv  ## make the locks from pyproject.toml: of production, with what the platform here and the tests add, of the images
-	$(COMPILE) --no-annotate --extra celery pyproject.toml -o requirements.txt
-	$(COMPILE) --no-annotate --all-extras -c requirements.txt pyproject.toml -o requirements-local.txt
-	$(COMPILE) --no-annotate -c requirements.txt docker/sandbox-requirements.in -o docker/sandbox-requirements.txt
-	$(COMPILE) --no-annotate -c requirements.txt docker/gateway-requirements.in -o docker/gateway-requirements.txt
-	$(COMPILE) --no-annotate --no-deps docker/alfworld-requirements.in -o docker/alfworld-requirements.txt
-	$(COMPILE) --no-annotate --no-deps -c requirements-local.txt docker/airflow-requirements.in -o docker/airflow-requirements.txt
+	$(COMPILE) --extra celery pyproject.toml -o requirements.txt
+	$(COMPILE) --all-extras -c requirements.txt pyproject.toml -o requirements-local.txt
+	$(COMPILE) -c requirements.txt docker/sandbox-requirements.in -o docker/sandbox-requirements.txt
+	$(COMPILE) -c requirements.txt docker/gateway-requirements.in -o docker/gateway-requirements.txt
+	$(COMPILE) --no-deps docker/alfworld-requirements.in -o docker/alfworld-requirements.txt
+	$(COMPILE) --no-deps -c requirements-local.txt docker/airflow-requirements.in -o docker/airflow-requirements.txt
+	$(COMPILE) --no-deps docker/compiled-requirements.in -o docker/compiled-requirements.txt
+	$(COMPILE) -c requirements.txt examples/requirements.in -o examples/requirements.txt
+
+audit: venv  ## look for known vulnerabilities in all locks: IGNORE=ID leaves one out; Error 1: some found, Error 3: not audited
+	@$(PYTHON) -m local audit $(foreach one,$(IGNORE),--ignore '$(one)')
 
 bench: venv  ## make the tables of bench/results anew
 	$(PYTHON) -m bench

@@ -1,7 +1,7 @@
 # The image that rollouts run in. local/image.py stages its context: `packages` (docker/sandbox-requirements.txt,
 # installed for the base's Python, so that the build needs no network but for git) and `program` (what
 # include/skillopt_airflow/rollout imports).
-ARG BASE=python:3.11-slim-bookworm
+ARG BASE=python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d
 FROM ${BASE}
 # What the target changes in an item's repository is found by git. Where Debian's mirror does not answer, all other items
 # run all the same.

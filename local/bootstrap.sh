@@ -45,15 +45,16 @@ if [ "$(cat "$venv"/lock-* 2>/dev/null)" != "$(made_for)" ]; then
     echo "Creating the virtual environment $venv with $("$python" --version)"
     "$python" -m venv --clear "$venv"
 fi
-if [ ! -x "$venv/bin/uv" ]; then
-    echo "Installing uv"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check uv ||
-        fail "uv could not be installed; is the Python package index reachable? PIP_INDEX_URL names a mirror"
-fi
+advice="the reason is above; if the Python package index can't be reached, name a mirror with PIP_INDEX_URL"
+echo "Installing uv"
+sed -n '/^uv==/,/[^\\]$/p' "$lock" |
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r /dev/stdin ||
+    fail "the uv of $lock could not be installed; $advice"
 echo "Installing the locked packages and compiling them (about a minute)"
-"$venv/bin/uv" pip install --python "$venv/bin/python" --compile-bytecode -r "$lock" ||
-    fail "the packages of $lock could not be installed; is the Python package index reachable? PIP_INDEX_URL names a mirror"
-"$venv/bin/uv" pip install --python "$venv/bin/python" --quiet --no-deps --editable . ||
-    fail "the project itself could not be installed; is the Python package index reachable? PIP_INDEX_URL names a mirror"
+"$venv/bin/uv" pip install --python "$venv/bin/python" --compile-bytecode --only-binary :all: --require-hashes -r "$lock" ||
+    fail "the packages of $lock could not be installed; $advice"
+# The lock has what builds the project, so the build fetches nothing.
+"$venv/bin/uv" pip install --python "$venv/bin/python" --quiet --no-deps --no-build-isolation --editable . ||
+    fail "the project itself could not be installed"
 rm -f "$venv"/lock-*
 made_for >"$stamp"

@@ -14,8 +14,11 @@ from shlex import quote
 
 from uv import find_uv_bin
 
+from local.home import PROJECT
 from skillopt_airflow.core.errors import ImageMissing
 
+LOCK = Path("docker/compiled-requirements.txt")
+"""The hashes of what is compiled, of its build backend and of the compilers."""
 COMPILERS = "ziglang==0.17.1"
 C_LIBRARY = "gnu.2.31"
 LAST_CHARS = 500
@@ -62,11 +65,14 @@ def _compile(requirement: str, architecture: str, folder: Path) -> None:
         script.chmod(0o755)
     name = requirement.partition("==")[0]
     variables = {variable: str(folder / variable) for variable in commands}
-    _install(folder, "built", ["--no-deps", "--no-binary", name, requirement], variables)
+    _install(folder, "built", ["--no-binary", name, requirement], variables)
 
 
 def _install(folder: Path, into: str, what: list[str], variables: dict[str, str]) -> None:
-    install = [find_uv_bin(), "pip", "install", "--quiet", "--target", str(folder / into), *what]
+    lock = str(PROJECT / LOCK)
+    locked = ["--no-deps", "--require-hashes", "--constraints", lock]
+    locked += ["--require-build-hashes", "--build-constraints", lock]
+    install = [find_uv_bin(), "pip", "install", "--quiet", "--target", str(folder / into), *locked, *what]
     done = subprocess.run(install, capture_output=True, text=True, check=False, env=os.environ | variables)
     if done.returncode != 0:
         raise ImageMissing(f"{what[-1]} could not be fetched or compiled: {done.stderr.strip()[-LAST_CHARS:]}")

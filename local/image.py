@@ -4,9 +4,11 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -34,7 +36,7 @@ DOCKERFILE = Path("docker/sandbox.Dockerfile")
 REQUIREMENTS = Path("docker/sandbox-requirements.txt")
 IMAGE = HARNESSES["chat"].image
 INPUTS_LABEL = "skillopt.inputs"
-BASE = "python:3.11-slim-bookworm"
+BASE = "python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d"
 BOOTSTRAPPED_BASE = "skillopt-sandbox-base:bookworm-git"
 SUITE = "bookworm"
 PYTHON = "3.11"
@@ -43,7 +45,7 @@ SILENT_SECONDS = 30
 BUILD_SECONDS = 900
 ON = " on "
 """Between the hash of an image's inputs and a base that was named, in its label."""
-BUILDERS = (Path("local/image.py"), Path("local/npm.py"), Path("local/compiled.py"))
+BUILDERS = (Path("local/image.py"), Path("local/npm.py"), Path("local/compiled.py"), compiled.LOCK)
 """Files that decide how an image is put together."""
 
 
@@ -226,13 +228,14 @@ def stage_context(root: Path, target: Path, architecture: str, cache: Path, name
         npm.stage(recipe.cli, architecture, cache, target / "cli")
         return
     stage_program(root, target / "program", recipe.program)
-    wanted = [word for lock in recipe.requirements for word in ("--requirements", str(root / lock))]
+    locked = [word for lock in recipe.requirements for word in ("--requirements", str(root / lock))]
+    _install(recipe, ["--require-hashes", *locked], architecture, target / "packages")
     if recipe.has_wheel:
         with tempfile.TemporaryDirectory(prefix="skillopt-wheel-") as folder:
-            _uv(recipe, ["build", "--wheel", "--out-dir", folder, str(root)])
-            _install(recipe, [*wanted, *map(str, Path(folder).glob("*.whl"))], architecture, target / "packages")
-    else:
-        _install(recipe, wanted, architecture, target / "packages")
+            # By the locked build backend of this environment.
+            build = ["build", "--wheel", "--no-build-isolation", "--python", sys.executable]
+            _uv(recipe, [*build, "--out-dir", folder, str(root)])
+            _install(recipe, [*map(str, Path(folder).glob("*.whl"))], architecture, target / "packages")
     if recipe.compiled:
         compiled.stage(recipe.compiled, architecture, cache, target / "packages")
 
@@ -292,7 +295,8 @@ def _architecture(client: docker.DockerClient) -> str:
 
 def _base(client: docker.DockerClient, docker_host: str, home: Path, report: Report) -> str:
     for name in (BASE, BOOTSTRAPPED_BASE):
-        if client.images.list(name=name):
+        with suppress(ImageNotFound):
+            client.images.get(name)
             return name
     archive = home / "cache" / "sandbox-base-git.tar"
     if not archive.exists():
@@ -343,7 +347,7 @@ def _bootstrap(archive: Path, reason: str) -> None:
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         raise ImageMissing(
             f"{BASE} cannot be pulled ({reason}), and making a base instead needs root on Debian or Ubuntu: "
-            f"give the engine access to a registry, or load the image with `docker load`"
+            f"give the engine access to a registry, or name a base that it has: `make image NAME=sandbox BASE=image`"
         )
     if shutil.which("mmdebstrap") is None:
         install_packages("mmdebstrap", "debian-archive-keyring")

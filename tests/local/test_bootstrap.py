@@ -13,6 +13,7 @@ PYTHON = """#!/bin/sh
 echo "$*" >>"$NOTED"
 case "$*" in
 --version) echo Python 3.12.0 ;;
+"-m pip install "*) cat >"$NOTED-lines" ;;
 "-m venv --clear "*)
     rm -rf "$4"
     sleep 0.5
@@ -54,6 +55,22 @@ def test_another_path_to_the_folder_finds_the_same_environment(project: Path) ->
     for folder in (project, link):
         assert start(folder).communicate()[0].startswith("Creating") is (folder is project)
     assert times_made(project) == 1
+
+
+def test_uv_is_the_locks_and_every_package_of_the_lock_is_checked_by_its_hash(project: Path) -> None:
+    uv = "uv==1.2.3 \\\n    --hash=sha256:00 \\\n    --hash=sha256:11\n"
+    lock = f"tzdata==1.0 \\\n    --hash=sha256:22\n{uv}uvicorn==1.0 \\\n    --hash=sha256:33\n"
+    (project / "requirements-local.txt").write_text(lock)
+    process = start(project)
+    process.communicate()
+    assert process.returncode == 0
+    assert (project.parent / "noted-lines").read_text() == uv
+    *_, by_pip, by_uv, own = [line for line in (project.parent / "noted").read_text().splitlines() if "install" in line]
+    assert by_pip.startswith("-m pip install")
+    assert by_pip.endswith("--no-deps --require-hashes -r /dev/stdin")
+    assert by_uv.endswith("--only-binary :all: --require-hashes -r requirements-local.txt")
+    # Its build backend is a package of the lock.
+    assert own.endswith("--no-deps --no-build-isolation --editable .")
 
 
 @pytest.mark.skipif(shutil.which("flock") is None, reason="without flock there is no lock")

