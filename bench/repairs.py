@@ -42,8 +42,8 @@ NOTE = (
     f"The runnable instances of SWE-bench Lite's development split, harness tools, {AT_ONCE} rollouts at a time. In "
     "the place of a model a server answers at once with the calls of a target that knows the solution: it looks at "
     "the repository, applies the recorded patch and hands in. What is measured is therefore everything but a model: "
-    "the image of each instance (packages from PyPI, built once), a container for the target, a second one for its "
-    "tests, and a third one in which they expect something else. Memory is that of all containers together, as their "
+    "the image of each instance (packages from PyPI, built once), a container for the target, and a second one for "
+    "its tests. Memory is that of all containers together, as their "
     "control groups count it; disk is the size of all layers on the engine, above that of the sandbox images."
 )
 

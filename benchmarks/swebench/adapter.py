@@ -1,7 +1,7 @@
 """SWE-bench: issues of real repositories, which the target resolves and tests judge in a second container."""
 
 import json
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from skillopt_airflow.core.errors import DataError
@@ -9,15 +9,7 @@ from skillopt_airflow.core.protocols import Workspace
 from skillopt_airflow.core.record_fields import identity_at, text_at
 from skillopt_airflow.core.repository_patch import CandidatePatch, candidate_patch, touched_paths
 from skillopt_airflow.core.repository_tests import MAX_PATCH_BYTES, RepositoryTests, RunEnd, TestedRepository
-from skillopt_airflow.core.resolution import (
-    MAX_NAMED,
-    Outcome,
-    Verdict,
-    resolve,
-    unbelieved,
-    unjudged,
-    unmoved,
-)
+from skillopt_airflow.core.resolution import Outcome, Verdict, resolve, unbelieved, unjudged
 from skillopt_airflow.core.run_logs import FORMATS, CaseStatus, LogFormat, worst
 from skillopt_airflow.core.shortening import shortened
 from skillopt_airflow.core.types import Item, ItemFile, ItemImage, JsonObject, Message, Score, Trajectory
@@ -27,6 +19,8 @@ RUNNERS = ("pytest", "unittest", "django", "sympy")
 MOST_LINES = 200
 MAX_OUTPUT_CHARS = 10_000
 """Of what a command printed; the middle of the rest is left out, as mini-swe-agent does."""
+ELSEWHERE = "It changes none of the files that the recorded patch changes."
+"""Added to the feedback of a change that resolves, so that such changes can be counted."""
 _TASK = """Resolve this issue in the repository {repo}, whose files lie in {folder}.
 
 <issue>
@@ -127,20 +121,16 @@ class SWEBench:
                 "files": run["files"],
                 "args": run.get("args") or (),
                 "env": env or {},
-                "solution": item.reference.get("patch") or "",
             }
         )
 
-    def score_tests(self, item: Item, patch: str, ran: TestedRepository, unmoved: Collection[str] = ()) -> Score:
+    def score_tests(self, item: Item, patch: str, ran: TestedRepository) -> Score:
         """Return 1 as hard if all tests pass that have to, by SWE-bench's rule; nothing if the run proves nothing."""
-        verdict = _verdict(item, ran)
-        if unmoved:
-            verdict = Verdict(outcome=Outcome.INDIFFERENT, detail=", ".join(sorted(unmoved)[:MAX_NAMED]))
-        return _score(verdict, self._candidate(item, patch, ()))
-
-    def unmoved(self, item: Item, ran: TestedRepository) -> frozenset[str]:
-        """Return the tests that passed in a run in which they expected something else than they should."""
-        return unmoved(worst(_format(item), ran.output), ran.altered, ran.kept)
+        verdict, candidate = _verdict(item, ran), self._candidate(item, patch, ())
+        score, known = _score(verdict, candidate), touched_paths(str(item.reference["patch"]))
+        if not verdict.resolved or not known or {*known} & {*candidate.files}:
+            return score
+        return score.model_copy(update={"feedback": f"{score.feedback} {ELSEWHERE}"})
 
     def _candidate(self, item: Item, patch: str, touched: Sequence[str]) -> CandidatePatch:
         roots = item.image.import_roots if item.image else (".",)

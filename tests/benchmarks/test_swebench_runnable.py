@@ -60,10 +60,7 @@ def judged(client: docker.APIClient, item: Item, patch: str, contents: Mapping[s
     tag = ItemImages(client, image.IMAGE, LIMITS, lambda _: contents).of(item)
 
     def run(item: Item, wanted: RepositoryTests) -> TestedRepository:
-        ran = JudgeContainer(client, LIMITS, {"run": "runnable"}).run(item, tag, wanted)
-        if wanted.altered is not None:
-            print(item.id, len(ran.altered), "altered,", len(ran.kept), "kept,", sorted(benchmark.unmoved(item, ran)))
-        return ran
+        return JudgeContainer(client, LIMITS, {"run": "runnable"}).run(item, tag, wanted)
 
     left = Trajectory(item_id=item.id, status=Status.OK)
     score = judged_repository(benchmark, item, left, {PATCH_FILE: patch.encode()}, run).score

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.repository_patch import candidate_patch
-from skillopt_airflow.core.resolution import Outcome, Verdict, resolve, unbelieved, unjudged, unmoved
+from skillopt_airflow.core.resolution import Outcome, Verdict, resolve, unbelieved, unjudged
 from skillopt_airflow.core.run_logs import CaseStatus, LogFormat, parsed, worst
 
 RULE = [
@@ -165,24 +165,3 @@ def test_only_a_run_in_which_all_of_both_lists_pass_resolves(
     assert verdict.resolved == (believed and kept and fixed == f2p)
     assert verdict.soft == (len(fixed) / len(f2p) if believed and kept else 0.0)
     assert set(verdict.fixed) | set(verdict.failing) == (set(f2p) if believed else set())
-
-
-@pytest.mark.parametrize(
-    ("case", "function"),
-    [
-        ("tests/test_a.py::test_x[1-a/b.c::d]", "tests.test_a.test_x"),
-        ("tests/test_a.py::T::test_x", "tests.test_a.T.test_x"),
-        ("test_x (utils.test_a.T)", "tests.utils.test_a.T.test_x"),
-        ("test_x (test_a.T.test_x)", "src.test_a.T.test_x"),
-        ("test_x", "sympy.core.tests.test_a.test_x"),
-    ],
-)
-def test_a_test_that_passes_whatever_it_expects_is_known_by_its_function(case: str, function: str):
-    passed = {case: CaseStatus.PASSED}
-    assert unmoved(passed, [function], []) == {case}
-    assert unmoved(passed, [function], ["other.test_x2"]) == {case}
-    # One of the same name elsewhere, which expects what it should, may be the one.
-    assert not unmoved(passed, [function], [function])
-    assert not unmoved(passed, [f"{function}_more"], [])
-    for status in set(CaseStatus) - {CaseStatus.PASSED}:
-        assert not unmoved({case: status}, [function], [])

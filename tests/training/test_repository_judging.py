@@ -1,85 +1,61 @@
-"""How often the tests of a change run, and what counts of it; the runs themselves are made up."""
+"""Judging a change by its tests; the runs themselves are made up."""
 
 import random
 
 import pytest
 
+from benchmarks.swebench.adapter import ELSEWHERE
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.protocols import JudgesRepository
 from skillopt_airflow.core.repository_tests import Canaries, RepositoryTests, RunEnd, TestedRepository
 from skillopt_airflow.core.types import Item, Status, Trajectory
 from skillopt_airflow.training.repository_judging import judged_repository
-from tests.sandbox.small_repository import GOLD, RECORD
+from tests.sandbox.small_repository import GOLD, RECORD, added
 
 BENCHMARK = benchmarks.load("swebench")
 OTHER = GOLD.replace("+    return sum(amounts)", "+    return sum(list(amounts))")
 FIXED, STAYED = "tests/test_sums.py::test_all_the_amounts", "tests/test_sums.py::test_none"
-FUNCTIONS = ("tests.test_sums.test_all_the_amounts", "tests.test_sums.test_none")
 
 
 class Runs:
-    """Runs in which all tests pass, but where they expect something else: there those that do so whatever they do."""
+    """Runs in which all tests pass."""
 
-    def __init__(self, unmoved: tuple[str, ...], unmoved_with_solution: tuple[str, ...]) -> None:
-        self._unmoved = {OTHER: unmoved, GOLD: unmoved_with_solution}
+    def __init__(self) -> None:
         self.orders: list[RepositoryTests] = []
 
     def __call__(self, item: Item, wanted: RepositoryTests) -> TestedRepository:
         self.orders.append(wanted)
-        passed = self._unmoved[wanted.patch] if wanted.altered is not None else (FIXED, STAYED)
         canaries = Canaries.drawn("pytest", wanted.files, random.Random(0))
-        lines = [f"PASSED {canaries.first}::{canaries.passing[0]}", f"PASSED {canaries.last}::{canaries.passing[1]}"]
-        lines += [f"{'PASSED' if one in passed else 'FAILED'} {one}" for one in (FIXED, STAYED)]
-        lines += [f"FAILED {canaries.last}::{canaries.failing} - assert 1 == 2"]
-        counts = [f"{sum(line.startswith(word) for line in lines)} {word.lower()}" for word in ("FAILED", "PASSED")]
-        text = "\n".join(["=== short test summary info ===", *lines, f"=== {', '.join(counts)} in 0.01s ===", ""])
-        altered = FUNCTIONS if wanted.altered is not None else ()
-        return TestedRepository(end=RunEnd.RAN, output=text, exit_status=1, canaries=canaries, altered=altered)
+        passed = (f"{canaries.first}::{canaries.passing[0]}", f"{canaries.last}::{canaries.passing[1]}", FIXED, STAYED)
+        lines = [f"PASSED {one}" for one in passed] + [f"FAILED {canaries.last}::{canaries.failing} - assert 1 == 2"]
+        text = "\n".join(["=== short test summary info ===", *lines, "=== 1 failed, 4 passed in 0.01s ===", ""])
+        return TestedRepository(end=RunEnd.RAN, output=text, exit_status=1, canaries=canaries)
 
 
 @pytest.mark.parametrize(
-    ("unmoved", "with_solution", "runs", "said"),
+    ("change", "recorded", "told"),
     [
-        ((), (), 2, "resolved: 1 of 1 tests of the issue pass."),
-        ((FIXED,), (), 3, f"indifferent: tests pass that expect something else than they should. ({FIXED})"),
-        (
-            (FIXED, STAYED),
-            (STAYED,),
-            3,
-            f"indifferent: tests pass that expect something else than they should. ({FIXED})",
-        ),
-        ((STAYED,), (STAYED,), 3, "resolved: 1 of 1 tests of the issue pass."),
+        (OTHER, GOLD, ""),
+        (OTHER, "", ""),
+        (added("ledger/more.py", "MORE = 1"), GOLD, ELSEWHERE),
+        (OTHER + added("ledger/more.py", "MORE = 1"), GOLD, ""),
     ],
-    ids=["right", "cheats", "cheats in one", "a test that looks for no value"],
+    ids=["same file", "nothing recorded", "another file", "both"],
 )
-def test_tests_that_pass_whatever_they_expect_show_nothing(
-    unmoved: tuple[str, ...], with_solution: tuple[str, ...], runs: int, said: str
-) -> None:
-    run = Runs(unmoved, with_solution)
+def test_the_tests_run_once_and_the_feedback_notes_a_fix_elsewhere(change: str, recorded: str, told: str) -> None:
+    run = Runs()
     assert isinstance(BENCHMARK, JudgesRepository)
-    left = Trajectory(item_id="ledger__ledger-1", status=Status.OK)
-    found = judged_repository(BENCHMARK, BENCHMARK.item(RECORD), left, {"patch.diff": OTHER.encode()}, run)
-    assert found.score is not None
-    assert found.score.feedback == said
-    assert found.score.hard == found.score.soft == float(said.startswith("resolved"))
-    assert [order.patch for order in run.orders] == [OTHER, OTHER, GOLD][:runs]
-    # What the solution is asked, the change was asked, too.
-    assert len({order.altered for order in run.orders[1:]}) == 1
-
-
-def test_without_a_solution_tests_run_once() -> None:
-    run = Runs((FIXED,), ())
-    assert isinstance(BENCHMARK, JudgesRepository)
-    item = BENCHMARK.item({**RECORD, "patch": ""})
+    item = BENCHMARK.item({**RECORD, "patch": recorded})
     left = Trajectory(item_id=item.id, status=Status.OK)
-    found = judged_repository(BENCHMARK, item, left, {"patch.diff": OTHER.encode()}, run)
+    found = judged_repository(BENCHMARK, item, left, {"patch.diff": change.encode()}, run)
     assert found.score is not None
-    assert (found.score.hard, len(run.orders)) == (1.0, 1)
+    assert found.score.feedback == f"resolved: 1 of 1 tests of the issue pass. {told}".strip()
+    assert (found.score.hard, found.score.soft, len(run.orders)) == (1.0, 1.0, 1)
 
 
 def test_a_file_of_another_encoding_is_judged_by_its_bytes_and_stored_as_unicode() -> None:
-    run = Runs((), ())
+    run = Runs()
     assert isinstance(BENCHMARK, JudgesRepository)
     item = BENCHMARK.item({**RECORD, "patch": ""})
     change = OTHER.encode() + (

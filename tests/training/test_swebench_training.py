@@ -21,7 +21,6 @@ from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.repository_tests import PATCH_FILE, Canaries, RepositoryTests, RunEnd, TestedRepository
 from skillopt_airflow.core.types import Item, Message, Split, Status, Trajectory
 from skillopt_airflow.sandbox import judge_tests
-from skillopt_airflow.sandbox.judge_expectations import altered
 from skillopt_airflow.sandbox.tar_archive import extract
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.training.workload import ChunkWorkload
@@ -82,14 +81,6 @@ def judged_here(
             unpack(contents(item)["repo.tar.gz"], folder)
             git(folder, "apply", "-", given=wanted.patch)
             git(folder, "apply", "-", given=wanted.test_patch)
-            functions: dict[str, bool] = {}
-            for path in wanted.restored if wanted.altered is not None else ():
-                file = Path(folder) / path
-                text, found = altered(file.read_text(), random.Random(wanted.altered))
-                file.write_text(text)
-                functions |= {
-                    f"{path.removesuffix('.py').replace('/', '.')}.{name}": one for name, one in found.items()
-                }
             for path, content in canaries.contents.items():
                 (Path(folder) / path).write_text(content)
             program = Path(str(judge_tests.__file__)).read_text().replace('WORK = "/work"', f"WORK = {folder!r}")
@@ -101,8 +92,6 @@ def judged_here(
             output=done.stdout,
             exit_status=done.returncode,
             canaries=canaries,
-            altered=tuple(name for name, found in functions.items() if found),
-            kept=tuple(name for name, found in functions.items() if not found),
         )
 
     return run

@@ -25,13 +25,19 @@ class Document(BaseModel):
 
 
 Kind = TypeVar("Kind", bound=Document)
+MAX_FLAWS = 1000
+"""Flaws that pydantic is asked for. It lists all or none, and each takes a kilobyte."""
+FLAW_CHARS = 300
 
 
-def flaws(error: ValidationError, most: int | None = None) -> str:
-    """Return what is wrong and where, of at most so many flaws; without the values, since a key may be among them."""
-    lines = error.errors(include_input=False)
-    told = [": ".join(filter(None, (".".join(map(str, line["loc"])), line["msg"]))) for line in lines[:most]]
-    return "; ".join(told if len(told) == len(lines) else [*told, f"and {len(lines) - len(told)} more"])
+def flaws(error: ValidationError, most: int = 10) -> str:
+    """Return what is wrong and where, for at most `most` flaws; without the values, since a key may be among them."""
+    count = error.error_count()
+    if count > MAX_FLAWS:
+        return f"{count} values are invalid"
+    lines = error.errors(include_input=False, include_url=False)[:most]
+    told = [": ".join(filter(None, (".".join(map(str, line["loc"])), line["msg"])))[:FLAW_CHARS] for line in lines]
+    return "; ".join(told if len(told) == count else [*told, f"and {count - len(told)} more"])
 
 
 class _Numbered(BaseModel):
@@ -50,7 +56,7 @@ def read_document(kind: type[Kind], body: bytes, address: str) -> Kind:
         if number <= kind.contract:
             return kind.model_validate_json(body, extra="ignore")
     except ValidationError as error:
-        raise StoreError(f"{address} does not hold a {kind.__name__}: {error}") from error
+        raise StoreError(f"{address} does not hold a {kind.__name__}: {flaws(error)}") from error
     raise NewerDocument(
         f"{address} follows contract {number} of {kind.__name__}, and this version of the project knows contract "
         f"{kind.contract}: a later version wrote it; upgrade the project where it reads this object"

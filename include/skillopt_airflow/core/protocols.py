@@ -1,6 +1,6 @@
 """Protocols of what core and optimizer use from outside: benchmarks, workspaces and models."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel
@@ -198,11 +198,8 @@ class JudgesRepository(Protocol):
     def tests(self, item: Item, patch: str) -> RepositoryTests | Score:
         """Return how a patch is to be tested; its score where nothing is to be tested, such as of an empty one."""
 
-    def score_tests(self, item: Item, patch: str, ran: TestedRepository, unmoved: Collection[str] = ()) -> Score:
-        """Judge by the output of the tests, and by those that pass whatever they expect."""
-
-    def unmoved(self, item: Item, ran: TestedRepository) -> frozenset[str]:
-        """Return the tests that passed in a run in which they expected something else than they should."""
+    def score_tests(self, item: Item, patch: str, ran: TestedRepository) -> Score:
+        """Judge by the output of the tests."""
 
 
 @runtime_checkable

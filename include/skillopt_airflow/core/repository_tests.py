@@ -47,10 +47,6 @@ class RepositoryTests(Value):
     """What the runner is given: paths of files, or labels of Django's tests."""
     args: tuple[str, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
-    solution: str = ""
-    """A change that is known to be right; an empty text where none is."""
-    altered: int | None = None
-    """Seed by which the tests expect something else than they should; None to leave them as they are."""
 
 
 class Canaries(Value):
@@ -118,10 +114,6 @@ class TestedRepository(Value):
     """Standard output and errors of the tests; of a change that does not fit, what git says."""
     exit_status: int = 0
     canaries: Canaries
-    altered: tuple[str, ...] = ()
-    """Functions that expect something else than they should, by module, classes and name."""
-    kept: tuple[str, ...] = ()
-    """The other functions of the same files."""
 
 
 def _of(name: str, statuses: Mapping[str, str]) -> set[str]:

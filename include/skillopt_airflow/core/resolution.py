@@ -8,7 +8,7 @@ that code of the tree that prints passes and leaves early has shown nothing.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from skillopt_airflow.core.repository_patch import CandidatePatch
@@ -24,7 +24,6 @@ _PYTEST_LAST = re.compile(
 )
 _UNITTEST_LAST = re.compile(r"^Ran (\d+) tests? in [\d.]+s\s+^(OK|FAILED)\b", re.MULTILINE)
 _SYMPY_LAST = re.compile(r"tests finished: (?:(\d+) passed)?")
-_IN_CLASS = re.compile(r"(\w+) \(([\w.<>]+)\)(?: .*)?")
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
 
@@ -47,8 +46,6 @@ class Outcome(StrEnum):
     """The runner's last line is missing."""
     FORGED = "forged"
     """The output contradicts the exit status or the runner's own count."""
-    INDIFFERENT = "indifferent"
-    """A test passes whatever it expects."""
 
 
 class Verdict(Value):
@@ -108,7 +105,6 @@ _WHY = {
     Outcome.KILLED: "killed: with the patch the tests ran out of time or memory.",
     Outcome.INCOMPLETE: "incomplete: with the patch the test run did not come to its end.",
     Outcome.FORGED: "forged: the output of the tests contradicts how the run ended.",
-    Outcome.INDIFFERENT: "indifferent: tests pass that expect something else than they should.",
 }
 
 
@@ -140,23 +136,6 @@ def resolve(
     elif not lost and fixed:
         outcome = Outcome.PARTIAL
     return Verdict(outcome=outcome, fixed=fixed, failing=failing, lost=lost)
-
-
-def unmoved(statuses: Mapping[str, CaseStatus], altered: Collection[str], kept: Collection[str]) -> frozenset[str]:
-    """Return the tests that passed although their functions expect something else than they should.
-
-    Functions are named by module, classes and name. A test that may be of none of those, or of others, is left out.
-    """
-    passed = [case for case, status in statuses.items() if status is CaseStatus.PASSED]
-    return frozenset(case for case in passed if _is_of(case, altered) and not _is_of(case, kept))
-
-
-def _is_of(case: str, functions: Collection[str]) -> bool:
-    """Return whether one of the functions may be that of a test; an id may leave out where its module lies."""
-    within = _IN_CLASS.fullmatch(short_name(case))
-    path, *inside = case.partition("[")[0].split("::")
-    dotted = f"{within[2]}.{within[1]}" if within else ".".join([path.removesuffix(".py").replace("/", "."), *inside])
-    return any(f".{function}".endswith(f".{dotted}") for function in functions)
 
 
 def _passes(status: CaseStatus | None) -> bool:

@@ -204,9 +204,9 @@ class Trajectory(Value):
     error: Text = ""
     lasting_error: str = Field(default="", max_length=20)
     """Kind of an error that no retry mends, an HTTP status or `unreadable`; empty for any other. No table keeps it."""
-    messages: tuple[Message, ...] = ()
+    messages: tuple[Message, ...] = Field(default=(), fail_fast=True)
     answer: Text = ""
-    files: tuple[str, ...] = ()
+    files: tuple[str, ...] = Field(default=(), fail_fast=True)
     """Names of the files that the target left for the scorer."""
     # A container says these numbers: what is within their bounds, a table can hold.
     calls: int = Field(default=0, ge=0, le=10**12)

@@ -18,9 +18,7 @@ PACKAGES_SECONDS = 1200
 BUILD_SECONDS = 600
 """Time in which an item's image is put together."""
 LAYOUT_SECONDS = 120
-"""Time in which a tree is laid out for the tests that judge it, and that in which the tests are altered."""
-TEST_RUNS = 3
-"""Most times that tests judge an item: as they are, altered, and altered with the right change."""
+"""Time in which a tree is laid out for the tests that judge it."""
 MAX_OPEN_FILES = 1024
 GATEWAY_MEMORY = "1g"
 """Room for the large requests that it holds, with the copies in its connections, and one that it checks."""
@@ -118,7 +116,7 @@ def judging_seconds(limits: SandboxGroup) -> int:
 
 def repository_seconds(limits: SandboxGroup) -> int:
     """Return the seconds that an item with a repository may take besides: its image is built, and tests judge it."""
-    return PACKAGES_SECONDS + BUILD_SECONDS + TEST_RUNS * judging_seconds(limits)
+    return PACKAGES_SECONDS + BUILD_SECONDS + judging_seconds(limits)
 
 
 def end_of(state: Mapping[str, Any], limits: SandboxGroup) -> str:

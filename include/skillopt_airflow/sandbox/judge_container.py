@@ -34,7 +34,7 @@ from skillopt_airflow.sandbox.tar_archive import packed_files
 
 PLACE = "/judge"
 TOLD = ("order.json", "candidate.diff", "tests.diff")
-SCRIPTS = ("judge_tree.py", "judge_expectations.py", "judge_tests.py")
+SCRIPTS = ("judge_tree.py", "judge_tests.py")
 MAX_OUTPUT_BYTES = 8 * MEGABYTE
 """Most of what tests print that is read; the rest is dropped, and with it the canaries' results."""
 
@@ -77,7 +77,6 @@ class JudgeContainer:
                 f"item {item.id}: its tests do not fit its tree, or that does not fit into sandbox.output_mb = "
                 f"{self._limits.output_mb} (exit status {status}): {said[-500:].strip()}"
             )
-        altered = self._altered(container, item) if wanted.altered is not None else {}
         # Nothing that tells the canaries or the tests' change is left where the code under test can read it.
         self._client.put_archive(container, PLACE, packed_files((name, b"") for name in TOLD))
         command = [f"{FOLDER}/venv/bin/python", "-s", f"{PLACE}/judge_tests.py", wanted.runner]
@@ -90,25 +89,7 @@ class JudgeContainer:
             end = RunEnd.TIMEOUT
         elif status == KILLED:
             end = RunEnd.KILLED
-        return TestedRepository(end=end, output=said, exit_status=status, canaries=canaries, **altered)
-
-    def _altered(self, container: str, item: Item) -> dict[str, tuple[str, ...]]:
-        """Have the tests expect something else than they should; return which functions do so, and which do not.
-
-        Raises:
-            SandboxError: the program that does it failed, or the image says something besides.
-        """
-        command = ["python3", "-I", f"{PLACE}/judge_expectations.py"]
-        status, said, in_time = self._execute(container, command, {}, LAYOUT_SECONDS)
-        if status != 0 or not in_time:
-            raise SandboxError(f"item {item.id}: its tests could not be altered (exit status {status}): {said[-500:]}")
-        try:
-            told = json.loads(said)
-            return {name: tuple(told[name]) for name in ("altered", "kept")}
-        except (ValueError, KeyError, TypeError):
-            raise SandboxError(
-                f"item {item.id}: what its tests were altered to cannot be read: {said[-500:]}"
-            ) from None
+        return TestedRepository(end=end, output=said, exit_status=status, canaries=canaries)
 
     def _execute(
         self, container: str, command: list[str], env: Mapping[str, str], seconds: float
@@ -184,7 +165,6 @@ def _packed(wanted: RepositoryTests, canaries: Canaries) -> bytes:
         "restored": wanted.restored,
         "has_test_patch": bool(wanted.test_patch),
         "added": canaries.contents,
-        "altered": wanted.altered,
     }
     files = {name: Path(__file__).with_name(name).read_bytes() for name in SCRIPTS}
     files |= {

@@ -6,15 +6,20 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from pydantic import ValidationError
 
+from skillopt_airflow.core.documents import flaws
 from skillopt_airflow.core.types import FILE_NAME, MAX_FILES, Trajectory
 from skillopt_airflow.sandbox.task_workload import Outcome
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
+MAX_PARTS = 10_000
+"""Strings, lists, objects and commas in a line, about seven per message. Each takes far more memory than text does."""
+_PART = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{,]', re.DOTALL)
 MAX_READ_BYTES = 64 * 1024 * 1024
 """What is read at a look, in pieces of MAX_LINE_BYTES."""
 MAX_REFUSED = 1000
@@ -85,12 +90,13 @@ class TrajectoryReader:
         return content
 
     def _accept(self, line: bytes) -> Trajectory | None:
+        if next(islice(_PART.finditer(line), MAX_PARTS, None), None) is not None:
+            self._refuse(f"more than {MAX_PARTS} values")
+            return None
         try:
             trajectory = Trajectory.model_validate_json(line)
         except ValidationError as error:
-            first = error.errors(include_input=False, include_url=False)[0]
-            place = ".".join(str(part) for part in first["loc"])
-            self._refuse(f"{place[:80]!r}: {first['msg'][:200]}" if place else first["msg"][:200])
+            self._refuse(f"{flaws(error, 1)!r:.300}")
             return None
         if trajectory.item_id not in self._open:
             self._refuse(f"item {trajectory.item_id[:80]!r} is not open in this container")

@@ -1,6 +1,5 @@
 """Judging changes of repositories by tests, in a second container of the item's own image."""
 
-import secrets
 from collections.abc import Callable, Mapping
 from contextlib import closing
 
@@ -35,30 +34,13 @@ def judged_repository(
     if isinstance(wanted, Score):
         return Rollout(trajectory=answered, score=wanted)
     try:
-        score = _judged(benchmark, item, patch, wanted, run_tests)
+        score = benchmark.score_tests(item, patch, run_tests(item, wanted))
     except SandboxError as error:
         # From what is stored, a judge would judge another change.
         again = Status.JUDGE_ERROR if patch == exact else Status.SANDBOX_ERROR
         failed = answered.model_copy(update={"status": again, "error": str(error)[:500]})
         return Rollout(trajectory=failed, score=None)
     return Rollout(trajectory=answered, score=score)
-
-
-def _judged(benchmark: JudgesRepository, item: Item, patch: str, wanted: RepositoryTests, run_tests: RunTests) -> Score:
-    """Return the score; tests that all pass have to fail where they expect something else than they should.
-
-    Which of them do so whatever they expect, such as one that only looks for an error, the right change tells.
-    """
-    ran = run_tests(item, wanted)
-    score = benchmark.score_tests(item, patch, ran)
-    if score.hard < 1.0 or not wanted.solution:
-        return score
-    altered = wanted.model_copy(update={"altered": secrets.randbits(32)})
-    unmoved = benchmark.unmoved(item, run_tests(item, altered))
-    if unmoved:
-        right = altered.model_copy(update={"patch": wanted.solution})
-        unmoved -= benchmark.unmoved(item, run_tests(item, right))
-    return benchmark.score_tests(item, patch, ran, unmoved)
 
 
 def engine_test_runner(
