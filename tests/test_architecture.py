@@ -127,7 +127,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.core.gate_policies.paired_se": "tests/core/test_gate_policies.py",
     "skillopt_airflow.core.gate_policies.paper": "tests/core/test_gate_policies.py",
     "skillopt_airflow.core.gate_policies.policy": "tests/core/test_gate_policies.py",
-    "skillopt_airflow.core.prompt_environment": "tests/core/test_prompt_template.py",
     "skillopt_airflow.core.protocols": "tests/benchmarks/test_benchmark_protocol.py",
     "skillopt_airflow.core.run_history": "tests/training/test_timing.py",
     "skillopt_airflow.core.scoring.scoring_rule": "tests/core/scoring/test_text_match.py",

@@ -251,9 +251,9 @@ def test_whatever_a_client_sends_the_next_is_served(hardy, pieces, dies):
 
 
 def test_requests_in_one_go_are_answered_in_order(rig):
-    one = rig(lambda asked: completion(str(asked.body["n"])))
+    one = rig(lambda asked: completion(str(asked.body["seed"])))
     with one.connect() as raw:
-        raw.sendall(b"".join(request_bytes(n=n) for n in range(5)))
+        raw.sendall(b"".join(request_bytes(seed=n) for n in range(5)))
         said = b""
         while said.count(b"chat.completion") < 5:
             said += raw.recv(65536)
