@@ -21,7 +21,7 @@ from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.gateway import serve
 from skillopt_airflow.gateway.backends import handed_over
 from skillopt_airflow.gateway.upstream import Upstream
-from skillopt_airflow.rollout.forwarder import forwarded
+from skillopt_airflow.rollout.program import forwarded
 from tests.gateway.gateway_rig import KEY, MODEL, PATH, upstream_at
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 

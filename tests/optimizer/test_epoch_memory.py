@@ -8,8 +8,7 @@ from skillopt_airflow.core.gate import Action
 from skillopt_airflow.core.types import Edit, Patch
 from skillopt_airflow.optimizer.comparison import Comparison, compare
 from skillopt_airflow.optimizer.epoch_steps import EpochStep
-from skillopt_airflow.optimizer.meta_reflect import meta_reflect
-from skillopt_airflow.optimizer.meta_skill import Memory, meta_skill
+from skillopt_airflow.optimizer.meta_skill import Memory, meta_reflect, meta_skill
 
 COMPARISON = compare({"a": rollout("a", 1.0)}, {"a": rollout("a", 0.0)}, ["a"], "mixed")
 STEPS = [

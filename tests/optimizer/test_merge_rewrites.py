@@ -5,8 +5,7 @@ from scripted_optimizer import AnsweringOptimizer, ScriptedOptimizer, json_secti
 
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.types import Edit, Patch, SourceType
-from skillopt_airflow.optimizer.aggregate import aggregate
-from skillopt_airflow.optimizer.merge_rewrites import merge_rewrites
+from skillopt_airflow.optimizer.aggregate import aggregate, merge_rewrites
 
 
 def body(content: str, source_type: SourceType, index: int, rationale: str = "") -> Edit:

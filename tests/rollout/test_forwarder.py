@@ -2,7 +2,7 @@ import asyncio
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from skillopt_airflow.rollout.forwarder import forwarded
+from skillopt_airflow.rollout.program import forwarded
 
 
 async def ask(base_url: str, text: bytes) -> bytes:

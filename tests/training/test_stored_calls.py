@@ -8,7 +8,7 @@ import pytest
 from skillopt_airflow.core.errors import StoreError, StoreUnavailable
 from skillopt_airflow.core.pictures import NO_PICTURES
 from skillopt_airflow.core.types import Message
-from skillopt_airflow.training import stored_calls
+from skillopt_airflow.training import stage_models
 from skillopt_airflow.training.stage_models import optimizing
 from tests.training.in_process import Training
 
@@ -23,7 +23,7 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 
 def test_calls_are_stored_before_their_task_ends_and_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_calls, "STORE_SECONDS", 0.01)
+    monkeypatch.setattr(stage_models, "STORE_SECONDS", 0.01)
     training = Training.of(budget__max_calls=20)
     training.prepare()
     run, refusals = training.run, [StoreError("no bucket"), StoreUnavailable("no answer")]
@@ -45,7 +45,7 @@ def test_calls_are_stored_before_their_task_ends_and_count_once(monkeypatch: pyt
         ask("one?")
         # Whoever is killed from here on leaves the call in the table.
         assert eventually(lambda: len(run.usage.read("searchqa", run.ref.run)) == 1)
-        monkeypatch.setattr(stored_calls, "STORE_SECONDS", PATIENCE)
+        monkeypatch.setattr(stage_models, "STORE_SECONDS", PATIENCE)
         ask("two?")
     assert refusals == []
     assert len(run.usage.read("searchqa", run.ref.run)) == 2

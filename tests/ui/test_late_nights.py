@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from skillopt_airflow.ui.late_nights import late_dags
+from skillopt_airflow.ui.skills_list import late_dags
 from tests.ui.shelf import Tables
 
 DAG = "regate_a"

@@ -22,12 +22,11 @@ from skillopt_airflow.training.progress import Progress
 from skillopt_airflow.training.progress_reader import ProgressReader
 from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.training.time_left import Seconds
-from skillopt_airflow.ui import buckets, progress_tab, watched_runs
+from skillopt_airflow.ui import buckets, progress_tab
 from skillopt_airflow.ui.pages import app
 from skillopt_airflow.ui.plugin import SkillOptPlugin
-from skillopt_airflow.ui.progress_tab import MOST_ROWS, end_of, limits, rows, span, status_of
+from skillopt_airflow.ui.progress_tab import MOST_ROWS, Sight, WatchedRun, end_of, limits, rows, span, status_of
 from skillopt_airflow.ui.training_runs import TrainingDagRun
-from skillopt_airflow.ui.watched_runs import Sight, WatchedRun
 from tests.store.conftest import s3_client, s3_endpoint
 from tests.training.in_process import InterruptedRun, Training
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
@@ -330,7 +329,7 @@ def test_a_look_does_not_wait_for_ever_behind_one_that_the_store_keeps_waiting(
             asked.set()
             answers.wait(60)
 
-    monkeypatch.setattr(watched_runs, "MOST_SECONDS_IN_LINE", 0.05)
+    monkeypatch.setattr(progress_tab, "MOST_SECONDS_IN_LINE", 0.05)
     run = WatchedRun(cast("ProgressReader", Reader()))
     first = threading.Thread(target=run.look, args=(datetime.now(UTC),))
     first.start()

@@ -1,8 +1,8 @@
 """Run every item of a container's input folder and write what happened, one line as each one ends."""
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import aclosing, nullcontext
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -18,7 +18,6 @@ from skillopt_airflow.core.sessions import SEALED
 from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.rollout.corpus_folder import CorpusFolder
-from skillopt_airflow.rollout.forwarder import forwarded
 from skillopt_airflow.rollout.image_program import image_program
 from skillopt_airflow.rollout.item_search import WebSearch
 from skillopt_airflow.rollout.repository import Repository
@@ -26,6 +25,49 @@ from skillopt_airflow.rollout.runner import Runner, runner
 from skillopt_airflow.rollout.sealed import take
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.workspace import ItemFolders, files_left
+
+CHUNK_BYTES = 65536
+
+
+@asynccontextmanager
+async def forwarded(gateway: str) -> AsyncIterator[str]:
+    """Yield an address such as `http://127.0.0.1:<port>` that leads to the gateway while the block runs.
+
+    Args:
+        gateway: path of a unix socket, or an address `http://host:port`, which is taken as it is.
+    """
+    if gateway.startswith("http://"):
+        yield gateway.rstrip("/")
+        return
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            gateway_reader, gateway_writer = await asyncio.open_unix_connection(gateway)
+        except OSError:
+            writer.close()
+            return
+        try:
+            await asyncio.gather(_pipe(reader, gateway_writer), _pipe(gateway_reader, writer))
+        finally:
+            writer.close()
+            gateway_writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.close()
+
+
+async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Copy until the reader ends; the other direction may still be open."""
+    with suppress(OSError):
+        while chunk := await reader.read(CHUNK_BYTES):
+            writer.write(chunk)
+            await writer.drain()
+        writer.write_eof()
+
 
 CORPUS = Path("/corpus")
 """Where a sandbox has the run's corpus."""

@@ -1,7 +1,9 @@
 """The tools harness: a pydantic-ai agent with the benchmark's tools and the skill as its instructions."""
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import wraps
 
 from pydantic_ai import Agent, Tool, ToolFailed, UsageLimits, capture_run_messages
@@ -18,16 +20,69 @@ from pydantic_ai.messages import (
 
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.pictures import parts
-from skillopt_airflow.core.protocols import Benchmark, Workspace
+from skillopt_airflow.core.protocols import Benchmark, PlaysSession, Workspace
 from skillopt_airflow.core.shortening import MOST_TOLD_CHARS, shortened
 from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.replies import TargetModel, ending, failure, lasting, text_of
-from skillopt_airflow.rollout.requirements import check_tools
+from skillopt_airflow.rollout.requirements import check_tools, with_tools
+from skillopt_airflow.rollout.session import Session, opened_session
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.texts import reason
-from skillopt_airflow.rollout.tool_task import ToolFunction, ToolTask, tool_task
+from skillopt_airflow.rollout.workspace import answered_by_files
+
+ToolFunction = Callable[..., Awaitable[str]]
+
+
+@dataclass(frozen=True)
+class ToolTask:
+    """An item for an agent."""
+
+    text: str
+    tools: Sequence[ToolFunction]
+    answer: Callable[[str], str]
+    """Takes the answer from the agent's last text."""
+    is_answered: Callable[[], bool]
+    """Says whether something is there to be judged though the agent has said nothing."""
+
+
+@asynccontextmanager
+async def tool_task(
+    benchmark: Benchmark, settings: RolloutSettings, item: PublicItem, workspace: Workspace
+) -> AsyncIterator[ToolTask]:
+    """Yield an item's task; if it is a session, the world is there as long as the block runs.
+
+    Raises:
+        SandboxError: the world could not be opened.
+    """
+    if isinstance(benchmark, PlaysSession):
+        async with opened_session(settings, workspace.sealed) as session:
+            text = benchmark.task(session.episode.opening)
+            yield ToolTask(text, [_acting(session, benchmark)], lambda _: session.episode.outcome, lambda: True)
+    else:
+        tooled = with_tools(benchmark)
+        yield ToolTask(
+            tooled.task(item.public),
+            tooled.tools(item.public, workspace),
+            benchmark.answer,
+            lambda: answered_by_files(workspace),
+        )
+
+
+def _acting(session: Session, benchmark: PlaysSession) -> ToolFunction:
+    async def act(action: str) -> str:
+        """Act in the world once; returns what that brings.
+
+        Args:
+            action: the action, in the words of the world.
+        """
+        if session.over:
+            return "The session is over, and takes no action any more."
+        return benchmark.shown(await session.act(action))
+
+    return act
+
 
 MAX_MESSAGES = 200
 MOST_CHARS = {"assistant": 8000, "call": 8000, "user": 8000, "tool": MOST_TOLD_CHARS + 200}

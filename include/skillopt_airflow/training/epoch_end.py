@@ -11,7 +11,7 @@ from skillopt_airflow.core.types import ItemRef, JsonObject, Patch, Split
 from skillopt_airflow.optimizer.answers import joined
 from skillopt_airflow.optimizer.comparison import Comparison, compare
 from skillopt_airflow.optimizer.epoch_steps import EpochStep
-from skillopt_airflow.optimizer.meta_reflect import meta_reflect as reflect_on_epoch
+from skillopt_airflow.optimizer.meta_skill import meta_reflect as reflect_on_epoch
 from skillopt_airflow.optimizer.meta_skill import meta_skill
 from skillopt_airflow.optimizer.slow_update import guidance_edit
 from skillopt_airflow.optimizer.slow_update import slow_update as write_guidance
