@@ -3,10 +3,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from skillopt_airflow.core.remaining_budget import RemainingBudget
 from skillopt_airflow.core.wire_formats.wire_format import Tokens
 from skillopt_airflow.gateway import allowance
 from skillopt_airflow.gateway.allowance import Allowance, BudgetSpent
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 
 
 class Giver:

@@ -11,11 +11,11 @@ import httpx
 import pytest
 
 from skillopt_airflow.core.provider_statuses import error_status
-from skillopt_airflow.core.remaining_budget import RemainingBudget
 from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.gateway import fallbacks, http_clients
 from skillopt_airflow.gateway import one_try as attempt
 from skillopt_airflow.gateway.fallbacks import FIRST_PAUSE, OVERLOAD_GROWTH
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from tests.core.provider_rows import ERRORS
 from tests.gateway.gateway_rig import MODEL, PATHS, upstream_at
 from tests.gateway.scripted_provider import ANSWERS, Asked, Reply, ScriptedProvider, completion, events, failure

@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.core.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway import app as surface
 from skillopt_airflow.gateway import model_gateway
 from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.request_filter import DEFAULT_LIMIT
 from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
 from tests.gateway import dialects

@@ -6,8 +6,8 @@ import time
 import httpx
 import pytest
 
-from skillopt_airflow.core.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway import app as surface
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from tests.gateway.gateway_rig import KEY, MODEL, PATH, PATHS, upstream_at
 from tests.gateway.scripted_provider import Asked, Reply, completion, events, failure
 

@@ -24,11 +24,11 @@ from skillopt_airflow.consumer import claude_code_text, skill_md
 from skillopt_airflow.core.declared_task import declared
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.protocols import JudgesRepository
-from skillopt_airflow.core.remaining_budget import RemainingBudget
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.task_group import TaskGroup
 from skillopt_airflow.core.types import Item, JsonObject, ModelCall, Status, Trajectory
 from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.sandbox.docker_limits import host_options

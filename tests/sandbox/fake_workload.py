@@ -10,9 +10,9 @@ import docker
 from docker.errors import APIError
 
 from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.remaining_budget import RemainingBudget
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.sandbox.labels import identity

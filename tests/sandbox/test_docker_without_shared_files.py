@@ -12,8 +12,8 @@ from docker.types import Mount
 
 from local import image
 from skillopt_airflow.core.errors import ImageMissing, SandboxError
-from skillopt_airflow.core.remaining_budget import RemainingBudget
 from skillopt_airflow.core.types import Status
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.sandbox.corpus_volume import CORPUS_LABEL
 from skillopt_airflow.sandbox.docker_limits import MEGABYTE
 from skillopt_airflow.sandbox.labels import identity

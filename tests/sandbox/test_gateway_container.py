@@ -4,9 +4,9 @@ import pytest
 from docker.errors import ImageNotFound
 
 from skillopt_airflow.core.errors import ConfigError, ImageMissing
-from skillopt_airflow.core.remaining_budget import RemainingBudget
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.serve import ServeConfig
 from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.sandbox.gateway_container import PROXIES, GatewayContainer, gateway_document, gateway_settings

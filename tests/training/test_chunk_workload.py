@@ -6,9 +6,9 @@ import pytest
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import StoreUnavailable
 from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.remaining_budget import RemainingBudget
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import Item, Message, ModelCall, Score, Split, Status, Trajectory
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.sandbox.gateway_container import gateway_settings
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.pod import labels_of, workload_label

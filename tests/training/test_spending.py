@@ -1,7 +1,7 @@
 import pytest
 
 from skillopt_airflow.core.budget import spent
-from skillopt_airflow.core.remaining_budget import RemainingBudget
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.training.spending import allowance, why_stop
 from tests.training.in_process import Training
 

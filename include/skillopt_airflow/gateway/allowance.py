@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from threading import Lock
 
-from skillopt_airflow.core.remaining_budget import RemainingBudget
 from skillopt_airflow.core.wire_formats.wire_format import Tokens
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 
 REFUSED_SECONDS = 5.0
 """Seconds for which nobody is asked again, once there was no more."""

@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
-from skillopt_airflow.core.remaining_budget import RemainingBudget
 from skillopt_airflow.core.types import Value
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.request_filter import DEFAULT_LIMIT
 
 

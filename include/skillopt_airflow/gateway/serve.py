@@ -22,10 +22,10 @@ from pydantic import Field, ValidationError
 
 from skillopt_airflow.core.documents import flaws
 from skillopt_airflow.core.errors import ConfigError, SandboxError, StoreError
-from skillopt_airflow.core.remaining_budget import RemainingBudget
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.gateway.gateway_settings import GatewaySettings, Given, Wanted
 from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
 
 ANSWER_SECONDS = 90.0

@@ -13,11 +13,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from skillopt_airflow.core.errors import ConfigError, SandboxError, StoreError
-from skillopt_airflow.core.remaining_budget import RemainingBudget
 from skillopt_airflow.core.types import JsonObject, ModelCall
 from skillopt_airflow.gateway.backends import handed_over
 from skillopt_airflow.gateway.gateway_settings import GatewaySettings, Given, Wanted
 from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.sandbox.docker_connection import ensure_image
 from skillopt_airflow.sandbox.docker_limits import gateway_options
 from skillopt_airflow.sandbox.docker_output import STDOUT, attached

@@ -15,7 +15,6 @@ from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.pictures import parts
 from skillopt_airflow.core.protocols import Benchmark, FollowsUp, JudgesFiles, ShowsFiles
 from skillopt_airflow.core.provider_statuses import SENTENCES, ending_status, error_status
-from skillopt_airflow.core.remaining_budget import RemainingBudget
 from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.storable import storable
@@ -32,6 +31,7 @@ from skillopt_airflow.core.types import (
 )
 from skillopt_airflow.core.wire_formats.anthropic_messages import message_content
 from skillopt_airflow.core.wire_formats.openai_chat import chat_content
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.keys import batch_folder, batch_job
 from skillopt_airflow.training.budget_lease import reserve_job, settle_job

@@ -10,9 +10,9 @@ from uuid import uuid4
 from skillopt_airflow.core.budget import Role, Spent, spent
 from skillopt_airflow.core.budget_ledger import PARTS, RENEWED_SECONDS, BudgetLedger, Left
 from skillopt_airflow.core.errors import StoreError
-from skillopt_airflow.core.remaining_budget import RemainingBudget
 from skillopt_airflow.core.resource_groups import BudgetGroup
 from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.store.shared_documents import change_document
 from skillopt_airflow.training.spending import is_limited, remaining, spent_by
 

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.budget import BATCH_SHARE, Role, Spent, dearest, exceeded, model_names, spent, total_usd
 from skillopt_airflow.core.budget_ledger import BudgetLedger, Left
-from skillopt_airflow.core.remaining_budget import RemainingBudget
 from skillopt_airflow.core.resource_groups import BudgetGroup
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Value
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.training.matrix_cells import one_for_each_target
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRecord

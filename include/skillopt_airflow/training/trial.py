@@ -12,11 +12,11 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError
 from skillopt_airflow.core.protocols import Benchmark, JudgesRepository, PlaysSession
 from skillopt_airflow.core.record_fields import UnreadableRecord
-from skillopt_airflow.core.remaining_budget import RemainingBudget
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.search_group import SearchGroup
 from skillopt_airflow.core.skill import skill_of_person
 from skillopt_airflow.core.types import Item, ModelCall, Rollout, Score, Split, Trajectory
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.training.answer_judge import in_doubt
 from skillopt_airflow.training.data_items import read_splits
 from skillopt_airflow.training.item_files import for_container

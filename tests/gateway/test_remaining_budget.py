@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.remaining_budget import RemainingBudget
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 
 AMOUNTS = st.builds(
     RemainingBudget,
