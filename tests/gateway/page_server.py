@@ -8,7 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from local.served import served
-from skillopt_airflow.gateway.page_fetcher import PageFetcher, why_refused
+from skillopt_airflow.gateway.page_fetcher import PageFetcher
+from skillopt_airflow.gateway.public_address import why_refused
 
 Served = Callable[[BaseHTTPRequestHandler], None]
 

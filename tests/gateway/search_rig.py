@@ -12,8 +12,7 @@ from pydantic import JsonValue, SecretStr
 
 from local.served import served
 from skillopt_airflow.gateway.page_fetcher import PageFetcher
-from skillopt_airflow.gateway.search_servers import SearchUpstream
-from skillopt_airflow.gateway.web_search import WebSearch
+from skillopt_airflow.gateway.web_search import SearchUpstream, WebSearch
 
 KEY = "search-key-0123456789"
 Answered = tuple[int, Any]

@@ -4,9 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from skillopt_airflow.core.wire_formats.wire_format import Tokens
-from skillopt_airflow.gateway import allowance
-from skillopt_airflow.gateway.allowance import Allowance, BudgetSpent
-from skillopt_airflow.gateway.remaining_budget import RemainingBudget
+from skillopt_airflow.gateway import remaining_budget
+from skillopt_airflow.gateway.remaining_budget import Allowance, BudgetSpent, RemainingBudget
 
 
 class Giver:
@@ -79,7 +78,7 @@ def test_who_was_refused_does_not_ask_at_every_call(monkeypatch: pytest.MonkeyPa
     spending = Allowance(RemainingBudget(calls=0), giver.more)
     assert [taken(spending) for _ in range(5)] == [0] * 5
     assert len(giver.heard) == 1
-    monkeypatch.setattr(allowance, "REFUSED_SECONDS", 0.0)
+    monkeypatch.setattr(remaining_budget, "REFUSED_SECONDS", 0.0)
     other = Allowance(RemainingBudget(calls=0), giver.more)
     assert taken(other) == 0
     giver.given = [RemainingBudget(calls=1)]

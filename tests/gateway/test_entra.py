@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from skillopt_airflow.core.errors import ModelConnectionError
-from skillopt_airflow.gateway.entra import EntraToken
+from skillopt_airflow.gateway.backends import EntraToken
 from skillopt_airflow.gateway.upstream import AzureIdentity
 from tests.gateway import dialects
 from tests.gateway.conftest import Serve

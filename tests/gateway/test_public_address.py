@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.gateway.page_fetcher import is_public, resolved, why_refused
+from skillopt_airflow.gateway.public_address import is_public, resolved, why_refused
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "93.184.215.14", "168.63.129.17", "2606:4700::1111", "::ffff:8.8.8.8"])

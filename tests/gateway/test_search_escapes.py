@@ -111,7 +111,7 @@ def refused(reader: PageFetcher, address: str) -> str:
 def test_the_metadata_of_a_cloud_are_not_read(server: PageServer, address: str) -> None:
     class Real(Names):
         async def __call__(self, host: str, port: int) -> list[str]:
-            from skillopt_airflow.gateway.page_fetcher import resolved
+            from skillopt_airflow.gateway.public_address import resolved
 
             return [METADATA] if host.endswith(".internal") else list(await resolved(host, port))
 

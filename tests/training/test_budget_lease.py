@@ -14,8 +14,7 @@ from skillopt_airflow.core.budget import Spent
 from skillopt_airflow.core.budget_ledger import LEASE_SECONDS, PARTS, RENEWED_SECONDS, BudgetLedger
 from skillopt_airflow.core.errors import BudgetUsedUp, Conflict, StoreError
 from skillopt_airflow.core.wire_formats.wire_format import Tokens
-from skillopt_airflow.gateway.allowance import Allowance, BudgetSpent
-from skillopt_airflow.gateway.remaining_budget import RemainingBudget
+from skillopt_airflow.gateway.remaining_budget import Allowance, BudgetSpent, RemainingBudget
 from skillopt_airflow.optimizer.readiness import check_answers
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training import budget_lease

@@ -13,7 +13,7 @@ from skillopt_airflow.core.search_group import SearchGroup
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.gateway import page_fetcher, web_search
 from skillopt_airflow.gateway.page_fetcher import PageFetcher
-from skillopt_airflow.gateway.search_servers import SearchUpstream
+from skillopt_airflow.gateway.web_search import SearchUpstream
 from skillopt_airflow.training.run_search import PER_TURN, StoredAnswers, run_search
 from tests.gateway.page_server import fetcher, page, page_server
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion

@@ -20,11 +20,11 @@ from starlette.types import Receive, Scope, Send
 from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.core.wire_formats.wire_format import Tokens, WireFormat
-from skillopt_airflow.gateway.allowance import BudgetSpent
 from skillopt_airflow.gateway.fallbacks import Call, Provider
 from skillopt_airflow.gateway.gateway_settings import GatewaySettings
 from skillopt_airflow.gateway.one_try import MAX_ANSWER_BYTES, Reply, Rest
 from skillopt_airflow.gateway.redaction import Redaction
+from skillopt_airflow.gateway.remaining_budget import BudgetSpent
 from skillopt_airflow.gateway.request_filter import MAX_PARTS, contained, has_many_parts
 from skillopt_airflow.gateway.search_route import SearchRoute
 from skillopt_airflow.gateway.token_usage import Meter, estimated, tokens_of

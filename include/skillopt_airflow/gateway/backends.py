@@ -1,5 +1,6 @@
 """A single try of a call to the model server behind an upstream: address and credentials."""
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -11,9 +12,52 @@ from pydantic_core import from_json, to_json
 
 from skillopt_airflow.core.errors import ModelConnectionError
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.gateway.entra import EntraToken
 from skillopt_airflow.gateway.http_clients import HttpClients
-from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
+
+
+class EntraToken:
+    """The token of an identity, fetched when it is first needed and again shortly before it expires."""
+
+    def __init__(self, identity: AzureIdentity) -> None:
+        self._identity = identity
+        self._source: Callable[[], str] | None = None
+        self._one_at_a_time = asyncio.Lock()
+
+    async def get(self) -> str:
+        """Return the token without blocking the event loop.
+
+        Raises:
+            ModelConnectionError: the identity gives none.
+        """
+        async with self._one_at_a_time:
+            return await asyncio.to_thread(self.fetch)
+
+    def fetch(self) -> str:
+        """Return the token.
+
+        Raises:
+            ModelConnectionError: the identity gives none.
+        """
+        from azure.core.exceptions import AzureError
+
+        try:
+            if self._source is None:
+                self._source = _source(self._identity)
+            return self._source()
+        # A workload identity without a client id is a ValueError.
+        except (AzureError, ValueError) as error:
+            raise ModelConnectionError(f"no token for Azure: {error}") from error
+
+
+def _source(identity: AzureIdentity) -> Callable[[], str]:
+    """Return a function that caches the token and renews it some minutes before it expires."""
+    from azure.identity import AzureCliCredential, ManagedIdentityCredential, get_bearer_token_provider
+
+    if identity.kind == "cli":
+        return get_bearer_token_provider(AzureCliCredential(), identity.scope)
+    return get_bearer_token_provider(ManagedIdentityCredential(client_id=identity.client_id), identity.scope)
+
 
 PASSED_HEADERS = ("accept", "anthropic-version")
 BETA = re.compile(r"([a-z0-9-]+?)-\d{4}-?\d\d-?\d\d")

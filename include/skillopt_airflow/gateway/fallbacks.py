@@ -10,12 +10,12 @@ from functools import partial
 import httpx
 
 from skillopt_airflow.core.wire_formats.wire_format import Tokens, WireFormat
-from skillopt_airflow.gateway.allowance import Allowance
 from skillopt_airflow.gateway.backends import Backend, HttpBackend, OnToken, unheard
 from skillopt_airflow.gateway.gateway_settings import GatewaySettings
 from skillopt_airflow.gateway.one_try import Reply, ask
 from skillopt_airflow.gateway.rate_limit import Outcome, RateLimit
 from skillopt_airflow.gateway.redaction import Redaction
+from skillopt_airflow.gateway.remaining_budget import Allowance
 from skillopt_airflow.gateway.token_usage import estimated, tokens_of
 from skillopt_airflow.gateway.upstream import Upstream
 

@@ -6,7 +6,7 @@ from openai import AsyncAzureOpenAI, AsyncOpenAI
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers.azure import AzureProvider
 
-from skillopt_airflow.gateway.entra import EntraToken
+from skillopt_airflow.gateway.backends import EntraToken
 from skillopt_airflow.gateway.translation import detached
 from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
 from skillopt_airflow.models.providers import AZURE_DIALECTS

@@ -6,7 +6,7 @@ from typing import Any, cast, get_args
 from pydantic import SecretStr, ValidationError
 
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.gateway.search_servers import SEARCH_SERVERS, SearchKind, SearchUpstream
+from skillopt_airflow.gateway.web_search import SEARCH_SERVERS, SearchKind, SearchUpstream
 
 KIND = "kind"
 CREATE = (

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
     from skillopt_airflow.core.protocols import Optimizer, Target
-    from skillopt_airflow.gateway.search_servers import SearchUpstream
     from skillopt_airflow.gateway.upstream import Upstream
+    from skillopt_airflow.gateway.web_search import SearchUpstream
     from skillopt_airflow.store.objects import ObjectStore
     from skillopt_airflow.training.connections import OnCall
 

@@ -10,7 +10,7 @@ from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.protocols import Optimizer, Output, Target
 from skillopt_airflow.core.types import Message, ModelCall
 from skillopt_airflow.core.wire_formats.wire_format import Tokens
-from skillopt_airflow.gateway.allowance import Allowance, BudgetSpent
+from skillopt_airflow.gateway.remaining_budget import Allowance, BudgetSpent
 
 if TYPE_CHECKING:
     from skillopt_airflow.training.budget_lease import BudgetPart

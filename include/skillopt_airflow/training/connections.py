@@ -14,8 +14,8 @@ from skillopt_airflow.core.types import ModelCall
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-    from skillopt_airflow.gateway.search_servers import SearchUpstream
     from skillopt_airflow.gateway.upstream import Upstream
+    from skillopt_airflow.gateway.web_search import SearchUpstream
     from skillopt_airflow.store.artifacts import ArtifactStore
     from skillopt_airflow.store.objects import ObjectStore
 
