@@ -15,7 +15,6 @@ PARTS = ("pddl_domain", "grammar", "pddl_problem")
 WITHOUT_ACTION = "look"
 """Command that a reply without one stands for: it changes nothing, and costs a turn."""
 _TASK = re.compile(r"Your task is to:\s*(?P<task>.+)")
-_ACTION = re.compile(r"<action>(?P<action>.*?)</action>", re.DOTALL)
 _HOW = """Think about it between <think> and </think>. Then give the one command that comes next between <action> and
 </action>, such as <action>go to desk 1</action>."""
 _BY_TOOL = """Carry out the task in this household with the tool act, one command a call, such as: go to desk 1.
@@ -108,8 +107,8 @@ class ALFWorld:
 
     def action(self, response: str) -> str:
         """Return the first command in tags, in lower case; a reply without one looks around."""
-        found = _ACTION.search(response.lower())
-        return (found["action"].strip() if found else "") or WITHOUT_ACTION
+        inside, closed, _ = response.lower().partition("<action>")[2].partition("</action>")
+        return (inside.strip() if closed else "") or WITHOUT_ACTION
 
     def answer(self, response: str) -> str:
         """Return the command of a reply; the answer of an item is its outcome, see `score`."""

@@ -26,7 +26,7 @@ _LETTER_ALONE = ", with the letter of the right choice in the place of Answer"
 _AGREEMENT = """The answer has to mean the same as the reference, entirely: the same number, the same letter, the same
 place. The order of coordinates counts (row before column unless the question says otherwise); how they are written does
 not: "Row 4 Column 17" is (4,17)."""
-_MARKED = re.compile(r"<\|begin_of_box\|>(.*?)<\|end_of_box\|>", re.DOTALL)
+_BEGIN, _END = "<|begin_of_box|>", "<|end_of_box|>"
 _NUMBERS = re.compile(r"-?\d{1,9}(?:\.\d{1,9})?(?:,-?\d{1,9}(?:\.\d{1,9})?)*")
 _TASK = TaskGroup(prompt=_PROMPT, reference="gold", score=Exact(), pictures=("image",))
 
@@ -63,7 +63,8 @@ class BabyVision(JudgedTask):
         r"""Return what the last \boxed{} holds, else the last pair of box tokens; empty without either."""
         box = Boxed().find(response)
         if box is None:
-            box = next(reversed(_MARKED.findall(response)), "")
+            pieces = [piece.partition(_BEGIN) for piece in response.split(_END)[:-1]]
+            box = next((inside for _, begun, inside in reversed(pieces) if begun), "")
         return str(box).strip()
 
     def decision(self, answer: str, reference: JsonObject) -> bool | None:

@@ -14,6 +14,7 @@ from skillopt_airflow.core.scoring.choice_letter import ChoiceLetter, stated_lin
 from skillopt_airflow.core.scoring.choice_match import choices_named, lettered
 from skillopt_airflow.core.scoring.extraction import Boxed, Extraction, InTags, last_line
 from skillopt_airflow.core.scoring.number_match import NumberMatch, numbers
+from skillopt_airflow.core.scoring.scoring_rule import MAX_ANSWER_CHARS
 from skillopt_airflow.core.scoring.text_match import Contains, normalize
 from skillopt_airflow.core.types import Item, ItemFile, JsonObject, Message, Score, Trajectory
 
@@ -87,7 +88,9 @@ class MMRB:
     def score(self, item: Item, trajectory: Trajectory) -> Score:
         """Return 1 for the right choice and no other, or for an equal number or a text that agrees."""
         expected, answered = str(item.reference["answer"]), _answered(item, trajectory)
-        if item.public["options"]:
+        if len(answered) > MAX_ANSWER_CHARS:
+            right = False
+        elif item.public["options"]:
             choices = lettered(item.public["options"], "options")
             right = choices_named(answered, choices) == choices_named(expected, choices)
         else:

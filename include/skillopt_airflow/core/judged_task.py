@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from skillopt_airflow.core.declared_task import REFERENCE, DeclaredFilesTask
 from skillopt_airflow.core.grading import GradingRequest
+from skillopt_airflow.core.scoring.scoring_rule import MAX_ANSWER_CHARS
 from skillopt_airflow.core.task_group import TaskGroup
 from skillopt_airflow.core.types import Item, JsonObject, Score, Trajectory
 
@@ -55,7 +56,7 @@ class JudgedTask(DeclaredFilesTask):
 
     def _certain(self, item: Item, trajectory: Trajectory) -> bool | None:
         answer = trajectory.answer.strip()
-        return self.decision(answer, item.reference) if answer else False
+        return self.decision(answer, item.reference) if 0 < len(answer) <= MAX_ANSWER_CHARS else False
 
 
 def choices_of(reference: JsonObject) -> dict[str, str]:

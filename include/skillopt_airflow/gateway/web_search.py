@@ -1,7 +1,6 @@
 """The search of a run: its server is asked once for a query, each page is fetched once, and all skills see the same.
 
-SearXNG: https://docs.searxng.org/dev/search_api.html. Brave Search API:
-https://api-dashboard.search.brave.com/api-reference/web/search/get.
+https://docs.searxng.org/dev/search_api.html, https://api-dashboard.search.brave.com/api-reference/web/search/get
 """
 
 import asyncio

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.grading import GradingRequest, score_by
 from skillopt_airflow.core.protocols import AsksJudge, Benchmark
+from skillopt_airflow.core.scoring.scoring_rule import MAX_ANSWER_CHARS
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Grade, Item, ModelCall, Rollout, Status
 from skillopt_airflow.store.keys import grades_of
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
 
 
 def in_doubt(benchmark: Benchmark, rules: EvaluationGroup, item: Item, rollout: Rollout) -> GradingRequest | None:
-    """Return what a judge is to be asked about a rollout that the rules have scored; None if nothing."""
+    """Return what a judge is to be asked about a rollout that the rules have scored; None if nothing.
+
+    No judge is asked about an answer that is too long for the rules.
+    """
+    if len(rollout.trajectory.answer) > MAX_ANSWER_CHARS:
+        return None
     if rollout.score is None or rules.judge == "rules" or not isinstance(benchmark, AsksJudge):
         return None
     if rules.judge == "rules_first" and benchmark.decides(item, rollout.trajectory):

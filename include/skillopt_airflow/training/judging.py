@@ -9,6 +9,7 @@ from typing import NoReturn
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError, ProcessLost, SandboxError
 from skillopt_airflow.core.protocols import Benchmark, JudgesFiles
+from skillopt_airflow.core.scoring.scoring_rule import readable
 from skillopt_airflow.core.types import Item, Score, Trajectory, Value
 from skillopt_airflow.limited_process import LimitedProcess, Limits
 
@@ -56,7 +57,7 @@ def score_of(
     """
     if isinstance(benchmark, JudgesFiles):
         return judge(Case(benchmark=name, item=item, trajectory=trajectory), produced, references())
-    return benchmark.score(item, trajectory)
+    return readable(trajectory.answer, lambda: benchmark.score(item, trajectory))
 
 
 def judge(case: Case, produced: Mapping[str, bytes], references: Mapping[str, bytes]) -> Score:

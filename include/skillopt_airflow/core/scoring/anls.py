@@ -28,13 +28,22 @@ class Anls(Scoring):
 
 
 def levenshtein(one: str, other: str) -> int:
-    """Return the fewest insertions, deletions and replacements that turn one text into the other."""
-    row = list(range(len(other) + 1))
-    for place, character in enumerate(one, 1):
-        diagonal, row[0] = row[0], place
-        for column, opposite in enumerate(other, 1):
-            diagonal, row[column] = (
-                row[column],
-                min(row[column] + 1, row[column - 1] + 1, diagonal + (character != opposite)),
-            )
-    return row[-1]
+    """Return the fewest insertions, deletions and replacements that turn one text into the other.
+
+    A row of the usual table is two numbers with a bit per character, which say where it rises and falls (Hyyrö 2003).
+    """
+    if not one:
+        return len(other)
+    places: dict[str, int] = {}
+    for place, character in enumerate(one):
+        places[character] = places.get(character, 0) | 1 << place
+    every, last, distance = (1 << len(one)) - 1, 1 << (len(one) - 1), len(one)
+    rises, falls = every, 0
+    for character in other:
+        same = places.get(character, 0)
+        level = (((same & rises) + rises) ^ rises) | same | falls
+        up, down = falls | (every & ~(level | rises)), rises & level
+        distance += bool(up & last) - bool(down & last)
+        up, down = (up << 1 | 1) & every, (down << 1) & every
+        rises, falls = down | (every & ~(level | up)), up & level
+    return distance

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from skillopt_airflow.core.scoring.choice_statement import Statement, statement
+from skillopt_airflow.core.scoring.choice_statement import Statement, ends, statement
 from skillopt_airflow.core.scoring.extraction import Boxed, Extraction, InTags, last_line
 
 _ALONE = re.compile(r"[\s*_`\"'$(\[]*(?P<letter>[A-Za-z])[\s*_`\"'$)\].:!]*")
@@ -43,5 +43,5 @@ def settled(response: str) -> Statement:
 
 def stated_line(response: str) -> str | None:
     """Return the line of the last statement of letters, which may name a choice by its text as well."""
-    place, lines = settled(response).line, response.split("\n")
+    place, lines = settled(response).line, ends(response).split("\n")
     return lines[place].strip() if place is not None and place < len(lines) else None

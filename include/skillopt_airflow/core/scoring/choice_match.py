@@ -50,7 +50,7 @@ class ChoiceMatch(Scoring):
             check_distinct(choices.values(), self.choices)
         _right(self._by_letter(reference, public), choices)
 
-    def judge(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
+    def scored(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
         """Compare the choices that the answer names with the right one."""
         choices = self._choices(public)
         answer = str(self._by_letter(answer, public))

@@ -15,6 +15,8 @@ from typing import NamedTuple
 _IN_WORD = "0-9A-Za-z_\u00aa-\u052f"
 _NEAR = 30
 """Words before and after a letter that are read: the time grows with the length of a response only."""
+HEAD_CHARS, TAIL_CHARS = 4_000, 12_000
+"""Parts of a longer response that are read. Models state the answer at the end, or at the beginning."""
 FONT = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|boxed)\s*\{([^{}]*)\}")
 """LaTeX's fonts, which also choices are printed in."""
 # A dollar before a digit is money, not the end of a formula.
@@ -171,7 +173,7 @@ class Statement(NamedTuple):
 
 
 def statement(response: str, known: frozenset[str]) -> Statement:
-    """Return what a response states, of the letters that are known to be choices."""
+    """Return what a response states, of the letters that are known to be choices; lines are those of `ends`."""
     stated, rejected, place = frozenset[str](), set[str](), None
     weaker: dict[str, set[str]] = {"fits": set(), "label": set(), "named": set()}
     for line, words in _sentences(response):
@@ -197,9 +199,16 @@ def statement(response: str, known: frozenset[str]) -> Statement:
     return Statement(letters, certain, frozenset(rejected), None)
 
 
+def ends(text: str) -> str:
+    """Return the beginning and the end of a long text, as two lines; a shorter one as it is."""
+    return text if len(text) <= HEAD_CHARS + TAIL_CHARS else f"{text[:HEAD_CHARS]}\n{text[-TAIL_CHARS:]}"
+
+
 def bare(text: str) -> str:
     """Return a text without LaTeX's fonts and delimiters around letters, Markdown's marks and other scripts' signs."""
-    text = _TAG.sub(" ; ", _INLINE_TAG.sub("", unicodedata.normalize("NFKC", text).replace("’", "'").replace("İ", "I")))
+    # Normalized, one character may become 18.
+    text = ends(unicodedata.normalize("NFKC", ends(text)))
+    text = _TAG.sub(" ; ", _INLINE_TAG.sub("", text.replace("’", "'").replace("İ", "I")))
     for _ in range(2):
         text = FONT.sub(lambda font: f"({found[1]})" if (found := _IS_LETTER.fullmatch(font[1])) else font[1], text)
     text = _FORMULA.sub(_letter_alone, text)

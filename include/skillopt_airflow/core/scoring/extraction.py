@@ -9,6 +9,9 @@ from pydantic import Field, field_validator
 
 from skillopt_airflow.core.types import Value
 
+MAX_PATTERN_CHARS = 20_000
+"""Characters at the end of a response in which a regular expression may begin to match. Most take longer than linear
+time on a text that they don't match."""
 _FENCED = re.compile(r"\A```[\w+-]*[ \t]*\n((?:(?!```).)*)(?:```)?\Z", re.DOTALL)
 _PLACEHOLDER = re.compile(
     r"(?:\.\.+|…|_+|"
@@ -36,7 +39,10 @@ class Extraction(Value):
 
     def extract(self, response: str) -> str:
         """Return the answer without the blanks around it; empty if there is none."""
-        found = self.find(response)
+        try:
+            found = self.find(response)
+        except RecursionError:
+            found = None
         if found is None:
             found = last_line(response) if self.last_line_instead else ""
         return found.strip()
@@ -124,8 +130,9 @@ class RegexMatch(Extraction):
         return pattern
 
     def find(self, response: str) -> str | None:
-        """Return the last match."""
-        last = deque(re.finditer(self.pattern, response), maxlen=1)
+        """Return the last match in the last MAX_PATTERN_CHARS characters."""
+        start = max(0, len(response) - MAX_PATTERN_CHARS)
+        last = deque(re.compile(self.pattern).finditer(response, start), maxlen=1)
         return next((group for group in last[0].groups() if group is not None), last[0][0]) if last else None
 
 

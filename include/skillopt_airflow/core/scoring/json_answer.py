@@ -15,6 +15,9 @@ _OPENING = re.compile(r"""\{\s*["}]|\[\s*[\]\[{"\dtfnNI-]""")
 """The beginning of an object or a list; most brackets of prose, code and LaTeX are none."""
 MAX_WASTED = 1_000_000
 """Characters that are read in vain, for brackets that begin no value, before the search ends."""
+LEAST_WASTED = 10
+"""Characters that a bracket in vain counts for at least."""
+CUT_CHARS = 4096
 _STEP = r"(?:[^.\[\]]+|\[\d+\])"
 
 
@@ -104,11 +107,15 @@ def _values(text: str) -> Iterator[JsonValue]:
     decoder = json.JSONDecoder(parse_constant=_null)
     place = wasted = 0
     while wasted < MAX_WASTED and (opening := _OPENING.search(text, place)):
+        if opening.start() > CUT_CHARS:
+            # An error counts the lines from the beginning of the text.
+            text, place = text[opening.start() :], 0
+            continue
         try:
             value, place = decoder.raw_decode(text, opening.start())
         except json.JSONDecodeError as error:
             place = opening.start() + 1
-            wasted += error.pos - opening.start()
+            wasted += error.pos - opening.start() + LEAST_WASTED
         except (ValueError, RecursionError):
             # A number of thousands of digits, or a thousand brackets: what is inside of them would not be better.
             return

@@ -39,7 +39,7 @@ class JsonFields(Scoring):
             except DataError as error:
                 raise DataError(f"{name}: {error}") from None
 
-    def judge(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
+    def scored(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
         """Compare the answer's last JSON object that has such a field; a missing field counts as null."""
         expected = _object(reference) or {}
         expected = {name: expected[name] for name in self.fields or expected}

@@ -44,7 +44,7 @@ class ListMatch(Scoring):
             except DataError as error:
                 raise DataError(f"[{place}]: {error}") from None
 
-    def judge(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
+    def scored(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
         """Compare the reading of the answer that fits best."""
         wanted = _wanted(reference)
         read = ((self._found(entries, wanted), entries) for entries in _readings(answer, wanted))

@@ -26,7 +26,8 @@ _SPELLINGS = (
     (re.compile(r"(?<![\w.*^])10\s*\^\s*(?=\{?[-+]?\d)"), "1*10^"),
 )
 """Other spellings of what `_NUMBER` reads."""
-_DECIMAL = r"(?:\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
+# The count is limited, since a run of groups is read again from each of them where it ends badly.
+_DECIMAL = rf"(?:\d{{1,3}}(?:,\d{{3}}){{1,{MAX_DIGITS // 3}}}(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
 _NUMBER = re.compile(
     rf"(?<![\w.^])(?<![\^_]\{{)(?P<sign>(?<![)\]])[-+]?)(?:(?P<whole>\d{{1,9}})\s+(?=\d+/\d))?(?P<number>{_DECIMAL})"
     r"(?:[eE](?P<exponent>[-+]?\d{1,3})(?!\d)|\s*\*\s*10\s*\^\s*\{?(?P<power>[-+]?\d{1,3})(?!\d)\}?)?"

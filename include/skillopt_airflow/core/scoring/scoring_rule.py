@@ -2,8 +2,10 @@
 
 import ast
 import json
+import logging
 import math
 import tokenize
+from collections.abc import Callable
 from itertools import pairwise
 
 from pydantic import JsonValue
@@ -12,11 +14,29 @@ from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import shown
 from skillopt_airflow.core.types import JsonObject, Score, Value
 
+MAX_ANSWER_CHARS = 20_000
+"""Characters of an answer that are compared. Longer answers come from models that loop."""
+
+log = logging.getLogger(__name__)
+
+
+def readable(answer: str, judge: Callable[[], Score]) -> Score:
+    """Return the score of an answer: 0 with the reason if the answer is too long or makes the rule fail."""
+    why = f"it has {len(answer)} characters, and at most {MAX_ANSWER_CHARS} are compared"
+    if len(answer) <= MAX_ANSWER_CHARS:
+        try:
+            return judge()
+        except Exception as error:
+            # One answer must not end the task, and with it the rollouts of all others.
+            why = f"{type(error).__name__}: {error}"[:300]
+            log.warning("Scored an answer as 0 because it cannot be read: %r", why)
+    return Score(hard=0.0, soft=0.0, feedback=f"the answer cannot be read: {why}")
+
 
 class Scoring(Value):
     """Base of the rules; each has its name in YAML as the value of `by`.
 
-    Most compare two texts: they define `compare`. A reference is one value or a list of alternatives, of which the
+    Most compare two texts: they define `compare`. Others define `scored`. A reference is one value or a list of alternatives, of which the
     best counts.
     """
 
@@ -42,7 +62,11 @@ class Scoring(Value):
         """
 
     def judge(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
-        """Compare an answer with a reference that has passed `check`."""
+        """Compare an answer with a reference that has passed `check`; see `readable`."""
+        return readable(answer, lambda: self.scored(answer, reference, public))
+
+    def scored(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
+        """Compare an answer that is not too long; anything it raises counts as a score of 0."""
         references = alternatives(reference)
         judged = [self.compare(answer, expected) for expected in references]
         expected = " or ".join(f'"{expected}"' for expected in references)
