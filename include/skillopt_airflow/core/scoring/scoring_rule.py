@@ -2,7 +2,6 @@
 
 import ast
 import json
-import logging
 import math
 import tokenize
 from collections.abc import Callable
@@ -17,8 +16,6 @@ from skillopt_airflow.core.types import JsonObject, Score, Value
 MAX_ANSWER_CHARS = 20_000
 """Characters of an answer that are compared. Longer answers come from models that loop."""
 
-log = logging.getLogger(__name__)
-
 
 def readable(answer: str, judge: Callable[[], Score]) -> Score:
     """Return the score of an answer: 0 with the reason if the answer is too long or makes the rule fail."""
@@ -26,18 +23,17 @@ def readable(answer: str, judge: Callable[[], Score]) -> Score:
     if len(answer) <= MAX_ANSWER_CHARS:
         try:
             return judge()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a rule is a benchmark's own code, too
             # One answer must not end the task, and with it the rollouts of all others.
             why = f"{type(error).__name__}: {error}"[:300]
-            log.warning("Scored an answer as 0 because it cannot be read: %r", why)
     return Score(hard=0.0, soft=0.0, feedback=f"the answer cannot be read: {why}")
 
 
 class Scoring(Value):
     """Base of the rules; each has its name in YAML as the value of `by`.
 
-    Most compare two texts: they define `compare`. Others define `scored`. A reference is one value or a list of alternatives, of which the
-    best counts.
+    Most compare two texts: they define `compare`. Others define `scored`. A reference is one value or a list of
+    alternatives, of which the best counts.
     """
 
     @property
