@@ -25,7 +25,7 @@ from skillopt_airflow.pipeline.graph import dag_of, evaluations
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training import seed_and_final, timing
 from skillopt_airflow.training.budget_lease import BudgetLease
-from skillopt_airflow.training.done_rollouts import DoneRollouts
+from skillopt_airflow.training.history import DoneRollouts
 from skillopt_airflow.training.run import TrainingRun
 from tests.store.conftest import make_client, s3_endpoint
 from tests.training.in_process import Training, call, configured

@@ -11,8 +11,18 @@ from hypothesis import strategies as st
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.types import Item, ItemFile, Split
-from skillopt_airflow.quality.drift import FEWEST_FRESH, FEWEST_REFERENCE, TOLERANCE, length_of, standing, tolerance
-from skillopt_airflow.quality.fresh_items import MeasuredItems, check_fresh, content, fingerprint
+from skillopt_airflow.quality.fresh_items import (
+    FEWEST_FRESH,
+    FEWEST_REFERENCE,
+    TOLERANCE,
+    MeasuredItems,
+    check_fresh,
+    content,
+    fingerprint,
+    length_of,
+    standing,
+    tolerance,
+)
 from skillopt_airflow.quality.quality_report import QualityReport
 
 

@@ -10,7 +10,7 @@ from pydantic_ai.models import KnownModelName
 from pydantic_ai.profiles.openai import openai_model_profile
 
 from skillopt_airflow.core.types import Message
-from skillopt_airflow.rollout.chat_target import ChatTarget
+from skillopt_airflow.rollout.chat import ChatTarget
 from skillopt_airflow.rollout.plain_chat import MAX_BYTES, request_body
 from skillopt_airflow.rollout.replies import TargetModel
 from skillopt_airflow.rollout.reply import Reply as Came

@@ -5,8 +5,8 @@ import pytest
 
 from skillopt_airflow.core.looks import Look, Question
 from skillopt_airflow.core.types import Split
+from skillopt_airflow.store.artifacts import LookLedger
 from skillopt_airflow.store.keys import ArtifactKeys
-from skillopt_airflow.store.look_ledger import LookLedger
 from skillopt_airflow.store.objects import ObjectStore
 
 KEYS = ArtifactKeys("", "searchqa", "openai-chat:m")

@@ -7,7 +7,7 @@ from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.publishing import publish_form, rollback_dag
 from skillopt_airflow.pipeline.transfer_dag import form as transfer_form
 from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.ui.trigger_forms import forms_of
+from skillopt_airflow.ui.skill_page import forms_of
 
 CONFIG = benchmark_config("searchqa")
 KNOWN = {

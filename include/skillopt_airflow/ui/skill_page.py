@@ -1,8 +1,9 @@
 """The page of one skill: what it says and why, which versions there were, what nights found, what can be done next."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep
@@ -11,6 +12,7 @@ from fastapi.responses import HTMLResponse
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.pipeline.dag_ids import (
+    evaluate_dag_id,
     publish_dag_id,
     regate_dag_id,
     rollback_dag_id,
@@ -22,7 +24,6 @@ from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.ui.access import may_read, readable_dags
 from skillopt_airflow.ui.pages import app, message_page, page
 from skillopt_airflow.ui.skills_list import SHAPES, THREADS, Entry, buckets_of, by_target
-from skillopt_airflow.ui.trigger_forms import forms_of
 from skillopt_airflow.ui.waiting_approvals import waiting_approvals
 
 if TYPE_CHECKING:
@@ -32,6 +33,89 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.artifacts import ArtifactStore
     from skillopt_airflow.training.skill_details import SkillDetails
     from skillopt_airflow.training.skill_overview import Champion
+
+
+class FilledForm(NamedTuple):
+    """A run that somebody may trigger; Airflow decides whether they may."""
+
+    name: str
+    what: str
+    """What it does."""
+    dag_id: str
+    conf: Mapping[str, Any]
+
+    @property
+    def slug(self) -> str:
+        """Its anchor on the page."""
+        return f"do-{self.name.split()[0].lower().replace('-', '')}"
+
+    @property
+    def json(self) -> str:
+        """The configuration as Airflow's form takes it."""
+        return json.dumps(self.conf, indent=2, ensure_ascii=False)
+
+
+def forms_of(
+    benchmark: str, target: str, champion: str, trained_by: str, back_to: str, overrides: Mapping[str, Any]
+) -> list[FilledForm]:
+    """Return what can be done with a skill.
+
+    Args:
+        benchmark: its benchmark.
+        target: its model.
+        champion: its version; empty if there is none, so that nothing can be done with it.
+        trained_by: the run that trained it.
+        back_to: the champion that it followed; empty if there is none.
+        overrides: knobs that runs with its model need besides the model's name.
+    """
+    if not champion:
+        return []
+    more = {"overrides": overrides} if overrides else {}
+    forms = [
+        FilledForm(
+            "Evaluate",
+            f"Scores the champion and {back_to or 'the seed skill'} on the test split, with intervals.",
+            evaluate_dag_id(benchmark),
+            {"skill": champion, "compare_to": back_to or "seed", "split": "test", "model.target": target, **more},
+        ),
+        FilledForm(
+            "Re-gate",
+            "Runs a night: champion, the one before it and the seed on that night's fresh items. Give the form a "
+            "logical date shortly after the night's end, such as 00:01 of the next day; midnight itself belongs to the "
+            "run that the schedule makes for another night.",
+            regate_dag_id(benchmark),
+            {"target": target, **more},
+        ),
+        FilledForm(
+            "Compare under other models",
+            "Runs champion and seed under several models and harnesses on the same items, after an estimate. Put the "
+            "models' names into the form.",
+            transfer_dag_id(benchmark),
+            {
+                "skills": ["seed", champion],
+                "targets": [target, "provider:model"],
+                "overrides": {"model.target": target, **overrides},
+            },
+        ),
+        FilledForm(
+            "Publish for another model",
+            "Measures the skill of the same training on another target model, and publishes it there if it passes the "
+            "gate. Put the model's name into the form.",
+            publish_dag_id(benchmark),
+            {"run": trained_by, "target": "provider:model"},
+        ),
+    ]
+    if back_to:
+        forms.append(
+            FilledForm(
+                "Roll back",
+                f"Moves the champion back to {back_to}, after an approval.",
+                rollback_dag_id(benchmark),
+                {"version": back_to, "reason": "", "leaving": champion, "model.target": target, **more},
+            )
+        )
+    return forms
+
 
 SEED = "seed"
 """Names the seed skill among the versions."""
