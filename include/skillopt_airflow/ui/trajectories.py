@@ -17,7 +17,7 @@ from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.matrix_cells import in_cell
 from skillopt_airflow.training.run import OF_ONE_RUN, TrainingRun
 from skillopt_airflow.training.run_record import RunRef
-from skillopt_airflow.ui import run_rollouts, skill_rollouts, trajectory_item, trajectory_list
+from skillopt_airflow.ui import skill_rollouts, trajectory_item, trajectory_list
 from skillopt_airflow.ui.access import may_read, may_read_dag_run
 from skillopt_airflow.ui.buckets import KeptConnections
 from skillopt_airflow.ui.pages import PRIVATE, app, dag_run_tab, message_page, page
@@ -164,7 +164,7 @@ def dag_run_trajectories(
         ref, asked = _rolled_out(dag_id, run_id, row, asked)
     except (SkillOptError, AirflowException) as error:
         return message_page(404, "Nothing is rolled out here", str(error))
-    return _answer(request, asked, lambda: run_rollouts.of_run(ref, asked))
+    return _answer(request, asked, lambda: of_run(ref, asked))
 
 
 def _rolled_out(dag_id: str, run_id: str, row: DagRunRow, asked: TrajectoryQuery) -> tuple[RunRef, TrajectoryQuery]:
@@ -194,7 +194,7 @@ def run_trajectories(request: Request, benchmark: str, run: str, asked: Asked) -
 
     def subject() -> Subject:
         ref = RunRef(benchmark=benchmark, run=run, storage=benchmark_config(benchmark).storage)
-        return run_rollouts.of_run(ref, asked)
+        return of_run(ref, asked)
 
     return _answer(request, asked, subject)
 
