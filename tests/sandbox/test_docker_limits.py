@@ -54,9 +54,9 @@ def test_a_container_has_time_for_items_one_after_the_other_and_a_task_for_more(
     assert task_seconds(SandboxGroup(timeout=60), 1, start_seconds=10) == 2 * 70
 
 
-def test_a_repository_has_time_for_its_image_and_three_runs_of_its_tests() -> None:
+def test_a_repository_has_time_for_its_image_and_for_its_tests() -> None:
     built, judged = PACKAGES_SECONDS + BUILD_SECONDS, 50 + 2 * LAYOUT_SECONDS
-    assert repository_seconds(SandboxGroup(test_timeout=50)) == built + 3 * judged
+    assert repository_seconds(SandboxGroup(test_timeout=50)) == built + judged
 
 
 def test_a_kill_that_the_engine_has_not_explained_yet_names_the_limit() -> None:

@@ -55,4 +55,4 @@ def test_what_a_task_makes_lasts_while_images_are_built_and_tests_judge(
         for item in fake.items
     ]
     runtime = DockerRuntime(None, fake, TaskFolder(tmp_path), 1, None, threading.Event())
-    assert int(runtime.labels[EXPIRES_LABEL]) >= time.time() + 2 * (1800 + 100 + 3 * (50 + 240))
+    assert int(runtime.labels[EXPIRES_LABEL]) >= time.time() + 2 * (1800 + 100 + 50 + 240)
