@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import yaml
 
@@ -14,6 +14,7 @@ from local import engine, image
 from local.home import Home
 from local.rollout_process import ProcessRuntime
 from local.served import served
+from local.standin.known_items import s3_client
 from local.standin.server import StandInServer
 from local.try_display import TryDisplay
 from skillopt_airflow import benchmarks
@@ -31,9 +32,6 @@ from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.judge_settings import check_judge
 from skillopt_airflow.training.run_corpus import source_corpus
 from skillopt_airflow.training.trial import Trial, first_items, skill_of
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
 
 
 @dataclass(frozen=True)
@@ -158,16 +156,6 @@ def _connected(config: TrainConfig) -> TargetModel:
     name = connection.model_name(model.target_conn_id, model.target)
     price = price_of(name, config.budget.prices, connection.host(model.target_conn_id))
     return TargetModel(upstream, f"{name} of connection {model.target_conn_id}", price)
-
-
-def s3_client(config: TrainConfig) -> "S3Client":
-    """Return the client of data in a bucket; local data needs none."""
-    addresses = (config.data.uri, config.data.corpus, config.data.split_manifest)
-    if not any(address is not None and address.startswith("s3://") for address in addresses):
-        return cast("S3Client", None)
-    from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
-
-    return AirflowConnections().s3_client(config.storage)
 
 
 def opened_sandbox(

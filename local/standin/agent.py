@@ -5,8 +5,6 @@ import re
 import shlex
 
 from local.standin.conversation import Call, Conversation
-from local.standin.subject import ActsInShell
-from local.standin.subjects import SUBJECTS
 
 # Codex: a list in the instructions, and a message of its own once the user wrote $name.
 _CODEX_LIST = "<skills_instructions>"
@@ -71,21 +69,6 @@ def looking(conversation: Conversation) -> Call | None:
     return Call(_CLAUDE_READER, json.dumps({"file_path": named[read]})) if read < len(named) else None
 
 
-def usable(conversation: Conversation, task: str) -> tuple[str, ...]:
-    """Return the tools on offer, and those whose work a CLI's shell can do."""
-    subject = _in_shell(conversation, task)
-    return conversation.tools if subject is None else (*conversation.tools, *subject.tools)
-
-
-def offered(call: Call, conversation: Conversation, task: str) -> Call:
-    """Return the call as it can be made: what is no tool of a CLI goes through its shell."""
-    subject = _in_shell(conversation, task)
-    if call.name in conversation.tools or subject is None:
-        return call
-    shell = _shell(conversation)
-    return Call(shell, json.dumps({SHELLS[shell]: subject.command(call, task)}, ensure_ascii=False))
-
-
 def delivered_skill(conversation: Conversation) -> str | None:
     """Return the text of the skill that the conversation holds already, without its front matter."""
     for turn in conversation.turns:
@@ -104,14 +87,3 @@ def _skill_in(text: str) -> str | None:
 
 def _by_cli(conversation: Conversation) -> bool:
     return _CODEX_LIST in conversation.system or _CLAUDE_LIST in conversation.system
-
-
-def _in_shell(conversation: Conversation, task: str) -> ActsInShell | None:
-    """Return whoever knows how the task is done in a shell, if a CLI has one."""
-    if not (_by_cli(conversation) and _shell(conversation)):
-        return None
-    return next((one for one in SUBJECTS if isinstance(one, ActsInShell) and one.speaks_of(task)), None)
-
-
-def _shell(conversation: Conversation) -> str:
-    return next((name for name in conversation.tools if name in SHELLS), "")

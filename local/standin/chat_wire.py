@@ -3,22 +3,21 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from local.standin.conversation import Call, Conversation, Reply, Turn, objects, text_of
-from local.standin.deciding import decide
+from local.standin.conversation import Answering, Call, Conversation, Reply, Turn, objects, text_of
 from skillopt_airflow.core.errors import ModelError
 
 FINGERPRINT = "stand-in"
 MODELS = ("stand-in-target", "stand-in-optimizer")
 
 
-def complete(request: Mapping[str, Any]) -> dict[str, Any]:
+def complete(request: Mapping[str, Any], answering: Answering) -> dict[str, Any]:
     """Return the whole answer.
 
     Raises:
         ModelError: the request asks for something that the stand-in does not do, or lacks a part.
     """
     conversation = read(request)
-    return answer(conversation, decide(conversation))
+    return answer(conversation, answering(conversation))
 
 
 def answer(conversation: Conversation, reply: Reply) -> dict[str, Any]:
@@ -34,14 +33,14 @@ def answer(conversation: Conversation, reply: Reply) -> dict[str, Any]:
     }
 
 
-def stream(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def stream(request: Mapping[str, Any], answering: Answering) -> Iterator[dict[str, Any]]:
     """Return the same answer in chunks; the tokens come last, if they are asked for.
 
     Raises:
         ModelError: as `complete` does, before the first chunk.
     """
     conversation = read(request)
-    reply = decide(conversation)
+    reply = answering(conversation)
     message = _message(conversation, reply)
     for index, call in enumerate(message.get("tool_calls", ())):
         call["index"] = index

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -70,6 +70,10 @@ class Conversation:
         calls = [[call.name, call.arguments] for call in reply.calls]
         text = json.dumps([len(self.turns), part, reply.text, calls])
         return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+Answering = Callable[[Conversation], Reply]
+"""Decides the next turn of a conversation."""
 
 
 def objects(request: Mapping[str, Any], field: str, has: str) -> list[dict[str, Any]]:

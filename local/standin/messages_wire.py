@@ -4,19 +4,18 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from local.standin.conversation import Call, Conversation, Reply, Turn, objects, text_of
-from local.standin.deciding import decide
+from local.standin.conversation import Answering, Call, Conversation, Reply, Turn, objects, text_of
 from skillopt_airflow.core.errors import ModelError
 
 
-def respond(request: Mapping[str, Any]) -> dict[str, Any]:
+def respond(request: Mapping[str, Any], answering: Answering) -> dict[str, Any]:
     """Return the whole answer.
 
     Raises:
         ModelError: the request asks for something that the stand-in does not do, or lacks a part.
     """
     conversation = read(request)
-    reply = decide(conversation)
+    reply = answering(conversation)
     return {
         "id": f"msg_{conversation.identity(reply)}",
         "type": "message",
@@ -34,13 +33,13 @@ def respond(request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def stream(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def stream(request: Mapping[str, Any], answering: Answering) -> Iterator[dict[str, Any]]:
     """Return the same answer as events, each block in one piece.
 
     Raises:
         ModelError: as `respond` does, before the first event.
     """
-    document = respond(request)
+    document = respond(request, answering)
 
     def events() -> Iterator[dict[str, Any]]:
         usage = document["usage"]

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.pictures import mark, marked
 
+_MARK = re.compile(r"\[picture: [^\]\s]+\]")
 PLACE = "\N{OBJECT REPLACEMENT CHARACTER}"
 """What stands for a picture in the text that is read from a request."""
 _DATA_URL = re.compile(r"data:[\w/+.-]+;base64,(?P<content>.*)", re.DOTALL | re.IGNORECASE)
@@ -31,15 +31,9 @@ def picture_of(part: Mapping[str, Any]) -> bytes | None:
     return _decoded(url["content"] if url else "")
 
 
-def named(text: str) -> str:
-    """Return the text with the pictures' marks in their places, as a trajectory has it.
-
-    An agent's text has the marks already, and its pictures stand elsewhere.
-    """
-    before, *behind = text.split(PLACE)
-    if marked(text):
-        return "".join((before, *behind))
-    return before + "".join(f"{mark(f'picture-{number}.png')}{rest}" for number, rest in enumerate(behind, start=1))
+def without_pictures(text: str) -> str:
+    """Return the text without the places and the marks of pictures."""
+    return _MARK.sub("", text.replace(PLACE, ""))
 
 
 def _decoded(content: str) -> bytes:

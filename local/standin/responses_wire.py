@@ -3,30 +3,29 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from local.standin.conversation import Call, Conversation, Reply, Role, Turn, objects, text_of
-from local.standin.deciding import decide
+from local.standin.conversation import Answering, Call, Conversation, Reply, Role, Turn, objects, text_of
 from skillopt_airflow.core.errors import ModelError
 
 _RESULTS = ("function_call_output", "custom_tool_call_output")
 
 
-def respond(request: Mapping[str, Any]) -> dict[str, Any]:
+def respond(request: Mapping[str, Any], answering: Answering) -> dict[str, Any]:
     """Return the whole answer.
 
     Raises:
         ModelError: the request asks for something that the stand-in does not do, or lacks a part.
     """
     conversation = read(request)
-    return _document(request, conversation, decide(conversation))
+    return _document(request, conversation, answering(conversation))
 
 
-def stream(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def stream(request: Mapping[str, Any], answering: Answering) -> Iterator[dict[str, Any]]:
     """Return the same answer as events, each part in one piece.
 
     Raises:
         ModelError: as `respond` does, before the first event.
     """
-    document = respond(request)
+    document = respond(request, answering)
 
     def events() -> Iterator[dict[str, Any]]:
         begun = document | {"status": "in_progress", "output": [], "usage": None, "completed_at": None}

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 from local.standin import chat_wire, messages_wire, responses_wire
 from local.standin.batches import Batches
+from local.standin.conversation import Answering
+from local.standin.stand_in import StandIn, of_all_benchmarks
 from skillopt_airflow.core.errors import ModelError
 
 log = logging.getLogger(__name__)
@@ -21,8 +23,8 @@ Document = dict[str, Any]
 class Endpoint:
     """The answers of a path: in one piece, and as events where it can stream."""
 
-    whole: Callable[[Document], Document]
-    stream: Callable[[Document], Iterator[Document]] | None = None
+    whole: Callable[[Document, Answering], Document]
+    stream: Callable[[Document, Answering], Iterator[Document]] | None = None
     named_events: bool = True
     """True if every event says its type; a stream of chunks ends with a mark instead."""
 
@@ -31,7 +33,7 @@ ENDPOINTS: Mapping[str, Endpoint] = {
     "/v1/chat/completions": Endpoint(chat_wire.complete, chat_wire.stream, named_events=False),
     "/v1/responses": Endpoint(responses_wire.respond, responses_wire.stream),
     "/v1/messages": Endpoint(messages_wire.respond, messages_wire.stream),
-    "/v1/messages/count_tokens": Endpoint(messages_wire.count_tokens),
+    "/v1/messages/count_tokens": Endpoint(lambda request, _: messages_wire.count_tokens(request)),
 }
 MODELS_PATH = "/v1/models"
 
@@ -41,12 +43,16 @@ class StandInServer(ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = 128
-    endpoints: Mapping[str, Endpoint] = ENDPOINTS
-    """Answers by path; another kind of server may have others."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, stand_in: StandIn | None = None) -> None:
+        """Listen; without another stand-in it is the one that knows the items of the benchmarks here."""
         super().__init__((host, port), _Handler)
-        self.batches = Batches(chat_wire.complete)
+        self._stand_in = of_all_benchmarks() if stand_in is None else stand_in
+        self.batches = Batches(lambda request: chat_wire.complete(request, self.answering(request)))
+
+    def answering(self, request: Document) -> Answering:
+        """Return what decides the answer to a request; another kind of server may take its time."""
+        return self._stand_in.reply
 
     @property
     def base_url(self) -> str:
@@ -75,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self._batched("POST", body):
             return
-        endpoint = self.server.endpoints.get(self._served)
+        endpoint = ENDPOINTS.get(self._served)
         if endpoint is None:
             self._not_served()
             return
@@ -83,8 +89,9 @@ class _Handler(BaseHTTPRequestHandler):
             request = json.loads(body)
             if not isinstance(request, dict):
                 raise ModelError("The body must be a JSON object.")
-            streamed = endpoint.stream(request) if request.get("stream") and endpoint.stream else None
-            answer = endpoint.whole(request) if streamed is None else {}
+            answering = self.server.answering(request)
+            streamed = endpoint.stream(request, answering) if request.get("stream") and endpoint.stream else None
+            answer = endpoint.whole(request, answering) if streamed is None else {}
         except (ModelError, UnicodeDecodeError, json.JSONDecodeError) as error:
             self._fail(400, str(error))
         except Exception as error:
@@ -116,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
         return urlsplit(self.path).path.rstrip("/")
 
     def _not_served(self) -> None:
-        self._fail(404, f"{self._served}: not served here; there are {MODELS_PATH}, {', '.join(self.server.endpoints)}")
+        self._fail(404, f"{self._served}: not served here; there are {MODELS_PATH}, {', '.join(ENDPOINTS)}")
 
     def _fail(self, status: int, message: str) -> None:
         error = {"message": message, "type": "invalid_request_error", "code": None, "param": None}

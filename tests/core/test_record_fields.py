@@ -92,3 +92,59 @@ def test_a_record_without_a_value_keeps_all_others() -> None:
     assert without(NESTED, "a.x") == {"a": NESTED["a"], "n": None}
     assert without(NESTED, "none.x") == without(NESTED, "n.x") == NESTED
     assert NESTED["a"]["b"][0] == {"c": 1, "d": 2}
+
+
+NESTED: dict[str, Any] = {"a": {"b": [{"c": 1, "d": 2}, {"c": 3}, 5]}, "a.x": "own", "n": None}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("a.x", "own"),
+        ("a.b", NESTED["a"]["b"]),
+        ("a.b.c", [1, 3, None]),
+        ("a.b.c.d", [None, None, None]),
+        ("n", None),
+        ("n.x", None),
+        ("none", None),
+        ("none.x", None),
+        ("a.", None),
+    ],
+)
+def test_a_key_may_be_a_path(key: str, value: object) -> None:
+    assert found_at(NESTED, key) == value
+
+
+def test_a_record_without_a_value_keeps_all_others() -> None:
+    assert without(NESTED, "a.b.c") == {"a": {"b": [{"d": 2}, {}, 5]}, "a.x": "own", "n": None}
+    assert without(NESTED, "a.x") == {"a": NESTED["a"], "n": None}
+    assert without(NESTED, "none.x") == without(NESTED, "n.x") == NESTED
+    assert NESTED["a"]["b"][0] == {"c": 1, "d": 2}
+
+
+NESTED: dict[str, Any] = {"a": {"b": [{"c": 1, "d": 2}, {"c": 3}, 5]}, "a.x": "own", "n": None}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("a.x", "own"),
+        ("a.b", NESTED["a"]["b"]),
+        ("a.b.c", [1, 3, None]),
+        ("a.b.c.d", [None, None, None]),
+        ("n", None),
+        ("n.x", None),
+        ("none", None),
+        ("none.x", None),
+        ("a.", None),
+    ],
+)
+def test_a_key_may_be_a_path(key: str, value: object) -> None:
+    assert found_at(NESTED, key) == value
+
+
+def test_a_record_without_a_value_keeps_all_others() -> None:
+    assert without(NESTED, "a.b.c") == {"a": {"b": [{"d": 2}, {}, 5]}, "a.x": "own", "n": None}
+    assert without(NESTED, "a.x") == {"a": NESTED["a"], "n": None}
+    assert without(NESTED, "none.x") == without(NESTED, "n.x") == NESTED
+    assert NESTED["a"]["b"][0] == {"c": 1, "d": 2}

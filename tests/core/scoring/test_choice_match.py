@@ -159,6 +159,84 @@ def test_a_label_that_is_a_number_names_its_choice(reference: JsonValue, letter:
     assert RULE.judge("4", reference, public).hard == 0.0
 
 
+@pytest.mark.parametrize(
+    "choices",
+    [
+        ["w", "x"],
+        ["w", "x", None, None],
+        {"A": "w", "B": "x", "C": None},
+        {"a": "w", "b": "x"},
+        {"(A)": "w", "B.": "x"},
+        {"text": ["w", "x"], "label": ["A", "B"]},
+        {"text": ["w", "x"], "label": ["1", "2"]},
+        [{"label": "A", "text": "w"}, {"label": "B", "text": "x"}],
+        {"0": "w", "1": "x"},
+        '["w", "x"]',
+        "['w', 'x']",
+        "{'text': ['w', 'x'], 'label': ['A', 'B']}",
+        ' {"A": "w", "B": "x", "C": null}',
+    ],
+)
+def test_choices_may_have_the_forms_of_public_datasets(choices: JsonValue) -> None:
+    assert lettered(choices) == {"A": "w", "B": "x"}
+    RULE.check("B", {"options": choices})
+    assert [RULE.judge(answer, "B", {"options": choices}).hard for answer in ("B", "x", "A")] == [1, 1, 0]
+
+
+def test_choices_may_be_numbers() -> None:
+    assert lettered([1, 2.5, True, "x"]) == {"A": "1", "B": "2.5", "C": "true", "D": "x"}
+
+
+@pytest.mark.parametrize(("reference", "letter"), [("3", "C"), (3, "C"), ("C", "C"), ("y", "C"), ("(1)", "A")])
+def test_a_label_that_is_a_number_names_its_choice(reference: JsonValue, letter: str) -> None:
+    """As in some questions of ARC."""
+    public: JsonObject = {"options": {"text": ["w", "x", "y", "z"], "label": ["1", "2", "3", "4"]}}
+    RULE.check(reference, public)
+    number = str(ord(letter) - ord("A") + 1)
+    for answer in (letter, number, f"({number})", f"{number}."):
+        assert RULE.judge(answer, reference, public).hard == 1.0
+    assert RULE.judge("4", reference, public).hard == 0.0
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        ["w", "x"],
+        ["w", "x", None, None],
+        {"A": "w", "B": "x", "C": None},
+        {"a": "w", "b": "x"},
+        {"(A)": "w", "B.": "x"},
+        {"text": ["w", "x"], "label": ["A", "B"]},
+        {"text": ["w", "x"], "label": ["1", "2"]},
+        [{"label": "A", "text": "w"}, {"label": "B", "text": "x"}],
+        {"0": "w", "1": "x"},
+        '["w", "x"]',
+        "['w', 'x']",
+        "{'text': ['w', 'x'], 'label': ['A', 'B']}",
+        ' {"A": "w", "B": "x", "C": null}',
+    ],
+)
+def test_choices_may_have_the_forms_of_public_datasets(choices: JsonValue) -> None:
+    assert lettered(choices) == {"A": "w", "B": "x"}
+    RULE.check("B", {"options": choices})
+    assert [RULE.judge(answer, "B", {"options": choices}).hard for answer in ("B", "x", "A")] == [1, 1, 0]
+
+
+def test_choices_may_be_numbers() -> None:
+    assert lettered([1, 2.5, True, "x"]) == {"A": "1", "B": "2.5", "C": "true", "D": "x"}
+
+
+@pytest.mark.parametrize(("reference", "letter"), [("3", "C"), (3, "C"), ("C", "C"), ("y", "C"), ("(1)", "A")])
+def test_a_label_that_is_a_number_names_its_choice(reference: JsonValue, letter: str) -> None:
+    """As in some questions of ARC."""
+    public: JsonObject = {"options": {"text": ["w", "x", "y", "z"], "label": ["1", "2", "3", "4"]}}
+    RULE.check(reference, public)
+    number = str(ord(letter) - ord("A") + 1)
+    for answer in (letter, number, f"({number})", f"{number}."):
+        assert RULE.judge(answer, reference, public).hard == 1.0
+    assert RULE.judge("4", reference, public).hard == 0.0
+
+
 @pytest.mark.parametrize(("reference", "letter"), [(40, "D"), (0, "A"), ("2", "B")])
 def test_a_number_names_the_choice_with_that_text_or_at_that_position(reference: JsonValue, letter: str) -> None:
     RULE.check(reference, DIGITS)

@@ -1,15 +1,24 @@
 """A question to the target and one to the optimizer, for clients of every wire format."""
 
+import json
+
 from pydantic import BaseModel
 from pydantic_ai import Agent, ToolOutput
 from pydantic_ai.models import Model
 
 from benchmarks.searchqa.adapter import BENCHMARK
+from local.standin.stand_in import StandIn, of_all_benchmarks
+from local.standin.world import World
+from skillopt_airflow import benchmarks
 
-CONTEXT = "[DOC] [TLE] Strelsau [PAR] Strelsau is the capital of Ruritania. [DOC] [TLE] Map [PAR] Ruritania, Strelsau"
-SYSTEM, USER = BENCHMARK.messages(
-    {"question": "Ruritania has this capital", "context": CONTEXT}, "- Leave out words of the question."
-)
+STAND_IN: StandIn = of_all_benchmarks()
+RECORDS = json.loads((benchmarks.folder("searchqa") / "sample" / "train" / "items.json").read_text("utf-8"))
+ITEM = next(item for item in map(BENCHMARK.item, RECORDS) if World().nature(item.id).rule)
+"""An item that needs a rule, which SYSTEM has."""
+SKILL = f"- {World().nature(ITEM.id).rule}"
+SYSTEM, USER = BENCHMARK.messages(ITEM.public, SKILL)
+TASK = BENCHMARK.task(ITEM.public)
+ANSWER, QUESTION = str(ITEM.reference["answers"][0]), str(ITEM.public["question"])  # type: ignore[index]
 RANK = '<skill>\nx\n</skill>\n\n<edits>\n[{"index": 0, "op": "append", "content": "- x"}]\n</edits>'
 
 

@@ -12,7 +12,7 @@ from benchmarks.searchqa.adapter import BENCHMARK
 from local.standin import chat_wire as chat
 from local.standin import messages_wire as messages
 from skillopt_airflow.core.errors import ModelError
-from tests.local.standin.questions import CONTEXT, SYSTEM, USER, ranked
+from tests.local.standin.questions import ANSWER, QUESTION, STAND_IN, SYSTEM, TASK, USER, ranked
 
 ASKED: dict[str, Any] = {
     "model": "stand-in-target",
@@ -31,12 +31,12 @@ def client(standin_url: str) -> Iterator[anthropic.Anthropic]:
 
 def test_answers_like_chat_completions(client: anthropic.Anthropic) -> None:
     said = client.messages.create(**ASKED)
-    completion = chat.complete({"messages": [SYSTEM.model_dump(), USER.model_dump()]})
+    completion = chat.complete({"messages": [SYSTEM.model_dump(), USER.model_dump()]}, STAND_IN.reply)
 
     (block,) = said.content
     assert block.type == "text"
     assert block.text == completion["choices"][0]["message"]["content"]
-    assert BENCHMARK.answer(block.text) == "Strelsau"
+    assert BENCHMARK.answer(block.text) == ANSWER
     assert said.stop_reason == "end_turn"
     assert said.usage.input_tokens == completion["usage"]["prompt_tokens"]
     assert said.usage.output_tokens == completion["usage"]["completion_tokens"]
@@ -66,20 +66,20 @@ def test_a_stream_ends_with_what_comes_in_one_piece(client: anthropic.Anthropic)
 
 
 def test_a_tool_is_called_and_its_result_answered_from(client: anthropic.Anthropic) -> None:
-    asked: list[Any] = [{"role": "user", "content": "Question: Ruritania has this capital"}]
+    asked: list[Any] = [{"role": "user", "content": TASK}]
     request = ASKED | {"messages": asked, "tools": [SEARCH]}
     with client.messages.stream(**request) as stream:
         final = stream.get_final_message()
     (call,) = final.content
     assert isinstance(call, ToolUseBlock)
-    assert (call.name, call.input) == ("search_documents", {"query": "Ruritania has this capital"})
+    assert (call.name, call.input) == ("search_documents", {"query": QUESTION})
     assert final.stop_reason == "tool_use"
 
-    result = {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": CONTEXT}]}
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": "Some documents."}]}
     asked += [{"role": "assistant", "content": [call.model_dump()]}, {"role": "user", "content": [result]}]
     (block,) = client.messages.create(**request).content
     assert block.type == "text"
-    assert BENCHMARK.answer(block.text) == "Strelsau"
+    assert BENCHMARK.answer(block.text) == ANSWER
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -95,8 +95,8 @@ def test_pydantic_ai_gets_an_optimizers_answer(standin_url: str, streamed: bool)
 
 def test_a_system_message_among_the_turns_is_an_instruction() -> None:
     turns = [{"role": "user", "content": USER.content}, {"role": "system", "content": SYSTEM.content}]
-    (block,) = messages.respond({"messages": turns})["content"]
-    assert BENCHMARK.answer(block["text"]) == "Strelsau"
+    (block,) = messages.respond({"messages": turns}, STAND_IN.reply)["content"]
+    assert BENCHMARK.answer(block["text"]) == ANSWER
 
 
 @pytest.mark.parametrize(
@@ -110,6 +110,6 @@ def test_a_system_message_among_the_turns_is_an_instruction() -> None:
 )
 def test_bad_requests_get_an_explanation(client: anthropic.Anthropic, request_body: dict[str, Any], words: str) -> None:
     with pytest.raises(ModelError, match=words):
-        messages.respond(request_body)
+        messages.respond(request_body, STAND_IN.reply)
     with pytest.raises(anthropic.BadRequestError, match=words):
         client.post("/v1/messages", body=request_body | {"stream": True}, cast_to=object)

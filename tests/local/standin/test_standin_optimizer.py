@@ -1,205 +1,126 @@
-import json
+"""The stand-in's stages: each answer is one that the product takes, and a candidate learns and is misled."""
+
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
-from local.standin import chat_wire as chat
-from local.standin.deciding import STAGES
-from local.standin.directives import DIRECTIVES, recognise
-from local.standin.proposing import free_tempting
-from local.standin.remembered import Memory
-from local.standin.stage_request import SeenTrajectory
-from local.standin.subjects import SUBJECTS
-from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
+from local.standin.optimizer import Optimizer
+from local.standin.stage_request import Sections
+from local.standin.world import HARMFUL, RULES, Economy, World
 from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
-from skillopt_airflow.core.protocols import Output
-from skillopt_airflow.core.training_groups import OptimizerGroup
-from skillopt_airflow.core.types import Edit, Patch
-from skillopt_airflow.optimizer.aggregate import merge
-from skillopt_airflow.optimizer.minibatches import minibatches
-from skillopt_airflow.optimizer.reflect import ReflectContext, reflect
-from skillopt_airflow.optimizer.select import select
-from tests.local.standin.towns import rollouts
+from skillopt_airflow.optimizer.sections import json_section, section
 
-SEED = "# Skill\n\n- Take the answer from the first document.\n- Copy it as the document spells it."
-BUDGET = 4
+SURE = Economy(rules=6, needs_rule=1.0, needs_nothing=0.0, chance=0.0, insight=1.0, slip=0.0, misled=0.0)
+MISLED = Economy(rules=6, needs_rule=0.0, needs_nothing=1.0, chance=0.0, insight=1.0, slip=1.0, misled=1.0)
+ITEMS = [f"item-{number}" for number in range(8)]
 
 
-class InProcess:
-    """The stand-in without the wire; validates every answer against the type that the stage asks for."""
-
-    def ask(
-        self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
-    ) -> Output:
-        messages = [{"role": "system", "content": instructions}, {"role": "user", "content": prompt}]
-        tools = [{"type": "function", "function": {"name": f"{stage}_result"}}]
-        completion = chat.complete({"model": "m", "messages": messages, "tools": tools, "tool_choice": "required"})
-        assert completion == chat.complete({"model": "m", "messages": messages, "tools": tools})
-        (call,) = completion["choices"][0]["message"]["tool_calls"]
-        return output_type.model_validate_json(call["function"]["arguments"])
+def asked(stage: str, *sections: str, economy: Economy = SURE) -> dict[str, Any]:
+    answer = Optimizer(World(economy=economy)).stages[f"{stage}_result"]("\n\n".join(sections))
+    assert isinstance(answer, dict)
+    return answer
 
 
 def reflected(
-    skill: str,
-    *,
-    buffer: StepBuffer | None = None,
-    rounds: int = 1,
-    meta_skill: str = "",
-    budget: int | None = BUDGET,
-    seeds: int = 12,
-) -> list[Patch]:
-    """Patches for many minibatches of the same rollouts."""
-    done = rollouts(skill, 16)
-    batches = [batch for seed in range(seeds) for batch in minibatches([done], 8, str(seed), failure_only=False)]
-    known = buffer if buffer is not None else StepBuffer()
-    context = ReflectContext(skill=skill, budget=budget, buffer=known, meta_skill=meta_skill, rounds=rounds)
-    return [reflect(InProcess(), context, batch, OptimizerGroup()) for batch in batches]
+    stage: str, skill: str, *, economy: Economy = SURE, outcome: str = "failure", budget: str = "4", more: str = ""
+) -> dict[str, Any]:
+    return asked(
+        stage,
+        section("skill", skill),
+        *([] if stage == "reflect_rewrite" else [section("budget", budget)]),
+        section("outcome", outcome),
+        json_section("trajectories", [{"item_id": item} for item in ITEMS]),
+        json_section("step_buffer", []) + more,
+        economy=economy,
+    )
 
 
-def directives_of(patches: list[Patch]) -> set[str]:
-    return {name for patch in patches for edit in patch.edits for name in recognise(edit.content)}
+def listed(*contents: str, support: Sequence[int] = ()) -> str:
+    edits = [{"index": i, "op": "append", "content": text} for i, text in enumerate(contents)]
+    counts = [{"support_count": count} for count in support] if support else [{}] * len(edits)
+    return json_section("edits", [edit | count for edit, count in zip(edits, counts, strict=True)])
 
 
-def test_a_subject_tempts_with_directives_of_its_own() -> None:
-    for subject in SUBJECTS:
-        assert free_tempting((), subject) == [one.name for one in subject.directives if one.tempting]
+def test_failures_bring_the_rules_that_the_skill_lacks_up_to_the_budget() -> None:
+    needed = {World(economy=SURE).nature(item).rule for item in ITEMS}
+    edits = reflected("reflect", "# Skill\n\n- First.")["edits"]
+    assert 0 < len(edits) <= 3
+    assert {edit["content"].removeprefix("- ") for edit in edits} <= needed
+    assert len(reflected("reflect", "# Skill", budget="1")["edits"]) == 1
+    everything = "\n".join(f"- {rule}" for rule in RULES)
+    assert [edit["content"] for edit in reflected("reflect", everything)["edits"] if edit["content"][2:] in RULES] == []
 
 
-def test_failures_bring_rules_that_help_and_some_that_do_not() -> None:
-    patches = reflected(SEED)
-    proposed = directives_of(patches)
-    assert proposed >= {"question_words", "matching_documents"}
-    assert any(DIRECTIVES[name].tempting for name in proposed)
-    assert all(len(patch.edits) <= BUDGET and not patch.fallback for patch in patches)
-    assert all(edit.rationale for patch in patches for edit in patch.edits)
+def test_an_optimizer_is_misled_deletes_what_led_astray_and_knows_better_when_it_looks_again() -> None:
+    (harm,) = reflected("reflect", "# Skill", economy=MISLED)["edits"]
+    assert harm["content"].removeprefix("- ") in HARMFUL
+    spoiled = "# Skill\n\n" + "\n".join(f"- {sentence}" for sentence in HARMFUL)
+    assert "delete" in {edit["op"] for edit in reflected("reflect", spoiled, economy=MISLED, budget="9")["edits"]}
+    assert reflected("reflect", "# Skill", economy=MISLED, more="\n\n<draft>\n{}\n</draft>")["edits"] == []
 
 
-def test_a_second_look_takes_out_what_no_trajectory_speaks_for() -> None:
-    looked = directives_of(reflected(SEED, rounds=2))
-    assert looked >= {"question_words", "matching_documents"}
-    assert not any(DIRECTIVES[name].tempting for name in looked)
+def test_a_rewrite_of_reflection_holds_the_body_and_the_rules() -> None:
+    body = reflected("reflect_rewrite", "# Skill\n\n<!-- APPENDIX_START -->\n<!-- APPENDIX_END -->")["body"]
+    assert body.startswith("# Skill")
+    assert any(rule in body for rule in RULES)
+    assert "APPENDIX" not in body
 
 
-def test_every_operation_occurs_and_some_anchors_do_not_exist() -> None:
-    echoing = "# Skill\n\n- Prefer names from the question, they are its subject.\n"
-    edits = [edit for patch in (*reflected(SEED), *reflected(echoing)) for edit in patch.edits]
-    assert {edit.op for edit in edits} == {"append", "insert_after", "replace", "delete"}
-    missing = [edit for edit in edits if edit.anchor and edit.anchor not in SEED + echoing]
-    assert missing
-    assert {edit.op for edit in missing} == {"insert_after"}
+def test_a_note_repeats_a_rule_that_the_skill_has() -> None:
+    everything = "\n".join(f"- {rule}" for rule in RULES)
+    (note,) = reflected("reflect_skill_aware", everything)["notes"]
+    assert any(rule in note for rule in RULES)
+    assert reflected("reflect_skill_aware", "# Skill")["notes"] == []
 
 
-def test_edits_are_rules_and_tell_nothing_of_the_items() -> None:
-    for patch in reflected(SEED):
-        for edit in patch.edits:
-            assert not any(word in edit.content for word in ("Strelsa", "Ruritani", "Zenda"))
-            assert edit.op == "delete" or edit.content.startswith("- ")
+def test_merging_unites_edits_of_the_same_text_failures_first() -> None:
+    edits = asked("merge", section("skill", "x"), section("priority", "none"), listed("- a", "- b", "- a"))["edits"]
+    assert [(edit["content"], edit["sources"]) for edit in edits] == [("- a", [0, 2]), ("- b", [1])]
+    body = asked("merge_rewrites", section("skill", "x"), section("priority", "none"), listed("x\n- a", "x\n- b"))
+    assert body == {"body": "x\n- a\n- b\n"}
 
 
-def test_rejected_edits_are_not_proposed_again() -> None:
-    rule = DIRECTIVES["question_words"].rules[1]
-    entry = BufferEntry(step=1, rejected_edits=(Edit(op="append", content=rule),), score_before=0.5, score_after=0.5)
-    assert "question_words" in directives_of(reflected(SEED))
-    assert "question_words" not in directives_of(reflected(SEED, buffer=StepBuffer(entries=(entry,))))
+@pytest.mark.parametrize(("supports", "rate"), [([1, 1, 1], 1), ([2, 1, 3], 2), ([2] * 9, 4), ([], 1)])
+def test_the_learning_rate_is_how_many_edits_several_minibatches_propose(supports: list[int], rate: int) -> None:
+    shown = (section("skill", "x"), section("most", "4"), listed(*["- x"] * len(supports), support=supports))
+    assert asked("learning_rate", *shown, json_section("step_buffer", []))["learning_rate"] == rate
 
 
-def test_what_the_memory_names_as_rejected_is_not_proposed() -> None:
-    rejected = Memory(rejected=("question_words",))
-    proposed = directives_of(reflected(SEED, meta_skill=rejected.text))
-    assert "question_words" not in proposed
-    assert proposed
+def test_ranking_rewriting_and_asking() -> None:
+    shown = (section("skill", "# Skill"), listed("- a", "- b", support=[1, 3]))
+    assert asked("rank", *shown) == {"order": [1, 0]}
+    assert asked("rewrite", *shown) == {"body": "# Skill\n- a\n- b\n"}
+    questions = asked("deep_reflect", section("skill", "x"), json_section("trajectories", [{"item_id": "a"}]))
+    assert [question["item_id"] for question in questions["questions"]] == ["a"]
 
 
-def test_without_a_limit_all_that_helps_is_proposed() -> None:
-    echoing = "# Skill\n\n- Prefer names from the question, they are its subject.\n"
-    assert max(len(patch.edits) for patch in reflected(echoing, budget=None)) > 1
-    assert all(len(patch.edits) <= 1 for patch in reflected(echoing, budget=1))
+def test_notes_are_united_by_their_rule_and_limited() -> None:
+    notes = [RULES[0], f"Keep to this rule: {RULES[0]}", "Other.", "Third."]
+    found = asked("consolidate", section("skill", "x"), json_section("notes", notes), section("most", "2"))["notes"]
+    assert [note["sources"] for note in found] == [[0, 1], [2, 3]]
 
 
-def test_failure_patterns_cover_the_minibatch() -> None:
-    for patch in reflected(SEED, seeds=2):
-        assert {identity for pattern in patch.failure_patterns for identity in pattern.item_ids} <= {
-            f"q{index}" for index in range(16)
-        }
-        assert patch.failure_patterns
+def test_an_epoch_ends_with_guidance_memory_and_a_second_chance() -> None:
+    compared = json_section("comparison", {"persistent_failure": [{"item_id": item} for item in ITEMS]})
+    guided = asked("slow_update", section("skill", "x"), section("guidance", f"- {HARMFUL[0]}\n- Stay."), compared)
+    assert HARMFUL[0] not in guided["guidance"]
+    assert any(rule in guided["guidance"] for rule in RULES)
+    rejected = {"op": "append", "content": f"- {RULES[0]}\n- {HARMFUL[1]}"}
+    steps = json_section("epoch_steps", [{"step": 1, "action": "reject", "edits": [rejected], "score_before": 0.5, "score_after": 0.4}])
+    memory = asked("meta_skill", section("memory", ""), compared, steps)["memory"]
+    assert "1: reject" in memory
+    assert HARMFUL[1] in memory
+    (edit,) = asked("meta_reflect", section("skill", "x"), section("budget", "2"), steps)["edits"]
+    assert edit["content"] == f"- {RULES[0]}"
 
 
-def test_successes_bring_what_the_skill_already_says_or_empty_advice() -> None:
-    skill = "\n".join(f"- {DIRECTIVES[name].rules[0]}" for name in ("question_words", "titles", "recurrence"))
-    patches = reflected(skill)
-    assert all(edit.source_type == "success" for patch in patches for edit in patch.edits)
-    assert directives_of(patches) <= recognise(skill)
+@pytest.mark.parametrize("stage", ["reflect", "merge", "slow_update", "consolidate", "meta_reflect"])
+def test_a_stage_without_its_sections_is_refused(stage: str) -> None:
+    with pytest.raises(ModelError, match="<skill>"):
+        asked(stage, "Hello.")
 
 
-def test_merge_unites_wordings_of_one_directive_and_puts_failures_first() -> None:
-    first, second = DIRECTIVES["titles"].rules
-    success = Edit(op="append", content="- Stay calm.", source_type="success", minibatches=("success-0",))
-    failures = [
-        Edit(op="append", content=f"- {first}", minibatches=("failure-0",)),
-        Edit(op="insert_after", anchor="# Skill", content=f"- {second}", minibatches=("failure-1",)),
-    ]
-    merged = merge(InProcess(), SEED, [[success], failures], "failure-over-success", "")
-    assert not merged.fallback
-    assert [edit.support_count for edit in merged.edits] == [2, 1]
-    assert [edit.source_type for edit in merged.edits] == ["failure", "success"]
-
-
-def test_rank_goes_by_support_and_is_sometimes_taken_in() -> None:
-    fooled = 0
-    for trial in range(40):
-        good = Edit(op="append", content=f"- {DIRECTIVES['titles'].rules[0]}", support_count=3)
-        bad = Edit(op="append", content=f"- {DIRECTIVES['longest'].rules[0]}")
-        empty = Edit(op="append", content="- Stay calm.")
-        chosen = select(InProcess(), f"{SEED}\n{trial}", Patch(edits=(empty, bad, good)), 1, "")
-        assert not chosen.fallback
-        fooled += chosen.edits[0] == bad
-    assert 0 < fooled < 20
-
-
-def test_rank_puts_what_the_memory_names_as_rejected_last() -> None:
-    good = Edit(op="append", content=f"- {DIRECTIVES['titles'].rules[0]}", support_count=2)
-    other = Edit(op="append", content=f"- {DIRECTIVES['quoted'].rules[0]}")
-    for memory, first in (("", good), (Memory(rejected=("titles",)).text, other)):
-        assert select(InProcess(), SEED, Patch(edits=(good, other)), 1, memory).edits == (first,)
-
-
-class Probe(BaseModel):
-    """An output type of no known stage."""
-
-
-@pytest.mark.parametrize(
-    ("stage", "prompt", "complaint"),
-    [
-        ("dream", "", "knows reflect_result, merge_result, rank_result"),
-        ("rank", "no sections", "no <skill> section"),
-        ("rank", "<skill>x</skill>", "no <edits> section"),
-        ("rank", "<skill>x</skill><edits>[{}]</edits>", "<edits> section cannot be read"),
-        ("merge", "<skill>x</skill><priority>failure</priority><edits>[</edits>", "<edits> section cannot be read"),
-    ],
-)
-def test_a_request_that_cannot_be_read_is_explained(stage: str, prompt: str, complaint: str) -> None:
-    with pytest.raises(ModelError, match=complaint):
-        InProcess().ask(stage, "", prompt, Probe)
-
-
-def test_a_skill_may_hold_tags() -> None:
-    skill = "Put it inside <answer></answer>, not in <skill></skill> or <edits>[]</edits>."
-    edits = json.dumps([{"index": 0, "op": "append", "content": "- x"}])
-    answer = STAGES["rank_result"](f"<skill>{skill}</skill>\n\n<edits>{edits}</edits>")
-    assert answer == {"order": [0]}
-
-
-@pytest.mark.parametrize(
-    ("feedback", "references"),
-    [
-        ('expected "A"; answered "B"', ("A",)),
-        ('expected "A" or "B C"; answered ""', ("A", "B C")),
-        ('expected "say "A""; answered "x"; answered "y"', ('say "A"',)),
-        ("wrong", ()),
-    ],
-)
-def test_references_are_read_from_the_feedback(feedback: str, references: tuple[str, ...]) -> None:
-    fields: dict[str, Any] = {"item_id": "q", "hard": 0, "feedback": feedback, "messages": []}
-    assert SeenTrajectory(**fields).references == references
+def test_raw_text_ends_at_its_last_closing_tag() -> None:
+    sections = Sections("<skill>\na </skill> b\n</skill>\n\n<meta_skill>\nm\n</meta_skill>")
+    assert (sections.raw("skill"), sections.meta_skill) == ("a </skill> b", "m")

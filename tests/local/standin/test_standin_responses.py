@@ -13,7 +13,7 @@ from benchmarks.searchqa.adapter import BENCHMARK
 from local.standin import chat_wire as chat
 from local.standin import responses_wire as responses
 from skillopt_airflow.core.errors import ModelError
-from tests.local.standin.questions import CONTEXT, SYSTEM, USER, ranked
+from tests.local.standin.questions import ANSWER, QUESTION, STAND_IN, SYSTEM, TASK, USER, ranked
 
 SEARCH: dict[str, Any] = {
     "type": "function",
@@ -32,10 +32,10 @@ def client(standin_url: str) -> Iterator[openai.OpenAI]:
 def test_answers_like_chat_completions(client: openai.OpenAI) -> None:
     said = client.responses.create(model="stand-in-target", instructions=SYSTEM.content, input=USER.content)
     messages = [SYSTEM.model_dump(), USER.model_dump()]
-    completion = chat.complete({"messages": messages})
+    completion = chat.complete({"messages": messages}, STAND_IN.reply)
 
     assert said.output_text == completion["choices"][0]["message"]["content"]
-    assert BENCHMARK.answer(said.output_text) == "Strelsau"
+    assert BENCHMARK.answer(said.output_text) == ANSWER
     assert said.status == "completed"
     assert said.usage is not None
     assert said.usage.input_tokens == completion["usage"]["prompt_tokens"]
@@ -65,18 +65,18 @@ def test_a_stream_ends_with_what_comes_in_one_piece(client: openai.OpenAI) -> No
 
 
 def test_a_tool_is_called_and_its_result_answered_from(client: openai.OpenAI) -> None:
-    asked: list[Any] = [{"role": "user", "content": "Question: Ruritania has this capital"}]
+    asked: list[Any] = [{"role": "user", "content": TASK}]
     with client.responses.stream(model="m", instructions=SYSTEM.content, input=asked, tools=[SEARCH]) as stream:
         events = list(stream)
         (call,) = stream.get_final_response().output
     assert isinstance(call, ResponseFunctionToolCall)
-    assert (call.name, json.loads(call.arguments)) == ("search_documents", {"query": "Ruritania has this capital"})
+    assert (call.name, json.loads(call.arguments)) == ("search_documents", {"query": QUESTION})
     assert "response.function_call_arguments.done" in [event.type for event in events]
 
-    result = {"type": "function_call_output", "call_id": call.call_id, "output": CONTEXT}
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "Some documents."}
     conversation = [*asked, call.model_dump(exclude_none=True), result]
     said = client.responses.create(model="m", instructions=SYSTEM.content, input=conversation, tools=[SEARCH])
-    assert BENCHMARK.answer(said.output_text) == "Strelsau"
+    assert BENCHMARK.answer(said.output_text) == ANSWER
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -98,8 +98,8 @@ def test_reasoning_and_free_form_tools_are_left_aside() -> None:
         ],
         "tools": [{"type": "web_search"}, {"type": "custom", "name": "apply_patch"}],
     }
-    (message,) = responses.respond(request)["output"]
-    assert BENCHMARK.answer(message["content"][0]["text"]) == "Strelsau"
+    (message,) = responses.respond(request, STAND_IN.reply)["output"]
+    assert BENCHMARK.answer(message["content"][0]["text"]) == ANSWER
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,6 @@ def test_reasoning_and_free_form_tools_are_left_aside() -> None:
 )
 def test_bad_requests_get_an_explanation(request_body: dict[str, Any], words: str) -> None:
     with pytest.raises(ModelError, match=words):
-        responses.respond(request_body)
+        responses.respond(request_body, STAND_IN.reply)
     with pytest.raises(ModelError, match=words):
-        responses.stream(request_body)
+        responses.stream(request_body, STAND_IN.reply)

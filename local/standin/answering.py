@@ -1,0 +1,185 @@
+"""The right and the wrong answer to an item, as the harness can take them: words, programs, changes of files."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from io import BytesIO
+from typing import Any
+
+from local.standin.agent import SHELLS
+from local.standin.chance import pick
+from local.standin.conversation import Call, Conversation, Reply
+from local.standin.known_items import KnownItem
+from skillopt_airflow.core.grading import GradingRequest
+from skillopt_airflow.core.protocols import AsksJudge, JudgesFiles, JudgesRepository
+from skillopt_airflow.core.types import Item, Status, Trajectory
+
+WORDINGS = ("<answer>{}</answer>", "\\boxed{{{}}}", "{}", "Answer: {}", "#### {}", '{{"answer": {json}}}', "The answer is {}.")
+MAX_REFERENCES = 40
+"""Texts of an item's reference that are tried as its answer."""
+UNKNOWN = "unknown"
+DONE = "Done."
+_HUNK = re.compile(r"^@@ [^\n]*\n(?P<lines>(?:[ +\-\\][^\n]*\n|\n)*)", re.MULTILINE)
+_FILE = re.compile(r"^\+\+\+ b/(?P<path>[^\n\t]+)[^\n]*\n", re.MULTILINE)
+_WORKBOOKS = ("input.xlsx", "output.xlsx")
+_REPLACE = """python3 - <<'PROGRAM'
+from pathlib import Path
+for path, old, new in {changes!r}:
+    file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = file.read_text() if old else ""
+    file.write_text(text.replace(old, new, 1) if old else new)
+PROGRAM"""
+_WRITE_CELLS = """from datetime import date, datetime, time, timedelta
+
+from openpyxl import load_workbook
+
+book = load_workbook(INPUT_PATH)
+for sheet, cell, value in {cells!r}:
+    book[sheet][cell] = value
+book.save(OUTPUT_PATH)
+"""
+_IN_SHELL = """python3 - <<'PROGRAM'
+import os
+INPUT_PATH = os.path.join(os.environ["INPUTS"], {names[0]!r})
+OUTPUT_PATH = os.path.join(os.environ["OUTPUTS"], {names[1]!r})
+{code}
+PROGRAM"""
+
+
+def next_turn(known: KnownItem, conversation: Conversation, *, right: bool) -> Reply:
+    """Return the next turn on an item: a tool that is still to be used, or the last words."""
+    if isinstance(known.benchmark, JudgesRepository):
+        calls, words = _changes(known, conversation.tools, right=right), DONE
+    elif isinstance(known.benchmark, JudgesFiles):
+        calls, words = _program(known, conversation.tools, right=right)
+    else:
+        calls, words = _search(known, conversation.tools), words_for(known, right=right)
+    made = {(call.name, _plain(call.arguments)) for turn in conversation.turns for call in turn.calls}
+    left = [call for call in calls if (call.name, _plain(call.arguments)) not in made]
+    return Reply(calls=(left[0],)) if left else Reply(words)
+
+
+def words_for(known: KnownItem, *, right: bool) -> str:
+    """Return a response that the benchmark scores as right, or a plausible one that it scores as wrong."""
+    _, wording, answer = _right(known)
+    if right:
+        return wording.format(answer, json=json.dumps(answer))
+    others = [text for item in known.neighbors[:MAX_REFERENCES] for text in _texts(item.reference) if text != answer]
+    tried = pick(others, known.item.id, "other") if others else UNKNOWN
+    for text in (tried, UNKNOWN, "none of them"):
+        response = wording.format(text, json=json.dumps(text))
+        if not agrees(known, response):
+            return response
+    return ""
+
+
+@lru_cache(maxsize=10_000)
+def _right(known: KnownItem) -> tuple[bool, str, str]:
+    """Return the first wording of a reference that the benchmark scores as right; without one, the first of all."""
+    texts = list(dict.fromkeys(_texts(known.item.reference)))[:MAX_REFERENCES] or [UNKNOWN]
+    for wording in WORDINGS:
+        for text in texts:
+            if agrees(known, wording.format(text, json=json.dumps(text))):
+                return True, wording, text
+    return False, WORDINGS[0], texts[0]
+
+
+def agrees(known: KnownItem, response: str) -> bool:
+    """Return whether a response is right by the benchmark's rules, or by its judge's references."""
+    benchmark, item = known.benchmark, known.item
+    trajectory = Trajectory(item_id=item.id, status=Status.OK, answer=benchmark.answer(response))
+    try:
+        if isinstance(benchmark, AsksJudge) and not benchmark.decides(item, trajectory):
+            return _judged(benchmark.grading(item, trajectory))
+        return benchmark.score(item, trajectory).hard == 1
+    except Exception:  # noqa: BLE001 - the benchmark's own code
+        return False
+
+
+def _judged(request: GradingRequest) -> bool:
+    return any(request.answer.split() == reference.split() for reference in request.references)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield the texts in an item's reference, at any depth, and its numbers as texts."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _texts(inner)
+            # The letter of a choice.
+            if len(name) == 1:
+                yield name
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
+    elif value is not None and not isinstance(value, bool) and str(value).strip():
+        yield str(value)
+
+
+def _search(known: KnownItem, tools: Sequence[str]) -> list[Call]:
+    """Return one search for the question, where the client offers one."""
+    name = next((tool for tool in tools if tool.startswith("search")), None)
+    question = str(next((known.item.public[key] for key in ("question", "query") if key in known.item.public), known.item.id))
+    return [] if name is None else [_call(name, query=" ".join(question.split())[:200])]
+
+
+def _changes(known: KnownItem, tools: Sequence[str], *, right: bool) -> list[Call]:
+    """Return the calls that make the recorded change of a repository, or look at it alone, and hand in."""
+    changes = list(_replacements(str(known.item.reference["patch"])))
+    command = _REPLACE.format(changes=changes) if right else "git log --oneline | head -n 3; ls"
+    calls = [_in_shell(tools, command)]
+    return [*calls, _call("submit")] if "submit" in tools else calls
+
+
+def _replacements(patch: str) -> Iterator[tuple[str, str, str]]:
+    """Yield path, old text and new text of each hunk of a unified diff."""
+    files = [*_FILE.finditer(patch)]
+    for file, behind in zip(files, [*files[1:], None], strict=True):
+        for hunk in _HUNK.finditer(patch, file.end(), len(patch) if behind is None else behind.start()):
+            lines = [line for line in hunk["lines"].splitlines(keepends=True) if not line.startswith(("\\", "--- ", "diff "))]
+            old = "".join(line[1:] for line in lines if line[0] in " -")
+            yield file["path"], old, "".join(line[1:] for line in lines if line[0] in " +")
+
+
+def _program(known: KnownItem, tools: Sequence[str], *, right: bool) -> tuple[list[Call], str]:
+    """Return the program that writes the reference's cells, or none of them: as a call, or in the last words."""
+    code = _WRITE_CELLS.format(cells=_reference_cells(known) if right else [])
+    if "run_python" in tools:
+        return [_call("run_python", code=code)], DONE
+    if any(tool in SHELLS for tool in tools):
+        return [_in_shell(tools, _IN_SHELL.format(names=_WORKBOOKS, code=code))], DONE
+    return [], f"```python\n{code}```"
+
+
+def _reference_cells(known: KnownItem) -> list[tuple[str, str, object]]:
+    """Return sheet, cell and value of all cells of the reference that differ from the given workbook."""
+    [given], [golden] = known.files(known.item.files).values(), known.files(known.item.reference_files).values()
+    before, after = _cells(given), _cells(golden)
+    return [(*place, value) for place, value in after.items() if before.get(place) != value]
+
+
+@lru_cache(maxsize=256)
+def _cells(workbook: bytes) -> dict[tuple[str, str], Any]:
+    from openpyxl import load_workbook
+
+    book = load_workbook(BytesIO(workbook), data_only=True)
+    return {(sheet.title, cell.coordinate): cell.value for sheet in book for row in sheet for cell in row}
+
+
+def _in_shell(tools: Sequence[str], command: str) -> Call:
+    name = next((tool for tool in tools if tool in SHELLS), "shell")
+    return _call(name, **{SHELLS.get(name, "command"): command})
+
+
+def _call(name: str, **arguments: str) -> Call:
+    return Call(name, json.dumps(arguments, ensure_ascii=False))
+
+
+def _plain(arguments: str) -> str:
+    """Return arguments as they compare, whatever a client made of their JSON; a shell may get more of them."""
+    try:
+        read = json.loads(arguments)
+    except ValueError:
+        return arguments
+    return json.dumps({key: read[key] for key in sorted(read) if key in ("query", "code", "command", "cmd")})

@@ -1,0 +1,145 @@
+"""The items of the benchmarks here, found again by the prompt that a target is given."""
+
+import logging
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, cast
+
+from local.standin.picture_parts import without_pictures
+from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import DataError, SkillOptError
+from skillopt_airflow.core.protocols import Benchmark, OffersTools, PlaysSession
+from skillopt_airflow.core.record_fields import UnreadableRecord
+from skillopt_airflow.core.types import Item, ItemFile, JsonObject
+from skillopt_airflow.store.datasets import partition_uri, read_partition
+from skillopt_airflow.store.files import DataFiles
+from skillopt_airflow.store.places import located
+from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.training.data_items import read_splits
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+log = logging.getLogger(__name__)
+
+RELOAD_SECONDS = 5.0
+"""A prompt of no known item has the data read again, at most this often."""
+_GAME = re.compile(r"Your task is to: [^\"\\\n]+")
+
+
+@dataclass(frozen=True, eq=False)
+class KnownItem:
+    """An item with all that its right answer takes."""
+
+    benchmark: Benchmark
+    item: Item
+    files: Callable[[Sequence[ItemFile]], dict[str, bytes]]
+    """Reads files of the item, by name."""
+    neighbors: Sequence[Item] = ()
+    """Items of the same split, from which a plausible wrong answer is taken."""
+
+    @property
+    def prompts(self) -> set[str]:
+        """Return texts, one of which stands in every prompt of the item."""
+        if isinstance(self.benchmark, PlaysSession):
+            return {line for content in self.files(self.item.files).values() for line in _GAME.findall(content.decode())}
+        asked = {self.benchmark.messages(self.item.public, "")[-1].content}
+        return asked | ({self.benchmark.task(self.item.public)} if isinstance(self.benchmark, OffersTools) else set())
+
+
+class KnownItems:
+    """Items by their prompts; usable from many threads."""
+
+    def __init__(self, read: Callable[[], Iterable[KnownItem]]) -> None:
+        self._read = read
+        self._by_prompt: dict[str, list[KnownItem]] = {}
+        self._read_at = float("-inf")
+        self._lock = Lock()
+
+    def find(self, text: str, pictures: Sequence[bytes] = ()) -> KnownItem | None:
+        """Return the item that a prompt is about; of items with equal prompts the one with the pictures."""
+        plain = _plain(text)
+        with self._lock:
+            found = self._matching(plain)
+            if not found and time.monotonic() - self._read_at > RELOAD_SECONDS:
+                self._load()
+                found = self._matching(plain)
+        shown = set(pictures)
+        pictured = (known for known in found if shown & set(known.files(known.item.files).values()))
+        return next(pictured, found[0]) if len(found) > 1 and shown else next(iter(found), None)
+
+    def _matching(self, plain: str) -> list[KnownItem]:
+        """Return the items with this prompt, else those whose prompt is the longest part of it."""
+        exact = self._by_prompt.get(plain)
+        if exact is not None:
+            return exact
+        longest = max((prompt for prompt in self._by_prompt if prompt in plain), key=len, default=None)
+        return [] if longest is None else self._by_prompt[longest]
+
+    def _load(self) -> None:
+        by_prompt = defaultdict(list)
+        for known in self._read():
+            for prompt in known.prompts:
+                by_prompt[_plain(prompt)].append(known)
+        self._by_prompt, self._read_at = dict(by_prompt), time.monotonic()
+
+
+def of_benchmarks() -> Iterator[KnownItem]:
+    """Yield the items of all benchmarks whose data can be read, fresh ones of nights included."""
+    for name in benchmarks.names():
+        try:
+            yield from of_benchmark(name)
+        except SkillOptError as error:
+            log.warning("The stand-in knows no items of %s: %s", name, error)
+
+
+def s3_client(config: TrainConfig) -> "S3Client":
+    """Return the client of data in a bucket; local data needs none."""
+    addresses = (config.data.uri, config.data.corpus, config.data.split_manifest)
+    if not any(address is not None and address.startswith("s3://") for address in addresses):
+        return cast("S3Client", None)
+    from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
+
+    return AirflowConnections().s3_client(config.storage)
+
+
+def of_benchmark(name: str) -> Iterator[KnownItem]:
+    """Yield the items of a benchmark; raise SkillOptError where its configuration or its data cannot be read."""
+    config = benchmark_config(name)
+    benchmark, root = benchmarks.load(name, config.task), benchmarks.folder(name)
+    client = s3_client(config)
+    files = DataFiles.of(config.data, root, client).contents
+    splits, _ = read_splits(name, config, client)
+    for records in [*splits.values(), *_fresh(config, root, client)]:
+        items = _usable(benchmark, records)
+        yield from (KnownItem(benchmark, item, files, items) for item in items)
+
+
+def _usable(benchmark: Benchmark, records: Sequence[JsonObject]) -> list[Item]:
+    items = []
+    for record in records:
+        try:
+            if not isinstance(record, UnreadableRecord):
+                items.append(benchmark.item(record))
+        except DataError as error:
+            log.debug("A record is not usable: %s", error)
+    return items
+
+
+def _fresh(config: TrainConfig, root: Path, client: "S3Client") -> Iterator[list[JsonObject]]:
+    """Yield the records of each night's partition."""
+    folder = partition_uri(config.data, config.regate, "").removesuffix("date=")
+    dates = {path.partition("/")[0] for path in located(folder, root, client).paths("date=*", "a night's items")}
+    for date in sorted(dates):
+        yield read_partition(f"{folder}{date}", root, client) or []
+
+
+def _plain(text: str) -> str:
+    """Return a text without pictures, their marks and runs of blanks, in all of which prompts of an item differ."""
+    return " ".join(without_pictures(text).split())

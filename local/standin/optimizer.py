@@ -1,0 +1,259 @@
+"""The stand-in as optimizer: it sees the rule behind a failure now and then, and is misled now and then."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from local.standin.agreement import judge, judge_steps
+from local.standin.chance import pick
+from local.standin.stage_request import ListedEdit, SeenTrajectory, StageRequest
+from local.standin.world import HARMFUL, NUMBERS, RULES, USELESS, World
+from skillopt_airflow.core.edits import apply_edits
+from skillopt_airflow.core.errors import ModelError, SkillError
+from skillopt_airflow.core.skill import SkillDocument, before_markers
+from skillopt_airflow.core.types import Edit, EditOp
+
+JsonEdit = dict[str, Any]
+Answer = dict[str, Any]
+
+KINDS_LOOKED_AT = 3
+REPAIR = 0.5
+"""How often the optimizer finds the harmful sentence that spoiled an item."""
+MAX_GUIDANCE = 4
+"""Lines of guidance."""
+MISSING_ANCHOR = "## Checks before the end"
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """The optimizer of a world."""
+
+    world: World
+
+    @property
+    def stages(self) -> Mapping[str, Callable[[str], Answer]]:
+        """Return the answer to a prompt, by the tool that the client offers for it."""
+        reading: dict[str, tuple[Callable[[StageRequest], Answer], str]] = {
+            "reflect_result": (self.reflect, "skill budget outcome trajectories step_buffer"),
+            "reflect_skill_aware_result": (self.reflect_skill_aware, "skill budget outcome trajectories step_buffer"),
+            "reflect_rewrite_result": (self.reflect_rewrite, "skill outcome trajectories step_buffer"),
+            "merge_result": (merge, "skill priority edits"),
+            "merge_rewrites_result": (merge_rewrites, "skill priority edits"),
+            "rank_result": (rank, "skill edits"),
+            "learning_rate_result": (learning_rate, "skill most edits step_buffer"),
+            "rewrite_result": (rewrite, "skill edits"),
+            "deep_reflect_result": (deep_reflect, "skill trajectories"),
+            "consolidate_result": (consolidate, "skill notes most"),
+            "slow_update_result": (self.slow_update, "skill guidance comparison"),
+            "meta_skill_result": (meta_skill, "memory comparison epoch_steps"),
+            "meta_reflect_result": (self.meta_reflect, "skill budget epoch_steps"),
+            "preflight_result": (lambda request: {"ready": True}, ""),
+        }
+
+        def answering(answer: Callable[[StageRequest], Answer], tags: str) -> Callable[[str], Answer]:
+            return lambda prompt: answer(StageRequest.read(prompt, tags))
+
+        stages = {name: answering(*how) for name, how in reading.items()}
+        return {**stages, "judge_result": judge, "judge_steps_result": judge_steps}
+
+    def reflect(self, request: StageRequest) -> Answer:
+        """Return edits for a minibatch of failures; after successes there is hardly anything to change."""
+        item_ids = [trajectory.item_id for trajectory in request.trajectories]
+        situation = "|".join([request.skill, request.outcome, *item_ids])
+        if request.outcome == "success":
+            idle = self.world.fraction(situation, "praise") < self.world.economy.slip
+            return {"failure_patterns": [], "edits": [self._useless(situation)] if idle else []}
+        seen = [
+            *(self._addition(request.skill, rule) for rule in self._rules_seen(request.skill, item_ids, situation)),
+            *self._repairs(request.skill, item_ids, situation),
+        ]
+        # An optimizer that asked the target, or looks at its draft once more, knows better.
+        careful = request.drafted or any(trajectory.follow_up is not None for trajectory in request.trajectories)
+        slips = not careful and (not seen or self.world.fraction(situation, "slip") < self.world.economy.slip)
+        edits = [*seen, *([self._slip(request, situation)] if slips else [])]
+        patterns = [{"description": "A rule was missing or led astray.", "item_ids": item_ids}] if item_ids else []
+        return {"failure_patterns": patterns, "edits": edits[: request.budget]}
+
+    def reflect_skill_aware(self, request: StageRequest) -> Answer:
+        """Reflect, with notes on rules that the skill has and under which items fail all the same."""
+        known = [rule for rule in RULES if rule in request.skill]
+        lapsed = [item for item in request.trajectories if not self._rule_lacking(request.skill, item.item_id)]
+        noted = request.outcome == "failure" and lapsed and known
+        notes = [f"Keep to this rule: {pick(known, request.skill, lapsed[0].item_id)}"] if noted else []
+        return self.reflect(request) | {"notes": [note for note in notes if note not in request.skill]}
+
+    def reflect_rewrite(self, request: StageRequest) -> Answer:
+        """Reflect, with the edits worked into the skill's body."""
+        reflected = self.reflect(request)
+        return {
+            "failure_patterns": reflected["failure_patterns"],
+            "body": worked_in(request.skill, reflected["edits"]),
+            "rationale": " ".join(dict.fromkeys(str(edit["rationale"]) for edit in reflected["edits"])) or "No change.",
+        }
+
+    def slow_update(self, request: StageRequest) -> Answer:
+        """Return the former guidance with the rules that it sees behind what still fails."""
+        failing = [item.item_id for item in request.comparison.failing]
+        situation = "|".join([request.skill, request.guidance, *failing])
+        kept = [line for line in request.guidance.splitlines() if not line.removeprefix("- ") in HARMFUL]
+        lines = [*kept, *(f"- {rule}" for rule in self._rules_seen(request.skill, failing, situation))]
+        guidance = "\n".join(lines[-MAX_GUIDANCE:]) if lines else "- Read the rules in their order."
+        return {"guidance": guidance, "reason": f"{len(failing)} items fail."}
+
+    def meta_reflect(self, request: StageRequest) -> Answer:
+        """Return rules of rejected candidates that had company, and may be good by themselves."""
+        rejected = [edit for step in request.epoch_steps if step.action == "reject" for edit in step.edits]
+        rules = dict.fromkeys(rule for edit in rejected for rule in RULES if rule in edit.content)
+        lacking = [rule for rule in rules if rule not in request.skill]
+        return {"edits": [self._addition(request.skill, rule) for rule in lacking][: request.budget]}
+
+    def _rule_lacking(self, skill: str, item_id: str) -> str:
+        rule = self.world.nature(item_id).rule
+        return "" if rule in skill else rule
+
+    def _rules_seen(self, skill: str, item_ids: Iterable[str], situation: str) -> list[str]:
+        """Return rules that the skill lacks, of the kinds that fail most; some are overlooked."""
+        lacking = Counter(rule for item_id in item_ids if (rule := self._rule_lacking(skill, item_id)))
+        often = [rule for rule, _ in lacking.most_common(KINDS_LOOKED_AT)]
+        return [rule for rule in often if self.world.fraction(situation, rule, "insight") < self.world.economy.insight]
+
+    def _repairs(self, skill: str, item_ids: Iterable[str], situation: str) -> list[JsonEdit]:
+        """Return deletions of harmful lines that spoiled an item."""
+        blamed = dict.fromkeys(self.world.nature(item_id).harmful for item_id in item_ids)
+        body = before_markers(skill).splitlines()
+        lines = [f"- {sentence}" for sentence in blamed if sentence and f"- {sentence}" in body]
+        found = [line for line in lines if self.world.fraction(situation, line, "repair") < REPAIR]
+        return [edit("delete", line, "", "This line led astray.") for line in found]
+
+    def _addition(self, skill: str, sentence: str) -> JsonEdit:
+        """Return an edit that adds a line: after the body's last one in a list, or at the end."""
+        lines = [line for line in before_markers(skill).splitlines() if line.startswith("- ")]
+        reason = "Items failed that this line would have helped."
+        if lines and self.world.fraction(skill, sentence, "place") < 0.5:
+            return edit("insert_after", lines[-1], f"- {sentence}", reason)
+        return edit("append", "", f"- {sentence}", reason)
+
+    def _slip(self, request: StageRequest, situation: str) -> JsonEdit:
+        """Return a line that does harm, unless it was tried before, or nothing."""
+        tried = [edit.content for step in request.step_buffer for edit in step.rejected_edits]
+        known = "\n".join([request.skill, request.meta_skill, *tried])
+        free = [sentence for sentence in HARMFUL if sentence not in known]
+        if free and self.world.fraction(situation, "misled") < self.world.economy.misled:
+            return self._addition(request.skill, pick(free, str(self.world.seed), situation))
+        return self._useless(situation)
+
+    def _useless(self, situation: str) -> JsonEdit:
+        number = int(self.world.fraction(situation, "number") * NUMBERS)
+        op, anchor = ("insert_after", MISSING_ANCHOR) if number % 4 == 0 else ("append", "")
+        return edit(op, anchor, f"- {USELESS.format(number=number)}", "It can do no harm.")
+
+
+def edit(op: str, anchor: str, content: str, rationale: str) -> JsonEdit:
+    """Return an edit as an answer holds it."""
+    return {"op": op, "anchor": anchor, "content": content, "rationale": rationale}
+
+
+def merge(request: StageRequest) -> Answer:
+    """Return one edit for all with the same text, in order of first mention; with priority, failures go first."""
+    groups: defaultdict[tuple[str, str], list[ListedEdit]] = defaultdict(list)
+    for listed in _by_priority(request):
+        groups["delete" if listed.op == "delete" else "", listed.anchor if listed.op == "delete" else listed.content].append(
+            listed
+        )
+    return {"edits": [_merged(group) for group in groups.values()]}
+
+
+def merge_rewrites(request: StageRequest) -> Answer:
+    """Return the best supported body with the lines that only others added; with priority, failures go first."""
+    first, *others = [listed.content.rstrip("\n").split("\n") for listed in _by_priority(request, supported=True)]
+    known = {*request.skill.split("\n"), *first}
+    added = dict.fromkeys(line for body in others for line in body if line not in known)
+    return {"body": "\n".join([*first, *added]) + "\n"}
+
+
+def rank(request: StageRequest) -> Answer:
+    """Return all indices, the best supported first."""
+    best = sorted(request.edits, key=lambda listed: (-listed.support_count, listed.index))
+    return {"order": [listed.index for listed in best]}
+
+
+def learning_rate(request: StageRequest) -> Answer:
+    """Return as many edits as several minibatches agree on, at least one and at most `most`; one after a rejection."""
+    agreed = sum(listed.support_count > 1 for listed in request.edits)
+    reason = f"{agreed} of {len(request.edits)} edits were proposed by more than one minibatch."
+    if request.step_buffer and request.step_buffer[-1].rejected_edits:
+        return {"learning_rate": 1, "reason": f"{reason} The last step was rejected, so this one is small."}
+    rate = max(agreed, 1) if request.most is None else min(max(agreed, 1), request.most)
+    return {"learning_rate": rate, "reason": reason}
+
+
+def rewrite(request: StageRequest) -> Answer:
+    """Return the body with all suggestions worked in."""
+    return {"body": worked_in(request.skill, (listed.model_dump() for listed in request.edits))}
+
+
+def worked_in(skill: str, edits: Iterable[Mapping[str, Any]]) -> str:
+    """Return the body after the edits; those that don't apply, or are of a whole text, are passed over.
+
+    Raises:
+        ModelError: the body has the marker of a region that does not begin in it.
+    """
+    wanted = [
+        Edit(op=one["op"], anchor=one["anchor"], content=one["content"])
+        for one in edits
+        if one["op"] in get_args(EditOp)
+    ]
+    try:
+        document, _ = apply_edits(SkillDocument(before_markers(skill)), wanted)
+    except SkillError as error:
+        raise ModelError(f"The request's <skill> section cannot be read: {error}") from error
+    return document.text.rstrip("\n") + "\n"
+
+
+def deep_reflect(request: StageRequest) -> Answer:
+    """Return one question an item."""
+    asked = [_question(trajectory) for trajectory in request.trajectories]
+    return {"questions": asked}
+
+
+def consolidate(request: StageRequest) -> Answer:
+    """Return a note for all with the same rule or the same words; above `most` the last ones share one."""
+    groups: defaultdict[str, list[int]] = defaultdict(list)
+    for index, note in enumerate(request.notes):
+        if note.strip():
+            groups[next((rule for rule in RULES if rule in note), " ".join(note.split()))].append(index)
+    united = [(request.notes[sources[0]], sources) for sources in groups.values()]
+    if request.most is not None and len(united) > request.most:
+        first, rest = united[: max(request.most - 1, 0)], united[max(request.most - 1, 0) :]
+        shared = " ".join(note.strip() for note, _ in rest)
+        united = [*first, (shared, sorted(index for _, sources in rest for index in sources))]
+    notes = [{"text": " ".join(note.split()), "sources": sources} for note, sources in united]
+    return {"notes": notes[: request.most]}
+
+
+def meta_skill(request: StageRequest) -> Answer:
+    """Return the verdicts of the epoch, and what was rejected."""
+    verdicts = [f"- {step.step}: {step.action}" for step in request.epoch_steps]
+    rejected = [edit for step in request.epoch_steps if step.action == "reject" for edit in step.edits]
+    harm = dict.fromkeys(sentence for edit in rejected for sentence in HARMFUL if sentence in edit.content)
+    return {"memory": "\n".join(["Verdicts:", *verdicts, *(f"- rejected with others: {sentence}" for sentence in harm)])}
+
+
+def _question(trajectory: SeenTrajectory) -> dict[str, str]:
+    return {"item_id": trajectory.item_id, "question": "Which rule of the skill did you follow to this answer?"}
+
+
+def _by_priority(request: StageRequest, *, supported: bool = False) -> list[ListedEdit]:
+    edits = sorted(request.edits, key=lambda listed: -listed.support_count) if supported else list(request.edits)
+    if request.priority == "failure-over-success":
+        edits.sort(key=lambda listed: listed.source_type != "failure")
+    return edits
+
+
+def _merged(group: list[ListedEdit]) -> dict[str, Any]:
+    best = max(group, key=lambda listed: listed.support_count)
+    return {
+        **edit(best.op, best.anchor, best.content, best.rationale),
+        "sources": sorted(listed.index for listed in group),
+    }

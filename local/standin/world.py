@@ -1,0 +1,121 @@
+"""The stand-in's world: an item is answered right exactly if the skill has the rule that the item needs.
+
+An item is known by its id alone. Most items need one rule, whose sentence the skill has or lacks; the first rules have
+larger shares of the items than the last. Some items are right unless a harmful sentence stands in the skill, some are a
+matter of chance, and some are never right. Each answer is a pure function of the seed, the item, the skill and the draw.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from local.standin.chance import fraction, pick
+
+RULES = (
+    "Name what is asked for before you look for it.",
+    "Check the result against every condition of the task.",
+    "Give the result alone, in the form that the task asks for.",
+    "Rely on what is given, not on what you remember.",
+    "Look at everything that is given before you decide.",
+    "Copy names and numbers exactly as they are written.",
+    "Bring all quantities to one unit before you compare them.",
+    "Work in small steps, and check each of them.",
+    "Watch for words such as not, except and unless.",
+    "Where sources differ, follow the most recent one.",
+    "Count twice where the result is a number.",
+    "Say what speaks against the second best result.",
+)
+"""Sentences that items need."""
+HARMFUL = (
+    "Go with the first result that comes to mind.",
+    "Choose the longest result when in doubt.",
+    "Round every number to a whole one.",
+    "Trust your memory over what is given.",
+    "Leave out what looks unimportant.",
+    "Never change a result after a check.",
+)
+"""Sentences that spoil items which need no rule."""
+USELESS = "Take as much care over case {number} as over any other."
+"""A sentence that does nothing, one for each of many numbers."""
+NUMBERS = 10_000
+RIGHT_BY_CHANCE = 0.5
+
+
+@dataclass(frozen=True)
+class Economy:
+    """The rules that there are to learn, and how well the optimizer finds them."""
+
+    rules: int
+    """How many of RULES some items need."""
+    needs_rule: float
+    needs_nothing: float
+    chance: float
+    """Shares of the items; the rest is never right."""
+    insight: float
+    """How often the optimizer sees the rule behind the failures of a kind."""
+    slip: float
+    """How often a reflection that saw a rule also proposes a sentence that does harm or nothing; one that saw none
+    always does."""
+    misled: float
+    """The share of these that do harm."""
+
+
+DEMO = Economy(rules=6, needs_rule=0.6, needs_nothing=0.25, chance=0.08, insight=0.6, slip=0.35, misled=0.5)
+"""A training of few steps learns something, and is misled now and then."""
+
+
+@dataclass(frozen=True)
+class Nature:
+    """The conditions under which an item is answered right."""
+
+    rule: str = ""
+    """A sentence that the skill must have."""
+    harmful: str = ""
+    """A sentence that it must not have."""
+    chance: float = 1.0
+    """How often it is right where the skill is as it must be."""
+
+
+@dataclass(frozen=True)
+class World:
+    """The world of a seed."""
+
+    seed: int = 42
+    noise: float = 0.0
+    """How often the target misses what it would get right, each time on its own."""
+    economy: Economy = DEMO
+
+    def nature(self, item_id: str) -> Nature:
+        """Return what an item is like."""
+        draw, shares = self.fraction(item_id, "nature"), self.economy
+        if draw < shares.needs_rule:
+            return Nature(rule=_weighted(draw / shares.needs_rule, RULES[: shares.rules]))
+        if draw < shares.needs_rule + shares.needs_nothing:
+            return Nature(harmful=pick(HARMFUL, str(self.seed), item_id, "harm"))
+        by_chance = draw < shares.needs_rule + shares.needs_nothing + shares.chance
+        return Nature(chance=RIGHT_BY_CHANCE if by_chance else 0.0)
+
+    def right(self, item_id: str, skill: str, draw: int = 1) -> bool:
+        """Return whether the target is right on an item when it is asked for the nth time under a skill."""
+        return self.fraction(item_id, skill, str(draw), "answer") < self.chance(item_id, skill)
+
+    def chance(self, item_id: str, skill: str) -> float:
+        """Return how often the target is right on an item under a skill."""
+        nature = self.nature(item_id)
+        if nature.rule not in skill or (nature.harmful and nature.harmful in skill):
+            return 0.0
+        return nature.chance * (1 - self.noise)
+
+    def fraction(self, *parts: str) -> float:
+        """Return a number in [0, 1) that depends on the seed and the parts alone."""
+        return fraction(str(self.seed), *parts)
+
+
+def _weighted(share: float, rules: Sequence[str]) -> str:
+    """Return the rule at a place in [0, 1) of the rules laid end to end."""
+    weights = [1 / (place + 2) for place in range(len(rules))]
+    left = share * sum(weights)
+    for rule, weight in zip(rules, weights, strict=True):
+        left -= weight
+        if left < 0:
+            return rule
+    return rules[-1]
