@@ -6,10 +6,11 @@ from typing import Any
 
 from bench import tables
 from bench.checkout import PLACE, Checkout, checkout
-from bench.world_model import World
+from bench.world_model import write_items
 from bench.world_server import WorldServer
 from local.environment import model_connection
 from local.served import served
+from local.standin.world import World
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.store.keys import RunKeys, scoring_name
@@ -36,8 +37,7 @@ class Steady(WorldServer):
 
 def measure() -> None:
     """Evaluate one number of items after the other on one platform."""
-    world = World()
-    with served(Steady(world, LATENCY, slots=2 * CALLS)) as server:
+    with served(Steady(World(), LATENCY, slots=2 * CALLS)) as server:
         data = PLACE / ".local" / "data" / NAME
         layer = {
             "data": {"uri": str(data), "split_mode": "split_dir"},
@@ -45,7 +45,7 @@ def measure() -> None:
         }
         connections = {NAME: model_connection(server.base_url, "openai-chat:world")}
         with checkout({NAME: layer}, **connections) as place:
-            world.write_items(data, {Split.TRAIN: 40, Split.VAL: 40, Split.TEST: max(COUNTS)})
+            write_items(data, {Split.TRAIN: 40, Split.VAL: 40, Split.TEST: max(COUNTS)})
             rows = [_row(place, count) for count in COUNTS]
     tables.write("latency", "Evaluations on a slow server", NOTE, HEADER, rows)
 

@@ -10,10 +10,11 @@ from typing import Any
 from bench import tables
 from bench.checkout import PLACE, Checkout, checkout
 from bench.cpu_seconds import metered
-from bench.world_model import FEW_EDITS, MANY_EDITS, Economy, World
+from bench.world_model import FEW_EDITS, MANY_EDITS, BenchEconomy, write_items
 from bench.world_server import SIGMA, SLOTS, WorldServer
 from local.environment import model_connection
 from local.served import served
+from local.standin.world import World
 from skillopt_airflow.core.config import nest
 from skillopt_airflow.core.run_history import History, StepSeconds
 from skillopt_airflow.core.types import Split
@@ -37,7 +38,7 @@ class Form:
     items: Mapping[Split, int]
     knobs: Mapping[str, Any] = field(default_factory=dict)
     """By their paths, those that are not as by default."""
-    economy: Economy = MANY_EDITS
+    economy: BenchEconomy = MANY_EDITS
 
     @property
     def world(self) -> World:
@@ -119,7 +120,7 @@ def reference(form: Form) -> dict[str, str]:
 
 
 def _trained(place: Checkout, form: Form, server: WorldServer) -> dict[str, str]:
-    form.world.write_items(PLACE / ".local" / "data" / form.name, form.items)
+    write_items(PLACE / ".local" / "data" / form.name, form.items)
     place.wait_for(form.name)
     with metered(place.home) as meter:
         began = time.monotonic()

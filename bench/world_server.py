@@ -7,10 +7,10 @@ from collections import Counter
 from statistics import NormalDist
 from typing import Any
 
-from bench.world_model import World
-from local.standin import chat_wire
-from local.standin.chance import fraction
-from local.standin.server import Endpoint, StandInServer
+from bench.world_model import stand_in
+from local.standin.conversation import Answering, Conversation, Reply
+from local.standin.server import StandInServer
+from local.standin.world import World
 from skillopt_airflow.core.types import canonical_json, sha256
 
 SLOTS = 24
@@ -22,8 +22,7 @@ class WorldServer(StandInServer):
     """Answers chat completions; a call above the slots waits as a provider would queue it."""
 
     def __init__(self, world: World, mean_seconds: float, slots: int = SLOTS) -> None:
-        super().__init__("127.0.0.1", 0)
-        self.endpoints = {"/v1/chat/completions": Endpoint(self._complete)}
+        super().__init__("127.0.0.1", 0, stand_in(world))
         self.busy_seconds = 0.0
         """Sum of the latencies of all calls."""
         self.most_at_once = 0
@@ -36,21 +35,25 @@ class WorldServer(StandInServer):
 
     def latency(self, name: str) -> float:
         """Return the seconds that the call of this name takes."""
-        share = fraction(str(self._world.seed), name, "latency")
+        share = self._world.fraction(name, "latency")
         # Without the least shift the normal distribution has no value at 0.
         normal = NormalDist().inv_cdf(min(max(share, 1e-9), 1 - 1e-9))
         return self._mean * math.exp(SIGMA * normal - SIGMA**2 / 2)
 
-    def _complete(self, request: dict[str, Any]) -> dict[str, Any]:
+    def answering(self, request: dict[str, Any]) -> Answering:
+        """Return what answers a request once it has waited for a slot and taken its time."""
         digest = sha256(canonical_json(request))
         with self._lock:
             # Of equal requests each is a draw of its own, whichever comes first.
             self._asked[digest] += 1
             draw = self._asked[digest]
-        conversation = chat_wire.read(request)
-        answer = chat_wire.answer(conversation, self._world.reply(conversation, draw))
-        with self._slots:
-            self._spend(self.latency(f"{digest} {draw}"))
+
+        def answer(conversation: Conversation) -> Reply:
+            reply = self.stand_in.reply(conversation, draw)
+            with self._slots:
+                self._spend(self.latency(f"{digest} {draw}"))
+            return reply
+
         return answer
 
     def _spend(self, seconds: float) -> None:

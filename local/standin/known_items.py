@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from local.standin.picture_parts import without_pictures
 from skillopt_airflow import benchmarks
@@ -51,6 +51,13 @@ class KnownItem:
             return {line for content in self.files(self.item.files).values() for line in _GAME.findall(content.decode())}
         asked = {self.benchmark.messages(self.item.public, "")[-1].content}
         return asked | ({self.benchmark.task(self.item.public)} if isinstance(self.benchmark, OffersTools) else set())
+
+
+class Finder(Protocol):
+    """Finds items by prompts; `KnownItems` is one."""
+
+    def find(self, text: str, pictures: Sequence[bytes] = ()) -> KnownItem | None:
+        """Return the item that a prompt is about; of items with equal prompts the one with the pictures."""
 
 
 class KnownItems:

@@ -47,12 +47,12 @@ class StandInServer(ThreadingHTTPServer):
     def __init__(self, host: str, port: int, stand_in: StandIn | None = None) -> None:
         """Listen; without another stand-in it is the one that knows the items of the benchmarks here."""
         super().__init__((host, port), _Handler)
-        self._stand_in = of_all_benchmarks() if stand_in is None else stand_in
+        self.stand_in = of_all_benchmarks() if stand_in is None else stand_in
         self.batches = Batches(lambda request: chat_wire.complete(request, self.answering(request)))
 
     def answering(self, request: Document) -> Answering:
         """Return what decides the answer to a request; another kind of server may take its time."""
-        return self._stand_in.reply
+        return self.stand_in.reply
 
     @property
     def base_url(self) -> str:

@@ -4,7 +4,7 @@ import json
 from functools import cache
 
 from local.standin.conversation import Call, Conversation, Reply
-from local.standin.known_items import KnownItems, of_benchmarks
+from local.standin.known_items import Finder, KnownItems, of_benchmarks
 from local.standin.optimizer import Optimizer
 from local.standin.target import Target
 from local.standin.world import World
@@ -16,7 +16,7 @@ STAGE_MARK = "_result"
 class StandIn:
     """Target and optimizer of one world; usable from many threads."""
 
-    def __init__(self, world: World, items: KnownItems) -> None:
+    def __init__(self, world: World, items: Finder) -> None:
         self.world = world
         self._target = Target(world, items)
         self._stages = Optimizer(world).stages

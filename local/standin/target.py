@@ -7,7 +7,7 @@ from local.standin.agent import loading, looking, opening
 from local.standin.answering import next_turn
 from local.standin.conversation import Call, Conversation, Reply
 from local.standin.households import ENDED, IDLE, Situation
-from local.standin.known_items import KnownItem, KnownItems
+from local.standin.known_items import Finder, KnownItem
 from local.standin.world import World
 from skillopt_airflow.core.protocols import PlaysSession
 
@@ -19,7 +19,7 @@ class Target:
     """The target of a world."""
 
     world: World
-    items: KnownItems
+    items: Finder
 
     def reply(self, conversation: Conversation, draw: int) -> Reply:
         """Load or look at what is only announced, work on the item, or explain an answer that was given."""

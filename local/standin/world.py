@@ -23,6 +23,18 @@ RULES = (
     "Where sources differ, follow the most recent one.",
     "Count twice where the result is a number.",
     "Say what speaks against the second best result.",
+    "Answer the last question that is asked, not the first.",
+    "Keep the order in which things are listed.",
+    "Read dates with the day before the month.",
+    "Prefer a full name to a part of it.",
+    "Treat an empty field as unknown, not as zero.",
+    "Search again with other words if nothing fits.",
+    "Read headings and notes before the text below them.",
+    "Keep all digits until the last step.",
+    "Test the result on the smallest case.",
+    "Undo a change that makes something else worse.",
+    "Stop as soon as the task is done.",
+    "Tell what is shown from what is meant.",
 )
 """Sentences that items need."""
 HARMFUL = (
