@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from local.standin.directives import DIRECTIVES
+from local.standin.world import RULES
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.config import TrainConfig
@@ -620,8 +620,7 @@ def test_notes_enter_the_skill_without_the_gate_and_are_measured_with_the_next_c
     def reply(stage: str, prompt: str, tool: str) -> Any:
         if stage != "reflect_skill_aware":
             return None
-        rules = [rule for name in ("question_words", "titles", "quoted") for rule in DIRECTIVES[name].rules[:1]]
-        added = "\n".join(f"- {rule}" for rule in rules) if accepts else "- Nothing that helps."
+        added = "\n".join(f"- {rule}" for rule in RULES[:3]) if accepts else "- Nothing that helps."
         edit = {"op": "append", "content": added, "rationale": "r"}
         return {"failure_patterns": [], "edits": [edit], "notes": [f"Mind {len(prompt)}."]}
 

@@ -13,9 +13,18 @@ from local.standin.conversation import Call, Conversation, Reply
 from local.standin.known_items import KnownItem
 from skillopt_airflow.core.grading import GradingRequest
 from skillopt_airflow.core.protocols import AsksJudge, JudgesFiles, JudgesRepository
-from skillopt_airflow.core.types import Item, Status, Trajectory
+from skillopt_airflow.core.types import Status, Trajectory
 
-WORDINGS = ("<answer>{}</answer>", "\\boxed{{{}}}", "{}", "Answer: {}", "#### {}", '{{"answer": {json}}}', "The answer is {}.")
+WORDINGS = (
+    "<answer>{}</answer>",
+    "\\boxed{{{}}}",
+    "{}",
+    "Answer: {}",
+    "#### {}",
+    '{{"answer": {json}}}',
+    "The answer is {}.",
+)
+"""Forms of a response, of which an item's right answer has the first that its benchmark scores."""
 MAX_REFERENCES = 40
 """Texts of an item's reference that are tried as its answer."""
 UNKNOWN = "unknown"
@@ -120,7 +129,9 @@ def _texts(value: object) -> Iterator[str]:
 def _search(known: KnownItem, tools: Sequence[str]) -> list[Call]:
     """Return one search for the question, where the client offers one."""
     name = next((tool for tool in tools if tool.startswith("search")), None)
-    question = str(next((known.item.public[key] for key in ("question", "query") if key in known.item.public), known.item.id))
+    question = str(
+        next((known.item.public[key] for key in ("question", "query") if key in known.item.public), known.item.id)
+    )
     return [] if name is None else [_call(name, query=" ".join(question.split())[:200])]
 
 
@@ -137,7 +148,9 @@ def _replacements(patch: str) -> Iterator[tuple[str, str, str]]:
     files = [*_FILE.finditer(patch)]
     for file, behind in zip(files, [*files[1:], None], strict=True):
         for hunk in _HUNK.finditer(patch, file.end(), len(patch) if behind is None else behind.start()):
-            lines = [line for line in hunk["lines"].splitlines(keepends=True) if not line.startswith(("\\", "--- ", "diff "))]
+            lines = [
+                line for line in hunk["lines"].splitlines(keepends=True) if not line.startswith(("\\", "--- ", "diff "))
+            ]
             old = "".join(line[1:] for line in lines if line[0] in " -")
             yield file["path"], old, "".join(line[1:] for line in lines if line[0] in " +")
 

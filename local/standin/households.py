@@ -17,7 +17,18 @@ _BEFORE = re.compile(r"^> (?P<command>.*)\n(?P<text>.+)$", re.MULTILINE)
 _NOW = re.compile(r"What you see now: (?P<text>.+)")
 _COMMAND = re.compile(r"^- (?P<command>.+)$", re.MULTILINE)
 _HERE = re.compile(r"(?:On the|The) (?P<place>[a-z]+ \d+)(?:, you see| is (?:open|closed))")
-_SURFACES = ("countertop", "diningtable", "desk", "sidetable", "coffeetable", "dresser", "shelf", "bed", "sofa", "armchair")
+_SURFACES = (
+    "countertop",
+    "diningtable",
+    "desk",
+    "sidetable",
+    "coffeetable",
+    "dresser",
+    "shelf",
+    "bed",
+    "sofa",
+    "armchair",
+)
 ENDED = ("The task is done", "The session is over")
 
 

@@ -48,7 +48,9 @@ class KnownItem:
     def prompts(self) -> set[str]:
         """Return texts, one of which stands in every prompt of the item."""
         if isinstance(self.benchmark, PlaysSession):
-            return {line for content in self.files(self.item.files).values() for line in _GAME.findall(content.decode())}
+            return {
+                line for content in self.files(self.item.files).values() for line in _GAME.findall(content.decode())
+            }
         asked = {self.benchmark.messages(self.item.public, "")[-1].content}
         return asked | ({self.benchmark.task(self.item.public)} if isinstance(self.benchmark, OffersTools) else set())
 

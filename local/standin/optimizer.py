@@ -96,7 +96,7 @@ class Optimizer:
         """Return the former guidance with the rules that it sees behind what still fails."""
         failing = [item.item_id for item in request.comparison.failing]
         situation = "|".join([request.skill, request.guidance, *failing])
-        kept = [line for line in request.guidance.splitlines() if not line.removeprefix("- ") in HARMFUL]
+        kept = [line for line in request.guidance.splitlines() if line.removeprefix("- ") not in HARMFUL]
         lines = [*kept, *(f"- {rule}" for rule in self._rules_seen(request.skill, failing, situation))]
         guidance = "\n".join(lines[-MAX_GUIDANCE:]) if lines else "- Read the rules in their order."
         return {"guidance": guidance, "reason": f"{len(failing)} items fail."}
@@ -158,9 +158,9 @@ def merge(request: StageRequest) -> Answer:
     """Return one edit for all with the same text, in order of first mention; with priority, failures go first."""
     groups: defaultdict[tuple[str, str], list[ListedEdit]] = defaultdict(list)
     for listed in _by_priority(request):
-        groups["delete" if listed.op == "delete" else "", listed.anchor if listed.op == "delete" else listed.content].append(
-            listed
-        )
+        groups[
+            "delete" if listed.op == "delete" else "", listed.anchor if listed.op == "delete" else listed.content
+        ].append(listed)
     return {"edits": [_merged(group) for group in groups.values()]}
 
 
@@ -237,7 +237,9 @@ def meta_skill(request: StageRequest) -> Answer:
     verdicts = [f"- {step.step}: {step.action}" for step in request.epoch_steps]
     rejected = [edit for step in request.epoch_steps if step.action == "reject" for edit in step.edits]
     harm = dict.fromkeys(sentence for edit in rejected for sentence in HARMFUL if sentence in edit.content)
-    return {"memory": "\n".join(["Verdicts:", *verdicts, *(f"- rejected with others: {sentence}" for sentence in harm)])}
+    return {
+        "memory": "\n".join(["Verdicts:", *verdicts, *(f"- rejected with others: {sentence}" for sentence in harm)])
+    }
 
 
 def _question(trajectory: SeenTrajectory) -> dict[str, str]:

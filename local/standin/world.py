@@ -2,7 +2,7 @@
 
 An item is known by its id alone. Most items need one rule, whose sentence the skill has or lacks; the first rules have
 larger shares of the items than the last. Some items are right unless a harmful sentence stands in the skill, some are a
-matter of chance, and some are never right. Each answer is a pure function of the seed, the item, the skill and the draw.
+matter of chance, and some are never right. An answer is a pure function of seed, item, skill and draw.
 """
 
 from collections.abc import Sequence

@@ -7,9 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from local.standin.reader import respond
 from PIL import Image
 
-from local.standin.reader import respond
 from local.standin.stage_request import SeenTrajectory
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.protocols import Benchmark

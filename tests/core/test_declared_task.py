@@ -2,8 +2,6 @@
 
 import asyncio
 import re
-import re
-import re
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,6 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.declared_task import MAX_READ_CHARS, DeclaredFilesTask, checked_prompt, declared
 from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.core.protocols import Benchmark, OffersTools
-from skillopt_airflow.core.task_group import TaskGroup
-from skillopt_airflow.core.task_group import TaskGroup
 from skillopt_airflow.core.task_group import TaskGroup
 from skillopt_airflow.core.types import JsonObject, Status, Trajectory
 from skillopt_airflow.rollout.workspace import ItemFolders
@@ -310,146 +306,6 @@ def test_the_answers_of_squad_are_alternatives(column: str, answers: JsonValue) 
             if "." in column
             else {"question": "?", "answers": []}
         )
-
-
-@pytest.mark.parametrize(
-    ("prompt", "hint"),
-    [
-        ("Question: {question}", "{{ question }}"),
-        ("{ question }", "{{ question }}"),
-        ("${text}", "{{ text }}"),
-        ("{question}}", "{{ question }}"),
-        ("{{question}", "{{ question }}"),
-        ("{% question %}", "{{ question }}"),
-        ("{{ Full name }}", '{{ record["Full name"] }}'),
-        ("{{ 'question' }}", "{{ question }}"),
-        ("What is the answer?", "{{ question }}"),
-        ("{% for one in [1, 2] %}{{ one }}{% endfor %}", "{{ question }}"),
-    ],
-)
-def test_a_prompt_that_reads_no_column_is_refused_with_a_hint(prompt: str, hint: str) -> None:
-    task = TaskGroup.model_validate({"prompt": prompt, "reference": "answer", "score": {"by": "exact"}})
-    with pytest.raises(ConfigError, match=rf"^task\.prompt.* Write a column as .*{re.escape(hint)}"):
-        checked_prompt(task)
-    for shown in ("pictures", "files"):
-        if not prompt.startswith(("{{", "{%")):
-            assert checked_prompt(task.model_copy(update={shown: ("scan",)})).columns == frozenset()
-
-
-def test_a_prompt_in_braces_without_quotation_marks_is_named() -> None:
-    with pytest.raises(ConfigError, match=r'^task\.prompt = .* write the template as "\{\{ question \}\}"'):
-        benchmark("task: {prompt: {question}, reference: answer, score: {by: exact}}")
-
-
-NESTED = """
-task:
-  id: meta.key
-  prompt: "{{ question.stem }} {{ question }}"
-  reference: question.key
-  score: {by: choice, choices: question.choices}
-"""
-
-
-def test_columns_may_be_paths_into_nested_records() -> None:
-    """The answer of a nested record isn't in the prompt either; the choices are those of CommonsenseQA."""
-    choices = [{"label": "A", "text": "w"}, {"label": "B", "text": "x"}]
-    record: JsonObject = {"meta": {"key": 5}, "question": {"stem": "Which?", "choices": [*choices], "key": "B"}}
-    item = benchmark(NESTED).item(record)
-    assert item.id == "5"
-    assert item.reference == {"reference": "B"}
-    assert item.public["question.choices"] == choices
-    assert str(item.public["prompt"]).startswith("Which? {'stem': 'Which?'")
-    assert "'key'" not in str(item.public["prompt"])
-    with pytest.raises(DataError, match=r"^task\.reference: the record has no 'question\.key'"):
-        benchmark(NESTED).item({"meta": {"key": 5}, "question": {"stem": "?", "choices": [*choices]}})
-
-
-@pytest.mark.parametrize("column", ["answers", "answers.text"])
-@pytest.mark.parametrize(
-    "answers",
-    [
-        {"text": ["Rome", "Roma"], "answer_start": [5, 90]},
-        [{"text": "Rome", "answer_start": 5}, {"text": "Roma", "answer_start": 90}],
-    ],
-)
-def test_the_answers_of_squad_are_alternatives(column: str, answers: JsonValue) -> None:
-    task = benchmark(LISTED.replace("reference: answer", f"reference: {column}"))
-    item = task.item({"question": "Where?", "answers": answers})
-    assert item.reference == {"reference": ["Rome", "Roma"]}
-    assert task.score(item, Trajectory(item_id=item.id, status=Status.OK, answer="roma")).hard == 0.0
-    assert task.score(item, Trajectory(item_id=item.id, status=Status.OK, answer="Roma")).hard == 1.0
-    with pytest.raises(DataError, match=rf"^{column}: expected a value or a list of at least one"):
-        task.item({"question": "Where?", "answers": {"text": [], "answer_start": []}} if "." in column else {"question": "?", "answers": []})
-
-
-@pytest.mark.parametrize(
-    ("prompt", "hint"),
-    [
-        ("Question: {question}", "{{ question }}"),
-        ("{ question }", "{{ question }}"),
-        ("${text}", "{{ text }}"),
-        ("{question}}", "{{ question }}"),
-        ("{{question}", "{{ question }}"),
-        ("{% question %}", "{{ question }}"),
-        ("{{ Full name }}", '{{ record["Full name"] }}'),
-        ("{{ 'question' }}", "{{ question }}"),
-        ("What is the answer?", "{{ question }}"),
-        ("{% for one in [1, 2] %}{{ one }}{% endfor %}", "{{ question }}"),
-    ],
-)
-def test_a_prompt_that_reads_no_column_is_refused_with_a_hint(prompt: str, hint: str) -> None:
-    task = TaskGroup.model_validate({"prompt": prompt, "reference": "answer", "score": {"by": "exact"}})
-    with pytest.raises(ConfigError, match=rf"^task\.prompt.* Write a column as .*{re.escape(hint)}"):
-        checked_prompt(task)
-    for shown in ("pictures", "files"):
-        if not prompt.startswith(("{{", "{%")):
-            assert checked_prompt(task.model_copy(update={shown: ("scan",)})).columns == frozenset()
-
-
-def test_a_prompt_in_braces_without_quotation_marks_is_named() -> None:
-    with pytest.raises(ConfigError, match=r'^task\.prompt = .* write the template as "\{\{ question \}\}"'):
-        benchmark("task: {prompt: {question}, reference: answer, score: {by: exact}}")
-
-
-NESTED = """
-task:
-  id: meta.key
-  prompt: "{{ question.stem }} {{ question }}"
-  reference: question.key
-  score: {by: choice, choices: question.choices}
-"""
-
-
-def test_columns_may_be_paths_into_nested_records() -> None:
-    """The answer of a nested record isn't in the prompt either; the choices are those of CommonsenseQA."""
-    choices = [{"label": "A", "text": "w"}, {"label": "B", "text": "x"}]
-    record: JsonObject = {"meta": {"key": 5}, "question": {"stem": "Which?", "choices": [*choices], "key": "B"}}
-    item = benchmark(NESTED).item(record)
-    assert item.id == "5"
-    assert item.reference == {"reference": "B"}
-    assert item.public["question.choices"] == choices
-    assert str(item.public["prompt"]).startswith("Which? {'stem': 'Which?'")
-    assert "'key'" not in str(item.public["prompt"])
-    with pytest.raises(DataError, match=r"^task\.reference: the record has no 'question\.key'"):
-        benchmark(NESTED).item({"meta": {"key": 5}, "question": {"stem": "?", "choices": [*choices]}})
-
-
-@pytest.mark.parametrize("column", ["answers", "answers.text"])
-@pytest.mark.parametrize(
-    "answers",
-    [
-        {"text": ["Rome", "Roma"], "answer_start": [5, 90]},
-        [{"text": "Rome", "answer_start": 5}, {"text": "Roma", "answer_start": 90}],
-    ],
-)
-def test_the_answers_of_squad_are_alternatives(column: str, answers: JsonValue) -> None:
-    task = benchmark(LISTED.replace("reference: answer", f"reference: {column}"))
-    item = task.item({"question": "Where?", "answers": answers})
-    assert item.reference == {"reference": ["Rome", "Roma"]}
-    assert task.score(item, Trajectory(item_id=item.id, status=Status.OK, answer="roma")).hard == 0.0
-    assert task.score(item, Trajectory(item_id=item.id, status=Status.OK, answer="Roma")).hard == 1.0
-    with pytest.raises(DataError, match=rf"^{column}: expected a value or a list of at least one"):
-        task.item({"question": "Where?", "answers": {"text": [], "answer_start": []}} if "." in column else {"question": "?", "answers": []})
 
 
 @pytest.mark.parametrize(

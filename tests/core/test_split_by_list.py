@@ -39,24 +39,6 @@ def test_an_id_may_be_spelled_with_colons_as_skillopt_does() -> None:
         split_by_list(RECORDS, ids, listed | {Split.TEST: ("202602-8", "202602:9")})
 
 
-def test_an_id_may_be_spelled_with_colons_as_skillopt_does() -> None:
-    ids = ["202602-22", "202602-8", "mmrb:a:1", "202511-1"]
-    listed = {Split.TRAIN: ("202602:8", "mmrb:a:1"), Split.VAL: ("202602-22",), Split.TEST: ("202511:1",)}
-    found = split_by_list(RECORDS, ids, listed)
-    assert found == {Split.TRAIN: [RECORDS[1], RECORDS[2]], Split.VAL: [RECORDS[0]], Split.TEST: [RECORDS[3]]}
-    with pytest.raises(DataError, match="^ids listed more than once: 202602-8; ids that no record has: 202602:9$"):
-        split_by_list(RECORDS, ids, listed | {Split.TEST: ("202602-8", "202602:9")})
-
-
-def test_an_id_may_be_spelled_with_colons_as_skillopt_does() -> None:
-    ids = ["202602-22", "202602-8", "mmrb:a:1", "202511-1"]
-    listed = {Split.TRAIN: ("202602:8", "mmrb:a:1"), Split.VAL: ("202602-22",), Split.TEST: ("202511:1",)}
-    found = split_by_list(RECORDS, ids, listed)
-    assert found == {Split.TRAIN: [RECORDS[1], RECORDS[2]], Split.VAL: [RECORDS[0]], Split.TEST: [RECORDS[3]]}
-    with pytest.raises(DataError, match="^ids listed more than once: 202602-8; ids that no record has: 202602:9$"):
-        split_by_list(RECORDS, ids, listed | {Split.TEST: ("202602-8", "202602:9")})
-
-
 def test_a_record_without_an_id_keeps_its_place() -> None:
     listed = LISTED | {Split.TRAIN: ("c", place_id(Split.TRAIN, 2))}
     kept, lost = split_by_list(RECORDS, "abcd", listed)[Split.TRAIN]

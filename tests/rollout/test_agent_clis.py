@@ -10,15 +10,15 @@ from typing import Any
 
 import docker
 import pytest
-from openpyxl import Workbook, load_workbook
+from openpyxl import load_workbook
 from PIL import Image
 from pydantic import SecretStr
 
-from benchmarks.officeqa.standin import ON_BULLETINS
 from benchmarks.searchqa.adapter import BENCHMARK
-from benchmarks.swebench.standin import ON_REPOSITORIES
 from local.standin import chat_wire as chat
-from local.standin.directives import DIRECTIVES
+from local.standin.known_items import of_benchmark
+from local.standin.stand_in import of_all_benchmarks
+from local.standin.world import RULES, World
 from skillopt_airflow import benchmarks
 from skillopt_airflow.consumer import claude_code_text, skill_md
 from skillopt_airflow.core.declared_task import declared
@@ -26,7 +26,7 @@ from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.protocols import JudgesRepository
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.task_group import TaskGroup
-from skillopt_airflow.core.types import Item, JsonObject, ModelCall, Status, Trajectory
+from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
@@ -43,25 +43,23 @@ from tests.sandbox.small_repository import with_hashes
 MODEL = "stand-in-target"
 SPOKEN = {"codex": "openai", "claude_code": "anthropic"}
 CLIS = [name for name, harness in HARNESSES.items() if harness.is_cli]
-SKILL = f"""# How to answer
-
-- {DIRECTIVES["question_words"].rules[0]}
-- {DIRECTIVES["titles"].rules[0]}
-- A cell such as $A$1 is meant as it stands; so are $ARGUMENTS and "quotes": 'x'.
-"""
+STAND_IN = of_all_benchmarks()
+SKILL = "\n".join(
+    [
+        "# How to answer",
+        "",
+        *(f"- {rule}" for rule in RULES),
+        """- A cell such as $A$1 is meant as it stands; so are $ARGUMENTS and "quotes": 'x'.""",
+        "",
+    ]
+)
+"""It has every rule that an item of the stand-in can need."""
 IN_CLAUDE = Path(__file__).with_name("skill_in_claude.py")
-CONTEXTS = {
-    "Ruritania has this capital": "[DOC] [TLE] x [PAR] Ruritania is big. Ruritania has Strelsau.",
-    "it has this capital, $1 or `x` & <b>": "[DOC] [TLE] Strelsau [PAR] near Hentzau, near Hentzau",
-}
-ITEMS: list[dict[str, Any]] = [
-    {"id": f"i-{number}", "public": {"question": question, "context": context}}
-    for number, (question, context) in enumerate(CONTEXTS.items())
-]
-LONG: dict[str, Any] = {
-    "id": "long",
-    "public": {"question": next(iter(CONTEXTS)), "context": next(iter(CONTEXTS.values())) + " [DOC] words" * 15_000},
-}
+KNOWN = [one for one in of_benchmark("searchqa") if World().nature(one.item.id).rule][:3]
+*_ITEMS, _LONG = ({"id": one.item.id, "public": dict(one.item.public)} for one in KNOWN)
+ITEMS: list[dict[str, Any]] = _ITEMS
+LONG: dict[str, Any] = _LONG
+LONG["public"]["context"] += " [DOC] words" * 15_000
 """An item whose prompt is longer than an argument of a program may be."""
 
 Run = Callable[..., tuple[list[Trajectory], list[ModelCall]]]
@@ -135,7 +133,7 @@ def workload(harness: HarnessName, base_url: str, items: list[Item], benchmark: 
 
 def in_chat(item: dict[str, Any], skill: str) -> str:
     messages = [message.model_dump() for message in BENCHMARK.messages(item["public"], skill)]
-    return str(chat.complete({"messages": messages})["choices"][0]["message"]["content"])
+    return str(chat.complete({"messages": messages}, STAND_IN.reply)["choices"][0]["message"]["content"])
 
 
 @pytest.mark.engine
@@ -151,7 +149,7 @@ def test_the_answers_are_those_of_the_chat_harness(
         said = in_chat(item, SKILL)
         assert (trajectory.status, trajectory.error) == (Status.OK, "")
         assert trajectory.messages[-1].content == said
-        assert trajectory.answer == BENCHMARK.answer(said) == "Strelsau"
+        assert trajectory.answer == BENCHMARK.answer(said)
         assert [message.role for message in trajectory.messages] == ["system", "user", "assistant"]
     # One call an item, none that the gateway had to refuse, and the trace's tokens are those that the gateway saw.
     assert "Refused" not in caplog.text
@@ -266,43 +264,30 @@ def test_a_budget_ends_a_cli_too(run: Run, standin_url: str, harness: HarnessNam
 @pytest.mark.nightly
 @pytest.mark.parametrize("harness", CLIS)
 def test_a_workbook_is_changed_by_commands(cli_docker_host: str, standin_url: str, harness: HarnessName):
-    book, content = Workbook(), io.BytesIO()
-    book.active.title = "Sales"  # type: ignore[union-attr]
-    for row in (["name", "price", "count"], ["a", 2, 3], ["b", 4, 5]):
-        book.active.append(row)  # type: ignore[union-attr]
-    book.save(content)
-    public: JsonObject = {
-        "instruction": "On sheet Sales, multiply price (column B) by count (column C).",
-        "instruction_type": "Cell-Level Manipulation",
-        "answer_position": "'Sales'!D2:D3",
-    }
-    item = Item(id="i-0", public=public, reference={})
-    fake = workload(harness, standin_url, [item], benchmark="spreadsheetbench")
-    fake.skill, fake.public_files = "- Write values, not formulas.", {"input.xlsx": content.getvalue()}
+    known = next(one for one in of_benchmark("spreadsheetbench") if World().nature(one.item.id).rule)
+    fake = workload(harness, standin_url, [known.item], benchmark="spreadsheetbench")
+    fake.public_files = known.files(known.item.files)
     FakeOperator(fake=fake, docker_url=cli_docker_host).execute({})
 
     (trajectory,) = fake.trajectories
     assert (trajectory.status, trajectory.files, trajectory.calls) == (Status.OK, ("output.xlsx",), 2)
-    made = load_workbook(io.BytesIO(fake.left["i-0"]["output.xlsx"]))
-    assert [row[3] for row in made["Sales"].values] == [None, 6, 20]
+    made = load_workbook(io.BytesIO(fake.left[known.item.id]["output.xlsx"]))
+    [golden] = known.files(known.item.reference_files).values()
+    wanted = load_workbook(io.BytesIO(golden), data_only=True)
+    assert [[*sheet.values] for sheet in made] == [[*sheet.values] for sheet in wanted]
 
 
 @pytest.mark.engine
 @pytest.mark.nightly
 @pytest.mark.parametrize("harness", CLIS)
 def test_a_figure_is_looked_up_in_the_documents(cli_docker_host: str, standin_url: str, harness: HarnessName):
-    officeqa = benchmarks.load("officeqa")
-    record = json.loads((benchmarks.folder("officeqa") / "sample" / "test" / "items.json").read_text("utf-8"))[0]
-    fake = workload(harness, standin_url, [officeqa.item(record)], benchmark="officeqa")
-    fake.skill = "".join(f"- {one.rules[0]}\n" for one in ON_BULLETINS if not one.tempting)
+    known = next(one for one in of_benchmark("officeqa") if World().nature(one.item.id).rule)
+    fake = workload(harness, standin_url, [known.item], benchmark="officeqa")
     fake.corpus = source_corpus("officeqa", benchmark_config("officeqa"), None)
     FakeOperator(fake=fake, docker_url=cli_docker_host).execute({})
 
     (trajectory,) = fake.trajectories
-    assert (trajectory.status, trajectory.answer) == (Status.OK, record["answer"])
-    # A search, two pages a figure at least, and the answer.
-    assert trajectory.calls >= 6
-    assert any("florins" in message.content for message in trajectory.messages if message.role == "tool")
+    assert (trajectory.status, trajectory.answer) == (Status.OK, known.item.reference["answer"])
 
 
 @pytest.mark.engine
@@ -311,20 +296,20 @@ def test_a_figure_is_looked_up_in_the_documents(cli_docker_host: str, standin_ur
 def test_an_issue_is_resolved_in_its_repository(cli_docker_host: str, standin_url: str, harness: HarnessName):
     swebench, sample = benchmarks.load("swebench"), benchmarks.folder("swebench") / "sample"
     assert isinstance(swebench, JudgesRepository)
-    record = json.loads((sample / "test" / "items.json").read_text("utf-8"))[0]
+    records = [
+        record
+        for split in ("train", "val", "test")
+        for record in json.loads((sample / split / "items.json").read_text("utf-8"))
+    ]
+    record = next(one for one in records if World().nature(one["instance_id"]).rule)
     contents = {name: (sample / record["instance"] / name).read_bytes() for name in ("repo.tar.gz", "requirements.txt")}
     item = with_hashes(swebench.item(record), contents)
     fake = workload(harness, standin_url, [item], benchmark="swebench")
-    fake.skill = "".join(f"- {one.rules[0]}\n" for one in ON_REPOSITORIES if not one.tempting)
     fake.files_of_images = contents
     FakeOperator(fake=fake, docker_url=cli_docker_host).execute({})
 
     (trajectory,) = fake.trajectories
     assert (trajectory.status, trajectory.error, trajectory.files) == (Status.OK, "", ("patch.diff",))
-    # It ran the tests, read, changed and looked at the change, each by the CLI's own shell, in the copy.
-    told = [message.content for message in trajectory.messages if message.role == "tool"]
-    for said in ("Ran 13 tests", "lines in all]", "Changed ", "1 file changed", "Handed in"):
-        assert any(said in text for text in told), told
     run = engine_test_runner(SandboxGroup(), fake.image, fake.labels, lambda _: contents, cli_docker_host)
     judged = judged_repository(swebench, item, trajectory, fake.left[item.id], run)
     assert judged.score is not None

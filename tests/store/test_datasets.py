@@ -179,60 +179,6 @@ def test_a_folder_of_lists_of_ids_is_a_manifest(
             read_split_list(uri, tmp_path, s3_client)
 
 
-@pytest.mark.parametrize("form", ["objects", "texts"])
-def test_a_folder_of_lists_of_ids_is_a_manifest(
-    form: str, tmp_path: Path, store: ObjectStore, s3_client: "S3Client"
-) -> None:
-    """As SkillOpt publishes them: split_manifest.json says where the data came from, and lists nothing."""
-    for split, ids in {"train": ["202602:22", "b"], "val": ["c"], "test": ["7"]}.items():
-        entries = ids if form == "texts" else [{"id": name, "no": 1} for name in ids]
-        content = json.dumps(entries).encode()
-        (tmp_path / "x_id_split" / split).mkdir(parents=True)
-        (tmp_path / "x_id_split" / split / "items.json").write_bytes(content)
-        store.put_bytes(f"x_id_split/{split}/items.json", content)
-    (tmp_path / "x_id_split" / "split_manifest.json").write_text('{"counts": {"train": 2}}')
-    expected = SplitList(
-        splits={
-            Split.TRAIN: ListedItems(ids=("202602:22", "b")),
-            Split.VAL: ListedItems(ids=("c",)),
-            Split.TEST: ListedItems(ids=("7",)),
-        }
-    )
-    for uri in ("x_id_split", "x_id_split/", str(tmp_path / "x_id_split"), f"s3://{store.bucket}/x_id_split"):
-        assert read_split_list(uri, tmp_path, s3_client) == expected
-    (tmp_path / "x_id_split" / "val" / "items.json").write_text('[{"name": "c"}]')
-    for uri in ("x_id_split", "x_id_split/split_manifest.json"):
-        with pytest.raises(DataError, match=rf"^data\.split_manifest = {uri}: it is no manifest, .* no folder with lists"):
-            read_split_list(uri, tmp_path, s3_client)
-
-
-@pytest.mark.parametrize("form", ["objects", "texts"])
-def test_a_folder_of_lists_of_ids_is_a_manifest(
-    form: str, tmp_path: Path, store: ObjectStore, s3_client: "S3Client"
-) -> None:
-    """As SkillOpt publishes them: split_manifest.json says where the data came from, and lists nothing."""
-    for split, ids in {"train": ["202602:22", "b"], "val": ["c"], "test": ["7"]}.items():
-        entries = ids if form == "texts" else [{"id": name, "no": 1} for name in ids]
-        content = json.dumps(entries).encode()
-        (tmp_path / "x_id_split" / split).mkdir(parents=True)
-        (tmp_path / "x_id_split" / split / "items.json").write_bytes(content)
-        store.put_bytes(f"x_id_split/{split}/items.json", content)
-    (tmp_path / "x_id_split" / "split_manifest.json").write_text('{"counts": {"train": 2}}')
-    expected = SplitList(
-        splits={
-            Split.TRAIN: ListedItems(ids=("202602:22", "b")),
-            Split.VAL: ListedItems(ids=("c",)),
-            Split.TEST: ListedItems(ids=("7",)),
-        }
-    )
-    for uri in ("x_id_split", "x_id_split/", str(tmp_path / "x_id_split"), f"s3://{store.bucket}/x_id_split"):
-        assert read_split_list(uri, tmp_path, s3_client) == expected
-    (tmp_path / "x_id_split" / "val" / "items.json").write_text('[{"name": "c"}]')
-    for uri in ("x_id_split", "x_id_split/split_manifest.json"):
-        with pytest.raises(DataError, match=rf"^data\.split_manifest = {uri}: it is no manifest, .* no folder with lists"):
-            read_split_list(uri, tmp_path, s3_client)
-
-
 def test_a_missing_object_is_named(folder: Path, bucket: str, s3_client: "S3Client") -> None:
     with pytest.raises(
         DataError, match=rf"nothing is stored as s3://{bucket}/none/train/items\.json .*check data\.uri"

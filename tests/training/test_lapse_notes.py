@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from local.standin.directives import DIRECTIVES
+from local.standin.world import RULES as ALL_RULES
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.training.choice import proposals, settle
 from skillopt_airflow.training.lapse_notes import note_rows
@@ -12,7 +12,7 @@ from tests.training.in_process import Training
 
 pytestmark = pytest.mark.slow
 
-RULES = [rule for name in ("question_words", "titles", "quoted") for rule in DIRECTIVES[name].rules[:1]]
+RULES = ALL_RULES[:3]
 
 
 def noting(**more: Any) -> Training:

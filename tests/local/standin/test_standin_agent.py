@@ -93,7 +93,9 @@ def test_a_skill_that_claude_code_only_announces_is_loaded_and_followed() -> Non
 
     result = {"type": "tool_result", "tool_use_id": call["id"], "content": "Launching skill: quiz"}
     loaded = text(f"Base directory for this skill: /work dir/.claude/skills/quiz\n\n{SKILL}")
-    (block,) = messages.respond(claude(asked, ("assistant", [call]), ("user", [result, loaded])), STAND_IN.reply)["content"]
+    (block,) = messages.respond(claude(asked, ("assistant", [call]), ("user", [result, loaded])), STAND_IN.reply)[
+        "content"
+    ]
     assert BENCHMARK.answer(block["text"]) == ANSWER
 
 

@@ -107,7 +107,9 @@ def test_an_epoch_ends_with_guidance_memory_and_a_second_chance() -> None:
     assert HARMFUL[0] not in guided["guidance"]
     assert any(rule in guided["guidance"] for rule in RULES)
     rejected = {"op": "append", "content": f"- {RULES[0]}\n- {HARMFUL[1]}"}
-    steps = json_section("epoch_steps", [{"step": 1, "action": "reject", "edits": [rejected], "score_before": 0.5, "score_after": 0.4}])
+    steps = json_section(
+        "epoch_steps", [{"step": 1, "action": "reject", "edits": [rejected], "score_before": 0.5, "score_after": 0.4}]
+    )
     memory = asked("meta_skill", section("memory", ""), compared, steps)["memory"]
     assert "1: reject" in memory
     assert HARMFUL[1] in memory
