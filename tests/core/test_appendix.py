@@ -4,12 +4,14 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.appendix import consolidated_edit, new_notes, note_edits, notes_of
 from skillopt_airflow.core.edits import apply_edits
+from skillopt_airflow.core.hidden_text import flaw_of_text
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Note
 
 SKILL = SkillDocument("# Skill\n").with_region("APPENDIX", "- Count the words.")
 TEXTS = st.one_of(
-    st.text(min_size=1, max_size=8),
+    # A note with hidden characters has been refused before.
+    st.text(min_size=1, max_size=8).filter(lambda text: not flaw_of_text(text)),
     st.sampled_from(["Count  the WORDS.", "count the words!", "- x", " ", "<!-- APPENDIX_END -->"]),
 )
 NOTES = st.lists(st.builds(Note, text=TEXTS, minibatch=st.sampled_from(["failure-0", "success-1"])), max_size=6)

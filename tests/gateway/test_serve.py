@@ -14,14 +14,14 @@ from typing import Any
 
 import httpx
 import pytest
-from skillopt_airflow.core.remaining_budget import RemainingBudget
-from skillopt_airflow.rollout.forwarder import forwarded
 
 from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.gateway import serve
 from skillopt_airflow.gateway.backends import handed_over
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.rollout.program import forwarded
 from tests.gateway.gateway_rig import KEY, MODEL, PATH, upstream_at
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 

@@ -10,7 +10,8 @@ from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.gateway.serve import ServeConfig
 from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
-from skillopt_airflow.pipeline.graph import PodChunk, dag_of, rollouts
+from skillopt_airflow.pipeline.graph import dag_of, rollouts
+from skillopt_airflow.pipeline.pods import PodChunk
 from skillopt_airflow.pipeline.rollout_chunk import RolloutChunk
 from skillopt_airflow.pipeline.training import epoch_dag, train_dag
 from skillopt_airflow.pipeline.transfer_dag import transfer_dag

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from airflow.sdk import DAG, Param
 from airflow.sdk.definitions.param import ParamsDict
@@ -11,40 +11,13 @@ from airflow.sdk.definitions.param import ParamsDict
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.pool_slots import MOST_AT_ONCE, calls_of_optimizer, calls_of_rollouts
 from skillopt_airflow.core.timeline import MomentKind
-from skillopt_airflow.pipeline.airflow_connections import signing_store
 from skillopt_airflow.pipeline.alerts import on_failure
 from skillopt_airflow.pipeline.dag_ids import prefixed
-from skillopt_airflow.pipeline.preflight_task import Preflight, PreflightTask
-from skillopt_airflow.pipeline.rollout_chunk import ChunkTask, RolloutChunk
-from skillopt_airflow.pipeline.speculation_task import Speculation, SpeculationTask
+from skillopt_airflow.pipeline.preflight_task import Preflight
+from skillopt_airflow.pipeline.rollout_chunk import RolloutChunk
+from skillopt_airflow.pipeline.speculation_task import Speculation
 from skillopt_airflow.pipeline.task_errors import keep_error
 from skillopt_airflow.sandbox.docker_limits import repository_seconds, task_seconds
-from skillopt_airflow.sandbox.kubernetes import PodRolloutOperator
-
-if TYPE_CHECKING:
-    from skillopt_airflow.store.signed_folder import ExchangeFolder
-
-
-class PodChunk(ChunkTask, PodRolloutOperator):
-    """Runs one chunk of a plan in pods; the twin of `RolloutChunk`."""
-
-    template_fields = (*PodRolloutOperator.template_fields, "run", "chunk")
-
-    def exchange(self, name: str) -> "ExchangeFolder":
-        """Return a folder below the run's keys."""
-        from skillopt_airflow.store.signed_folder import ExchangeFolder
-
-        run = self._work.run
-        return ExchangeFolder(signing_store(run.ref.storage, run.ref.storage.bucket), run.keys.pod(name))
-
-
-class PodSpeculation(SpeculationTask, PodChunk):
-    """Rolls a batch out in pods; the twin of `Speculation`."""
-
-
-class PodPreflight(PreflightTask, PodChunk):
-    """Tries what a run will use, with a pod; the twin of `Preflight`."""
-
 
 TASK_DEFAULTS: Mapping[str, Any] = {
     "owner": "skillopt",
@@ -184,6 +157,7 @@ class Engine(NamedTuple):
 def _engine(config: TrainConfig) -> Engine:
     if config.sandbox.engine == "kubernetes":
         # It imports Kubernetes' client, for which nobody else is to wait.
+        from skillopt_airflow.pipeline.pods import PodChunk, PodPreflight, PodSpeculation
         from skillopt_airflow.sandbox.pod import START_SECONDS
 
         return Engine(PodChunk, PodPreflight, PodSpeculation, START_SECONDS, 0)

@@ -56,7 +56,8 @@ class LocalPlace(NamedTuple):
         from pyarrow.parquet import ParquetFile
 
         with self._explained(hint):
-            return ParquetFile(self._opened())
+            self._opened().close()
+            return ParquetFile(self.path)
 
     def paths(self, pattern: str, hint: str) -> list[str]:
         """Return paths below this folder, among them all that match the pattern, in which ANY is no `/`."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError
-from skillopt_airflow.core.protocols import Benchmark, JudgesRepository, PlaysSession
+from skillopt_airflow.core.protocols import Benchmark, JudgesFiles, JudgesRepository, PlaysSession
 from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.search_group import SearchGroup
@@ -20,7 +20,7 @@ from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.training.answer_judge import in_doubt
 from skillopt_airflow.training.data_items import read_splits
 from skillopt_airflow.training.item_files import for_container
-from skillopt_airflow.training.judging import score_of
+from skillopt_airflow.training.judging import Case, judge
 from skillopt_airflow.training.repository_judging import engine_test_runner, judged_repository
 from skillopt_airflow.training.run import needs_container_each, rollout_settings
 
@@ -153,20 +153,23 @@ class Trial:
         if isinstance(self.adapter, JudgesRepository):
             return self._tested(self.adapter, item, outcome)
         try:
-            score = score_of(
-                self.benchmark,
-                self.adapter,
-                item,
-                trajectory,
-                outcome.files,
-                lambda: self.data.contents(item.reference_files),
-            )
+            score = self._score(item, outcome)
         except Exception as error:  # noqa: BLE001 - the benchmark's own code, which is what is being tried
             return Tried(item, trajectory, None, f"the scorer failed: {told(error)}")
         if in_doubt(self.adapter, self.config.evaluation, item, Rollout(trajectory=trajectory, score=score)):
             doubtful = f"{score.feedback}; here the rules decide, and a run asks the judge"
             score = score.model_copy(update={"feedback": doubtful})
         return Tried(item, trajectory, score)
+
+    def _score(self, item: Item, outcome: "Outcome") -> Score:
+        """Return a score; raise what the benchmark's own code raises, which a run counts as a score of 0."""
+        if not isinstance(self.adapter, JudgesFiles):
+            return self.adapter.score(item, outcome.trajectory)
+        return judge(
+            Case(benchmark=self.benchmark, item=item, trajectory=outcome.trajectory),
+            outcome.files,
+            self.data.contents(item.reference_files),
+        )
 
     def _tested(self, benchmark: JudgesRepository, item: Item, outcome: "Outcome") -> Tried:
         tests = engine_test_runner(self.limits, self.image, self.labels, self.image_files, self.docker_url)

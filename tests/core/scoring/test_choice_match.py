@@ -89,8 +89,8 @@ BY_LETTER: JsonObject = {"options": {"A": "The Nile", "B": "The Po"}}
         ("F", "B", False),
         ("", "B", False),
         ("The Po or the Nile", "B", False),
-        (f"the answer is {' ' * 60_000} B", "B", True),
-        (f"the answer is {' ' * 60_000} ?", "B", False),
+        (f"the answer is {' ' * 19_000} B", "B", True),
+        (f"the answer is {' ' * 19_000} ?", "B", False),
     ],
 )
 def test_what_is_right(answer: str, reference: JsonValue, right: bool) -> None:

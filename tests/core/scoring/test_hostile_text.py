@@ -44,13 +44,13 @@ PIECES = [
         "?",
     ),
 ]
-ARGUMENTS: Mapping[str, JsonObject] = {"regex": {"pattern": r".*Answer: (.*)"}}
+ARGUMENTS: Mapping[str, JsonObject] = {"regex": {"pattern": r".*(Answer:)+ (.*)+x|Answer: (.*)"}}
 """Of the rules that need some."""
 REFERENCES: Mapping[str, Any] = {
     "number": 1.5,
     "figures": "[1, 2, 3]",
     "choice": "A",
-    "regex": r".*\d+ apples",
+    "regex": r"(.*\d+)+ [ap]+les|(a|a)*$|(1+)+x",
     "list": ["the Nile", "1,000", "Rhine and Elbe"],
     "json": {"a": 1, "b": "Nile"},
 }

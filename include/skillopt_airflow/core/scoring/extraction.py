@@ -5,13 +5,15 @@ from collections import deque
 from itertools import pairwise
 from typing import ClassVar, Literal
 
+import regex
 from pydantic import Field, field_validator
 
 from skillopt_airflow.core.types import Value
 
 MAX_PATTERN_CHARS = 20_000
-"""Characters at the end of a response in which a regular expression may begin to match. Most take longer than linear
-time on a text that they don't match."""
+"""Characters at the end of a response in which a regular expression may begin to match."""
+PATTERN_SECONDS = 0.5
+"""The time that a user's regular expression may take. Many need more than linear time on a text without a match."""
 _FENCED = re.compile(r"\A```[\w+-]*[ \t]*\n((?:(?!```).)*)(?:```)?\Z", re.DOTALL)
 _PLACEHOLDER = re.compile(
     r"(?:\.\.+|…|_+|"
@@ -41,7 +43,7 @@ class Extraction(Value):
         """Return the answer without the blanks around it; empty if there is none."""
         try:
             found = self.find(response)
-        except RecursionError:
+        except (RecursionError, TimeoutError):
             found = None
         if found is None:
             found = last_line(response) if self.last_line_instead else ""
@@ -119,7 +121,7 @@ class RegexMatch(Extraction):
 
     from_: Literal["regex"] = Field(default="regex", alias="from")
     pattern: str
-    """In the syntax of Python's `re`; flags stand inside it, as in `(?i)`."""
+    """In the syntax of Python's `re`, which the package regex takes; flags stand inside it, as in `(?i)`."""
 
     @field_validator("pattern")
     @classmethod
@@ -132,7 +134,7 @@ class RegexMatch(Extraction):
     def find(self, response: str) -> str | None:
         """Return the last match in the last MAX_PATTERN_CHARS characters."""
         start = max(0, len(response) - MAX_PATTERN_CHARS)
-        last = deque(re.compile(self.pattern).finditer(response, start), maxlen=1)
+        last = deque(regex.finditer(self.pattern, response, pos=start, timeout=PATTERN_SECONDS), maxlen=1)
         return next((group for group in last[0].groups() if group is not None), last[0][0]) if last else None
 
 
@@ -157,7 +159,7 @@ def last_line(text: str) -> str:
 def why_no_pattern(pattern: str) -> str:
     """Return why a text is no regular expression; empty if it is one."""
     try:
-        re.compile(pattern)
-    except re.error as error:
+        regex.compile(pattern)
+    except regex.error as error:
         return f"no regular expression: {pattern!r}: {error}"
     return ""

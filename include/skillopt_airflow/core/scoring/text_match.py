@@ -5,8 +5,10 @@ import string
 from collections import Counter
 from typing import Literal
 
+import regex
+
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.scoring.extraction import why_no_pattern
+from skillopt_airflow.core.scoring.extraction import PATTERN_SECONDS, why_no_pattern
 from skillopt_airflow.core.scoring.scoring_rule import Scoring
 
 _TYPOGRAPHY = str.maketrans("\u2212\u2013", "--", "“”„‘’«»")
@@ -82,8 +84,8 @@ class Matches(Scoring):
             raise DataError(f"expected a regular expression, got {reason}")
 
     def compare(self, answer: str, expected: str) -> tuple[float, float]:
-        """Search the answer."""
-        found = re.search(expected, answer) is not None
+        """Search the answer; raise TimeoutError where that takes longer than PATTERN_SECONDS."""
+        found = regex.search(expected, answer, timeout=PATTERN_SECONDS) is not None
         return float(found), float(found)
 
 
