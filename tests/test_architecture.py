@@ -101,7 +101,7 @@ def test_a_benchmark_knows_its_own_folder_and_the_domain(path: Path) -> None:
         if top == "skillopt_airflow":
             assert module.startswith("skillopt_airflow.core."), module
         else:
-            assert top not in FOLDERS or (path.name == "standin.py" and module.startswith("local.standin.")), module
+            assert top not in FOLDERS, module
             assert path.name != "adapter.py" or top in sys.stdlib_module_names, module
 
 
@@ -110,7 +110,7 @@ MODULES = {
     for path in sorted((PROJECT / "include").rglob("*.py"))
     if path.name not in {"__init__.py", "__main__.py"}
 }
-MAY_RECUR = {"__init__", "__main__", "adapter", "standin", "make_sample", "make_splits", "worlds"}
+MAY_RECUR = {"__init__", "__main__", "adapter", "make_splits", "worlds"}
 RECURRING: frozenset[str] = frozenset([])
 """Names that several files have."""
 TESTED_ELSEWHERE: dict[str, str] = {

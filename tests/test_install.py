@@ -89,5 +89,5 @@ def test_the_wheel_has_samples_and_seeds_and_nothing_of_the_local_platform(wheel
         "project/skills/searchqa/initial.md",
     ):
         assert f"skillopt_airflow/{name}" in files
-    assert not [name for name in files if name.endswith(("standin.py", "make_sample.py", ".pyc"))]
+    assert not [name for name in files if name.endswith(".pyc")]
     assert "skillopt = skillopt_airflow.ui.plugin:SkillOptPlugin" in points

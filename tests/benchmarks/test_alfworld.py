@@ -89,14 +89,7 @@ def test_an_agent_is_told_the_room_and_when_the_task_is_done():
     assert BENCHMARK.shown(Observation(text="You put the mug.", won=True)) == "You put the mug.\n\nThe task is done."
 
 
-def test_the_sample_has_all_types_of_task_and_is_what_its_program_writes(tmp_path: Path):
-    written = {path.relative_to(FOLDER): path.read_bytes() for path in (FOLDER / "sample").rglob("*") if path.is_file()}
-    copy = tmp_path / "make_sample.py"
-    copy.write_bytes((FOLDER / "make_sample.py").read_bytes())
-    subprocess.run([sys.executable, copy], check=True)
-    assert {
-        path.relative_to(tmp_path): path.read_bytes() for path in (tmp_path / "sample").rglob("*") if path.is_file()
-    } == written
+def test_the_sample_has_all_types_of_task():
     for split in DATA_SPLITS:
         records = json.loads((FOLDER / "sample" / split / "items.json").read_bytes())
         assert len({*Counter(record["task_type"] for record in records).values()}) == 1

@@ -1,18 +1,14 @@
-import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.babyvision import make_sample
 from benchmarks.babyvision.adapter import BENCHMARK
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.task_types import task_types
-from skillopt_airflow.core.types import DATA_SPLITS, Item, Status, Trajectory
-from tests.benchmarks.drawn_sample import check_made_again
+from skillopt_airflow.core.types import Item, Status, Trajectory
 
 RECORD: dict[str, Any] = {
     "taskId": 7,
@@ -138,21 +134,3 @@ def test_scores_may_be_told_by_type_or_by_subtype() -> None:
 def test_a_broken_record_is_named(change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(DataError, match=re.escape(sentence)):
         BENCHMARK.item(RECORD | change)
-
-
-def test_the_sample_is_what_its_script_makes(tmp_path: Path) -> None:
-    check_made_again(make_sample.main, make_sample.FOLDER, tmp_path)
-
-
-def test_the_right_answers_of_the_sample_score_one_and_its_puzzles_differ() -> None:
-    splits = {
-        split: json.loads((make_sample.FOLDER / split / "items.json").read_text("utf-8")) for split in DATA_SPLITS
-    }
-    assert {str(split): len(rows) for split, rows in splits.items()} == make_sample.SIZES
-    rows = [row for split in splits.values() for row in split]
-    items = [BENCHMARK.item(row) for row in rows]
-    assert len({item.id for item in items}) == len({row["image"] for row in rows}) == len(rows)
-    for item, row in zip(items, rows, strict=True):
-        gold = row["blankAns"] if row["ansType"] == "blank" else "ABCD"[row["choiceAns"]]
-        assert judged(item, f"\\boxed{{{gold}}}") is True
-    assert sum(path.stat().st_size for path in make_sample.FOLDER.rglob("*.*")) < 2_000_000

@@ -1,9 +1,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
-from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.real_data import ABSENT, REAL_DATA
-from benchmarks.livemathematicianbench import make_sample
 from benchmarks.livemathematicianbench.adapter import BENCHMARK
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.scoring.choice_match import choices_named, lettered
-from skillopt_airflow.core.types import DATA_SPLITS, Score, Status, Trajectory
+from skillopt_airflow.core.types import Score, Status, Trajectory
 from skillopt_airflow.quality.records import check_splits
 
 PROJECT = Path(__file__).parents[2]
@@ -200,50 +197,3 @@ def test_the_quality_suite_takes_the_real_records_and_names_one_that_comes_twice
     twice = splits | {"val": [*splits["val"], splits["train"][0]]}
     with pytest.raises(DataError, match=r"the same id is used by an earlier record \(train row 1\) in val row 18"):
         check("real", twice).raise_for_failures()
-
-
-def test_the_sample_asks_each_question_once_and_seldom_for_the_choice_that_states_nothing() -> None:
-    splits = {
-        split: json.loads((make_sample.FOLDER / split / "items.json").read_text("utf-8")) for split in DATA_SPLITS
-    }
-    assert {str(split): len(rows) for split, rows in splits.items()} == make_sample.SIZES
-    rows = [row for records in splits.values() for row in records]
-    assert len({BENCHMARK.identity(row) for row in rows}) == len({row["mcq"]["question"] for row in rows}) == len(rows)
-    assert all(len(BENCHMARK.item(row).public["choices"]) == make_sample.CHOICES for row in rows)  # type: ignore[arg-type]
-    right = Counter(row["mcq"]["correct_choice"]["text"] for row in rows)
-    assert 0 < right[make_sample.WILDCARD] < len(rows) / 6
-
-
-def exponent_theorem(a_prime_to: int, serves: int) -> bool:
-    units = [a for a in range(a_prime_to) if gcd(a, a_prime_to) == 1]
-    least = next(k for k in range(1, a_prime_to) if all(pow(a, k, a_prime_to) == 1 for a in units))
-    return least == serves
-
-
-def stamp_theorem(one: int, other: int, first: int) -> bool:
-    made = {one * i + other * j for i in range(first + one) for j in range(first + one)}
-    return first - 1 not in made and made.issuperset(range(first, first + one))
-
-
-THEOREMS: dict[str, Callable[..., bool]] = {
-    r"\\gcd\(a, (\d+)\) = 1.*\n.*k = (\d+)\\\) is among": exponent_theorem,
-    r"stamps of \\\((\d+)\\\) and of \\\((\d+)\\\) cents.*\n.*from \\\((\d+)\\\) cents": stamp_theorem,
-    r"x\^(\d+)\\\) takes modulo \\\((\d+)\\\).*\n.*takes \\\((\d+)\\\) values": lambda k, p, count: (
-        len({x**k % p for x in range(p)}) == count
-    ),
-}
-
-
-@pytest.mark.parametrize("pattern", THEOREMS, ids=["exponents", "stamps", "residues"])
-def test_theorems_of_the_sample_are_true(pattern: str) -> None:
-    rows = [row for path in make_sample.FOLDER.rglob("items.json") for row in json.loads(path.read_text("utf-8"))]
-    found = [match for row in rows if (match := re.search(pattern, f"{row['mcq']['question']}\n{row['theorem']}"))]
-    assert len(found) > 12
-    assert all(THEOREMS[pattern](*map(int, match.groups())) for match in found)
-
-
-def test_the_sample_is_what_its_script_makes(tmp_path: Path) -> None:
-    make_sample.main(tmp_path)
-    for path in sorted(tmp_path.rglob("items.json")):
-        committed = make_sample.FOLDER / path.relative_to(tmp_path)
-        assert committed.read_bytes() == path.read_bytes()

@@ -1,6 +1,5 @@
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,12 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.real_data import ABSENT, REAL_DATA
-from benchmarks.mathverse import make_sample
 from benchmarks.mathverse.adapter import BENCHMARK, split_choices
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.task_types import task_types
-from skillopt_airflow.core.types import DATA_SPLITS, Item, Status, Trajectory
-from tests.benchmarks.drawn_sample import check_made_again
+from skillopt_airflow.core.types import Item, Status, Trajectory
 
 REAL = REAL_DATA / "mathverse" / "text_only.json"
 ANGLES = "Find the angle.\nChoices:\nA:110°\nB:125°\nC:135°\nD:140°"
@@ -185,20 +182,3 @@ def test_the_right_answers_of_all_real_problems_score_one_by_rules_alone() -> No
     lettered = [item for item in items if item.reference["right"]]
     assert len(lettered) == 218
     assert all(len(item.reference["choices"]) in range(2, 7) for item in lettered)  # type: ignore[arg-type]
-
-
-def test_the_sample_is_what_its_script_makes(tmp_path: Path) -> None:
-    check_made_again(make_sample.main, make_sample.FOLDER, tmp_path)
-
-
-def test_the_right_answers_of_the_sample_score_one_and_its_problems_differ() -> None:
-    splits = {
-        split: json.loads((make_sample.FOLDER / split / "items.json").read_text("utf-8")) for split in DATA_SPLITS
-    }
-    assert {str(split): len(rows) for split, rows in splits.items()} == make_sample.SIZES
-    rows = [row for split in splits.values() for row in split]
-    items = [BENCHMARK.item(row) for row in rows]
-    assert len({item.id for item in items}) == len({row["image"] for row in rows}) == len(rows)
-    for item, row in zip(items, rows, strict=True):
-        assert judged(item, f"<answer>{row['answer']}</answer>") is True
-    assert sum(path.stat().st_size for path in make_sample.FOLDER.rglob("*.*")) < 2_000_000

@@ -82,7 +82,7 @@ def test_an_image_of_the_users_own_counts_by_its_digest() -> None:
 def folder(tmp_path: Path) -> Path:
     """A benchmark's folder with files that make no rollout."""
     (tmp_path / "adapter.py").write_text("BENCHMARK = 1\n", encoding="utf-8")
-    for name in ("standin.py", "make_sample.py", "make_splits.py"):
+    for name in ("make_splits.py",):
         (tmp_path / name).write_text("", encoding="utf-8")
     return tmp_path
 

@@ -1,1 +1,0 @@
-"""Settings in sections, as in INI files."""

@@ -1,1 +1,0 @@
-"""Queues by priority, and paths through directed graphs."""

@@ -1,1 +1,0 @@
-"""Numbers in words, in Roman letters and in units."""

@@ -1,1 +1,0 @@
-"""Half-open intervals of whole numbers, such as minutes of a day."""
