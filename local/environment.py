@@ -156,6 +156,7 @@ def _airflow(home: Home, settings: Settings) -> dict[str, str]:
     """Return Airflow's options as SECTION__OPTION; the measured values cost few seconds a task on two cores."""
     return {
         "CORE__DAGS_FOLDER": str(PROJECT / "dags"),
+        "CORE__PLUGINS_FOLDER": str(PROJECT / "plugins"),
         "CORE__LOAD_EXAMPLES": "False",
         "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "CORE__EXECUTOR": "LocalExecutor",

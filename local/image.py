@@ -83,14 +83,15 @@ def gateway_files(root: Path) -> Files:
 
 
 def airflow_files(root: Path) -> Files:
-    """Return the files that Airflow's image gets beside its packages: the DAG files."""
-    return {Path("dags") / path.name: path for path in sorted((root / "dags").glob("*.py"))}
+    """Return the files that Airflow's image gets beside its packages: those of the DAGs and of the plugin."""
+    return {path.relative_to(root): path for name in ("dags", "plugins") for path in sorted((root / name).glob("*.py"))}
 
 
 def wheel_files(root: Path) -> Files:
     """Return the files that the project's wheel is made of, and some that it leaves out, by their paths."""
     found = [path for folder in (PACKAGE, Path("benchmarks"), Path("skills")) for path in (root / folder).rglob("*")]
-    files = [root / "pyproject.toml", *(path for path in found if path.is_file() and "__pycache__" not in path.parts)]
+    files = [root / name for name in ("pyproject.toml", "README.md", "LICENSE")]
+    files += [*(path for path in found if path.is_file() and "__pycache__" not in path.parts)]
     return {path.relative_to(root): path for path in sorted(files)}
 
 

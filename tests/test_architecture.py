@@ -13,7 +13,7 @@ import pytest
 from local import image
 
 PROJECT = Path(__file__).parents[1]
-FOLDERS = ("include", "benchmarks", "dags", "local", "bench")
+FOLDERS = ("include", "benchmarks", "dags", "plugins", "local", "bench")
 PACKAGE = PROJECT / "include" / "skillopt_airflow"
 SOURCES = sorted(path for folder in FOLDERS for path in (PROJECT / folder).rglob("*.py"))
 MOST_LINES = 60

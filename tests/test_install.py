@@ -79,7 +79,6 @@ def test_an_airflow_of_ones_own_has_the_benchmarks_that_are_listed(installed: Pa
 def test_the_wheel_has_samples_and_seeds_and_nothing_of_the_local_platform(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         files = {name for name in archive.namelist() if ".dist-info/" not in name}
-        points = next(archive.read(name).decode() for name in archive.namelist() if name.endswith("entry_points.txt"))
     assert {name.partition("/")[0] for name in files} == {"skillopt_airflow"}
     for name in (
         "optimizer/prompts/reflect.md",
@@ -90,4 +89,23 @@ def test_the_wheel_has_samples_and_seeds_and_nothing_of_the_local_platform(wheel
     ):
         assert f"skillopt_airflow/{name}" in files
     assert not [name for name in files if name.endswith(".pyc")]
-    assert "skillopt = skillopt_airflow.ui.plugin:SkillOptPlugin" in points
+
+
+@pytest.mark.slow
+def test_the_copied_file_gives_an_airflow_the_pages_once(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "plugins").mkdir()
+    copied = tmp_path / "plugins" / "skillopt.py"
+    copied.write_bytes((PROJECT / "plugins" / "skillopt.py").read_bytes())
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "SKILLOPT_"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "airflow", "plugins", "--output", "json"],
+        env=own | {"AIRFLOW_HOME": str(tmp_path), "PYTHONPATH": str(installed)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Failed to import plugin" not in done.stdout + done.stderr
+    found = next(line for line in done.stdout.splitlines() if line.startswith("[{"))
+    assert [row["name"] for row in json.loads(found)].count("skillopt") == 1

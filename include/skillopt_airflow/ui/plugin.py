@@ -13,7 +13,7 @@ from skillopt_airflow.ui.trajectories import TRAJECTORIES_TAB
 
 
 class SkillOptPlugin(AirflowPlugin):
-    """The pages of this folder; the entry point in pyproject.toml makes them known to Airflow."""
+    """The pages of this folder; plugins/skillopt.py makes them known to Airflow."""
 
     name = "skillopt"
     fastapi_apps = [{"name": "skillopt", "app": app, "url_prefix": UI_PREFIX}]  # noqa: RUF012  declared so by Airflow
