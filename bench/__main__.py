@@ -5,52 +5,16 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from bench import (
-    early_reject,
-    gateway,
-    households,
-    in_flight,
-    large,
-    large_airflow,
-    latency,
-    many_benchmarks,
-    night_alarms,
-    overhead,
-    page_times,
-    picture_memory,
-    repairs,
-    scale,
-    screen,
-    searchqa,
-    side_by_side,
-    trajectory_pages,
-    truth,
-    worker_throughput,
-    world,
-)
+from bench import early_reject, gateway, large, latency, searchqa, truth, world
 from skillopt_airflow.core.errors import SkillOptError
 
 MEASUREMENTS: Mapping[str, Callable[[], None]] = {
-    "benchmarks": many_benchmarks.measure,
     "early_reject": early_reject.measure,
     "gateway": gateway.measure,
-    "households": households.measure,
-    "in_flight": in_flight.measure,
     "large": large.measure,
-    "large_airflow": large_airflow.measure,
     "latency": latency.measure,
-    "nights": night_alarms.measure,
-    "overhead": overhead.measure,
-    "pages": page_times.measure,
-    "pictures": picture_memory.measure,
-    "proposals": side_by_side.measure,
-    "repairs": repairs.measure,
-    "scale": scale.measure,
-    "screen": screen.measure,
     "searchqa": searchqa.measure,
-    "trajectories": trajectory_pages.measure,
     "truth": truth.measure,
-    "workers": worker_throughput.measure,
     **{form.name: partial(world.measure, form) for form in world.FORMS},
 }
 

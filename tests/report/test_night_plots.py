@@ -3,12 +3,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench import page_data
 from skillopt_airflow.core.night_point import NightPoint
 from skillopt_airflow.report.night_plots import AliasEvent, nights_chart
 from skillopt_airflow.store.night_table import Contender
 from skillopt_airflow.training.night import ledger
 from skillopt_airflow.training.night_series import point_of
+from tests import page_data
 
 SVG = "{http://www.w3.org/2000/svg}"
 ONE, TWO = (Contender(version=f"v000{number}-0123456789ab", sha256=f"{number}") for number in (1, 2))

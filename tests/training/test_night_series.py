@@ -1,9 +1,9 @@
-from bench import page_data
 from skillopt_airflow.core.night_point import NightPoint
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.store.night_table import Contender
 from skillopt_airflow.training.night import LedgerRow, ledger
 from skillopt_airflow.training.night_series import NightSeries, point_of, read_series, write_series
+from tests import page_data
 from tests.training.local_store import LocalStore
 
 KEYS = RegateKeys("team/", "searchqa", "openai-chat:m")

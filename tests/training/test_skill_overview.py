@@ -1,10 +1,10 @@
 import pytest
 
-from bench import page_data
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.store.artifacts import SkillManifest
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
 from skillopt_airflow.training.skill_overview import Buckets, champion_of, overview, stated_score, targets
+from tests import page_data
 from tests.training.local_store import LocalStore
 
 TARGET = "openai-chat:org/model"

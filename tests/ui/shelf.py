@@ -14,12 +14,12 @@ from sqlalchemy import create_engine, insert
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 
-from bench import page_data
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.ui import buckets
 from skillopt_airflow.ui.pages import app
+from tests import page_data
 from tests.training.local_store import LocalStore
 
 TABLES = ("dag_run", "task_instance", "hitl_detail", "dag", "xcom")

@@ -8,13 +8,13 @@ import pytest
 from fastapi.testclient import TestClient
 from lxml import html
 
-from bench import page_data
 from skillopt_airflow.core.paired import paired_values
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, TransferKeys
 from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.training.target_change import Pooled, TargetChangeNight, TargetChangeReport
 from skillopt_airflow.ui import skill_page
 from skillopt_airflow.ui.plugin import app
+from tests import page_data
 from tests.store.test_matrix_table import example
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
 from tests.ui.shelf import Shelf, Tables

@@ -7,7 +7,6 @@ from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
 from fastapi.testclient import TestClient
 from lxml import html
 
-from bench.stored_run import store_run
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError, StoreUnavailable
 from skillopt_airflow.core.resource_groups import StorageGroup
@@ -17,6 +16,7 @@ from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui import skills_list
 from skillopt_airflow.ui.plugin import SkillOptPlugin, app
+from tests.stored_run import store_run
 from tests.training.in_process import InProcessConnections, configured
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
 from tests.ui.shelf import Shelf, Tables

@@ -16,9 +16,6 @@ from fastapi import Response
 from fastapi.testclient import TestClient
 from lxml import html
 
-from bench import page_data
-from bench.stored_run import BATCH, StoredRun, store_rollouts, store_run
-from bench.stored_run import SEED as SEED_TEXT
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.skill import SkillDocument
@@ -35,6 +32,9 @@ from skillopt_airflow.ui import buckets, skill_rollouts, trajectories, trajector
 from skillopt_airflow.ui.pages import app
 from skillopt_airflow.ui.plugin import SkillOptPlugin
 from skillopt_airflow.ui.reports import DagRunRow, row_of
+from tests import page_data
+from tests.stored_run import BATCH, StoredRun, store_rollouts, store_run
+from tests.stored_run import SEED as SEED_TEXT
 from tests.training.in_process import InProcessConnections, configured
 from tests.training.local_store import LocalStore
 from tests.ui.users import log_in

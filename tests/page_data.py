@@ -95,7 +95,7 @@ def _night(
     benchmark: str, target: str, champion: Contender, previous: Contender | None, place: int, drop_at: int | None
 ) -> Night:
     day = FIRST_NIGHT + timedelta(days=place)
-    random = Random(f"{benchmark}{target}{place}")  # noqa: S311  made-up scores, no secret
+    random = Random(f"{benchmark}{target}{place}")
     right = 0.8 if drop_at is None or place < drop_at else 0.4
     found = {"champion": _evaluation(random, right), "seed": _evaluation(random, 0.5)}
     if previous is not None:
