@@ -136,17 +136,6 @@ def environment(root: Path, connections: Mapping[str, str]) -> dict[str, str]:
     return variables | {f"AIRFLOW_CONN_{name.upper()}": value for name, value in connections.items()}
 
 
-def write_sample(folder: Path, counts: Mapping[str, int]) -> None:
-    """Write a split folder of so many items, taken round and round from the project's sample."""
-    for split, count in counts.items():
-        source = PROJECT / "benchmarks" / "searchqa" / "sample" / split / "items.json"
-        records: list[JsonObject] = json.loads(source.read_text(encoding="utf-8"))
-        rows = [records[i % len(records)] | {"id": f"{split}-{i}"} for i in range(count)]
-        path = folder / split / "items.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(rows), encoding="utf-8")
-
-
 def copy_tracked(target: Path) -> None:
     """Copy the project as git knows it."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=PROJECT, check=True, capture_output=True, text=True)

@@ -30,9 +30,9 @@ WAITING = "EpochRun"
 LOG_LINES = 30
 PLAIN_WIDTH = 120
 STAND_IN_NOTE = (
-    "The models were the offline stand-in: a rule-based reader and a rule-based writer of edits, no language models. "
-    "The scores show that the loop works, not what a model can do. For a real one set AIRFLOW_CONN_SKILLOPT_TARGET "
-    "and AIRFLOW_CONN_SKILLOPT_OPTIMIZER and start again."
+    "The models were the offline stand-in, which is no language model: an item is right exactly if the skill has the "
+    "sentence that the item needs. The scores show that the loop works, not what a model can do. For a real one set "
+    "AIRFLOW_CONN_SKILLOPT_TARGET and AIRFLOW_CONN_SKILLOPT_OPTIMIZER and start again."
 )
 
 
