@@ -3,7 +3,6 @@
 The shape of a graph is read when the DAG file is parsed, so it cannot be had by a run's overrides.
 """
 
-import json
 import os
 import shutil
 import subprocess
@@ -25,7 +24,6 @@ from local.home import PROJECT, Home
 from skillopt_airflow.core.errors import PlatformError
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.run_history import History
-from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.store.keys import RunKeys, run_name
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.timing import StageTiming

@@ -25,7 +25,7 @@ from skillopt_airflow.training.run_record import RunRecord
 from tests.pipeline.trained_run import DAG, set_paused, token, wait_for_task
 from tests.store.test_artifacts import provenance
 
-pytestmark = pytest.mark.platform
+pytestmark = [pytest.mark.platform, pytest.mark.nightly]
 
 REGATE = "regate_searchqa"
 SCHEDULED = (REGATE, "cleanup")

@@ -16,7 +16,7 @@ from tests.gateway.foreign_server import ForeignServer, serving
 from tests.pipeline.trained_run import DAG, SHORT, TrainedRun, create_connection
 from tests.store.killing_proxy import KillingProxy, proxied
 
-pytestmark = pytest.mark.platform
+pytestmark = [pytest.mark.platform, pytest.mark.nightly]
 
 KEY = "sk-the-right-key-0000"
 DENIED = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"

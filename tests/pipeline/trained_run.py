@@ -27,10 +27,8 @@ SHORT = {
     "train.steps_per_epoch": 2,
     # The first candidate is accepted, and the second one rejected.
     "train.seed": 1,
-    "train.preflight": False,
-    "evaluation.eval_test": False,
     # What publishing is decided by.
-    "evaluation.test_limit": 10,
+    "evaluation.test_limit": 20,
     "publishing.gate_policy": "paper",
     # A call under way when an evaluation ends early is answered, and leaves no row to count.
     "evaluation.early_reject": False,

@@ -19,7 +19,7 @@ from tests.ui.accessibility import assert_easy_to_use
 from tests.ui.airflow_pages import Page
 from tests.ui.hostile_texts import HOSTILE, LONG
 
-pytestmark = pytest.mark.platform
+pytestmark = [pytest.mark.platform, pytest.mark.nightly]
 
 BENCHMARK = "mathverse"
 """Which no other test of the platform publishes for."""
