@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from local.standin.picture_parts import without_pictures
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.errors import DataError, SkillOptError
+from skillopt_airflow.core.errors import SkillOptError
 from skillopt_airflow.core.protocols import Benchmark, OffersTools, PlaysSession
 from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.types import Item, ItemFile, JsonObject
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-RELOAD_SECONDS = 5.0
-"""A prompt of no known item has the data read again, at most this often."""
+RELOAD_SECONDS = 30.0
+"""A prompt of no known item has the data read again where a benchmark's folder has changed, or after this time."""
 _GAME = re.compile(r"Your task is to: [^\"\\\n]+")
 
 
@@ -49,7 +49,9 @@ class KnownItem:
         """Return texts, one of which stands in every prompt of the item."""
         if isinstance(self.benchmark, PlaysSession):
             return {
-                line for content in self.files(self.item.files).values() for line in _GAME.findall(content.decode())
+                line
+                for content in self.files(self.item.files).values()
+                for line in _GAME.findall(content.decode(errors="replace"))
             }
         asked = {self.benchmark.messages(self.item.public, "")[-1].content}
         return asked | ({self.benchmark.task(self.item.public)} if isinstance(self.benchmark, OffersTools) else set())
@@ -65,10 +67,11 @@ class Finder(Protocol):
 class KnownItems:
     """Items by their prompts; usable from many threads."""
 
-    def __init__(self, read: Callable[[], Iterable[KnownItem]]) -> None:
-        self._read = read
+    def __init__(self, read: Callable[[], Iterable[KnownItem]], state: Callable[[], object] = lambda: None) -> None:
+        """Take what reads all items, and what returns something else whenever they may have changed."""
+        self._read, self._state = read, state
         self._by_prompt: dict[str, list[KnownItem]] = {}
-        self._read_at = float("-inf")
+        self._read_at, self._read_state = float("-inf"), object()
         self._lock = Lock()
 
     def find(self, text: str, pictures: Sequence[bytes] = ()) -> KnownItem | None:
@@ -76,7 +79,7 @@ class KnownItems:
         plain = _plain(text)
         with self._lock:
             found = self._matching(plain)
-            if not found and time.monotonic() - self._read_at > RELOAD_SECONDS:
+            if not found and self._is_old():
                 self._load()
                 found = self._matching(plain)
         shown = set(pictures)
@@ -91,8 +94,11 @@ class KnownItems:
         longest = max((prompt for prompt in self._by_prompt if prompt in plain), key=len, default=None)
         return [] if longest is None else self._by_prompt[longest]
 
+    def _is_old(self) -> bool:
+        return self._state() != self._read_state or time.monotonic() - self._read_at > RELOAD_SECONDS
+
     def _load(self) -> None:
-        by_prompt = defaultdict(list)
+        by_prompt, self._read_state = defaultdict(list), self._state()
         for known in self._read():
             for prompt in known.prompts:
                 by_prompt[_plain(prompt)].append(known)
@@ -106,6 +112,12 @@ def of_benchmarks() -> Iterator[KnownItem]:
             yield from of_benchmark(name)
         except SkillOptError as error:
             log.warning("The stand-in knows no items of %s: %s", name, error)
+
+
+def state_of_benchmarks() -> object:
+    """Return the files of all benchmarks' folders with the times of their last changes."""
+    files = [path for name in benchmarks.names() for path in benchmarks.folder(name).rglob("*")]
+    return {str(path): path.stat().st_mtime_ns for path in files}
 
 
 def s3_client(config: TrainConfig) -> "S3Client":
@@ -136,7 +148,7 @@ def _usable(benchmark: Benchmark, records: Sequence[JsonObject]) -> list[Item]:
         try:
             if not isinstance(record, UnreadableRecord):
                 items.append(benchmark.item(record))
-        except DataError as error:
+        except Exception as error:  # noqa: BLE001 - the benchmark's own code
             log.debug("A record is not usable: %s", error)
     return items
 

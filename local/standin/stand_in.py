@@ -4,7 +4,7 @@ import json
 from functools import cache
 
 from local.standin.conversation import Call, Conversation, Reply
-from local.standin.known_items import Finder, KnownItems, of_benchmarks
+from local.standin.known_items import Finder, KnownItems, of_benchmarks, state_of_benchmarks
 from local.standin.optimizer import Optimizer
 from local.standin.target import Target
 from local.standin.world import World
@@ -40,4 +40,4 @@ class StandIn:
 @cache
 def of_all_benchmarks() -> StandIn:
     """Return the stand-in that knows the items of the benchmarks here."""
-    return StandIn(World(), KnownItems(of_benchmarks))
+    return StandIn(World(), KnownItems(of_benchmarks, state_of_benchmarks))
