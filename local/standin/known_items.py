@@ -5,6 +5,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -116,8 +117,11 @@ def of_benchmarks() -> Iterator[KnownItem]:
 
 def state_of_benchmarks() -> object:
     """Return the files of all benchmarks' folders with the times of their last changes."""
-    files = [path for name in benchmarks.names() for path in benchmarks.folder(name).rglob("*")]
-    return {str(path): path.stat().st_mtime_ns for path in files}
+    found = {}
+    for name in benchmarks.names():
+        with suppress(SkillOptError):
+            found |= {str(path): path.stat().st_mtime_ns for path in benchmarks.folder(name).rglob("*")}
+    return found
 
 
 def s3_client(config: TrainConfig) -> "S3Client":
