@@ -117,7 +117,7 @@ def of_benchmarks() -> Iterator[KnownItem]:
 
 def state_of_benchmarks() -> object:
     """Return the files of all benchmarks' folders with the times of their last changes."""
-    found = {}
+    found: dict[str, int] = {}
     for name in benchmarks.names():
         with suppress(SkillOptError):
             found |= {str(path): path.stat().st_mtime_ns for path in benchmarks.folder(name).rglob("*")}
