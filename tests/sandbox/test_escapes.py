@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import threading
@@ -26,6 +27,7 @@ from openpyxl import Workbook
 from benchmarks.spreadsheetbench.adapter import BENCHMARK
 from local import image
 from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.core.scoring.rules import SCORING_RULES
 from skillopt_airflow.core.types import MAX_FILES, Item, Status
 from skillopt_airflow.sandbox.docker_limits import MEGABYTE
 from skillopt_airflow.sandbox.labels import FOLDER_LABEL
@@ -458,6 +460,36 @@ sys.exit(said.startswith("allowed"))
 """
     broken = attack(code, output_mb=16).run()
     assert broken.status is Status.SANDBOX_ERROR
+
+
+@pytest.mark.parametrize("bomb", ["zeros", "objects", "keys"])
+def test_write_a_row_of_a_million_values(attack, bomb):
+    code = r"""
+bombs = {
+    "zeros": '"files": [' + ",".join("0" * 1_000_000) + "]",
+    "objects": '"messages": [' + ",".join(["{}"] * 500_000) + "]",
+    "keys": ",".join(f'"k{n}": 0' for n in range(200_000)),
+}
+with open("/out/trajectories.jsonl", "w") as out:
+    out.write('{"item_id": "i-1", "status": "ok", "answer": "x", ' + bombs[item["public"]["bomb"]] + "}\n")
+"""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    broken = attack(code, public={"bomb": bomb}, output_mb=16, memory="512m").run()
+    assert broken.status is Status.SANDBOX_ERROR
+    # In KiB: to explain each value took gigabytes once.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
+
+
+def test_answer_so_that_a_rule_of_scoring_never_ends(attack):
+    broken = attack("row('1,' * 32_000)").run()
+    assert broken.status is Status.OK
+    answer = broken.answer
+    assert len(answer) == 64_000
+    references = {"number": 1.5, "list": ["1", "2"], "regex": r"(\d+,)+x", "figures": "[1, 2]", "choice": "A"}
+    for name, reference in references.items():
+        began = time.thread_time()
+        assert SCORING_RULES[name].model_validate({"by": name}).judge(answer, reference, {}).hard == 0.0
+        assert time.thread_time() - began < 1.0, name
 
 
 def test_flood_the_log(attack, caplog):
