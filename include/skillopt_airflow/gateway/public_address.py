@@ -35,8 +35,6 @@ def is_public(address: str) -> bool:
         return False
     if not isinstance(found, IPv4Address):
         if found.ipv4_mapped is None:
-            tunnelled = any(found in network for network in _TUNNELS)
-            return found in _UNICAST and found.is_global and not tunnelled
+            return found in _UNICAST and found.is_global and not any(found in one for one in _TUNNELS)
         found = found.ipv4_mapped
-    clouds = any(found in network for network in _CLOUDS)
-    return found.is_global and not (found.is_multicast or found.is_reserved or clouds)
+    return found.is_global and not (found.is_multicast or found.is_reserved or any(found in one for one in _CLOUDS))
