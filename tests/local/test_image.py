@@ -91,7 +91,9 @@ def test_the_image_of_airflow_has_the_lock_of_production_and_drivers_of_its_data
     assert dict(drivers).keys() == {"asyncpg", "psycopg", "psycopg-binary", "psycopg2-binary"}
     assert drivers <= pins(image.ROOT / "requirements-local.txt")
     assert {str(path) for path in image.airflow_files(image.ROOT)} == {
-        f"{path.parent.name}/{path.name}" for folder in ("dags", "plugins") for path in image.ROOT.glob(f"{folder}/*.py")
+        f"{path.parent.name}/{path.name}"
+        for folder in ("dags", "plugins")
+        for path in image.ROOT.glob(f"{folder}/*.py")
     }
 
 
