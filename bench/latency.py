@@ -10,7 +10,7 @@ from bench.world_model import write_items
 from bench.world_server import WorldServer
 from local.environment import model_connection
 from local.served import served
-from local.standin.world import World
+from local.standin.economy import World
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.store.keys import RunKeys, scoring_name

@@ -14,7 +14,7 @@ from bench.world_model import FEW_EDITS, MANY_EDITS, BenchEconomy, write_items
 from bench.world_server import SIGMA, SLOTS, WorldServer
 from local.environment import model_connection
 from local.served import served
-from local.standin.world import World
+from local.standin.economy import World
 from skillopt_airflow.core.config import nest
 from skillopt_airflow.core.run_history import History, StepSeconds
 from skillopt_airflow.core.types import Split

@@ -9,9 +9,9 @@ from pathlib import Path
 from random import Random
 
 from local.standin.chance import fraction
+from local.standin.economy import Economy, World
 from local.standin.known_items import KnownItem
 from local.standin.stand_in import StandIn
-from local.standin.world import Economy, World
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.types import JsonObject, Split
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from bench.world_model import stand_in
 from local.standin.conversation import Answering, Conversation, Reply
+from local.standin.economy import World
 from local.standin.server import StandInServer
-from local.standin.world import World
 from skillopt_airflow.core.types import canonical_json, sha256
 
 SLOTS = 24

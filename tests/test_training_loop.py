@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from local.standin.world import RULES
+from local.standin.economy import RULES
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.config import TrainConfig

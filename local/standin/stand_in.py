@@ -4,10 +4,10 @@ import json
 from functools import cache
 
 from local.standin.conversation import Call, Conversation, Reply
+from local.standin.economy import World
 from local.standin.known_items import Finder, KnownItems, of_benchmarks, state_of_benchmarks
-from local.standin.optimizer import Optimizer
-from local.standin.target import Target
-from local.standin.world import World
+from local.standin.standin_optimizer import Optimizer
+from local.standin.standin_target import Target
 from skillopt_airflow.core.errors import ModelError
 
 STAGE_MARK = "_result"

@@ -8,7 +8,7 @@ import pytest
 
 from bench.world_model import FEW_EDITS, MANY_EDITS, BenchEconomy, record, stand_in, write_items
 from local.standin import chat_wire
-from local.standin.world import RULES, World
+from local.standin.economy import RULES, World
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.history import history_of
 from tests.training import in_process

@@ -7,6 +7,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from local.standin.economy import World
+from local.standin.known_items import of_benchmark
 from skillopt_airflow.store.objects import ObjectStore
 from tests.consumer.conftest import BENCHMARK, CONSUMER, PREFIX, PROJECT, TARGET, Publish, run
 
@@ -82,24 +84,19 @@ def path_of_python() -> str:
 
 
 def test_the_openai_example(publish: Publish, store: ObjectStore, standin_url: str, tmp_path: Path) -> None:
-    from benchmarks.searchqa.adapter import BENCHMARK as SEARCHQA
-
+    known = next(one for one in of_benchmark("searchqa") if World().nature(one.item.id).rule)
     shutil.copy(CONSUMER, tmp_path)
     # The example has no prefix, as the default configuration.
     text = (EXAMPLES / "openai_call.py").read_text()
     (tmp_path / "openai_call.py").write_text(text.replace("target)\n", f'target, prefix="{PREFIX}")\n', 1))
-    publish(SKILL)
-    item = {
-        "question": "Ruritania has this capital",
-        "context": "[DOC] [TLE] Strelsau [PAR] Strelsau is the capital of Ruritania.",
-    }
-    _, user = SEARCHQA.messages(item, SKILL)
+    publish(f"# Skill\n\n- {World().nature(known.item.id).rule}\n")
+    user = known.benchmark.messages(known.item.public, "")[-1]
     words = [sys.executable, "openai_call.py", store.bucket, BENCHMARK, TARGET, user.content]
     done = run(words, cwd=tmp_path, OPENAI_BASE_URL=standin_url, OPENAI_API_KEY="none", XDG_CACHE_HOME=str(tmp_path))
     assert done.returncode == 0, done.stderr
     publish("# Nothing to say\n")
     plain = run(words, cwd=tmp_path, OPENAI_BASE_URL=standin_url, OPENAI_API_KEY="none", XDG_CACHE_HOME=str(tmp_path))
-    assert "Strelsau" in done.stdout
-    # The stand-in answers otherwise without the skill's directive: it did get there.
+    assert str(known.item.reference["answers"][0]) in done.stdout  # type: ignore[index]
+    # The stand-in answers otherwise without the skill's rule: it did get there.
     assert plain.returncode == 0
     assert plain.stdout != done.stdout

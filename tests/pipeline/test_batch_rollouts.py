@@ -142,10 +142,9 @@ def test_scanned_pages_go_along_in_a_job(pages, server):
     sent = [part for line in lines for part in line["body"]["messages"][1]["content"]]
     assert [part["type"] for part in sent] == ["image_url", "text"] * 10
     rollouts = stored(pages)
-    # What the stand-in reads, it writes down; what is stored has marks in the place of pictures.
+    # What is stored has marks in the place of pictures.
     for rollout in rollouts.values():
         assert rollout.trajectory.messages[1].content.startswith("[picture: picture-1.png]")
-        assert "<picture>" in rollout.trajectory.messages[2].content
     assert 0 < sum(rollout.score.hard for rollout in rollouts.values()) < 10
 
 
@@ -181,7 +180,7 @@ def test_only_what_failed_is_sent_again(run, server, monkeypatch):
         asked.append(request)
         if len(asked) <= 2:
             raise ModelError("overloaded")
-        return chat.complete(request)
+        return chat.complete(request, server.answering(request))
 
     monkeypatch.setattr(server.batches, "respond", fail_twice)
     with pytest.raises(AirflowException, match="only 80% of the items have a score"):

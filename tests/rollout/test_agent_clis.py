@@ -16,9 +16,9 @@ from pydantic import SecretStr
 
 from benchmarks.searchqa.adapter import BENCHMARK
 from local.standin import chat_wire as chat
+from local.standin.economy import RULES, World
 from local.standin.known_items import of_benchmark
 from local.standin.stand_in import of_all_benchmarks
-from local.standin.world import RULES, World
 from skillopt_airflow import benchmarks
 from skillopt_airflow.consumer import claude_code_text, skill_md
 from skillopt_airflow.core.declared_task import declared

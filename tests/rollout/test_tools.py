@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.livemathematicianbench.adapter import BENCHMARK as WITHOUT_TOOLS
 from benchmarks.searchqa.adapter import BENCHMARK, SearchQA
+from local.standin.known_items import of_benchmark
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError, SandboxError
 from skillopt_airflow.core.protocols import Benchmark, Workspace
@@ -293,8 +294,8 @@ def test_a_benchmark_without_tools_is_refused():
 
 @pytest.mark.parametrize("dialect", PATHS)
 def test_the_stand_in_searches_too(dialect: str, standin_url: str):
-    context = "[DOC] [TLE] x [PAR] Ruritania has Strelsau. [DOC] [TLE] y [PAR] Nothing of note."
-    item = PublicItem(id="i-1", public={"question": "Ruritania has this capital", "context": context})
+    known = next(iter(of_benchmark("searchqa")))
+    item = PublicItem(id=known.item.id, public=known.item.public)
 
     async def main() -> Trajectory:
         settings = RolloutSettings(**TOOLS | {"dialect": dialect})
@@ -304,7 +305,7 @@ def test_the_stand_in_searches_too(dialect: str, standin_url: str):
     trajectory = asyncio.run(main())
     assert (trajectory.status, trajectory.error, trajectory.calls) == (Status.OK, "", 2)
     assert [message.role for message in trajectory.messages] == ["system", "user", "call", "tool", "assistant"]
-    assert trajectory.messages[3].content.endswith("\n[DOC] [TLE] x [PAR] Ruritania has Strelsau.")
+    assert "[DOC]" in trajectory.messages[3].content
     assert trajectory.answer
 
 

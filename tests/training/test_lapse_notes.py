@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from local.standin.world import RULES as ALL_RULES
+from local.standin.economy import RULES as ALL_RULES
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.training.choice import proposals, settle
 from skillopt_airflow.training.lapse_notes import note_rows

@@ -7,8 +7,8 @@ from pydantic_ai import Agent, ToolOutput
 from pydantic_ai.models import Model
 
 from benchmarks.searchqa.adapter import BENCHMARK
+from local.standin.economy import World
 from local.standin.stand_in import StandIn, of_all_benchmarks
-from local.standin.world import World
 from skillopt_airflow import benchmarks
 
 STAND_IN: StandIn = of_all_benchmarks()

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from local.standin.optimizer import Optimizer
+from local.standin.economy import HARMFUL, RULES, Economy, World
 from local.standin.stage_request import Sections
-from local.standin.world import HARMFUL, RULES, Economy, World
+from local.standin.standin_optimizer import Optimizer
 from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.optimizer.sections import json_section, section
 

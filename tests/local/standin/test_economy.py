@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from local.standin.world import DEMO, HARMFUL, RULES, World
+from local.standin.economy import DEMO, HARMFUL, RULES, World
 
 ITEMS = [f"item-{number}" for number in range(2000)]
 

@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 from local.standin.agreement import judge, judge_steps
 from local.standin.chance import pick
+from local.standin.economy import HARMFUL, NUMBERS, RULES, USELESS, World
 from local.standin.stage_request import ListedEdit, SeenTrajectory, StageRequest
-from local.standin.world import HARMFUL, NUMBERS, RULES, USELESS, World
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.errors import ModelError, SkillError
 from skillopt_airflow.core.skill import SkillDocument, before_markers

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from local.standin.agent import loading, looking, opening
 from local.standin.answering import next_turn
 from local.standin.conversation import Call, Conversation, Reply
+from local.standin.economy import World
 from local.standin.households import ENDED, IDLE, Situation
 from local.standin.known_items import Finder, KnownItem
-from local.standin.world import World
 from skillopt_airflow.core.protocols import PlaysSession
 
 NOT_KNOWN = "I know only the items of the benchmarks here: <answer>unknown</answer>"
