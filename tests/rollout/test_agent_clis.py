@@ -413,7 +413,7 @@ def test_commands_run_without_asking_inside_the_containers_limits(run: Run, harn
         (trajectory,), calls = run(harness, provider.base_url, ITEMS[:1])
 
     assert (trajectory.status, trajectory.answer, trajectory.calls) == (Status.OK, "done", 2)
-    assert [message.role for message in trajectory.messages] == ["system", "user", "assistant", "tool", "assistant"]
+    assert [message.role for message in trajectory.messages] == ["system", "user", "call", "tool", "assistant"]
     uid, folder, routes, product = trajectory.messages[3].content.splitlines()[:4]
     assert (uid, routes, product) == ("10001", "1", "42")
     assert folder == "/out/files/0"

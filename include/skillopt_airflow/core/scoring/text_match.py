@@ -3,6 +3,7 @@
 import re
 import string
 from collections import Counter
+from functools import lru_cache
 from typing import Literal
 
 import regex
@@ -94,12 +95,17 @@ def same_words(answer: str, expected: str) -> bool:
 
     Thousands separators and dollar signs do not count, so 1,000 is 1000 and $5 is 5; 50% is not 50.
     """
-    texts = (text.translate(_TYPOGRAPHY).strip().lower().removeprefix("+") for text in (answer, expected))
-    one, other = (_THOUSANDS.sub(lambda number: number[0].replace(",", ""), text) for text in texts)
-    if not normalize(other):
-        return one == other
-    marks = ["".join(_SIGNIFICANT.findall(text)).replace(" ", "") for text in (one, other)]
-    return normalize(one) == normalize(other) and marks[0] == marks[1]
+    (one, words, marks), (other, expected_words, expected_marks) = _reading(answer), _reading(expected)
+    return (words, marks) == (expected_words, expected_marks) if expected_words else one == other
+
+
+# A list is compared entry by entry, each with all that are expected.
+@lru_cache(maxsize=256)
+def _reading(text: str) -> tuple[str, str, str]:
+    """Return a text in plain spelling, its normalized words, and its numbers and operators."""
+    plain = text.translate(_TYPOGRAPHY).strip().lower().removeprefix("+")
+    plain = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), plain)
+    return plain, normalize(plain), "".join(_SIGNIFICANT.findall(plain)).replace(" ", "")
 
 
 def normalize(text: str) -> str:
