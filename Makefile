@@ -38,7 +38,7 @@ try: venv  ## a few items without Airflow: BENCHMARK=name ITEMS=3 SKILL=path SPL
 		$(if $(SKILL),--skill '$(SKILL)') $(foreach setting,$(SET),--set '$(setting)')
 
 instance: venv  ## an instance of swebench: REPO=folder BASE=commit FIX=commit OUT=folder REQUIREMENTS=file PROBLEM=file
-	@$(PYTHON) -m local instance $(if $(REPO),--repo '$(REPO)') --base '$(BASE)' --fix '$(FIX)' --out '$(OUT)' \
+	@$(PYTHON) -m benchmarks.swebench.make_instance $(if $(REPO),--repo '$(REPO)') --base '$(BASE)' --fix '$(FIX)' --out '$(OUT)' \
 		$(if $(REQUIREMENTS),--requirements '$(REQUIREMENTS)') $(if $(PROBLEM),--problem '$(PROBLEM)')
 
 image: venv  ## build an image: NAME=sandbox (as `make up` does), codex, claude_code, alfworld, gateway or airflow (BASE=image)

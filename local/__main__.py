@@ -1,4 +1,4 @@
-"""Command line of the local platform: `python -m local` up, down, status, demo, image, audit, try and instance."""
+"""Command line of the local platform: `python -m local` up, down, status, demo, image, audit and try."""
 
 import argparse
 import logging
@@ -21,11 +21,6 @@ TRY = (
     "cost; without Airflow, S3 or a database. The model is that of AIRFLOW_CONN_SKILLOPT_TARGET, else the offline "
     "stand-in. Where the model's code runs (a benchmark with runs_code, an agent CLI), each item has its sandbox "
     "container, as in a run, which needs a Docker engine; else the rollout program is a plain child process."
-)
-
-INSTANCE = (
-    "Write an instance of the benchmark swebench from two commits of a git repository, and verify it: its tests fail "
-    "before the fix and pass with it. It needs git and Python; packages are installed into a new environment."
 )
 
 
@@ -78,7 +73,6 @@ def _parser() -> argparse.ArgumentParser:
     audits = commands.add_parser("audit", parents=[common], help="look for known vulnerabilities in all locks")
     audits.add_argument("--ignore", action="append", default=[], metavar="ID", help="a vulnerability to leave out")
     audits.set_defaults(run=_audit)
-    _add_instance(commands.add_parser("instance", parents=[common], help=INSTANCE, description=INSTANCE))
     _add_try(commands.add_parser("try", parents=[common], help=TRY, description=TRY))
     return parser
 
@@ -90,17 +84,6 @@ def _add_try(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--skill", type=Path, help="Markdown file of a skill (default: the seed skill)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as model.max_turns=3")
     parser.set_defaults(run=_try)
-
-
-def _add_instance(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--repo", type=Path, default=Path(), help="the repository (default: this folder)")
-    parser.add_argument("--base", required=True, help="the commit before the fix")
-    parser.add_argument("--fix", required=True, help="the commit with the fix and its tests")
-    parser.add_argument("--out", type=Path, required=True, help="folder that gets the instance's folder")
-    parser.add_argument("--requirements", type=Path, help="pinned packages; with pytest among them it runs the tests")
-    parser.add_argument("--problem", type=Path, help="text of the issue (default: the fix's commit message)")
-    parser.add_argument("--python-path", default="", help="folders to import from, such as src:. (default: as found)")
-    parser.set_defaults(run=_instance)
 
 
 def _positive(text: str) -> int:
@@ -203,13 +186,6 @@ def _try(home: Home, options: argparse.Namespace) -> int:
     from local.try_benchmark import run
 
     return run(home, options.benchmark, options.items, options.split, options.skill, options.set)
-
-
-def _instance(home: Home, options: argparse.Namespace) -> int:
-    from local.instance import run
-
-    given = (options.repo, options.base, options.fix, options.out)
-    return run(*given, options.requirements, options.problem, options.python_path)
 
 
 if __name__ == "__main__":

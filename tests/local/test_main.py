@@ -23,7 +23,7 @@ def home(tmp_path: Path) -> Home:
 
 @pytest.mark.parametrize(
     "line",
-    ["up", "down", "status", "demo", "image", "instance --base a --fix b --out c", "try searchqa"],
+    ["up", "down", "status", "demo", "image", "try searchqa"],
 )
 def test_a_command_reads_what_its_parser_has(line: str) -> None:
     options = _parser().parse_args(line.split())

@@ -1,5 +1,10 @@
-"""`make instance`: two commits of a git repository become an instance of the benchmark swebench."""
+"""Write an instance from two commits of a git repository, and verify it: `make instance`.
 
+Its tests fail before the fix and pass with it. The program needs git and Python, and installs packages into a new
+environment.
+"""
+
+import argparse
 import io
 import json
 import os
@@ -10,11 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.swebench.instance_folder import write_instance
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.repository_patch import FilePatch, LeftOut, candidate_patch, file_patches
 from skillopt_airflow.core.resolution import resolve, unbelieved
 from skillopt_airflow.core.run_logs import CaseStatus, LogFormat, worst
+
+from .instance_folder import write_instance
 
 SECONDS = 1800
 """A test run may take so long."""
@@ -40,6 +46,26 @@ class Change:
     """Files that cannot be part of an instance."""
 
 
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line; 0 if it wrote an instance."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.swebench.make_instance", description=__doc__)
+    parser.add_argument("--repo", type=Path, default=Path(), help="the repository (default: this folder)")
+    parser.add_argument("--base", required=True, help="the commit before the fix")
+    parser.add_argument("--fix", required=True, help="the commit with the fix and its tests")
+    parser.add_argument("--out", type=Path, required=True, help="folder that gets the instance's folder")
+    parser.add_argument("--requirements", type=Path, help="pinned packages; with pytest among them it runs the tests")
+    parser.add_argument("--problem", type=Path, help="text of the issue (default: the fix's commit message)")
+    parser.add_argument("--python-path", default="", help="folders to import from, such as src:. (default: as found)")
+    options = parser.parse_args(arguments)
+    given = (options.repo, options.base, options.fix, options.out)
+    try:
+        run(*given, options.requirements, options.problem, options.python_path)
+    except DataError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
 def run(
     repository: Path,
     base: str,
@@ -48,7 +74,7 @@ def run(
     requirements_file: Path | None = None,
     problem_file: Path | None = None,
     python_path: str = "",
-) -> int:
+) -> None:
     """Write the instance's folder and say what it holds.
 
     Args:
@@ -97,7 +123,6 @@ def run(
     write_instance(folder, record, files, settings, requirements, executable)
     left_out = "".join(f"\nLeft out: {path} ({why})" for path, why in change.left_out.items())
     print(f"Wrote {folder}: FAIL_TO_PASS {len(fail_to_pass)}, PASS_TO_PASS {len(pass_to_pass)}{left_out}")
-    return 0
 
 
 def _settings(change: Change, requirements: str) -> dict[str, object]:
@@ -249,3 +274,7 @@ def _git_bytes(repository: Path, *arguments: str, given: str = "") -> bytes:
     if done.returncode:
         raise DataError(f"{repository}: git {arguments[0]}: {done.stderr.decode(errors='replace').strip()}")
     return done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -13,8 +13,7 @@ from local_repository import committed, git
 
 from benchmarks.swebench import make_splits
 from benchmarks.swebench.adapter import BENCHMARK
-from local.__main__ import main
-from local.environment import HOME_VARIABLE
+from benchmarks.swebench.make_instance import main
 
 WRONG = "def double(number):\n    return number + 2\n"
 TEST = """import unittest
@@ -60,16 +59,12 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def instance(repository: Path, out: Path, base: str, fix: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setenv(HOME_VARIABLE, str(out.parent / "home"))
-    home = ["--home", os.environ[HOME_VARIABLE]]
-    return main(
-        ["instance", *home, "--repo", str(repository), "--base", base, "--fix", fix, "--out", str(out)],
-    )
+def instance(repository: Path, out: Path, base: str, fix: str) -> int:
+    return main(["--repo", str(repository), "--base", base, "--fix", fix, "--out", str(out)])
 
 
-def test_two_commits_become_an_instance(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert instance(repository, tmp_path / "mine", "base", "fix", monkeypatch) == 0
+def test_two_commits_become_an_instance(repository: Path, tmp_path: Path):
+    assert instance(repository, tmp_path / "mine", "base", "fix") == 0
     (folder,) = (tmp_path / "mine").iterdir()
     record = json.loads((folder / "instance.json").read_bytes())
     assert folder.name == record["instance_id"] == f"local__thing-{git(repository, 'rev-parse', 'fix')[:8]}"
@@ -103,10 +98,9 @@ def test_what_is_no_instance_is_told(
     base: str,
     fix: str,
     said: str,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
-    assert instance(repository, tmp_path / "mine", base, fix, monkeypatch) == 1
+    assert instance(repository, tmp_path / "mine", base, fix) == 1
     assert said in capsys.readouterr().err
     assert not (tmp_path / "mine").exists()
 
@@ -131,9 +125,8 @@ def test_the_commands_of_the_readme_are_those_that_work(repository: Path, tmp_pa
     recipe = (PROJECT / "Makefile").read_text().partition("\ninstance: venv")[2].partition("\n\n")[0]
     assert all(f"$({name})" in recipe for name in named)
     options = [word for name, value in named.items() for word in (f"--{name.lower()}", value)]
-    env = {**os.environ, "PYTHONPATH": f"{PROJECT}:{PROJECT / 'include'}", HOME_VARIABLE: str(tmp_path / "home")}
-    home = ["--home", str(tmp_path / "home")]
-    for command in (["local", "instance", *home, *options], splits.split()[2:]):
+    env = {**os.environ, "PYTHONPATH": f"{PROJECT}:{PROJECT / 'include'}"}
+    for command in (["benchmarks.swebench.make_instance", *options], splits.split()[2:]):
         done = subprocess.run(
             [sys.executable, "-m", *command], cwd=clone, env=env, capture_output=True, text=True, check=False
         )
