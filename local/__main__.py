@@ -51,9 +51,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     started = commands.add_parser("up", parents=[common], help="start the platform")
     started.add_argument("--executor", choices=["local", "celery"], default="local", help="default: %(default)s")
-    started.add_argument("--workers", type=_positive, help=f"of celery, each a host (default: {CELERY_WORKERS})")
+    started.add_argument("--workers", type=_positive, help=f"Celery workers (default: {CELERY_WORKERS})")
     started.add_argument(
-        "--engines", type=_positive, help="workers of celery with a Docker engine, the first ones (default: all)"
+        "--engines", type=_positive, help="Celery workers that use the Docker engine, the first ones (default: all)"
     )
     started.set_defaults(run=_up)
     for name, run, text in (

@@ -29,7 +29,7 @@ BROUGHT_ALONG = (TARGET_CONNECTION, OPTIMIZER_CONNECTION, S3_CONNECTION)
 """Connections that the platform has some for."""
 BROKER_SOCKET = "broker.sock"
 LOG_BUCKET = "skillopt-logs"
-"""Bucket of the task logs where workers have no common folder."""
+"""Bucket of the task logs where Celery workers run the tasks."""
 
 _FOREIGN = ("AIRFLOW__", "AIRFLOW_HOME", "AIRFLOW_CONFIG", "PGPORT", "PYTHONDONTWRITEBYTECODE", "MAKE", "MFLAGS")
 
@@ -189,7 +189,7 @@ def _airflow(home: Home, settings: Settings) -> dict[str, str]:
 
 
 def _celery(home: Home) -> dict[str, str]:
-    """Return Airflow's options where Celery workers on hosts of their own run the tasks."""
+    """Return Airflow's options where Celery workers run the tasks."""
     return {
         "CORE__EXECUTOR": "CeleryExecutor",
         "CORE__PARALLELISM": "32",

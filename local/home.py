@@ -32,17 +32,17 @@ class Ports:
     s3: int
     model: int
     registry: int = 0
-    """Of the images, for workers with engines of their own; 0 until there are any."""
+    """Of the images, for Celery workers; 0 until there are any."""
 
 
 @dataclass(frozen=True)
 class Workers:
-    """The Celery workers, each as on a host of its own."""
+    """The Celery workers."""
 
     count: int = 0
     """0 means that LocalExecutor runs the tasks beside the scheduler."""
     engines: int = 0
-    """So many of them, the first ones, have a Docker engine."""
+    """Number of workers that take the tasks which need the Docker engine: the first ones."""
 
 
 NO_WORKERS = Workers()
@@ -96,8 +96,6 @@ class Home:
     """The file with ports, keys and the login, readable to the owner alone."""
     deployment_file = Inside("deployment.yaml")
     """The administrator's file of the platform's Airflow, which every start writes anew."""
-    workers = Inside("workers")
-    """The folder with a folder for each worker's host."""
     lock_file = Inside("lock")
     """The file that the one process holds that starts or stops the platform."""
 

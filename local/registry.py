@@ -1,4 +1,4 @@
-"""A registry of the platform's images, from which the workers' engines pull them by digest."""
+"""A registry of the platform's images, which gives them the digests that runs on Celery workers need."""
 
 import json
 import shutil

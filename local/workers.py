@@ -1,7 +1,7 @@
-"""The Celery workers of a platform, each as on a host of its own."""
+"""The platform's Celery workers: processes of this machine, which share its home and its Docker engine."""
 
 import os
-import subprocess
+import shlex
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -11,61 +11,54 @@ from local.home import Home, Settings
 
 ENGINE_QUEUE = "engine"
 """Queue of the tasks that need a Docker engine."""
+DEFAULT_QUEUE = "default"
+SLOTS = 8
 START_SECONDS = 240.0
-READY = "ready."
-"""The word of Celery's log with which a worker begins to take tasks."""
-OWN_NAMESPACES = ("unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child")
+PREFIX_VARIABLE = "SKILLOPT_WORKER_PREFIX"
+"""Variable with a command that runs each worker's command. The cluster tests give each worker its own host with it."""
 
 
 def name(number: int) -> str:
-    """Return the name of a worker's service and host; the first is number 1."""
+    """Return the name of a worker and its service; the first is number 1."""
     return f"worker-{number}"
 
 
 def ensure(home: Home, settings: Settings, variables: dict[str, str], cancelled: Event) -> None:
-    """Have so many workers run as the settings say, and take tasks; others that run are ended.
+    """Run the workers of the settings until each takes tasks, and end all others.
 
     Raises:
         PlatformError: one does not start; the text has the last lines of its log.
     """
     wanted = range(1, settings.workers.count + 1)
     stop(home, {name(number) for number in wanted})
-    isolated = has_namespaces() if wanted else False
+    prefix = shlex.split(os.environ.get(PREFIX_VARIABLE, ""))
     common = {key: value for key, value in variables.items() if key != "DOCKER_HOST"}
+    docker_host = home.read().docker_host
 
     def have(number: int) -> None:
+        worker, log = name(number), services.log_path(home, name(number))
         has_engine = number <= settings.workers.engines
-        command = [*(OWN_NAMESPACES if isolated else ()), sys.executable, "-m", "local.worker_host", name(number)]
-        command += ["--engine"] if has_engine else []
-        service = services.Service(name(number), tuple(command), common, (services.LOCK,))
-        lives, started = services.have(home, service)
+        own = {"DOCKER_HOST": docker_host} if has_engine else {}
+        command = (*prefix, *_command(worker, has_engine))
+        lives, started = services.have(home, services.Service(worker, command, common | own, (services.LOCK,)))
         if started:
-            log = services.log_path(home, name(number))
-            ready = f"{name(number)} {READY}"
+            # Celery's log has this line as soon as the worker takes tasks.
+            ready = f"{worker} ready."
             services.wait(
-                home,
-                name(number),
-                lambda: ready in log.read_text(errors="replace"),
-                cancelled,
-                START_SECONDS,
-                lives,
+                home, worker, lambda: ready in log.read_text(errors="replace"), cancelled, START_SECONDS, lives
             )
 
-    if wanted:
-        with ThreadPoolExecutor(max_workers=len(wanted)) as pool:
-            list(pool.map(have, wanted))
+    with ThreadPoolExecutor(max_workers=len(wanted)) as pool:
+        list(pool.map(have, wanted))
 
 
 def stop(home: Home, spared: set[str]) -> None:
-    """End the workers of other names."""
-    for number in range(1, len(list(home.workers.glob("*"))) + 1):
-        if name(number) not in spared:
-            services.stop(home, name(number))
+    """End the workers with other names."""
+    for worker in {log.name.partition(".")[0] for log in home.logs.glob("worker-*.log")} - spared:
+        services.stop(home, worker)
 
 
-def has_namespaces() -> bool:
-    """Return whether this machine gives a process mounts, process numbers and a host name of its own."""
-    if os.geteuid() != 0:
-        return False
-    done = subprocess.run([*OWN_NAMESPACES, "true"], capture_output=True, check=False)
-    return done.returncode == 0
+def _command(worker: str, has_engine: bool) -> tuple[str, ...]:
+    queues = ",".join([DEFAULT_QUEUE, *([ENGINE_QUEUE] if has_engine else [])])
+    program = (sys.executable, "-m", "local.scheduler", "celery", "worker", "--skip-serve-logs", "--without-gossip")
+    return (*program, "--celery-hostname", f"celery@{worker}", "--queues", queues, "--concurrency", str(SLOTS))

@@ -18,11 +18,13 @@ from typing import Any
 
 import psutil
 import pytest
+from cluster_host import PREFIX, folder_of
 from platform_control import PROJECT, RunningPlatform, control
 
 from local import services
 from local.engine import install_packages
 from local.environment import REGION, UNCHECKED_KEY
+from local.workers import PREFIX_VARIABLE
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.scorecard import Scorecard
 from tests.pipeline.trained_run import DAG, SHORT, TrainedRun, executions
@@ -45,7 +47,7 @@ class Cluster:
     running: RunningPlatform
 
     def up(self, *options: str) -> None:
-        control(HOME, "up", *options)
+        control(HOME, "up", *options, **{PREFIX_VARIABLE: PREFIX})
         self.running.close()
         self.running = RunningPlatform(HOME)
 
@@ -68,7 +70,7 @@ class Cluster:
     @contextmanager
     def with_variables(self, host: str, **variables: str) -> Iterator[None]:
         """Have a host with variables of its own."""
-        file = self.running.home.workers / host / "variables.json"
+        file = folder_of(self.running.home, host) / "variables.json"
         file.write_text(json.dumps(variables), encoding="utf-8")
         self.restart(host)
         try:
@@ -83,7 +85,7 @@ def cluster() -> Iterator[Cluster]:
     # Runs and faults of tests that were interrupted would go on, and logs of one host be found where hosts have theirs.
     for folder in ("postgres", "s3", "broker", "workers", "airflow/logs"):
         shutil.rmtree(HOME / folder, ignore_errors=True)
-    control(HOME, "up", *CLUSTER)
+    control(HOME, "up", *CLUSTER, **{PREFIX_VARIABLE: PREFIX})
     made = Cluster(RunningPlatform(HOME))
     try:
         yield made
@@ -116,10 +118,10 @@ def test_tasks_with_containers_run_where_an_engine_is(plain: TrainedRun) -> None
 
 def test_workers_share_no_folder(cluster: Cluster, plain: TrainedRun) -> None:
     """Of a host's own: AIRFLOW_HOME, temporary files, the engine; the logs of all tasks are in the object store."""
-    workers = cluster.running.home.workers
     for name in ("worker-1", "worker-2", "worker-3"):
-        assert (workers / name / "airflow").is_dir()
-        assert (workers / name / "docker").is_dir() == (name != "worker-3")
+        own = folder_of(cluster.running.home, name)
+        assert (own / "airflow").is_dir()
+        assert (own / "docker").is_dir() == (name != "worker-3")
         root = f"/proc/{first_process(name)}/root{cluster.running.home.root}"
         assert not list(Path(root, "workers").iterdir())
         assert not list(Path(root, "s3").iterdir())

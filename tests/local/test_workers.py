@@ -1,0 +1,62 @@
+"""The Celery workers' services."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from local import services, workers
+from local.home import Home, Workers
+
+ENGINE = "unix:///an/engine.sock"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home.at(tmp_path)
+    home.prepare()
+    home.write(replace(home.read_or_choose(), workers=Workers(2, 1), docker_host=ENGINE))
+    return home
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, services.Service]:
+    asked: dict[str, services.Service] = {}
+
+    def have(home: Home, service: services.Service) -> Any:
+        asked[service.name] = service
+        return lambda: True, False
+
+    monkeypatch.setattr(services, "have", have)
+    return asked
+
+
+def test_the_first_workers_take_the_tasks_that_need_an_engine(home: Home, asked: dict[str, services.Service]) -> None:
+    workers.ensure(home, home.read(), {"DOCKER_HOST": "another", "A": "b"}, Event())
+    with_engine, without = asked["worker-1"], asked["worker-2"]
+    assert "default,engine" in with_engine.command
+    assert with_engine.variables == {"A": "b", "DOCKER_HOST": ENGINE}
+    assert "default" in without.command
+    assert without.variables == {"A": "b"}
+
+
+def test_a_prefix_runs_each_workers_command(
+    home: Home, asked: dict[str, services.Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(os.environ, workers.PREFIX_VARIABLE, "unshare --uts")
+    workers.ensure(home, home.read(), {}, Event())
+    assert {service.command[:2] for service in asked.values()} == {("unshare", "--uts")}
+
+
+def test_workers_beyond_the_wanted_ones_are_ended(
+    home: Home, asked: dict[str, services.Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(services, "stop", lambda home, name: ended.append(name))
+    for name in ("worker-1", "worker-3", "worker-3.previous", "scheduler"):
+        (home.logs / f"{name}.log").touch()
+    workers.ensure(home, home.read(), {}, Event())
+    assert ended == ["worker-3"]
