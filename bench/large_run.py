@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 import yaml
 
+from bench.s3_server import server_in
 from local import objectstore
 from local.home import PROJECT
 from skillopt_airflow.core.budget import ROLES, Prices, Role
@@ -89,7 +90,7 @@ def own_place(items: int) -> Iterator[Place]:
         PlatformError: the server does not start.
     """
     storage = StorageGroup()
-    with tempfile.TemporaryDirectory(prefix="skillopt-large-") as name, objectstore.server_in(Path(name)) as endpoint:
+    with tempfile.TemporaryDirectory(prefix="skillopt-large-") as name, server_in(Path(name)) as endpoint:
         place = Place(endpoint, str(Path(name) / "data"), "large")
         write_data(Path(place.data), items)
         for bucket in (storage.bucket, storage.artifact_bucket):

@@ -7,8 +7,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -166,13 +166,9 @@ def ensure(home: Path, docker_host: str, report: Report, names: Iterable[str] = 
     Raises:
         ImageMissing: the base, a package or the build failed; the text says which and why.
     """
-    try:
-        client = docker.DockerClient(base_url=docker_host, timeout=BUILD_SECONDS)
-    except DockerException as error:
-        raise ImageMissing(f"no image can be built: no engine answers at {docker_host}: {error}") from error
-    try:
-        names = set(names)
-        wanted = {"sandbox", *names}
+    names = set(names)
+    wanted = {"sandbox", *names}
+    with opened_engine(docker_host, "an image could not be built") as client:
         for name, recipe in RECIPES.items():
             built = _built_from(client, recipe.image)
             if name not in wanted and (built is None or not recipe.follows):
@@ -181,11 +177,21 @@ def ensure(home: Path, docker_host: str, report: Report, names: Iterable[str] = 
             inputs = inputs_hash(ROOT, name) + (f"{ON}{own}" if own else "")
             if built != inputs:
                 _make(client, docker_host, home.resolve(), report, name, inputs, own)
-        return IMAGE
+    return IMAGE
+
+
+@contextmanager
+def opened_engine(docker_host: str, failure: str) -> Iterator[docker.DockerClient]:
+    """Yield a client of the engine.
+
+    Raises:
+        ImageMissing: the engine doesn't answer, or refuses; the text starts with the failure.
+    """
+    try:
+        with closing(docker.DockerClient(base_url=docker_host, timeout=BUILD_SECONDS)) as client:
+            yield client
     except (DockerException, RequestException) as error:
-        raise ImageMissing(f"an image could not be built on {docker_host}: {error}") from error
-    finally:
-        client.close()
+        raise ImageMissing(f"{failure} on {docker_host}: {error}") from error
 
 
 def _make(

@@ -1,11 +1,6 @@
 """The S3 server and its buckets."""
 
-import os
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -15,8 +10,7 @@ from botocore.config import Config
 
 from local import services
 from local.environment import LOG_BUCKET, REGION, UNCHECKED_KEY, s3_url
-from local.home import Home, Settings, free_ports
-from skillopt_airflow.core.errors import PlatformError
+from local.home import Home, Settings
 from skillopt_airflow.core.resource_groups import StorageGroup
 
 if TYPE_CHECKING:
@@ -25,7 +19,6 @@ if TYPE_CHECKING:
 NAME = "s3"
 COMMAND = (sys.executable, "-m", "ministack")
 START_SECONDS = 60.0
-END_SECONDS = 10.0
 
 
 def ensure(home: Home, settings: Settings, variables: dict[str, str], cancelled: Event) -> None:
@@ -60,35 +53,6 @@ def own_variables(host: str, port: int, folder: Path) -> dict[str, str]:
         "TMPDIR": str(folder),
         "LOG_LEVEL": "WARNING",
     }
-
-
-@contextmanager
-def server_in(folder: Path) -> Iterator[str]:
-    """Yield the address of a server of its own, for a measurement or a test; its objects are in `s3` in the folder.
-
-    Raises:
-        PlatformError: it does not start; the text has its log.
-    """
-    own, (port,) = folder / "s3", free_ports(1)
-    own.mkdir()
-    address, log = f"http://127.0.0.1:{port}", own / "log"
-    environment = os.environ | own_variables("127.0.0.1", port, own)
-    with log.open("wb") as output:
-        server = subprocess.Popen(COMMAND, env=environment, cwd=own, stdout=output, stderr=output)
-    try:
-        deadline = time.monotonic() + START_SECONDS
-        while not is_ready(address):
-            if server.poll() is not None or time.monotonic() > deadline:
-                raise PlatformError(f"the S3 server did not start:\n{log.read_text()}")
-            time.sleep(0.05)
-        yield address
-    finally:
-        server.terminate()
-        try:
-            server.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
 
 
 def is_ready(address: str) -> bool:

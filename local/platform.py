@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import replace
 from threading import Event
+from typing import Any
 
 import psutil
 
@@ -44,6 +45,8 @@ DATABASE, STORE, MODEL, ENGINE, IMAGE, AIRFLOW, WORKERS = (
     "workers",
 )
 
+Note = Callable[[str], None]
+
 
 class Start:
     """One start: brings up what does not run, in parallel as far as one part does not need another."""
@@ -54,6 +57,7 @@ class Start:
         self._display = display
         self._cancelled = Event()
         self._variables = platform_variables(home, replace(settings, docker_host=""), os.environ)
+        self._service = (home, settings, self._variables, self._cancelled)
 
     def run(self) -> None:
         """Return when all parts are ready.
@@ -72,75 +76,61 @@ class Start:
             raise
         pool.shutdown()
 
-    def _submit(self, pool: ThreadPoolExecutor) -> list[Future[str]]:
-        database = pool.submit(self._part, DATABASE, self._have_database)
-        docker = pool.submit(self._part, ENGINE, self._have_engine)
-        images = pool.submit(self._part, IMAGE, lambda: self._have_image(docker.result()))
-        airflow = pool.submit(self._part, AIRFLOW, lambda: self._have_airflow(database, docker))
-        parts = [database, docker, images, airflow, pool.submit(self._part, STORE, self._have_store)]
+    def _submit(self, pool: ThreadPoolExecutor) -> list[Future[Any]]:
+        def part(name: str, work: Callable[[Note], Any]) -> Future[Any]:
+            return pool.submit(self._part, name, work)
+
+        database, docker = part(DATABASE, self._have_database), part(ENGINE, self._have_engine)
+        images = part(IMAGE, lambda note: self._have_image(docker.result(), note))
+        airflow = part(AIRFLOW, lambda note: self._have_airflow(database, docker, note))
+        parts = [database, docker, images, airflow, part(STORE, lambda note: objectstore.ensure(*self._service))]
         if stand_in_serves(os.environ):
-            parts.append(pool.submit(self._part, MODEL, self._have_model))
+            parts.append(part(MODEL, lambda note: modelserver.ensure(*self._service)))
         if self._settings.workers.count:
-            parts.append(pool.submit(self._part, WORKERS, lambda: self._have_workers(airflow, images)))
+            parts.append(part(WORKERS, lambda note: self._have_workers(airflow, images, note)))
         else:
             workers.stop(self._home, set())
         return parts
 
-    def _part(self, name: str, work: Callable[[], str]) -> str:
-        result = work()
+    def _part(self, name: str, work: Callable[[Note], Any]) -> Any:
+        note = functools.partial(self._display.note, name)
+        note("starting")
+        result = work(note)
         self._display.done(name)
         return result
 
-    def _have_database(self) -> str:
-        self._display.note(DATABASE, "starting PostgreSQL")
+    def _have_database(self, note: Note) -> None:
         postgres.ensure(self._home, self._cancelled)
-        self._display.note(DATABASE, "bringing the schema up to date")
+        note("bringing the schema up to date")
         airflow_services.migrate(self._home, self._variables)
-        return ""
 
-    def _have_store(self) -> str:
-        self._display.note(STORE, "starting")
-        objectstore.ensure(self._home, self._settings, self._variables, self._cancelled)
-        return ""
-
-    def _have_model(self) -> str:
-        self._display.note(MODEL, "starting (it is no language model)")
-        modelserver.ensure(self._home, self._settings, self._variables, self._cancelled)
-        return ""
-
-    def _have_engine(self) -> str:
-        self._display.note(ENGINE, "looking for one that answers")
-        docker_host = engine.ensure(self._home.root, lambda text: self._display.note(ENGINE, text))
+    def _have_engine(self, note: Note) -> str:
+        docker_host = engine.ensure(self._home.root, note)
         self._home.write(replace(self._settings, docker_host=docker_host))
         return docker_host
 
-    def _have_image(self, docker_host: str) -> str:
-        self._display.note(IMAGE, "building if its inputs changed")
-        name = image.ensure(self._home.root, docker_host, lambda text: self._display.note(IMAGE, text))
+    def _have_image(self, docker_host: str, note: Note) -> None:
+        note("building if its inputs changed")
+        image.ensure(self._home.root, docker_host, note)
         if self._settings.workers.count:
-            self._display.note(IMAGE, "pushing to the workers' registry")
-            note = functools.partial(self._display.note, IMAGE)
-            registry.ensure(self._home, self._settings, self._variables, self._cancelled, note)
+            note("pushing to the workers' registry")
+            registry.ensure(*self._service, note)
             registry.push(self._settings, docker_host)
-        return name
 
-    def _have_workers(self, airflow: Future[str], images: Future[str]) -> str:
-        self._display.note(WORKERS, "starting the broker")
-        note = functools.partial(self._display.note, WORKERS)
+    def _have_workers(self, airflow: Future[Any], images: Future[Any], note: Note) -> None:
+        note("starting the broker")
         broker.ensure(self._home, self._variables, self._cancelled, note)
-        self._display.note(WORKERS, "waiting for Airflow and the images")
+        note("waiting for Airflow and the images")
         airflow.result()
         images.result()
-        self._display.note(WORKERS, f"starting {self._settings.workers.count}")
-        workers.ensure(self._home, self._settings, self._variables, self._cancelled)
-        return ""
+        note(f"starting {self._settings.workers.count}")
+        workers.ensure(*self._service)
 
-    def _have_airflow(self, database: Future[str], docker: Future[str]) -> str:
-        self._display.note(AIRFLOW, "waiting for the database")
+    def _have_airflow(self, database: Future[Any], docker: Future[str], note: Note) -> None:
+        note("waiting for the database")
         database.result()
-        self._display.note(AIRFLOW, "starting API server, scheduler, DAG processor, triggerer")
-        airflow_services.ensure(self._home, self._settings, self._variables, self._cancelled, docker.result)
-        return ""
+        note("starting API server, scheduler, DAG processor, triggerer")
+        airflow_services.ensure(*self._service, docker.result)
 
 
 def up(home: Home, hosts: Workers | None = None) -> Settings:

@@ -5,9 +5,6 @@ import shutil
 from collections.abc import Callable
 from threading import Event
 
-import docker
-from docker.errors import DockerException
-
 from local import image, services
 from local.engine import install_packages
 from local.environment import registry_address
@@ -49,11 +46,7 @@ def push(settings: Settings, docker_host: str) -> None:
     Raises:
         ImageMissing: with what engine or registry said.
     """
-    try:
-        client = docker.DockerClient(base_url=docker_host, timeout=image.BUILD_SECONDS)
-    except DockerException as error:
-        raise ImageMissing(f"no image can be pushed: no engine answers at {docker_host}: {error}") from error
-    try:
+    with image.opened_engine(docker_host, "an image could not be pushed") as client:
         for recipe in (recipe for recipe in image.RECIPES.values() if recipe.follows):
             for built in client.images.list(name=recipe.image):
                 name, _, tag = f"{registry_address(settings)}/{recipe.image}".rpartition(":")
@@ -61,7 +54,3 @@ def push(settings: Settings, docker_host: str) -> None:
                 for event in client.images.push(name, tag, stream=True, decode=True):
                     if "error" in event:
                         raise ImageMissing(f"{name}:{tag} could not be pushed: {event['error']}")
-    except DockerException as error:
-        raise ImageMissing(f"an image could not be pushed from {docker_host}: {error}") from error
-    finally:
-        client.close()

@@ -40,13 +40,10 @@ def ensure(home: Home, settings: Settings, variables: dict[str, str], cancelled:
         has_engine = number <= settings.workers.engines
         own = {"DOCKER_HOST": docker_host} if has_engine else {}
         command = (*prefix, *_command(worker, has_engine))
-        lives, started = services.have(home, services.Service(worker, command, common | own, (services.LOCK,)))
-        if started:
-            # Celery's log has this line as soon as the worker takes tasks.
-            ready = f"{worker} ready."
-            services.wait(
-                home, worker, lambda: ready in log.read_text(errors="replace"), cancelled, START_SECONDS, lives
-            )
+        service = services.Service(worker, command, common | own, (services.LOCK,))
+        # Celery's log has this line as soon as the worker takes tasks.
+        ready = f"{worker} ready."
+        services.ensure(home, service, lambda: ready in log.read_text(errors="replace"), cancelled, START_SECONDS)
 
     with ThreadPoolExecutor(max_workers=len(wanted)) as pool:
         list(pool.map(have, wanted))

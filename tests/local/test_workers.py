@@ -26,11 +26,10 @@ def home(tmp_path: Path) -> Home:
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, services.Service]:
     asked: dict[str, services.Service] = {}
 
-    def have(home: Home, service: services.Service) -> Any:
+    def ensure(home: Home, service: services.Service, *_: Any) -> None:
         asked[service.name] = service
-        return lambda: True, False
 
-    monkeypatch.setattr(services, "have", have)
+    monkeypatch.setattr(services, "ensure", ensure)
     return asked
 
 

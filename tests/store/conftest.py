@@ -7,8 +7,8 @@ import boto3
 import pytest
 from botocore.config import Config
 
+from bench.s3_server import server_in
 from local.home import free_ports
-from local.objectstore import server_in
 from skillopt_airflow.store.objects import ObjectStore
 
 if TYPE_CHECKING:
