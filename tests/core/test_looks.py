@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.gate import decide
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.looks import Look, Question, items_fingerprint, level_of, record_marks
+from skillopt_airflow.core.looks import Look, Question, level_of, record_marks
 from skillopt_airflow.core.run_gates import publishing_rules
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.types import Split
+from skillopt_airflow.core.types import Split, items_fingerprint
 
 ITEMS = 40
 CANDIDATES = 40

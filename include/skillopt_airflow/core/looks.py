@@ -83,8 +83,3 @@ def record_marks(records: Iterable[JsonObject]) -> tuple[str, ...]:
     """
     texts = (_NO_CONTENT.sub("", canonical_json(record)).casefold() for record in records if record)
     return tuple(sorted({sha256(text)[:MARK] for text in texts}))
-
-
-def items_fingerprint(fingerprints: Iterable[str]) -> str:
-    """Return the SHA-256 over the sorted fingerprints of items: equal if the items are, in whatever order."""
-    return sha256(canonical_json([*sorted(fingerprints)]))

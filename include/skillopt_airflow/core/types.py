@@ -188,6 +188,11 @@ class ItemRef(NamedTuple):
     """See `Item.task_types`."""
 
 
+def items_fingerprint(fingerprints: Iterable[str]) -> str:
+    """Return the SHA-256 over the sorted fingerprints of items: equal if the items are, in whatever order."""
+    return sha256(canonical_json([*sorted(fingerprints)]))
+
+
 class Message(Value):
     """One turn of a conversation with the target."""
 

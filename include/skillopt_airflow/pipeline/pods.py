@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class PodChunk(ChunkTask, PodRolloutOperator):
-    """Runs one chunk of a plan in pods; the twin of `RolloutChunk`."""
+    """Runs one chunk of a plan in pods, as `RolloutChunk` does in containers of a Docker engine."""
 
     template_fields = (*PodRolloutOperator.template_fields, "run", "chunk")
 
@@ -26,8 +26,8 @@ class PodChunk(ChunkTask, PodRolloutOperator):
 
 
 class PodSpeculation(SpeculationTask, PodChunk):
-    """Rolls a batch out in pods; the twin of `Speculation`."""
+    """Rolls a batch out in pods, as `Speculation` does on a Docker engine."""
 
 
 class PodPreflight(PreflightTask, PodChunk):
-    """Tries what a run will use, with a pod; the twin of `Preflight`."""
+    """Checks what a run needs, with a pod, as `Preflight` does with a container."""

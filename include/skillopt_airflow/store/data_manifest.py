@@ -7,9 +7,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.groups import count_groups
-from skillopt_airflow.core.looks import items_fingerprint
 from skillopt_airflow.core.resource_groups import DataGroup
-from skillopt_airflow.core.types import Item, Split, Value
+from skillopt_airflow.core.types import Item, Split, Value, items_fingerprint
 
 
 class SplitManifest(Value):

@@ -55,9 +55,9 @@ class LocalPlace(NamedTuple):
         """Open a Parquet file; raise as `read` does."""
         from pyarrow.parquet import ParquetFile
 
-        with self._explained(hint):
-            self._opened().close()
-            return ParquetFile(self.path)
+        with self._explained(hint), self._opened() as file:
+            # Pyarrow leaves a file open that it's given, so it opens the same one, which no link can replace meanwhile.
+            return ParquetFile(f"/dev/fd/{file.fileno()}")
 
     def paths(self, pattern: str, hint: str) -> list[str]:
         """Return paths below this folder, among them all that match the pattern, in which ANY is no `/`."""

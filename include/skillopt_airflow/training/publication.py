@@ -12,7 +12,7 @@ from skillopt_airflow.core.gate import GateDecision, decide
 from skillopt_airflow.core.gate_policies import POLICIES
 from skillopt_airflow.core.hidden_text import flaw_of_text
 from skillopt_airflow.core.item_scores import Evaluation
-from skillopt_airflow.core.looks import Look, Question, WholeSplits, items_fingerprint
+from skillopt_airflow.core.looks import Look, Question, WholeSplits
 from skillopt_airflow.core.measured_score import require_coverage
 from skillopt_airflow.core.provenance import LinesOfSkill
 from skillopt_airflow.core.run_gates import hopeless, publishing_rules
@@ -20,7 +20,7 @@ from skillopt_airflow.core.run_history import Publication
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured
-from skillopt_airflow.core.types import ItemRef, JsonObject, Split, canonical_json, sha256
+from skillopt_airflow.core.types import ItemRef, JsonObject, Split, canonical_json, items_fingerprint, sha256
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.training.data_checks import check_measured
 from skillopt_airflow.training.evaluation import measured

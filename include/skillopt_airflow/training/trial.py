@@ -162,7 +162,7 @@ class Trial:
         return Tried(item, trajectory, score)
 
     def _score(self, item: Item, outcome: "Outcome") -> Score:
-        """Return a score; raise what the benchmark's own code raises, which a run counts as a score of 0."""
+        """Return a score; raise any error of the benchmark's own code, where a run would score 0."""
         if not isinstance(self.adapter, JudgesFiles):
             return self.adapter.score(item, outcome.trajectory)
         return judge(

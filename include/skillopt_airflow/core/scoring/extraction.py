@@ -132,7 +132,7 @@ class RegexMatch(Extraction):
         return pattern
 
     def find(self, response: str) -> str | None:
-        """Return the last match in the last MAX_PATTERN_CHARS characters."""
+        """Return the last match in the last MAX_PATTERN_CHARS characters; raise TimeoutError after PATTERN_SECONDS."""
         start = max(0, len(response) - MAX_PATTERN_CHARS)
         last = deque(regex.finditer(self.pattern, response, pos=start, timeout=PATTERN_SECONDS), maxlen=1)
         return next((group for group in last[0].groups() if group is not None), last[0][0]) if last else None

@@ -15,7 +15,7 @@ from skillopt_airflow.core.scoring.scoring_rule import Scoring, alternatives, li
 from skillopt_airflow.core.scoring.text_match import Exact, same_words
 from skillopt_airflow.core.types import JsonObject, Score
 
-MAX_PARTS = 500
+MAX_PARTS = 1000
 """Parts that an answer is divided into; the rest is one entry."""
 _BULLET = re.compile(r"^ ?(?:[-*•+]|\(?\d{1,3}[.)]) ", re.MULTILINE)
 _LEAD_IN = re.compile(r"\A[^:\n]*:(?=\s)")
