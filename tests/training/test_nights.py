@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from local.standin.economy import RULES
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.core.intervals import of_difference
@@ -60,12 +61,9 @@ from tests.training.local_store import LocalStore
 
 pytestmark = pytest.mark.slow
 
-SEED = "# Seed\n\n- Rely on the last document, which sums the others up.\n"
-FORMER = "# Former\n\n- Leave out words of the question: what the clue already says is not what it asks for.\n"
-CHAMPION = f"""{FORMER}- Weigh titles more than running text: a page about the answer often carries it as its title.
-- Prefer documents that share the question's words; the others are about something else.
-- Prefer phrases that recur across several documents to ones that a single document repeats.
-"""
+SEED = "# Seed\n\n- Answer the question.\n"
+FORMER = f"# Former\n\n- {RULES[0]}\n"
+CHAMPION = FORMER + "".join(f"- {rule}\n" for rule in RULES[1:4])
 TARGET = "openai-chat:stand-in-target"
 ALPHA = 0.05
 
