@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from local.standin.economy import HARMFUL
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.run_history import MomentHistory
 from skillopt_airflow.core.screening import Screening
@@ -25,13 +26,11 @@ SMALL = {"evaluation__screen": "batch", "train__steps_per_epoch": 1, "train__num
 
 
 def misled(stage: str, prompt: str, tool: str) -> Any:
-    """An optimizer that takes away what the skill says."""
+    """An optimizer that adds all that spoils items which were right before."""
     if stage != "reflect":
         return None
-    lines = [line for line in prompt.split("<skill>\n")[1].split("\n</skill>")[0].splitlines() if line.startswith("- ")]
-    edits = [{"op": "delete", "anchor": line, "content": "", "rationale": "r"} for line in lines]
-    added = {"op": "append", "anchor": "", "content": "- Answer every question with a joke.", "rationale": "r"}
-    return {"failure_patterns": [], "edits": [added, *edits][:4]}
+    harm = "\n".join(f"- {sentence}" for sentence in HARMFUL)
+    return {"failure_patterns": [], "edits": [{"op": "append", "anchor": "", "content": harm, "rationale": "r"}]}
 
 
 @pytest.fixture(scope="module")
