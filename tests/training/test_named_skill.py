@@ -36,8 +36,8 @@ def published(training: Training) -> ArtifactStore:
 
 
 def begun(first: Training, init_skill: str, name: str) -> Training:
-    """A training of two steps more, with the stores of the first one."""
-    knobs = {"train.init_skill": init_skill, "train.num_epochs": 1, "optimizer.use_slow_update": False}
+    """A training of two steps more on other batches, with the stores of the first one."""
+    knobs = {"train.init_skill": init_skill, "train.num_epochs": 1, "train.seed": 1, "optimizer.use_slow_update": False}
     training = Training(configured("searchqa", knobs), name=name, store=first.store)
     training.models.artifacts = first.models.artifacts
     return training

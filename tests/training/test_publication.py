@@ -242,7 +242,7 @@ def test_a_skill_that_is_no_better_than_the_champion_is_withheld(trained: Traini
     better = trained.skill() + "\n<!-- the same rules, another text -->\n"
     artifacts.publish(better, provenance_of(trained, artifacts), None)
     withheld = contest(trained, artifacts, "no-better")
-    assert withheld.startswith("the publish gate says reject against champion v")
+    assert withheld.startswith("the publish gate says underpowered against champion v")
 
 
 @pytest.mark.parametrize(
@@ -493,8 +493,8 @@ def rivals(trained: Training) -> dict[str, Training]:
     common["evaluation.test_limit"] = 60
     changes = {
         "good": {},
-        "as_good": {"optimizer.learning_rate": 1, "optimizer.min_learning_rate": 1},
-        "worse": {"train.seed": 7},
+        "as_good": {"train.seed": 7},
+        "worse": {"optimizer.learning_rate": 1, "optimizer.min_learning_rate": 1},
     }
     found = {
         name: Training(configured("searchqa", common | more), name=name, store=trained.store)
