@@ -378,8 +378,15 @@ def test_a_measured_candidate_is_told_with_its_score_per_token(plain: Training) 
 
 
 def test_density_chooses_the_best_skill_on_request() -> None:
-    # With this weight a skill of a higher score that is much longer is accepted, and not the best.
-    rules = {"evaluation__semantic_density_weight": 50.0, "evaluation__early_reject": False}
+    # Each rule after the first one comes with so many words that the skill is better, and less dense.
+    def wordy(stage: str, prompt: str, tool: str) -> Any:
+        if stage != "reflect":
+            return None
+        rule = next(rule for rule in RULES if rule not in prompt)
+        content = f"- {rule}" if rule == RULES[0] else f"- {rule} {'That matters. ' * 200}"
+        return {"failure_patterns": [], "edits": [{"op": "append", "anchor": "", "content": content, "rationale": "r"}]}
+
+    rules = {"reply": wordy, "evaluation__semantic_density_weight": 50.0, "evaluation__early_reject": False}
     off, on = Training.of(**rules), Training.of(**rules, evaluation__use_semantic_density=True, reports=True)
     off(), on()
     assert [one.action.accepted for one in decisions(on).values()] == [
@@ -531,11 +538,8 @@ def test_the_items_that_a_policy_leaves_out_are_filled_up_from_train(policy: str
         return sum(map(len, groups.values())), training.rollouts["longitudinal"]
 
     (few, run_for_few), (filled, run_to_fill) = shown(1), shown(30)
-    assert filled == 4
-    assert few <= filled
-    assert run_for_few <= run_to_fill
-    # Few items change, most do not.
-    assert (few < filled and run_for_few < run_to_fill) == (policy == "changed")
+    assert few < filled == 4
+    assert run_for_few < run_to_fill
 
 
 UNSEEN = {"changed": ("persistent_failure", "stable_success"), "unchanged": ("improved", "regressed")}
@@ -872,7 +876,7 @@ def test_speculation_saves_the_next_batch_after_a_rejection_and_counts_its_waste
 
 
 def test_what_was_rolled_out_ahead_of_a_step_that_did_not_come_is_wasted() -> None:
-    ahead = Training.of(train__speculative_rollout=True, train__steps_per_epoch=4, budget__max_calls=220)
+    ahead = Training.of(train__speculative_rollout=True, train__steps_per_epoch=4, budget__max_calls=260)
     assert ahead().stopped.startswith("budget.max_calls")
     history = history_of(ahead.run)
     assert [moment.action for moment in history.steps][-1] == "reject"

@@ -53,6 +53,6 @@ def test_a_training_of_an_agent_that_searches_the_corpus_ends_better_than_it_beg
     check_better(training)
     stored = training.run.stored(Split.VAL, training.run.skill(0), 0, training.run.items(Split.VAL))
     assert all(one.score is not None for one in stored.values())
-    turns = [turn.content for one in stored.values() for turn in one.trajectory.messages]
-    assert any(turn.startswith("search_pages(") for turn in turns)
-    assert any(", page 2, lines " in turn for turn in turns)
+    turns = [turn for one in stored.values() for turn in one.trajectory.messages]
+    assert any(turn.role == "call" and turn.content.startswith("search_pages(") for turn in turns)
+    assert any(turn.role == "tool" and "treasury_bulletin_" in turn.content for turn in turns)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from local.standin.economy import RULES
 from skillopt_airflow.core.budget import spent
 from skillopt_airflow.core.errors import NewerDocument
 from skillopt_airflow.core.gate import Action
@@ -60,7 +61,14 @@ class Watched:
 @pytest.fixture(scope="module")
 def watched() -> Watched:
     """A whole training that is published, looked at before each of its writes."""
+    rules = iter(RULES[-4:])
+
+    def reply(stage: str, prompt: str, tool: str) -> Any:
+        edit = {"op": "append", "anchor": "", "rationale": "r"}
+        return {"edits": [edit | {"content": f"- {next(rules)}"}]} if stage == "meta_reflect" else None
+
     watched = Watched(
+        reply=reply,
         train__num_epochs=2,
         train__steps_per_epoch=1,
         optimizer__use_meta_reflect=True,

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from local.standin.economy import HARMFUL
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.timeline import timeline
 from skillopt_airflow.core.training_groups import TrainGroup
@@ -78,7 +79,7 @@ def test_no_batch_is_rolled_out_ahead_of_notes_that_enter_without_the_gate(gated
     def reply(stage: str, prompt: str, tool: str) -> Any:
         if stage != "reflect_skill_aware":
             return None
-        edit = {"op": "append", "content": f"- Nothing that helps, {len(prompt)}.", "rationale": "r"}
+        edit = {"op": "append", "content": f"- {HARMFUL[len(prompt) % 6]} {len(prompt)}", "rationale": "r"}
         return {"failure_patterns": [], "edits": [edit], "notes": [f"Mind {len(prompt)}."]}
 
     training = Training.of(
