@@ -26,6 +26,7 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.resource_groups import SandboxGroup
+from skillopt_airflow.rollout.image_program import IN_IMAGE
 
 Report = Callable[[str], None]
 
@@ -66,9 +67,7 @@ def program_files(root: Path) -> Files:
     files = [package / f"{name}.py" for name in ("__init__", "benchmarks", "consumer")]
     files += [path for folder in ("core", "rollout") for path in (package / folder).rglob("*.py")]
     adapters = {
-        CARRIED / name / file: benchmarks.folder(name) / file
-        for name in benchmarks.names()
-        for file in ("adapter.py", "worlds.py")
+        CARRIED / name / file: benchmarks.folder(name) / file for name in benchmarks.names() for file in IN_IMAGE
     }
     return _placed(root, files) | {place: path for place, path in adapters.items() if path.is_file()}
 

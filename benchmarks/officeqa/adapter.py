@@ -3,13 +3,14 @@
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-from skillopt_airflow.core.calculator import calculate
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.protocols import Workspace
 from skillopt_airflow.core.record_fields import text_at
 from skillopt_airflow.core.scoring.extraction import InTags, last_line
 from skillopt_airflow.core.scoring.figure_match import FigureMatch
 from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory
+
+from .tools import calculate
 
 MAX_PAGE_CHARS = 24_000
 MAX_PAGES_CHARS = 80_000

@@ -7,10 +7,7 @@ from pathlib import Path
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.protocols import Workspace
 from skillopt_airflow.core.record_fields import identity_at, text_at
-from skillopt_airflow.core.repository_patch import CandidatePatch, candidate_patch, touched_paths
-from skillopt_airflow.core.repository_tests import MAX_PATCH_BYTES, RepositoryTests, RunEnd, TestedRepository
-from skillopt_airflow.core.resolution import Outcome, Verdict, resolve, unbelieved, unjudged
-from skillopt_airflow.core.run_logs import FORMATS, CaseStatus, LogFormat, worst
+from skillopt_airflow.core.repository_tests import RepositoryTests, TestedRepository
 from skillopt_airflow.core.shortening import shortened
 from skillopt_airflow.core.types import Item, ItemFile, ItemImage, JsonObject, Message, Score, Trajectory
 
@@ -19,8 +16,6 @@ RUNNERS = ("pytest", "unittest", "django", "sympy")
 MOST_LINES = 200
 MAX_OUTPUT_CHARS = 10_000
 """Of what a command printed; the middle of the rest is left out, as mini-swe-agent does."""
-ELSEWHERE = "It changes none of the files that the recorded patch changes."
-"""Added to the feedback of a change that resolves, so that such changes can be counted."""
 _TASK = """Resolve this issue in the repository {repo}, whose files lie in {folder}.
 
 <issue>
@@ -53,9 +48,9 @@ class SWEBench:
             DataError: a key is missing or not usable; the text names it.
         """
         # The sandbox, which reads no record, has this file alone of the benchmark's folder.
-        from .official import image_of, run_of
+        from .official import image_of, official_run
 
-        run = _run(record if "run" in record else {"run": run_of(record)})
+        run = run_of(record if "run" in record else {"run": official_run(record)})
         repo = text_at(record, "repo")
         fail_to_pass, pass_to_pass = (_tests(record, key) for key in ("FAIL_TO_PASS", "PASS_TO_PASS"))
         if not fail_to_pass:
@@ -103,38 +98,16 @@ class SWEBench:
 
     def tests(self, item: Item, patch: str) -> RepositoryTests | Score:
         """Return the tests that judge a change, or its score if nothing of it counts."""
-        test_patch, run = str(item.reference["test_patch"]), _run(item.reference)
-        touched = touched_paths(test_patch)
-        candidate = self._candidate(item, patch, touched)
-        verdict = unjudged(candidate)
-        if verdict is None and len(patch.encode(errors="surrogateescape")) > MAX_PATCH_BYTES:
-            verdict = Verdict(outcome=Outcome.TOO_LARGE, detail=f"at most {MAX_PATCH_BYTES} bytes")
-        if verdict is not None:
-            return _score(verdict, candidate)
-        env = run.get("env")
-        return RepositoryTests.model_validate(
-            {
-                "patch": candidate.text,
-                "test_patch": test_patch,
-                "restored": touched,
-                "runner": run["runner"],
-                "files": run["files"],
-                "args": run.get("args") or (),
-                "env": env or {},
-            }
-        )
+        # The sandbox, which judges nothing, has this file alone of the benchmark's folder.
+        from .scoring import tests_of
+
+        return tests_of(item, patch, run_of(item.reference))
 
     def score_tests(self, item: Item, patch: str, ran: TestedRepository) -> Score:
         """Return 1 as hard if all tests pass that have to, by SWE-bench's rule; nothing if the run proves nothing."""
-        verdict, candidate = _verdict(item, ran), self._candidate(item, patch, ())
-        score, known = _score(verdict, candidate), touched_paths(str(item.reference["patch"]))
-        if not verdict.resolved or not known or {*known} & {*candidate.files}:
-            return score
-        return score.model_copy(update={"feedback": f"{score.feedback} {ELSEWHERE}"})
+        from .scoring import score_of
 
-    def _candidate(self, item: Item, patch: str, touched: Sequence[str]) -> CandidatePatch:
-        roots = item.image.import_roots if item.image else (".",)
-        return candidate_patch(patch, touched, (".", *roots))
+        return score_of(item, patch, ran, str(run_of(item.reference)["runner"]))
 
 
 class RepositoryTools:
@@ -227,44 +200,12 @@ def _built(record: JsonObject, roots: tuple[str, ...]) -> ItemImage:
     )
 
 
-def _verdict(item: Item, ran: TestedRepository) -> Verdict:
-    if ran.end is RunEnd.NOT_APPLIED:
-        return Verdict(outcome=Outcome.NOT_APPLIED)
-    if ran.end is not RunEnd.RAN:
-        return Verdict(outcome=Outcome.KILLED, detail=ran.end.value)
-    log_format = _format(item)
-    statuses = worst(log_format, ran.output)
-    found = unbelieved(log_format, ran.output)
-    if found is not None:
-        return found
-    others, exit_status = ran.canaries.without(statuses, ran.exit_status)
-    if not ran.canaries.held(statuses):
-        # A run that stops while it collects, as for an import that fails, has nothing to show and claims nothing.
-        claims = any(CaseStatus(status).passing for status in statuses.values())
-        outcome = Outcome.FORGED if claims or ran.exit_status == 0 else Outcome.INCOMPLETE
-        return Verdict(outcome=outcome, detail="the judge's own tests did not end as they must")
-    fail_to_pass, pass_to_pass = (
-        [str(test) for test in _listed(item.reference[key])] for key in ("fail_to_pass", "pass_to_pass")
-    )
-    return resolve(
-        fail_to_pass, pass_to_pass, {test: CaseStatus(status) for test, status in others.items()}, exit_status
-    )
+def run_of(record: JsonObject) -> JsonObject:
+    """Return how the tests of a row or of an item's reference run.
 
-
-def _score(verdict: Verdict, candidate: CandidatePatch) -> Score:
-    dropped = ", ".join(f"{path} ({why})" for path, why in sorted(candidate.left_out.items())[:5])
-    told = f"{verdict.feedback} Left out of the change: {dropped}." if dropped else verdict.feedback
-    return Score(hard=float(verdict.resolved), soft=verdict.soft, feedback=told)
-
-
-def _format(item: Item) -> LogFormat:
-    runner = str(_run(item.reference)["runner"])
-    if runner != "pytest":
-        return LogFormat(runner)
-    return FORMATS.get(str(item.public["repo"]), LogFormat.PYTEST)
-
-
-def _run(record: JsonObject) -> JsonObject:
+    Raises:
+        DataError: it has no usable `run`.
+    """
     run = record.get("run")
     if not isinstance(run, dict) or run.get("runner") not in RUNNERS:
         raise DataError(f"run: expected an object whose runner is one of {', '.join(RUNNERS)}")

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.repository_patch import FilePatch, LeftOut, candidate_patch, file_patches
-from skillopt_airflow.core.resolution import resolve, unbelieved
-from skillopt_airflow.core.run_logs import CaseStatus, LogFormat, worst
 
 from .instance_folder import write_instance
+from .patches import FilePatch, LeftOut, candidate_patch, file_patches
+from .resolution import resolve, unbelieved
+from .run_logs import CaseStatus, LogFormat, worst
 
 SECONDS = 1800
 """A test run may take so long."""

@@ -10,8 +10,9 @@ from typing import Any
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import text_at
-from skillopt_airflow.core.repository_patch import file_patches
 from skillopt_airflow.core.types import ItemImage, JsonObject
+
+from .patches import file_patches
 
 FOLDER = "/testbed"
 ENVIRONMENT = "/opt/miniconda3/envs/testbed"
@@ -39,7 +40,7 @@ def image_of(record: JsonObject, roots: tuple[str, ...]) -> ItemImage:
     return ItemImage(name=name, folder=FOLDER, environment=ENVIRONMENT, import_roots=roots)
 
 
-def run_of(record: JsonObject) -> dict[str, Any]:
+def official_run(record: JsonObject) -> dict[str, Any]:
     """Return how the tests of a row run, in the form of a run.json.
 
     Raises:

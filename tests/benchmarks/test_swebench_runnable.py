@@ -20,7 +20,7 @@ import docker
 import pytest
 
 from benchmarks.swebench.instance_folder import archive, git_diff
-from benchmarks.swebench.official import run_of
+from benchmarks.swebench.official import official_run
 from local import image
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.protocols import JudgesRepository
@@ -175,7 +175,7 @@ def test_runners_of_projects_of_their_own(fault: Fault, client: docker.APIClient
     cheated = wrong if fault.cheats == fault.file else tree[fault.cheats].decode()
     assert cheated.count(fault.before) == 1
     cheat = git_diff(fault.cheats, cheated, cheated.replace(fault.before, fault.after))
-    assert scores(client, {**record, "run": run_of(record)}, contents, cheat) == (1.0, 0.0, 0.0, 0.0)
+    assert scores(client, {**record, "run": official_run(record)}, contents, cheat) == (1.0, 0.0, 0.0, 0.0)
 
 
 def released(release: str, folder: Path) -> dict[str, bytes]:

@@ -41,7 +41,7 @@ def test_the_image_gets_the_program_and_no_data():
     folders = ("skillopt_airflow/store", "skillopt_airflow/sandbox", "skillopt_airflow/models", "local")
     assert not any(name.startswith(folders) for name in files)
     benchmark_files = {Path(name).name for name in files if name.startswith("skillopt_airflow/project/")}
-    assert benchmark_files == {"adapter.py", "worlds.py"}
+    assert benchmark_files == {"adapter.py", "tools.py", "worlds.py"}
 
 
 def test_the_image_gets_the_adapters_of_the_benchmarks_that_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

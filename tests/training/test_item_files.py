@@ -116,7 +116,8 @@ def test_an_analyst_sees_so_many_pictures_and_knows_the_sizes_of_all(folder: Pat
         told.append(len(trajectories))
     assert max(told) > 3
     assert [stage for stage, _ in training.models.shown] == ["reflect"] * (len(told) if most else 0)
-    assert sorted(len(shown) for _, shown in training.models.shown) == sorted(min(most, count) for count in told if most)
+    expected = [min(most, count) for count in told if most]
+    assert sorted(len(shown) for _, shown in training.models.shown) == sorted(expected)
     for _, shown in training.models.shown:
         for label, content in shown.items():
             item = label.removeprefix("picture-1.png of item ")

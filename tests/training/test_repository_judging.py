@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from benchmarks.swebench.adapter import ELSEWHERE
+from benchmarks.swebench.scoring import ELSEWHERE
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.protocols import JudgesRepository

@@ -38,6 +38,8 @@ class RepositoryTests(Value):
 
     patch: str
     """Bytes that are not UTF-8 are in it as surrogates, as by PEP 383."""
+    touched: tuple[str, ...]
+    """Paths that the change may change, by its headers."""
     test_patch: str
     """Change of the tests, applied after the candidate's, to files as they were before it."""
     restored: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ PROTOCOL = 11
 """Protocol of the project's own images. Raise it when the rollout program makes another rollout of the same input, for
 instance by another prompt, another loop of calls, another release of an agent CLI, or another answer or score that
 core/scoring makes of the same response: stored rollouts are made again."""
-IN_IMAGE = ("adapter.py", "worlds.py")
+IN_IMAGE = ("adapter.py", "tools.py", "worlds.py")
 """Files of a benchmark that the sandbox image has, as local/image.py puts them there."""
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.core.repository_patch import touched_paths
 from skillopt_airflow.core.repository_tests import Canaries, RepositoryTests, RunEnd, TestedRepository
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item
@@ -161,7 +160,7 @@ def _environment(wanted: RepositoryTests) -> dict[str, str]:
 def _packed(wanted: RepositoryTests, canaries: Canaries) -> bytes:
     """Pack what judges."""
     order = {
-        "touched": touched_paths(wanted.patch),
+        "touched": wanted.touched,
         "restored": wanted.restored,
         "has_test_patch": bool(wanted.test_patch),
         "added": canaries.contents,

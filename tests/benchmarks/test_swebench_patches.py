@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.repository_patch import LeftOut, candidate_patch, file_patches, is_test_file, touched_paths
+from benchmarks.swebench.patches import LeftOut, candidate_patch, file_patches, is_test_file, touched_paths
 
 
 def git(folder: Path, *arguments: str) -> str:

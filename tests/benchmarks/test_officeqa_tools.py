@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.calculator import MAX_CHARS, calculate, calculated
+from benchmarks.officeqa.tools import MAX_CHARS, calculate, calculated
 
 
 @pytest.mark.parametrize(

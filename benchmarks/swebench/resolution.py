@@ -11,9 +11,10 @@ import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from skillopt_airflow.core.repository_patch import CandidatePatch
-from skillopt_airflow.core.run_logs import CaseStatus, LogFormat, short_name, worst
 from skillopt_airflow.core.types import Value
+
+from .patches import CandidatePatch
+from .run_logs import CaseStatus, LogFormat, short_name, worst
 
 MAX_NAMED = 5
 """Tests that the feedback names, of each kind."""

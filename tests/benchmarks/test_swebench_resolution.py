@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.repository_patch import candidate_patch
-from skillopt_airflow.core.resolution import Outcome, Verdict, resolve, unbelieved, unjudged
-from skillopt_airflow.core.run_logs import CaseStatus, LogFormat, parsed, worst
+from benchmarks.swebench.patches import candidate_patch
+from benchmarks.swebench.resolution import Outcome, Verdict, resolve, unbelieved, unjudged
+from benchmarks.swebench.run_logs import CaseStatus, LogFormat, parsed, worst
 
 RULE = [
     ("all pass", ["a"], ["b"], "PASSED a\nPASSED b", 0, Outcome.RESOLVED),

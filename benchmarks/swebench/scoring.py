@@ -1,0 +1,95 @@
+"""What judges a change of a repository: the tests that run, and the score that their output earns."""
+
+from collections.abc import Sequence
+
+from skillopt_airflow.core.repository_tests import MAX_PATCH_BYTES, RepositoryTests, RunEnd, TestedRepository
+from skillopt_airflow.core.types import Item, JsonObject, Score
+
+from .patches import CandidatePatch, candidate_patch, touched_paths
+from .resolution import Outcome, Verdict, resolve, unbelieved, unjudged
+from .run_logs import FORMATS, CaseStatus, LogFormat, worst
+
+ELSEWHERE = "It changes none of the files that the recorded patch changes."
+"""Added to the feedback of a change that resolves, so that such changes can be counted."""
+
+
+def tests_of(item: Item, patch: str, run: JsonObject) -> RepositoryTests | Score:
+    """Return the tests that judge a change, or its score if nothing of it counts.
+
+    Args:
+        item: with the patch of the tests in its reference.
+        patch: the change as the target left it.
+        run: how the item's tests run.
+    """
+    test_patch = str(item.reference["test_patch"])
+    touched = touched_paths(test_patch)
+    candidate = _candidate(item, patch, touched)
+    verdict = unjudged(candidate)
+    if verdict is None and len(patch.encode(errors="surrogateescape")) > MAX_PATCH_BYTES:
+        verdict = Verdict(outcome=Outcome.TOO_LARGE, detail=f"at most {MAX_PATCH_BYTES} bytes")
+    if verdict is not None:
+        return _score(verdict, candidate)
+    return RepositoryTests.model_validate(
+        {
+            "patch": candidate.text,
+            "touched": touched_paths(candidate.text),
+            "test_patch": test_patch,
+            "restored": touched,
+            "runner": run["runner"],
+            "files": run["files"],
+            "args": run.get("args") or (),
+            "env": run.get("env") or {},
+        }
+    )
+
+
+def score_of(item: Item, patch: str, ran: TestedRepository, runner: str) -> Score:
+    """Return the score of a change whose tests ran: 1 as hard if all pass that have to, by SWE-bench's rule."""
+    verdict, candidate = _verdict(item, ran, runner), _candidate(item, patch, ())
+    score, known = _score(verdict, candidate), touched_paths(str(item.reference["patch"]))
+    if not verdict.resolved or not known or {*known} & {*candidate.files}:
+        return score
+    return score.model_copy(update={"feedback": f"{score.feedback} {ELSEWHERE}"})
+
+
+def _candidate(item: Item, patch: str, touched: Sequence[str]) -> CandidatePatch:
+    roots = item.image.import_roots if item.image else (".",)
+    return candidate_patch(patch, touched, (".", *roots))
+
+
+def _verdict(item: Item, ran: TestedRepository, runner: str) -> Verdict:
+    if ran.end is RunEnd.NOT_APPLIED:
+        return Verdict(outcome=Outcome.NOT_APPLIED)
+    if ran.end is not RunEnd.RAN:
+        return Verdict(outcome=Outcome.KILLED, detail=ran.end.value)
+    log_format = _format(item, runner)
+    statuses = worst(log_format, ran.output)
+    found = unbelieved(log_format, ran.output)
+    if found is not None:
+        return found
+    others, exit_status = ran.canaries.without(statuses, ran.exit_status)
+    if not ran.canaries.held(statuses):
+        # A run that stops while it collects, as for an import that fails, has nothing to show and claims nothing.
+        claims = any(CaseStatus(status).passing for status in statuses.values())
+        outcome = Outcome.FORGED if claims or ran.exit_status == 0 else Outcome.INCOMPLETE
+        return Verdict(outcome=outcome, detail="the judge's own tests did not end as they must")
+    fail_to_pass, pass_to_pass = (_names(item.reference[key]) for key in ("fail_to_pass", "pass_to_pass"))
+    return resolve(
+        fail_to_pass, pass_to_pass, {test: CaseStatus(status) for test, status in others.items()}, exit_status
+    )
+
+
+def _score(verdict: Verdict, candidate: CandidatePatch) -> Score:
+    dropped = ", ".join(f"{path} ({why})" for path, why in sorted(candidate.left_out.items())[:5])
+    told = f"{verdict.feedback} Left out of the change: {dropped}." if dropped else verdict.feedback
+    return Score(hard=float(verdict.resolved), soft=verdict.soft, feedback=told)
+
+
+def _format(item: Item, runner: str) -> LogFormat:
+    if runner != "pytest":
+        return LogFormat(runner)
+    return FORMATS.get(str(item.public["repo"]), LogFormat.PYTEST)
+
+
+def _names(tests: object) -> list[str]:
+    return [str(test) for test in tests] if isinstance(tests, list) else []
