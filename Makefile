@@ -123,8 +123,11 @@ lock: venv  ## make the locks from pyproject.toml: of production, with what the 
 	$(COMPILE) --no-deps docker/compiled-requirements.in -o docker/compiled-requirements.txt
 	$(COMPILE) -c requirements.txt examples/requirements.in -o examples/requirements.txt
 
-audit: venv  ## look for known vulnerabilities in all locks: IGNORE=ID leaves one out; Error 1: some found, Error 3: not audited
-	@$(PYTHON) -m local audit $(foreach one,$(IGNORE),--ignore '$(one)')
+LOCKS = $(wildcard requirements*.txt docker/*requirements*.txt examples/*requirements*.txt)
+
+audit: venv  ## look for known vulnerabilities in all locks: IGNORE=ID leaves one out
+	$(VENV)/bin/pip-audit --vulnerability-service osv --disable-pip --progress-spinner off \
+	  $(foreach one,$(IGNORE),--ignore-vuln '$(one)') $(foreach lock,$(LOCKS),--requirement $(lock))
 
 bench: venv  ## make the tables of bench/results anew
 	$(PYTHON) -m bench

@@ -1,4 +1,4 @@
-"""Command line of the local platform: `python -m local` up, down, status, demo, image, audit and try."""
+"""Command line of the local platform: `python -m local` up, down, status, demo, image and try."""
 
 import argparse
 import logging
@@ -70,9 +70,6 @@ def _parser() -> argparse.ArgumentParser:
         "--base", default="", help="image that they start from, unless that is the sandbox's (default: Python's)"
     )
     images.set_defaults(run=_image)
-    audits = commands.add_parser("audit", parents=[common], help="look for known vulnerabilities in all locks")
-    audits.add_argument("--ignore", action="append", default=[], metavar="ID", help="a vulnerability to leave out")
-    audits.set_defaults(run=_audit)
     _add_try(commands.add_parser("try", parents=[common], help=TRY, description=TRY))
     return parser
 
@@ -164,12 +161,6 @@ def _image(home: Home, options: argparse.Namespace) -> int:
     image.ensure(home.root, engine.ensure(home.root, print), print, names, options.base)
     print(f"Built {', '.join(image.RECIPES[name].image for name in names)}")
     return 0
-
-
-def _audit(_: Home, options: argparse.Namespace) -> int:
-    from local import audit
-
-    return audit.run(PROJECT, options.ignore)
 
 
 def _demo(home: Home, _: Any) -> int:

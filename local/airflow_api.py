@@ -25,7 +25,6 @@ class AirflowApi:
         self._client = httpx.Client(base_url=url, timeout=REQUEST_SECONDS, trust_env=False)
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
     def health(self) -> dict[str, Row]:
@@ -37,11 +36,7 @@ class AirflowApi:
         return dict(answer.json()) if answer.is_success else {}
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None, run_id: str | None = None) -> str:
-        """Start a run and return its id.
-
-        Raises:
-            PlatformError: Airflow refused, for instance a bad Param; the text says why.
-        """
+        """Start a run and return its id."""
         body: Row = {"logical_date": None, "conf": dict(conf) if conf is not None else {}}
         if run_id is not None:
             body["dag_run_id"] = run_id
@@ -71,11 +66,7 @@ class AirflowApi:
         return {str(error["filename"]): str(error["stack_trace"]) for error in errors}
 
     def wait_for_dag(self, dag_id: str, seconds: float = 240.0) -> None:
-        """Wait until the DAG processor has found a DAG.
-
-        Raises:
-            PlatformError: it did not in time; the text has the files that do not load.
-        """
+        """Wait until the DAG processor has found a DAG."""
         deadline = time.monotonic() + seconds
         while self.send("GET", f"/dags/{dag_id}").status_code != httpx.codes.OK:
             if time.monotonic() > deadline:
@@ -90,11 +81,7 @@ class AirflowApi:
         on_poll: Callable[[Row], None] = lambda run: None,
         seconds: float = 3600.0,
     ) -> str:
-        """Poll until the run ends, calling `on_poll` with the run each time, and return its final state.
-
-        Raises:
-            PlatformError: it did not end in time.
-        """
+        """Poll until the run ends, calling `on_poll` with the run each time, and return its final state."""
         deadline = time.monotonic() + seconds
         while True:
             run = self.run(dag_id, run_id)
@@ -106,22 +93,14 @@ class AirflowApi:
             time.sleep(POLL_SECONDS)
 
     def request(self, method: str, path: str, **options: Any) -> Row:
-        """Return the JSON object that an endpoint below /api/v2 answers with.
-
-        Raises:
-            PlatformError: Airflow refused; the text says why.
-        """
+        """Return the JSON object that an endpoint below /api/v2 answers with."""
         answer = self.send(method, path, **options)
         if answer.is_error:
             raise PlatformError(f"Airflow refused {method} {path} with {answer.status_code}: {_detail(answer)}")
         return dict(answer.json())
 
     def send(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """Return the answer of an endpoint below /api/v2, whatever its status.
-
-        Raises:
-            PlatformError: no answer comes.
-        """
+        """Return the answer of an endpoint below /api/v2, whatever its status."""
         try:
             if "authorization" not in self._client.headers:
                 self._log_in()

@@ -39,11 +39,7 @@ def api(settings: Settings) -> AirflowApi:
 
 
 def migrate(home: Home, variables: dict[str, str]) -> None:
-    """Bring the database's schema to the installed Airflow's, once a version.
-
-    Raises:
-        PlatformError: with the last lines of what Airflow said.
-    """
+    """Bring the database's schema to the installed Airflow's, once a version."""
     stamp = home.postgres / "skillopt-schema"
     installed = version("apache-airflow-core")
     if stamp.exists() and stamp.read_text() == installed:
@@ -67,11 +63,7 @@ def migrate(home: Home, variables: dict[str, str]) -> None:
 def ensure(
     home: Home, settings: Settings, variables: dict[str, str], cancelled: Event, engine: Callable[[], str]
 ) -> None:
-    """Have all four run and healthy; the scheduler's tasks are the ones that need the engine's address.
-
-    Raises:
-        PlatformError: one does not; the text has the last lines of its log.
-    """
+    """Have all four run and healthy; the scheduler's tasks are the ones that need the engine's address."""
     _write_password(home, settings)
     common = {name: value for name, value in variables.items() if name != "DOCKER_HOST"}
 

@@ -17,12 +17,7 @@ START_SECONDS = 60.0
 
 
 def ensure(home: Home, variables: dict[str, str], cancelled: Event, report: Callable[[str], None]) -> None:
-    """Have the broker run; it keeps what it was given, so that one that was killed goes on.
-
-    Raises:
-        EngineUnavailable: the package cannot be installed.
-        PlatformError: it does not start; the text has the last lines of its log.
-    """
+    """Have the broker run; it keeps what it was given, so that one that was killed goes on."""
     if shutil.which(PROGRAM) is None:
         report(f"installing {PACKAGE}")
         install_packages(PACKAGE)
@@ -37,7 +32,6 @@ def ensure(home: Home, variables: dict[str, str], cancelled: Event, report: Call
 
 
 def address(home: Home) -> Path:
-    """Return the broker's socket."""
     return home.sockets / BROKER_SOCKET
 
 

@@ -32,9 +32,6 @@ def stage(requirement: str, architecture: str, cache: Path, target: Path) -> Non
         architecture: of the image, such as x86_64.
         cache: folder that keeps what was compiled.
         target: the folder of packages.
-
-    Raises:
-        ImageMissing: with the last words of what failed.
     """
     kept = cache / f"{requirement}-{architecture}"
     if not kept.is_dir():

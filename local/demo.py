@@ -50,17 +50,14 @@ class Training:
 
     @property
     def keys(self) -> RunKeys:
-        """Return the keys of its documents."""
         return RunKeys(self.storage.prefix, BENCHMARK, run_name(self.run_id))
 
     @property
     def dag_id(self) -> str:
-        """Return the run's DAG."""
         return train_dag_id(BENCHMARK)
 
     @property
     def epoch_dag_id(self) -> str:
-        """Return the DAG of its epochs."""
         return epoch_dag_id(BENCHMARK)
 
     def task_instances(self) -> Iterator[Row]:
@@ -81,11 +78,7 @@ class Training:
 
 
 def run(home: Home, settings: Settings) -> int:
-    """Train, show how it goes and what came out; the platform goes on running.
-
-    Raises:
-        PlatformError: the run failed; the text has the end of the failed task's log.
-    """
+    """Train, show how it goes and what came out; the platform goes on running."""
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=PLAIN_WIDTH)
@@ -117,11 +110,7 @@ def _training(home: Home, api: AirflowApi) -> Training:
 
 
 def read_history(training: Training) -> History:
-    """Return the history that the run stored as its last but one act.
-
-    Raises:
-        PlatformError: it is not there.
-    """
+    """Return the history that the run stored as its last but one act."""
     try:
         return training.store.get_model(training.keys.history, History)
     except ObjectMissing as error:

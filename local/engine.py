@@ -57,17 +57,11 @@ class OwnEngine:
 
     @property
     def url(self) -> str:
-        """Return the engine's DOCKER_HOST."""
         return f"unix://{self.runtime}/docker.sock"
 
 
 def ensure(home: Path, report: Report) -> str:
-    """Return the DOCKER_HOST of an engine that answers; it is started, and if need be installed, here.
-
-    Raises:
-        EngineUnavailable: none answers at DOCKER_HOST, or that is unset and none can be started; the text names the
-            way out.
-    """
+    """Return the DOCKER_HOST of an engine that answers; it is started, and if need be installed, here."""
     own = OwnEngine(home.resolve())
     url = _running(own)
     if url is not None:
@@ -89,11 +83,7 @@ def ensure(home: Path, report: Report) -> str:
 
 
 def stop(home: Path) -> None:
-    """End the engine that `ensure` started for this home and remove its sockets and mounts; others stay.
-
-    Raises:
-        EngineUnavailable: it has ended, and refused before to remove the containers, or did not answer in time.
-    """
+    """End the engine that `ensure` started for this home and remove its sockets and mounts; others stay."""
     own = OwnEngine(home.resolve())
     try:
         if answers(own.url):
@@ -113,11 +103,7 @@ def _end(own: OwnEngine) -> None:
 
 
 def remove_containers(docker_host: str, home: Path) -> int:
-    """Remove every sandbox that belongs to this home, running or not, its volumes and folder; how many there were.
-
-    Raises:
-        EngineUnavailable: the engine refuses, or does not answer in time.
-    """
+    """Remove every sandbox that belongs to this home, running or not, its volumes and folder; how many there were."""
     try:
         with closing(docker.APIClient(base_url=docker_host)) as client:
             return remove_all(client, {SANDBOX_LABEL: str(home.resolve())})
@@ -193,11 +179,7 @@ def _install(report: Report) -> None:
 
 
 def install_packages(*packages: str) -> None:
-    """Install packages of the distribution, as root on Debian or Ubuntu; one process after the other, as apt wants it.
-
-    Raises:
-        EngineUnavailable: only somebody else can install them, or with apt's last lines.
-    """
+    """Install Debian's or Ubuntu's packages, as root; one process after the other, as apt wants it."""
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         raise EngineUnavailable(
             f"{' and '.join(packages)} is missing, and only as root on Debian or Ubuntu it is installed by itself: "

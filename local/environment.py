@@ -35,11 +35,7 @@ _FOREIGN = ("AIRFLOW__", "AIRFLOW_HOME", "AIRFLOW_CONFIG", "PGPORT", "PYTHONDONT
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return the whole environment of a process that belongs to the platform of this home.
-
-    Raises:
-        PlatformError: no platform was ever started in the home.
-    """
+    """Return the whole environment of a process that belongs to the platform of this home."""
     place = Home.at(home)
     return inherited(os.environ) | platform_variables(place, place.read(), os.environ)
 
@@ -99,9 +95,6 @@ def own_connections(outer: Mapping[str, str], before: Iterable[str]) -> tuple[st
     Args:
         outer: the user's environment.
         before: what this returned at the last start.
-
-    Raises:
-        PlatformError: one is there no longer, so that the platform's server would answer in the place of the user's.
     """
     lost = [name for name in before if name not in outer]
     if lost:
@@ -113,17 +106,14 @@ def own_connections(outer: Mapping[str, str], before: Iterable[str]) -> tuple[st
 
 
 def airflow_url(settings: Settings) -> str:
-    """Return the address of the UI and the REST API."""
     return f"http://127.0.0.1:{settings.ports.airflow}"
 
 
 def s3_url(settings: Settings) -> str:
-    """Return the address of the S3 server."""
     return f"http://127.0.0.1:{settings.ports.s3}"
 
 
 def model_url(settings: Settings) -> str:
-    """Return the address of the offline stand-in's OpenAI-compatible API."""
     return f"http://127.0.0.1:{settings.ports.model}/v1"
 
 
@@ -139,7 +129,6 @@ def registry_address(settings: Settings) -> str:
 
 
 def database_url(home: Home) -> str:
-    """Return the SQLAlchemy address of Airflow's database."""
     return f"postgresql+psycopg2://postgres@/airflow?host={quote(str(home.sockets))}"
 
 

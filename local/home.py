@@ -72,7 +72,6 @@ class Inside:
         self._place = place
 
     def __get__(self, folder: Any, owner: type) -> Path:
-        """Return the path."""
         return Path(folder.root, self._place)
 
 
@@ -116,11 +115,7 @@ class Home:
         return Path(tempfile.gettempdir()) / f"skillopt-{digest}"
 
     def prepare(self) -> None:
-        """Create the folders.
-
-        Raises:
-            PlatformError: someone else made the folder for sockets.
-        """
+        """Create the folders."""
         for folder in (self.s3, self.airflow, self.logs):
             folder.mkdir(exist_ok=True)
         self.sockets.mkdir(mode=0o700, exist_ok=True)
@@ -130,11 +125,7 @@ class Home:
             )
 
     def read(self) -> Settings:
-        """Return the remembered settings.
-
-        Raises:
-            PlatformError: no platform was ever started in this home, or the file is damaged.
-        """
+        """Return the remembered settings."""
         try:
             stored = json.loads(self.settings_file.read_text())
             made = {"ports": Ports(**stored["ports"]), "workers": Workers(**stored.get("workers", {}))}

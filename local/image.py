@@ -59,9 +59,6 @@ def program_files(root: Path) -> Files:
 
     The adapters lie within the package, as they do in the wheel, wherever SKILLOPT_BENCHMARKS says that they are here.
     They are copied, not mounted: a remote engine or a cluster has no folder of this machine, but it has the image.
-
-    Raises:
-        ConfigError: SKILLOPT_BENCHMARKS names what is no benchmark.
     """
     package = root / PACKAGE
     files = [package / f"{name}.py" for name in ("__init__", "benchmarks", "consumer")]
@@ -161,9 +158,6 @@ def ensure(home: Path, docker_host: str, report: Report, names: Iterable[str] = 
         names: images of RECIPES.
         base: what those of `names` start from that do not start from the sandbox image. When empty, and for the others,
             what they were built on before, or else Python's base.
-
-    Raises:
-        ImageMissing: the base, a package or the build failed; the text says which and why.
     """
     names = set(names)
     wanted = {"sandbox", *names}
@@ -181,11 +175,7 @@ def ensure(home: Path, docker_host: str, report: Report, names: Iterable[str] = 
 
 @contextmanager
 def opened_engine(docker_host: str, failure: str) -> Iterator[docker.DockerClient]:
-    """Yield a client of the engine.
-
-    Raises:
-        ImageMissing: the engine doesn't answer, or refuses; the text starts with the failure.
-    """
+    """Yield a client of the engine."""
     try:
         with closing(docker.DockerClient(base_url=docker_host, timeout=BUILD_SECONDS)) as client:
             yield client
@@ -224,9 +214,6 @@ def stage_context(root: Path, target: Path, architecture: str, cache: Path, name
     """Stage the whole build context: Dockerfile, program, the packages for the image's Python, or a CLI.
 
     What has to be compiled is kept in the cache, and takes minutes the first time.
-
-    Raises:
-        ImageMissing: with the installer's last words.
     """
     recipe = RECIPES[name]
     shutil.copyfile(root / recipe.dockerfile, target / "Dockerfile")
@@ -345,11 +332,7 @@ def _pull(docker_host: str) -> str:
 
 
 def _bootstrap(archive: Path, reason: str) -> None:
-    """Make the base from the distribution's packages, complete or not at all.
-
-    Raises:
-        ImageMissing: not root, or not a Debian-like machine, or the packages cannot be fetched.
-    """
+    """Make the base from the distribution's packages, complete or not at all."""
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         raise ImageMissing(
             f"{BASE} cannot be pulled ({reason}), and making a base instead needs root on Debian or Ubuntu: "

@@ -13,11 +13,7 @@ STANDIN = PROJECT / "local" / "standin"
 
 
 def ensure(home: Home, settings: Settings, variables: dict[str, str], cancelled: Event) -> None:
-    """Have the stand-in run.
-
-    Raises:
-        PlatformError: it does not start; the text has the last lines of its log.
-    """
+    """Have the stand-in run."""
     command = (sys.executable, "-m", "local.standin", "--port", str(settings.ports.model))
     service = services.Service(NAME, command, variables, (services.LOCK, services.PACKAGE, STANDIN))
     services.ensure(home, service, lambda: services.serves(f"{model_url(settings)}/models"), cancelled, START_SECONDS)

@@ -73,11 +73,7 @@ CLAUDE_CODE = CLI(
 
 
 def stage(cli: CLI, architecture: str, cache: Path, target: Path) -> None:
-    """Put the program's files into a folder, from a package that is fetched if the cache has none.
-
-    Raises:
-        ImageMissing: no package for the architecture, npm's last words, or a package that is not the pinned one.
-    """
+    """Put the program's files into a folder, from a package that is fetched if the cache has none."""
     release = cli.releases.get(architecture)
     if release is None:
         raise ImageMissing(f"no agent CLI for {architecture}: there are those for {', '.join(cli.releases)}")

@@ -22,11 +22,7 @@ START_SECONDS = 60.0
 
 
 def ensure(home: Home, settings: Settings, variables: dict[str, str], cancelled: Event) -> None:
-    """Have the server run, with the buckets in it.
-
-    Raises:
-        PlatformError: it does not start; the text has the last lines of its log.
-    """
+    """Have the server run, with the buckets in it."""
     variables = variables | own_variables("127.0.0.1", settings.ports.s3, home.s3)
     service = services.Service(NAME, COMMAND, variables, (services.LOCK,))
     services.ensure(home, service, lambda: is_ready(s3_url(settings)), cancelled, START_SECONDS)
@@ -56,7 +52,6 @@ def own_variables(host: str, port: int, folder: Path) -> dict[str, str]:
 
 
 def is_ready(address: str) -> bool:
-    """Return whether the server answers."""
     return services.serves(f"{address}/_ministack/health")
 
 

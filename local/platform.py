@@ -60,11 +60,7 @@ class Start:
         self._service = (home, settings, self._variables, self._cancelled)
 
     def run(self) -> None:
-        """Return when all parts are ready.
-
-        Raises:
-            SkillOptError: the first failure of a part, after the other parts were stopped from starting.
-        """
+        """Return when all parts are ready."""
         pool = ThreadPoolExecutor()
         try:
             for part in as_completed(self._submit(pool)):
@@ -141,9 +137,6 @@ def up(home: Home, hosts: Workers | None = None) -> Settings:
     Args:
         home: the platform's folder.
         hosts: the Celery workers that it is to have; None for those of a platform that runs, and for none else.
-
-    Raises:
-        SkillOptError: a part does not start; the text says why and what to do.
     """
     with _exclusive(home):
         home.prepare()
@@ -177,7 +170,6 @@ def down(home: Home) -> None:
 
 
 def is_running(home: Home) -> bool:
-    """Return whether anything of the platform runs."""
     return bool(processes.of_home(home) or processes.of_postgres(home))
 
 

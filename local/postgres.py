@@ -25,11 +25,7 @@ STOP_SECONDS = 10.0
 
 
 def ensure(home: Home, cancelled: Event) -> None:
-    """Have the server run, with the database in it.
-
-    Raises:
-        PlatformError: it does not start; the text has the last lines of its log.
-    """
+    """Have the server run, with the database in it."""
     if not (home.postgres / "PG_VERSION").exists():
         _initialise(home)
     # Its first moments it is another program, which drops root's rights, so that one we start is known by its handle.

@@ -19,12 +19,7 @@ START_SECONDS = 60.0
 def ensure(
     home: Home, settings: Settings, variables: dict[str, str], cancelled: Event, report: Callable[[str], None]
 ) -> None:
-    """Have the registry run, on loopback, where engines need no certificate of it.
-
-    Raises:
-        EngineUnavailable: the package cannot be installed.
-        PlatformError: it does not start; the text has the last lines of its log.
-    """
+    """Have the registry run, on loopback, where engines need no certificate of it."""
     if shutil.which(PROGRAM) is None:
         report(f"installing {PACKAGE}")
         install_packages(PACKAGE)
@@ -41,11 +36,7 @@ def ensure(
 
 
 def push(settings: Settings, docker_host: str) -> None:
-    """Push every image of the project's that the engine has and that sandboxes run in or beside.
-
-    Raises:
-        ImageMissing: with what engine or registry said.
-    """
+    """Push every image of the project's that the engine has and that sandboxes run in or beside."""
     with image.opened_engine(docker_host, "an image could not be pushed") as client:
         for recipe in (recipe for recipe in image.RECIPES.values() if recipe.follows):
             for built in client.images.list(name=recipe.image):

@@ -58,7 +58,6 @@ def running(home: Home, name: str) -> psutil.Process | None:
 
 
 def log_path(home: Home, name: str) -> Path:
-    """Return the file that a service's output goes to."""
     return home.logs / f"{name}.log"
 
 
@@ -71,16 +70,11 @@ def new_log(home: Home, name: str) -> Path:
 
 
 def stop(home: Home, name: str) -> None:
-    """End the service and what its main process may have left behind."""
     processes.end(_members(home, name), END_SECONDS)
 
 
 def ensure(home: Home, service: Service, is_ready: Callable[[], bool], cancelled: Event, seconds: float) -> None:
-    """Have the service run and ready.
-
-    Raises:
-        PlatformError: it ended, or was not ready in time; the text has the last lines of its log.
-    """
+    """Have the service run and ready."""
     lives, _ = have(home, service)
     wait(home, service.name, is_ready, cancelled, seconds, lives)
 
@@ -103,11 +97,7 @@ def wait(
     seconds: float,
     lives: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Wait until the service answers.
-
-    Raises:
-        PlatformError: as in `ensure`.
-    """
+    """Wait until the service answers."""
     deadline = time.monotonic() + seconds
     while not is_ready():
         if cancelled.is_set():

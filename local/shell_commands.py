@@ -34,12 +34,10 @@ def write(home: Home) -> None:
 
 
 def typed(path: Path) -> str:
-    """Return a path as a user types it in the project's folder."""
     return shlex.quote(str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path))
 
 
 def paths(home: Home) -> str:
-    """Return the commands as a user types them in the project's folder."""
     return " and ".join(typed(home.bin / program) for program in PROGRAMS)
 
 
@@ -60,11 +58,7 @@ def command_environment(home: Home, program: str, outer: Mapping[str, str]) -> d
 
 
 def lost_connections(home: Home) -> dict[str, str]:
-    """Return the user's connections of the last start that this shell has not, as the running platform has them.
-
-    Raises:
-        PlatformError: it does not run, so that its own server would answer in the place of the user's.
-    """
+    """Return the user's connections of the last start that this shell has not, as the running platform has them."""
     from local import airflow_services, processes, services
 
     before = home.read().connections
@@ -79,11 +73,7 @@ def lost_connections(home: Home) -> dict[str, str]:
 
 
 def require_running(home: Home) -> None:
-    """Raise unless the platform's database accepts connections.
-
-    Raises:
-        PlatformError: it does not, because the platform is down.
-    """
+    """Raise unless the platform's database accepts connections."""
     with socket.socket(socket.AF_UNIX) as client:
         try:
             client.connect(str(home.sockets / SOCKET_NAME))

@@ -12,7 +12,6 @@ import yaml
 
 from local import engine, image
 from local.home import Home
-from local.rollout_process import ProcessRuntime
 from local.served import served
 from local.standin.known_items import s3_client
 from local.standin.server import StandInServer
@@ -26,6 +25,7 @@ from skillopt_airflow.core.types import Split
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.requirements import check_requirements, check_search
 from skillopt_airflow.sandbox.container_loop import Runtime, run_workload
+from skillopt_airflow.sandbox.rollout_process import ProcessRuntime
 from skillopt_airflow.sandbox.staging import TaskFolder
 from skillopt_airflow.store.files import DataFiles
 from skillopt_airflow.training.benchmark_settings import benchmark_config
@@ -57,9 +57,6 @@ def run(
         split: where they are from.
         skill_file: the seed skill when None.
         settings: knobs as KEY=VALUE, the value in YAML.
-
-    Raises:
-        SkillOptError: the benchmark, its data, the skill, the model or the engine is not usable; the text says why.
     """
     display = TryDisplay()
     config = configured(benchmark, settings)
@@ -93,20 +90,12 @@ def run(
 
 
 def configured(benchmark: str, settings: Sequence[str]) -> TrainConfig:
-    """Return the benchmark's configuration with the knobs that the command sets.
-
-    Raises:
-        ConfigError: naming the file or the knob.
-    """
+    """Return the benchmark's configuration with the knobs that the command sets."""
     return TrainConfig.from_layers(benchmark_config(benchmark).model_dump(), nest(knobs_of(settings)))
 
 
 def knobs_of(settings: Sequence[str]) -> dict[str, Any]:
-    """Return knobs that a command sets as KEY=VALUE, by path.
-
-    Raises:
-        ConfigError: naming the knob.
-    """
+    """Return knobs that a command sets as KEY=VALUE, by path."""
     knobs: dict[str, Any] = {}
     for setting in settings:
         key, separator, value = setting.partition("=")
@@ -121,11 +110,7 @@ def knobs_of(settings: Sequence[str]) -> dict[str, Any]:
 
 @contextmanager
 def target_model(config: TrainConfig) -> Iterator[TargetModel]:
-    """Yield the model behind the target's connection if the environment has that, else the offline stand-in.
-
-    Raises:
-        ModelError: the connection leads to no usable model; the text names it.
-    """
+    """Yield the model behind the target's connection if the environment has that, else the offline stand-in."""
     variable = f"AIRFLOW_CONN_{config.model.target_conn_id.upper()}"
     if os.environ.get(variable):
         yield _connected(config)

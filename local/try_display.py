@@ -49,7 +49,6 @@ class TryDisplay:
         self._spinner = None
 
     def note(self, text: str) -> None:
-        """Say what takes its time before the items begin."""
         self._line(text, "dim")
 
     def show(self, row: Tried) -> None:
@@ -89,7 +88,6 @@ class TryDisplay:
             self._failures()
 
     def all_scored(self) -> bool:
-        """Return whether every item has a score."""
         return sum(row.score is not None for row in self._rows) == self._total
 
     def _failures(self) -> None:

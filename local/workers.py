@@ -24,11 +24,7 @@ def name(number: int) -> str:
 
 
 def ensure(home: Home, settings: Settings, variables: dict[str, str], cancelled: Event) -> None:
-    """Run the workers of the settings until each takes tasks, and end all others.
-
-    Raises:
-        PlatformError: one does not start; the text has the last lines of its log.
-    """
+    """Run the workers of the settings until each takes tasks, and end all others."""
     wanted = range(1, settings.workers.count + 1)
     stop(home, {name(number) for number in wanted})
     prefix = shlex.split(os.environ.get(PREFIX_VARIABLE, ""))
@@ -50,7 +46,6 @@ def ensure(home: Home, settings: Settings, variables: dict[str, str], cancelled:
 
 
 def stop(home: Home, spared: set[str]) -> None:
-    """End the workers with other names."""
     for worker in {log.name.partition(".")[0] for log in home.logs.glob("worker-*.log")} - spared:
         services.stop(home, worker)
 

@@ -199,6 +199,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.training.workload": "tests/training/test_chunk_workload.py",
     "skillopt_airflow.sandbox.docker_exec": "tests/sandbox/test_judge_container.py",
     "skillopt_airflow.sandbox.item_setup": "tests/rollout/test_repository_in_containers.py",
+    "skillopt_airflow.sandbox.rollout_process": "tests/rollout/test_program.py",
     "skillopt_airflow.sandbox.judge_tests": "tests/sandbox/test_judge_container.py",
     "skillopt_airflow.sandbox.judge_tree": "tests/sandbox/test_judge_container.py",
     "skillopt_airflow.core.night_point": "tests/training/test_night_series.py",

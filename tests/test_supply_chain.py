@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from local import audit, compiled, image
+from local import compiled, image
 from local.home import PROJECT
 
-LOCKS = audit.locks(PROJECT)
+LOCKS = sorted(path for folder in (".", "docker", "examples") for path in (PROJECT / folder).glob("*requirements*.txt"))
 BY_DIGEST = re.compile(r"[a-z0-9./-]+:\d+\.\d+\.?\d*[a-z0-9.-]*@sha256:[0-9a-f]{64}")
 """An image by an exact version, for people, and by its digest, for engines."""
 DOCKERFILES = sorted(path for folder in ("docker", "examples") for path in (PROJECT / folder).glob("*Dockerfile"))

@@ -11,11 +11,7 @@ MODELS = ("stand-in-target", "stand-in-optimizer")
 
 
 def complete(request: Mapping[str, Any], answering: Answering) -> dict[str, Any]:
-    """Return the whole answer.
-
-    Raises:
-        ModelError: the request asks for something that the stand-in does not do, or lacks a part.
-    """
+    """Return the whole answer."""
     conversation = read(request)
     return answer(conversation, answering(conversation))
 
@@ -34,11 +30,7 @@ def answer(conversation: Conversation, reply: Reply) -> dict[str, Any]:
 
 
 def stream(request: Mapping[str, Any], answering: Answering) -> Iterator[dict[str, Any]]:
-    """Return the same answer in chunks; the tokens come last, if they are asked for.
-
-    Raises:
-        ModelError: as `complete` does, before the first chunk.
-    """
+    """Return the same answer in chunks; the tokens come last, if they are asked for."""
     conversation = read(request)
     reply = answering(conversation)
     message = _message(conversation, reply)
@@ -58,11 +50,7 @@ def stream(request: Mapping[str, Any], answering: Answering) -> Iterator[dict[st
 
 
 def read(request: Mapping[str, Any]) -> Conversation:
-    """Return a request of this format.
-
-    Raises:
-        ModelError: messages or tools have another form, or a picture is not within the request.
-    """
+    """Return a request of this format."""
     messages = objects(request, "messages", "role and content")
     system = [text_of(message.get("content")) for message in messages if message.get("role") in ("system", "developer")]
     pictures: list[bytes] = []

@@ -55,7 +55,6 @@ class Conversation:
 
     @property
     def user_text(self) -> str:
-        """Return everything that the user said."""
         return "\n\n".join(turn.text for turn in self.turns if turn.role == "user")
 
     @property
@@ -77,11 +76,7 @@ Answering = Callable[[Conversation], Reply]
 
 
 def objects(request: Mapping[str, Any], field: str, has: str) -> list[dict[str, Any]]:
-    """Return a field that must be a list of objects.
-
-    Raises:
-        ModelError: it is missing or something else.
-    """
+    """Return a field that must be a list of objects."""
     found = request.get(field)
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
         raise ModelError(f"{field}: expected a list of objects with {has}")
@@ -92,9 +87,6 @@ def text_of(content: object, pictures: list[bytes] | None = None) -> str:
     """Return the text of a message's content: a string, or the parts of a list that have one.
 
     Where there is a list for pictures, those of the content are added to it, and PLACE stands for each in the text.
-
-    Raises:
-        ModelError: a picture cannot be decoded.
     """
     if not isinstance(content, list):
         return content if isinstance(content, str) else ""

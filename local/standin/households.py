@@ -72,7 +72,6 @@ class Situation:
         return last[2] if last and last[1] != "You put the" else ""
 
     def next_command(self) -> str:
-        """Return what is done next."""
         opening = self._first(f"open {self.here}")
         return (self._finish() if self.carried else self._take()) or opening or self._search()
 

@@ -9,11 +9,7 @@ from skillopt_airflow.core.errors import ModelError
 
 
 def respond(request: Mapping[str, Any], answering: Answering) -> dict[str, Any]:
-    """Return the whole answer.
-
-    Raises:
-        ModelError: the request asks for something that the stand-in does not do, or lacks a part.
-    """
+    """Return the whole answer."""
     conversation = read(request)
     reply = answering(conversation)
     return {
@@ -34,11 +30,7 @@ def respond(request: Mapping[str, Any], answering: Answering) -> dict[str, Any]:
 
 
 def stream(request: Mapping[str, Any], answering: Answering) -> Iterator[dict[str, Any]]:
-    """Return the same answer as events, each block in one piece.
-
-    Raises:
-        ModelError: as `respond` does, before the first event.
-    """
+    """Return the same answer as events, each block in one piece."""
     document = respond(request, answering)
 
     def events() -> Iterator[dict[str, Any]]:
@@ -56,20 +48,12 @@ def stream(request: Mapping[str, Any], answering: Answering) -> Iterator[dict[st
 
 
 def count_tokens(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how many tokens a request has.
-
-    Raises:
-        ModelError: the request lacks a part.
-    """
+    """Return how many tokens a request has."""
     return {"input_tokens": read(request).words}
 
 
 def read(request: Mapping[str, Any]) -> Conversation:
-    """Return a request of this format.
-
-    Raises:
-        ModelError: messages or tools have another form, or a picture is not within the request.
-    """
+    """Return a request of this format."""
     messages = objects(request, "messages", "role and content")
     # A system message may also stand among the turns.
     system = [_paragraphs(request.get("system"))] if request.get("system") else []

@@ -15,11 +15,7 @@ _DATA_URL = re.compile(r"data:[\w/+.-]+;base64,(?P<content>.*)", re.DOTALL | re.
 
 
 def picture_of(part: Mapping[str, Any]) -> bytes | None:
-    """Return the file that a part holds; None if it is no picture.
-
-    Raises:
-        ModelError: the picture is not within the request, or cannot be decoded.
-    """
+    """Return the file that a part holds; None if it is no picture."""
     kind = part.get("type")
     if kind == "image":
         source = part.get("source")
@@ -32,7 +28,6 @@ def picture_of(part: Mapping[str, Any]) -> bytes | None:
 
 
 def without_pictures(text: str) -> str:
-    """Return the text without the places and the marks of pictures."""
     return _MARK.sub("", text.replace(PLACE, ""))
 
 

@@ -10,21 +10,13 @@ _RESULTS = ("function_call_output", "custom_tool_call_output")
 
 
 def respond(request: Mapping[str, Any], answering: Answering) -> dict[str, Any]:
-    """Return the whole answer.
-
-    Raises:
-        ModelError: the request asks for something that the stand-in does not do, or lacks a part.
-    """
+    """Return the whole answer."""
     conversation = read(request)
     return _document(request, conversation, answering(conversation))
 
 
 def stream(request: Mapping[str, Any], answering: Answering) -> Iterator[dict[str, Any]]:
-    """Return the same answer as events, each part in one piece.
-
-    Raises:
-        ModelError: as `respond` does, before the first event.
-    """
+    """Return the same answer as events, each part in one piece."""
     document = respond(request, answering)
 
     def events() -> Iterator[dict[str, Any]]:
@@ -39,11 +31,7 @@ def stream(request: Mapping[str, Any], answering: Answering) -> Iterator[dict[st
 
 
 def read(request: Mapping[str, Any]) -> Conversation:
-    """Return a request of this format.
-
-    Raises:
-        ModelError: it refers to an earlier response, or its input or tools have another form.
-    """
+    """Return a request of this format."""
     if request.get("previous_response_id") is not None:
         raise ModelError("previous_response_id: the stand-in stores nothing; send the whole conversation as input")
     asked = request.get("input")

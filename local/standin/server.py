@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from local.standin import chat_wire, messages_wire, responses_wire
-from local.standin.batches import Batches
 from local.standin.conversation import Answering
 from local.standin.stand_in import StandIn, of_all_benchmarks
 from skillopt_airflow.core.errors import ModelError
@@ -38,38 +37,16 @@ ENDPOINTS: Mapping[str, Endpoint] = {
 MODELS_PATH = "/v1/models"
 
 
-class StandInServer(ThreadingHTTPServer):
-    """Serves until it is shut down; port 0 takes a free one, to be read from `server_port`."""
+class Handler(BaseHTTPRequestHandler):
+    """Answers one connection."""
 
-    daemon_threads = True
-    request_queue_size = 128
-
-    def __init__(self, host: str, port: int, stand_in: StandIn | None = None) -> None:
-        """Listen; without another stand-in it is the one that knows the items of the benchmarks here."""
-        super().__init__((host, port), _Handler)
-        self.stand_in = of_all_benchmarks() if stand_in is None else stand_in
-        self.batches = Batches(lambda request: chat_wire.complete(request, self.answering(request)))
-
-    def answering(self, request: Document) -> Answering:
-        """Return what decides the answer to a request; another kind of server may take its time."""
-        return self.stand_in.reply
-
-    @property
-    def base_url(self) -> str:
-        """Return what an OpenAI client takes as its base URL."""
-        return f"http://{self.server_address[0]!s}:{self.server_port}/v1"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: StandInServer
+    server: "StandInServer"
     protocol_version = "HTTP/1.1"
     # Headers and body in one segment: written apart, Nagle's algorithm and delayed acknowledgement cost 40 ms a call.
     wbufsize = -1
 
     def do_GET(self) -> None:
-        if self._batched("GET", b""):
-            return
-        if self._served == MODELS_PATH:
+        if self.served == MODELS_PATH:
             models = [
                 {"id": name, "object": "model", "created": 0, "owned_by": "stand-in"} for name in chat_wire.MODELS
             ]
@@ -79,9 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if self._batched("POST", body):
-            return
-        endpoint = ENDPOINTS.get(self._served)
+        endpoint = ENDPOINTS.get(self.served)
         if endpoint is None:
             self._not_served()
             return
@@ -93,45 +68,34 @@ class _Handler(BaseHTTPRequestHandler):
             streamed = endpoint.stream(request, answering) if request.get("stream") and endpoint.stream else None
             answer = endpoint.whole(request, answering) if streamed is None else {}
         except (ModelError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            self._fail(400, str(error))
+            self.fail(400, str(error))
         except Exception as error:
             log.exception("A request failed")
-            self._fail(500, f"{type(error).__name__}: {error}")
+            self.fail(500, f"{type(error).__name__}: {error}")
         else:
             if streamed is None:
                 self._send(200, answer)
             else:
                 self._send_events(streamed, named=endpoint.named_events)
 
-    def _batched(self, method: str, body: bytes) -> bool:
-        """Return whether the request was one for the batch API, and is answered."""
-        try:
-            answer = self.server.batches.answer(method, self._served, self.headers.get("Content-Type", ""), body)
-        except (ModelError, ValueError) as error:
-            self._fail(400, str(error))
-            return True
-        if answer is not None:
-            self._write(*answer)
-        return answer is not None
-
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         log.debug(format, *args)
 
     @property
-    def _served(self) -> str:
+    def served(self) -> str:
         """Return the path without a query: clients of one provider add `?beta=true`."""
         return urlsplit(self.path).path.rstrip("/")
 
     def _not_served(self) -> None:
-        self._fail(404, f"{self._served}: not served here; there are {MODELS_PATH}, {', '.join(ENDPOINTS)}")
+        self.fail(404, f"{self.served}: not served here; there are {MODELS_PATH}, {', '.join(ENDPOINTS)}")
 
-    def _fail(self, status: int, message: str) -> None:
+    def fail(self, status: int, message: str) -> None:
         error = {"message": message, "type": "invalid_request_error", "code": None, "param": None}
         # The outer type is what clients of the messages format look for; the others pass over it.
         self._send(status, {"type": "error", "error": error})
 
     def _send(self, status: int, payload: Document) -> None:
-        self._write(status, "application/json", json.dumps(payload, ensure_ascii=False).encode())
+        self.write(status, "application/json", json.dumps(payload, ensure_ascii=False).encode())
 
     def _send_events(self, events: Iterator[Document], *, named: bool) -> None:
         lines = []
@@ -140,11 +104,32 @@ class _Handler(BaseHTTPRequestHandler):
             lines.append(f"{name}data: {json.dumps(event, ensure_ascii=False)}\n\n")
         if not named:
             lines.append("data: [DONE]\n\n")
-        self._write(200, "text/event-stream", "".join(lines).encode())
+        self.write(200, "text/event-stream", "".join(lines).encode())
 
-    def _write(self, status: int, media_type: str, body: bytes) -> None:
+    def write(self, status: int, media_type: str, body: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", media_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+
+class StandInServer(ThreadingHTTPServer):
+    """Serves until it is shut down; port 0 takes a free one, to be read from `server_port`."""
+
+    handler: type[BaseHTTPRequestHandler] = Handler
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, host: str, port: int, stand_in: StandIn | None = None) -> None:
+        """Listen; without another stand-in it is the one that knows the items of the benchmarks here."""
+        super().__init__((host, port), self.handler)
+        self.stand_in = of_all_benchmarks() if stand_in is None else stand_in
+
+    def answering(self, request: Document) -> Answering:
+        """Return what decides the answer to a request; another kind of server may take its time."""
+        return self.stand_in.reply
+
+    @property
+    def base_url(self) -> str:
+        return f"http://{self.server_address[0]!s}:{self.server_port}/v1"

@@ -10,12 +10,11 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from skillopt_airflow.core.buffer import BufferEntry
 from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.types import Edit, Message, SourceType
+from skillopt_airflow.core.types import Edit, SourceType
 from skillopt_airflow.optimizer.epoch_steps import EpochStep
 from skillopt_airflow.optimizer.transcripts import FollowUp
 
 Parsed = TypeVar("Parsed")
-_EXPECTED = re.compile(r'^expected "(?P<references>.*?)"; answered "', re.DOTALL)
 
 
 class SeenTrajectory(BaseModel):
@@ -24,20 +23,7 @@ class SeenTrajectory(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     item_id: str
-    feedback: str = ""
-    messages: tuple[Message, ...] = ()
     follow_up: FollowUp | None = None
-
-    @property
-    def prompt(self) -> str:
-        """Return the first user message."""
-        return next((message.content for message in self.messages if message.role == "user"), "")
-
-    @property
-    def references(self) -> tuple[str, ...]:
-        """Return the answers that the scorer would have taken; empty if the feedback names none."""
-        match = _EXPECTED.search(self.feedback)
-        return tuple(match["references"].split('" or "')) if match else ()
 
 
 class ListedEdit(Edit):
@@ -47,24 +33,12 @@ class ListedEdit(Edit):
 
 
 class ComparedGroups(BaseModel):
-    """Items with their trajectory under the present skill, by what became of them; a group not shown is empty."""
+    """Items that the present skill gets wrong; a group that is not shown is empty."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    improved: tuple[SeenTrajectory, ...] = ()
     regressed: tuple[SeenTrajectory, ...] = ()
     persistent_failure: tuple[SeenTrajectory, ...] = ()
-    stable_success: tuple[SeenTrajectory, ...] = ()
-
-    @property
-    def failing(self) -> tuple[SeenTrajectory, ...]:
-        """Return the items that the present skill gets wrong."""
-        return (*self.persistent_failure, *self.regressed)
-
-    @property
-    def everything(self) -> tuple[SeenTrajectory, ...]:
-        """Return all items that are shown."""
-        return (*self.failing, *self.improved, *self.stable_success)
 
 
 @dataclass(frozen=True)
@@ -90,11 +64,7 @@ class StageRequest:
 
     @classmethod
     def read(cls, prompt: str, tags: str) -> "StageRequest":
-        """Read the sections with these tags, in this order, and the memory and the draft if there are such.
-
-        Raises:
-            ModelError: a section is missing or malformed.
-        """
+        """Read the sections with these tags, in this order, and the memory and the draft if there are such."""
         sections = Sections(prompt)
         found = {tag: _READERS[tag](sections, tag) for tag in tags.split()}
         return cls(**found, meta_skill=sections.meta_skill, drafted=sections.holds("draft"))

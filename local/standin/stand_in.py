@@ -22,11 +22,7 @@ class StandIn:
         self._stages = Optimizer(world).stages
 
     def reply(self, conversation: Conversation, draw: int = 1) -> Reply:
-        """Return the next turn, a pure function of the conversation and of how often it was asked for.
-
-        Raises:
-            ModelError: it asks for a stage that the stand-in does not know, or lacks a part that a stage needs.
-        """
+        """Return the next turn, a pure function of the conversation and of how often it was asked for."""
         asked = [name for name in conversation.tools if name.endswith(STAGE_MARK)]
         if not asked:
             return self._target.reply(conversation, draw)
@@ -39,5 +35,4 @@ class StandIn:
 
 @cache
 def of_all_benchmarks() -> StandIn:
-    """Return the stand-in that knows the items of the benchmarks here."""
     return StandIn(World(), KnownItems(of_benchmarks, state_of_benchmarks))

@@ -94,7 +94,8 @@ class Optimizer:
 
     def slow_update(self, request: StageRequest) -> Answer:
         """Return the former guidance with the rules that it sees behind what still fails."""
-        failing = [item.item_id for item in request.comparison.failing]
+        compared = request.comparison
+        failing = [item.item_id for item in (*compared.persistent_failure, *compared.regressed)]
         situation = "|".join([request.skill, request.guidance, *failing])
         kept = [line for line in request.guidance.splitlines() if line.removeprefix("- ") not in HARMFUL]
         lines = [*kept, *(f"- {rule}" for rule in self._rules_seen(request.skill, failing, situation))]
@@ -150,7 +151,6 @@ class Optimizer:
 
 
 def edit(op: str, anchor: str, content: str, rationale: str) -> JsonEdit:
-    """Return an edit as an answer holds it."""
     return {"op": op, "anchor": anchor, "content": content, "rationale": rationale}
 
 
@@ -189,16 +189,11 @@ def learning_rate(request: StageRequest) -> Answer:
 
 
 def rewrite(request: StageRequest) -> Answer:
-    """Return the body with all suggestions worked in."""
     return {"body": worked_in(request.skill, (listed.model_dump() for listed in request.edits))}
 
 
 def worked_in(skill: str, edits: Iterable[Mapping[str, Any]]) -> str:
-    """Return the body after the edits; those that don't apply, or are of a whole text, are passed over.
-
-    Raises:
-        ModelError: the body has the marker of a region that does not begin in it.
-    """
+    """Return the body after the edits; those that don't apply, or are of a whole text, are passed over."""
     wanted = [
         Edit(op=one["op"], anchor=one["anchor"], content=one["content"])
         for one in edits
@@ -212,7 +207,6 @@ def worked_in(skill: str, edits: Iterable[Mapping[str, Any]]) -> str:
 
 
 def deep_reflect(request: StageRequest) -> Answer:
-    """Return one question an item."""
     asked = [_question(trajectory) for trajectory in request.trajectories]
     return {"questions": asked}
 

@@ -15,7 +15,6 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from local.served import served
 from local.standin import chat_wire as chat
-from local.standin.server import StandInServer
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.budget_ledger import BudgetLedger
 from skillopt_airflow.core.errors import ConfigError, ModelError
@@ -27,6 +26,7 @@ from skillopt_airflow.training import seed_and_final, timing
 from skillopt_airflow.training.budget_lease import BudgetLease
 from skillopt_airflow.training.history import DoneRollouts
 from skillopt_airflow.training.run import TrainingRun
+from tests.batch_server import BatchServer
 from tests.store.conftest import make_client, s3_endpoint
 from tests.training.in_process import Training, call, configured
 
@@ -38,8 +38,8 @@ BUCKET = "skillopt"
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInServer]:
-    with served(StandInServer("127.0.0.1", 0)) as server:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[BatchServer]:
+    with served(BatchServer("127.0.0.1", 0)) as server:
         connection = {"conn_type": "pydanticai", "host": server.base_url, "password": "key"}
         extra = {"extra": {"model": "openai:stand-in-target"}}
         monkeypatch.setenv("AIRFLOW_CONN_SKILLOPT_TARGET", json.dumps(connection | extra))
@@ -47,7 +47,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInServer]:
 
 
 @pytest.fixture
-def run(s3_endpoint: str, server: StandInServer, monkeypatch: pytest.MonkeyPatch, request: Any) -> TrainingRun:
+def run(s3_endpoint: str, server: BatchServer, monkeypatch: pytest.MonkeyPatch, request: Any) -> TrainingRun:
     """A run that is prepared, with the batch mode on."""
     uri = f"aws://test:test@/?region_name=us-east-1&endpoint_url={quote(s3_endpoint, safe='')}"
     monkeypatch.setenv("AIRFLOW_CONN_SKILLOPT_S3", uri)
@@ -194,7 +194,7 @@ def test_only_what_failed_is_sent_again(run, server, monkeypatch):
     assert [json.loads(line)["body"]["messages"] for line in _sent(server)] == [one["messages"] for one in asked[:2]]
 
 
-def _sent(server: StandInServer) -> list[bytes]:
+def _sent(server: BatchServer) -> list[bytes]:
     """The lines of the job that was sent last."""
     last = list(server.batches.jobs.values())[-1]
     return server.batches.files[last["input_file_id"]].splitlines()

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from local.rollout_process import ProcessRuntime
 from skillopt_airflow.core.errors import ModelUnavailable
 from skillopt_airflow.pipeline import preflight_task, rollout_chunk
 from skillopt_airflow.pipeline.preflight_task import Preflight
 from skillopt_airflow.pipeline.rollout_chunk import RolloutChunk
+from skillopt_airflow.sandbox.rollout_process import ProcessRuntime
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
 from tests.gateway.foreign_server import ForeignServer, serving

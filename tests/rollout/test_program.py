@@ -11,12 +11,12 @@ from pydantic import SecretStr
 from uv import find_uv_bin
 
 from local import image
-from local.rollout_process import _environment
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.program import _row
 from skillopt_airflow.rollout.settings import RolloutSettings
+from skillopt_airflow.sandbox.rollout_process import _environment
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 
 pytestmark = pytest.mark.slow

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from local.rollout_process import ProcessRuntime
 from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.rollout import program
 from skillopt_airflow.sandbox.container_loop import run_workload
+from skillopt_airflow.sandbox.rollout_process import ProcessRuntime
 from skillopt_airflow.sandbox.staging import ContainerFolder
 from skillopt_airflow.training.connections import OnCall
 from skillopt_airflow.training.loop import TrainingLoop

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from local.home import IMPORT_PATH
 from skillopt_airflow.core.types import Item, ModelCall
 from skillopt_airflow.sandbox.container_loop import Sandbox
 from skillopt_airflow.sandbox.corpus_cache import beside_the_worker
@@ -95,4 +94,5 @@ class ProcessRuntime:
 def _environment() -> dict[str, str]:
     """Return what the program needs, and nothing of the user's that may be a secret or lead its calls elsewhere."""
     own = {name: value for name, value in os.environ.items() if name.startswith("SKILLOPT_")}
-    return own | {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": IMPORT_PATH, "LANG": "C.UTF-8"}
+    found = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return own | found | {"LANG": "C.UTF-8"}

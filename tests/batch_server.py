@@ -1,4 +1,4 @@
-"""The stand-in's batch API: files go in, every line is answered at once, and the job is complete when it is first
+"""The stand-in with a batch API: files go in, every line is answered at once, and the job is complete when it is first
 looked at.
 """
 
@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from local.standin import chat_wire
+from local.standin.server import Handler, StandInServer
 from skillopt_airflow.core.errors import ModelError
 
 Document = dict[str, Any]
@@ -17,6 +19,7 @@ Answer = tuple[int, str, bytes]
 """Status, media type and body."""
 
 JSON = "application/json"
+PATHS = ("/v1/files", "/v1/batches")
 LINES = "application/jsonl"
 
 
@@ -31,12 +34,8 @@ class Batches:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, method: str, path: str, content_type: str, body: bytes) -> Answer | None:
-        """Return the answer to a request; None if it is none for this API.
-
-        Raises:
-            ModelError: the request is malformed.
-        """
-        if not path.startswith(("/v1/files", "/v1/batches")):
+        """Return the answer to a request; None if it is none for this API."""
+        if not path.startswith(PATHS):
             return None
         with self._lock:
             _, _, kind, name, part, *_ = [*path.split("/"), "", ""]
@@ -123,3 +122,34 @@ def _uploaded_file(content_type: str, body: bytes) -> bytes:
         if b'name="file"' in head:
             return content.removesuffix(b"\r\n")
     raise ModelError("The form has no part named file.")
+
+
+class _BatchHandler(Handler):
+    server: "BatchServer"
+
+    def do_GET(self) -> None:  # noqa: N802
+        if not self._batched("GET", b""):
+            super().do_GET()
+
+    def do_POST(self) -> None:  # noqa: N802
+        if not self.served.startswith(PATHS):
+            super().do_POST()
+            return
+        try:
+            self._batched("POST", self.rfile.read(int(self.headers.get("Content-Length", 0))))
+        except (ModelError, ValueError) as error:
+            self.fail(400, str(error))
+
+    def _batched(self, method: str, body: bytes) -> bool:
+        answer = self.server.batches.answer(method, self.served, self.headers.get("Content-Type", ""), body)
+        if answer is not None:
+            self.write(*answer)
+        return answer is not None
+
+
+class BatchServer(StandInServer):
+    handler = _BatchHandler
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(host, port)
+        self.batches = Batches(lambda request: chat_wire.complete(request, self.answering(request)))
