@@ -16,7 +16,7 @@ from local.airflow_api import AirflowApi, Row
 from local.environment import airflow_url, environment, stand_in_serves
 from local.home import ADMIN, PROJECT, Home, Settings
 from local.shell_commands import PROGRAMS, typed
-from skillopt_airflow.core.errors import ObjectMissing, PlatformError
+from skillopt_airflow.core.errors import PlatformError
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.run_history import History
 from skillopt_airflow.pipeline.dag_ids import epoch_dag_id, evaluate_dag_id, train_dag_id
@@ -26,6 +26,7 @@ from skillopt_airflow.training.run_record import RunRecord
 
 BENCHMARK = "searchqa"
 OVERRIDES = {"train.num_epochs": 2}
+DAG, EPOCH_DAG = train_dag_id(BENCHMARK), epoch_dag_id(BENCHMARK)
 WAITING = "EpochRun"
 LOG_LINES = 30
 PLAIN_WIDTH = 120
@@ -38,34 +39,24 @@ STAND_IN_NOTE = (
 
 @dataclass(frozen=True)
 class Training:
-    """One run of `train_<benchmark>` and the runs of its epochs."""
+    """One run of the benchmark's training and the runs of its epochs."""
 
     api: AirflowApi
     run_id: str
     storage: StorageGroup
     store: ObjectStore
     """The bucket of its documents."""
-    is_offline: bool
-    """Whether the stand-in answers for a model."""
 
     @property
     def keys(self) -> RunKeys:
         return RunKeys(self.storage.prefix, BENCHMARK, run_name(self.run_id))
 
-    @property
-    def dag_id(self) -> str:
-        return train_dag_id(BENCHMARK)
-
-    @property
-    def epoch_dag_id(self) -> str:
-        return epoch_dag_id(BENCHMARK)
-
     def task_instances(self) -> Iterator[Row]:
         """Yield the task instances of the run, then those of its epochs as far as there are any."""
-        yield from self.api.task_instances(self.dag_id, self.run_id)
-        for run in self.api.runs(self.epoch_dag_id):
+        yield from self.api.task_instances(DAG, self.run_id)
+        for run in self.api.runs(EPOCH_DAG):
             if run["dag_run_id"].startswith(f"{self.run_id}__"):
-                yield from self.api.task_instances(self.epoch_dag_id, run["dag_run_id"])
+                yield from self.api.task_instances(EPOCH_DAG, run["dag_run_id"])
 
     def failure(self) -> str:
         """Return the first task that failed, and the end of its log."""
@@ -82,48 +73,48 @@ def run(home: Home, settings: Settings) -> int:
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=PLAIN_WIDTH)
+    is_offline = stand_in_serves(os.environ)
     api = airflow_services.api(settings)
     training = _training(home, api)
     began = time.monotonic()
-    for dag_id in (training.dag_id, training.epoch_dag_id):
+    for dag_id in (DAG, EPOCH_DAG):
         api.wait_for_dag(dag_id)
-    api.trigger(training.dag_id, {"overrides": OVERRIDES}, training.run_id)
-    console.print(f"Triggered {training.dag_id} as {training.run_id}: {airflow_url(settings)}")
+    api.trigger(DAG, {"overrides": OVERRIDES}, training.run_id)
+    console.print(f"Triggered {DAG} as {training.run_id}: {airflow_url(settings)}")
     if _watch(training, console) != "success":
-        raise PlatformError(f"{training.dag_id} {training.run_id} failed: {training.failure()}")
+        raise PlatformError(f"{DAG} {training.run_id} failed: {training.failure()}")
     console.print(f"Trained in {time.monotonic() - began:.0f} s")
-    _show(read_history(training), home, settings, training, console)
+    history = training.store.get_model(training.keys.history, History)
+    for part in (_steps_table(history), *_outcome(history, training)):
+        console.print(part, markup=False) if isinstance(part, str) else console.print(part)
+    console.print(f"Airflow    {airflow_url(settings)}/dags/{DAG}/runs/{training.run_id}")
+    console.print(f"Login      user {ADMIN}, password {settings.password}")
+    console.print(f"State      {home.root}; the platform goes on running until `make down`")
+    if is_offline:
+        console.print(STAND_IN_NOTE)
+    console.print(f"Next, in {PROJECT}: open the run's tab Report at the address above, then type")
+    for purpose, command in next_commands(history, home, training.storage):
+        console.print(f"  # {purpose}\n  {command}", soft_wrap=True, markup=False)
     api.close()
     return 0
 
 
 def _training(home: Home, api: AirflowApi) -> Training:
     """Return a training that is about to begin, with the bucket to which its connection and benchmark.yaml lead."""
-    is_offline = stand_in_serves(os.environ)
     os.environ.update(environment(home.root) | {"AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR"})
     from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
     from skillopt_airflow.training.benchmark_settings import benchmark_config
 
     storage = benchmark_config(BENCHMARK).storage
     store = AirflowConnections().object_store(storage, storage.bucket)
-    return Training(api, f"demo-{datetime.now(UTC):%Y%m%dT%H%M%S}", storage, store, is_offline)
-
-
-def read_history(training: Training) -> History:
-    """Return the history that the run stored as its last but one act."""
-    try:
-        return training.store.get_model(training.keys.history, History)
-    except ObjectMissing as error:
-        raise PlatformError(f"the run {training.run_id} stored no history: {error}") from None
+    return Training(api, f"demo-{datetime.now(UTC):%Y%m%dT%H%M%S}", storage, store)
 
 
 def _watch(training: Training, console: Console) -> str:
+    columns = (TextColumn("training"), BarColumn(bar_width=32), MofNCompleteColumn(), TextColumn("steps"))
     bars = Progress(
         SpinnerColumn(),
-        TextColumn("training"),
-        BarColumn(bar_width=32),
-        MofNCompleteColumn(),
-        TextColumn("steps"),
+        *columns,
         TimeElapsedColumn(),
         TextColumn("{task.fields[stage]}"),
         console=console,
@@ -135,16 +126,19 @@ def _watch(training: Training, console: Console) -> str:
     def on_poll(_: Row) -> None:
         nonlocal shown
         rows = list(training.task_instances())
-        done = steps_done(rows)
-        stage, total = _stage(rows), _total_steps(training)
+        # An epoch's trigger only waits.
+        running = sorted({str(row["task_id"]) for row in rows if row["state"] == "running"})
+        record = training.store.find_model(training.keys.config, RunRecord)
+        done, total = steps_done(rows), None if record is None else record.total_steps
+        stage = ", ".join(running) or "between two tasks"
         bars.update(bar, completed=done, total=total, stage=stage)
-        text = f"{done} of {total if total is not None else '?'} steps done; {stage}"
+        text = f"{done} of {'?' if total is None else total} steps done; {stage}"
         if not console.is_terminal and text != shown:
             print(f"[{time.monotonic() - began:5.1f} s] {text}", flush=True)
         shown = text
 
     with bars:
-        return training.api.wait(training.dag_id, training.run_id, on_poll)
+        return training.api.wait(DAG, training.run_id, on_poll)
 
 
 def steps_done(rows: Iterable[Row]) -> int:
@@ -153,38 +147,34 @@ def steps_done(rows: Iterable[Row]) -> int:
     return sum(row["state"] == "success" for row in gates)
 
 
-def _stage(rows: list[Row]) -> str:
-    """Return what runs now; an epoch's trigger only waits."""
-    running = [row for row in rows if row["state"] == "running"]
-    return ", ".join(sorted({str(row["task_id"]) for row in running})) if running else "between two tasks"
+def _steps_table(history: History) -> Table:
+    title = f"{history.benchmark}: {history.metric} score on the selection split (seed {history.seed_val_score:.3f})"
+    table = Table("", "candidate", "best", "gate", "edits applied", "edits skipped", "seconds", title=title)
+    for moment in history.moments:
+        bound = moment.decision.bound
+        measured = "-" if moment.candidate_score is None else f"{moment.candidate_score:.3f}"
+        table.add_row(
+            moment.name.removeprefix("steps/"),
+            measured if bound is None else f"<= {bound:.3f}",
+            f"{moment.best_score:.3f}",
+            moment.action,
+            str(moment.edits_applied),
+            str(moment.edits_skipped),
+            f"{moment.seconds.wall:.1f}",
+        )
+    return table
 
 
-def _total_steps(training: Training) -> int | None:
-    """Return how many steps it has; None until it has stored that."""
-    record = training.store.find_model(training.keys.config, RunRecord)
-    return None if record is None else record.total_steps
-
-
-def _show(history: History, home: Home, settings: Settings, training: Training, console: Console) -> None:
-    console.print(_steps_table(history))
-    console.print(_scores_table(history))
+def _outcome(history: History, training: Training) -> Iterator[str]:
+    for name, score in history.test.items():
+        yield f"Test       {name} (version {score.version}): hard {score.hard:.3f}, soft {score.soft:.3f}"
     accepted = sum(1 for moment in history.moments if moment.action.accepted)
-    console.print(f"Candidates {accepted} accepted, {len(history.moments) - accepted} not")
-    calls = ", ".join(f"{history.calls(role)} {role}" for role in ("optimizer", "target"))
-    console.print(f"Calls      {calls}")
+    yield f"Candidates {accepted} accepted, {len(history.moments) - accepted} not"
+    yield f"Calls      {', '.join(f'{history.calls(role)} {role}' for role in ('optimizer', 'target'))}"
     published = history.published
     why = history.withheld if history.withheld else "no candidate beat the seed"
-    what = f"nothing: {why}" if published is None else f"{published.version}: {published.key}"
-    console.print(f"Published  {what}", markup=False)
-    console.print(f"Run        {training.store.address(training.keys.folder)}")
-    console.print(f"Airflow    {airflow_url(settings)}/dags/{training.dag_id}/runs/{training.run_id}")
-    console.print(f"Login      user {ADMIN}, password {settings.password}")
-    console.print(f"State      {home.root}; the platform goes on running until `make down`")
-    if training.is_offline:
-        console.print(STAND_IN_NOTE)
-    console.print(f"Next, in {PROJECT}: open the run's tab Report at the address above, then type")
-    for purpose, command in next_commands(history, home, training.storage):
-        console.print(f"  # {purpose}\n  {command}", soft_wrap=True, markup=False)
+    yield f"Published  {f'nothing: {why}' if published is None else f'{published.version}: {published.key}'}"
+    yield f"Run        {training.store.address(training.keys.folder)}"
 
 
 def next_commands(history: History, home: Home, storage: StorageGroup) -> list[tuple[str, str]]:
@@ -204,37 +194,3 @@ def next_commands(history: History, home: Home, storage: StorageGroup) -> list[t
         ("score it against the seed skill", f"{score} --conf {question}"),
         again,
     ]
-
-
-def _steps_table(history: History) -> Table:
-    table = Table(
-        title=f"{history.benchmark}: {history.metric} score on the selection split (seed {history.seed_val_score:.3f})"
-    )
-    for column in ("", "candidate", "current", "best", "gate", "edits applied", "edits skipped", "seconds"):
-        table.add_column(column, justify="left" if column in ("", "gate") else "right")
-    for moment in history.moments:
-        bound = moment.decision.bound
-        measured = "-" if moment.candidate_score is None else f"{moment.candidate_score:.3f}"
-        candidate = measured if bound is None else f"<= {bound:.3f}"
-        edits = (str(moment.edits_applied), str(moment.edits_skipped))
-        table.add_row(
-            moment.name.removeprefix("steps/"),
-            candidate,
-            f"{moment.current_score:.3f}" if moment.current_score is not None else "-",
-            f"{moment.best_score:.3f}",
-            moment.action,
-            *edits,
-            f"{moment.seconds.wall:.1f}",
-        )
-    return table
-
-
-def _scores_table(history: History) -> Table:
-    table = Table(title=f"held-out test split (target {history.target}, optimizer {history.optimizer})")
-    for column in ("skill", "hard", "soft", "coverage"):
-        table.add_column(column, justify="left" if column == "skill" else "right")
-    for name, score in history.test.items():
-        table.add_row(
-            f"{name} (version {score.version})", f"{score.hard:.3f}", f"{score.soft:.3f}", f"{score.coverage:.3f}"
-        )
-    return table
