@@ -255,6 +255,8 @@ def input_files(root: Path, name: str = "sandbox") -> Files:
     files = {path: root / path for path in below} | {
         Path("program") / at: path for at, path in recipe.program(root).items()
     }
+    if recipe.cli is not None:
+        files |= {recipe.cli.lock: root / recipe.cli.lock}
     if recipe.has_wheel:
         files |= wheel_files(root)
     return {**input_files(root), **files} if recipe.on_sandbox else files

@@ -1,67 +1,64 @@
+import json
+import re
 import shutil
-import tarfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from local import npm
+from local.home import PROJECT
 from skillopt_airflow.core.errors import ImageMissing
 
-RELEASE = npm.Release("@example/tool@1.0.0", "", "package/bin")
+INSTALLS = "mkdir -p node_modules/x86_64/vendor/x/bin && printf made > node_modules/x86_64/vendor/x/bin/tool"
+FAILS = "echo EINTEGRITY >&2; exit 1"
 
 
-def packed(folder: Path, cli: npm.CLI) -> npm.CLI:
-    """A cache that holds the release already, and the CLI with the integrity of that package."""
-    (folder / "tool").write_text("#!/bin/sh\n")
-    (folder / "tool").chmod(0o700)
-    kept = folder / "example-tool-1.0.0.tgz"
-    with tarfile.open(kept, "w:gz") as package:
-        package.add(folder / "tool", "package/bin/tool")
-    releases = {name: replace(release, integrity=npm._integrity(kept)) for name, release in cli.releases.items()}
-    return replace(cli, releases=releases)
+@pytest.fixture
+def cli(tmp_path: Path) -> npm.CLI:
+    lock = tmp_path / "docker" / "tool" / "package-lock.json"
+    lock.parent.mkdir(parents=True)
+    for file in (lock, lock.with_name("package.json")):
+        file.write_text("{}")
+    return npm.CLI(lock, "vendor/*", ("bin/tool",))
 
 
-def test_the_wanted_files_come_out_of_a_package_that_was_kept(tmp_path: Path):
-    cli = packed(tmp_path, npm.CLI({"x86_64": RELEASE}, ("tool",)))
-    npm.stage(cli, "x86_64", tmp_path, tmp_path / "target")
-
-    assert (tmp_path / "target" / "tool").read_text() == "#!/bin/sh\n"
-    assert (tmp_path / "target" / "tool").stat().st_mode & 0o777 == 0o755
-
-
-def test_what_is_missing_is_named(tmp_path: Path):
-    cli = packed(tmp_path, npm.CLI({"x86_64": RELEASE}, ("other",)))
-    with pytest.raises(ImageMissing, match="package/bin/other"):
-        npm.stage(cli, "x86_64", tmp_path, tmp_path / "target")
-    with pytest.raises(ImageMissing, match="riscv64"):
-        npm.stage(cli, "riscv64", tmp_path, tmp_path / "target")
-
-
-@pytest.mark.parametrize(
-    ("answer", "words"), [("exit 1", "could not fetch"), ('touch "$4/x.tgz"', "something else than the pinned")]
-)
-def test_a_package_that_is_not_the_pinned_one_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, words: str
-):
+def npm_that(does: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "bin" / "npm"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\n{answer}\n")
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\n{does}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    # What is kept is checked like what is fetched.
-    (tmp_path / "example-tool-1.0.0.tgz").write_bytes(b"damaged")
-
-    with pytest.raises(ImageMissing, match=words):
-        npm.stage(npm.CLI({"x86_64": RELEASE}, ("tool",)), "x86_64", tmp_path, tmp_path / "target")
 
 
-def test_npm_comes_from_pypi_where_the_machine_has_none(monkeypatch: pytest.MonkeyPatch):
+def test_a_package_is_fetched_once_and_its_wanted_files_are_staged(
+    cli: npm.CLI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    npm_that(INSTALLS, tmp_path, monkeypatch)
+    npm.stage(cli, "x86_64", tmp_path / "cache", tmp_path / "target")
+    npm_that(FAILS, tmp_path, monkeypatch)
+    npm.stage(cli, "x86_64", tmp_path / "cache", tmp_path / "again")
+    assert (tmp_path / "target/bin/tool").read_text() == (tmp_path / "again/bin/tool").read_text() == "made"
+    cli.lock.write_text('{"another": "version"}')
+    with pytest.raises(ImageMissing, match="EINTEGRITY"):
+        npm.stage(cli, "x86_64", tmp_path / "cache", tmp_path / "newer")
+
+
+def test_what_is_missing_is_named(cli: npm.CLI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    npm_that(INSTALLS, tmp_path, monkeypatch)
+    with pytest.raises(ImageMissing, match="riscv64"):
+        npm.stage(cli, "riscv64", tmp_path / "cache", tmp_path / "target")
+    with pytest.raises(ImageMissing, match="bin/other"):
+        npm.stage(npm.CLI(cli.lock, "vendor/*", ("bin/other",)), "x86_64", tmp_path / "cache", tmp_path / "target")
+
+
+def test_npm_comes_from_pypi_where_the_machine_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert npm._npm()[1:] == ["tool", "run", "--quiet", "--from", npm.NODE, "npm"]
 
 
-def test_both_clis_are_pinned_for_both_architectures():
-    for cli in (npm.CODEX, npm.CLAUDE_CODE):
-        assert set(cli.releases) == {"x86_64", "aarch64"}
-        assert all(release.spec.count("@") == 2 and release.integrity for release in cli.releases.values())
+@pytest.mark.parametrize("cli", [npm.CODEX, npm.CLAUDE_CODE])
+def test_both_clis_are_pinned_by_hash_for_both_architectures(cli: npm.CLI) -> None:
+    packages = json.loads((PROJECT / cli.lock).read_text())["packages"]
+    assert {name for name in packages if name} == {f"node_modules/{architecture}" for architecture in npm.CPUS}
+    assert all(re.match("sha512-.{86}==$", package["integrity"]) for name, package in packages.items() if name)
+    assert not any("resolved" in package for package in packages.values())
