@@ -15,7 +15,6 @@ from local.home import Home
 from local.served import served
 from local.standin.known_items import s3_client
 from local.standin.server import StandInServer
-from local.try_display import TryDisplay
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.budget import ModelPrice
 from skillopt_airflow.core.config import TrainConfig, nest
@@ -32,6 +31,7 @@ from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.judge_settings import check_judge
 from skillopt_airflow.training.run_corpus import source_corpus
 from skillopt_airflow.training.trial import Trial, first_items, skill_of
+from skillopt_airflow.training.trial_display import TrialDisplay
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def run(
         skill_file: the seed skill when None.
         settings: knobs as KEY=VALUE, the value in YAML.
     """
-    display = TryDisplay()
+    display = TrialDisplay()
     config = configured(benchmark, settings)
     adapter = benchmarks.load(benchmark, config.task)
     check_requirements(config.model, adapter)
@@ -144,7 +144,7 @@ def _connected(config: TrainConfig) -> TargetModel:
 
 
 def opened_sandbox(
-    home: Path, trial: Trial, folder: TaskFolder, stopped: threading.Event, display: TryDisplay
+    home: Path, trial: Trial, folder: TaskFolder, stopped: threading.Event, display: TrialDisplay
 ) -> AbstractContextManager[Runtime]:
     """Open containers if the trial needs their image, else a process."""
     if not trial.needs_image:

@@ -196,6 +196,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.training.prompt_sizes": "tests/training/test_transfer_plan.py",
     "skillopt_airflow.training.judge_settings": "tests/training/test_answer_judge.py",
     "skillopt_airflow.training.trial": "tests/local/test_try_benchmark.py",
+    "skillopt_airflow.training.trial_display": "tests/local/test_try_benchmark.py",
     "skillopt_airflow.training.workload": "tests/training/test_chunk_workload.py",
     "skillopt_airflow.sandbox.docker_exec": "tests/sandbox/test_judge_container.py",
     "skillopt_airflow.sandbox.item_setup": "tests/rollout/test_repository_in_containers.py",

@@ -20,13 +20,13 @@ import pytest
 
 from local import image
 from local.try_benchmark import configured, opened_sandbox
-from local.try_display import TryDisplay
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.sandbox.container_loop import run_workload
 from skillopt_airflow.store.files import DataFiles
 from skillopt_airflow.training.trial import Trial, Tried, first_items, skill_of
+from skillopt_airflow.training.trial_display import TrialDisplay
 from tests.conftest import with_images
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 
@@ -180,7 +180,7 @@ def test_nothing_in_a_container_tells_the_solution_of_a_game_that_is_played(dock
         )
         never = threading.Event()
         home = image.ROOT / ".local"
-        run_workload(trial, lambda place: opened_sandbox(home, trial, place, never, TryDisplay()), never)
+        run_workload(trial, lambda place: opened_sandbox(home, trial, place, never, TrialDisplay()), never)
     assert [one.trajectory.calls for one in played] == [2]
     (found, read), (found_when_told, _) = map(json.loads, told)
     assert found == []

@@ -17,7 +17,7 @@ from skillopt_airflow.training.trial import Trial, Tried
 PLAIN_WIDTH = 100
 
 
-class TryDisplay:
+class TrialDisplay:
     """Prints to the terminal, with colours and a spinner if it is one; safe to call from threads."""
 
     def __init__(self) -> None:
@@ -49,6 +49,7 @@ class TryDisplay:
         self._spinner = None
 
     def note(self, text: str) -> None:
+        """Say what takes its time before the items begin."""
         self._line(text, "dim")
 
     def show(self, row: Tried) -> None:
@@ -88,6 +89,7 @@ class TryDisplay:
             self._failures()
 
     def all_scored(self) -> bool:
+        """Return whether every item has a score."""
         return sum(row.score is not None for row in self._rows) == self._total
 
     def _failures(self) -> None:
