@@ -8,8 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 
-from local.standin.chance import fraction
-from local.standin.economy import Economy, World
+from local.standin.economy import Economy, World, fraction
 from local.standin.known_items import KnownItem
 from local.standin.stand_in import StandIn
 from skillopt_airflow import benchmarks

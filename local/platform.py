@@ -18,17 +18,15 @@ import psutil
 
 from local import (
     airflow_services,
-    broker,
+    celery,
     engine,
     image,
     modelserver,
     objectstore,
     postgres,
     processes,
-    registry,
     services,
     shell_commands,
-    workers,
 )
 from local.display import Display
 from local.environment import own_connections, platform_variables, registry_address, stand_in_serves
@@ -85,7 +83,7 @@ class Start:
         if self._settings.workers.count:
             parts.append(part(WORKERS, lambda note: self._have_workers(airflow, images, note)))
         else:
-            workers.stop(self._home, set())
+            celery.stop_workers(self._home, set())
         return parts
 
     def _part(self, name: str, work: Callable[[Note], Any]) -> Any:
@@ -110,17 +108,17 @@ class Start:
         image.ensure(self._home.root, docker_host, note)
         if self._settings.workers.count:
             note("pushing to the workers' registry")
-            registry.ensure(*self._service, note)
-            registry.push(self._settings, docker_host)
+            celery.ensure_registry(*self._service, note)
+            celery.push_images(self._settings, docker_host)
 
     def _have_workers(self, airflow: Future[Any], images: Future[Any], note: Note) -> None:
         note("starting the broker")
-        broker.ensure(self._home, self._variables, self._cancelled, note)
+        celery.ensure_broker(self._home, self._variables, self._cancelled, note)
         note("waiting for Airflow and the images")
         airflow.result()
         images.result()
         note(f"starting {self._settings.workers.count}")
-        workers.ensure(*self._service)
+        celery.ensure_workers(*self._service)
 
     def _have_airflow(self, database: Future[Any], docker: Future[str], note: Note) -> None:
         note("waiting for the database")
@@ -180,7 +178,7 @@ def states(home: Home) -> dict[str, str]:
     models = [] if settings and not stand_in_serves(dict.fromkeys(settings.connections, "own")) else [modelserver.NAME]
     names = [objectstore.NAME, *models, *airflow_services.NAMES]
     hosts = settings.workers.count if settings else 0
-    names += [broker.NAME, registry.NAME, *map(workers.name, range(1, hosts + 1))] if hosts else []
+    names += [celery.BROKER, celery.REGISTRY, *map(celery.worker_name, range(1, hosts + 1))] if hosts else []
     for name in names:
         process = services.running(home, name)
         states[name] = "stopped" if process is None else f"running, process {process.pid}"
@@ -191,7 +189,7 @@ _SERVERS = {
     "airflow": airflow_services.SERVER,
     "s3": objectstore.NAME,
     "model": modelserver.NAME,
-    "registry": registry.NAME,
+    celery.REGISTRY: celery.REGISTRY,
 }
 """The service behind each port of the settings."""
 
@@ -201,7 +199,7 @@ def _write_deployment(home: Home, settings: Settings) -> None:
     rules: dict[str, object] = {"allowed": "everything"}
     if settings.workers.count:
         # A tag may mean another image than the last time.
-        sandbox = {"registry": registry_address(settings), "pull": "always", "queue": workers.ENGINE_QUEUE}
+        sandbox = {"registry": registry_address(settings), "pull": "always", "queue": celery.ENGINE_QUEUE}
         rules["defaults"] = {"sandbox": sandbox}
     home.deployment_file.write_text(json.dumps(rules, indent=2))
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import FrameType
 
 from local import engine
+from local.celery import ENGINE_QUEUE
 from local.environment import HOME_VARIABLE
 from local.home import Home
 from local.services import SERVICE_VARIABLE
-from local.workers import ENGINE_QUEUE
 
 NAMESPACES = ("unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child")
 PREFIX = shlex.join([*NAMESPACES, sys.executable, "-m", "tests.cluster_host"])

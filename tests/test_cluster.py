@@ -22,9 +22,9 @@ from cluster_host import PREFIX, folder_of
 from platform_control import PROJECT, RunningPlatform, control
 
 from local import services
+from local.celery import PREFIX_VARIABLE
 from local.engine import install_packages
 from local.environment import REGION, UNCHECKED_KEY
-from local.workers import PREFIX_VARIABLE
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.scorecard import Scorecard
 from tests.pipeline.trained_run import DAG, SHORT, TrainedRun, executions

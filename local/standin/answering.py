@@ -8,8 +8,8 @@ from io import BytesIO
 from typing import Any
 
 from local.standin.agent import SHELLS
-from local.standin.chance import pick
 from local.standin.conversation import Call, Conversation, Reply
+from local.standin.economy import pick
 from local.standin.known_items import KnownItem
 from skillopt_airflow.core.grading import GradingRequest
 from skillopt_airflow.core.protocols import AsksJudge, JudgesFiles, JudgesRepository

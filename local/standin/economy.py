@@ -5,10 +5,24 @@ larger shares of the items than the last. Some items are right unless a harmful 
 matter of chance, and some are never right. An answer is a pure function of seed, item, skill and draw.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from local.standin.chance import fraction, pick
+Option = TypeVar("Option")
+
+
+def fraction(*parts: str) -> float:
+    """Return a number in [0, 1) that depends on the parts alone."""
+    digest = hashlib.sha256("\x1f".join(parts).encode()).digest()
+    return int.from_bytes(digest[:6], "big") / 2**48
+
+
+def pick(options: Sequence[Option], *parts: str) -> Option:
+    """Return one of the options, which must not be empty."""
+    return options[int(fraction(*parts) * len(options))]
+
 
 RULES = (
     "Name what is asked for before you look for it.",

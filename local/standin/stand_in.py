@@ -1,14 +1,63 @@
 """The stand-in's next turn: as optimizer if the client offers the tool of a stage, else as target."""
 
 import json
+from dataclasses import dataclass
 from functools import cache
 
+from local.standin.agent import loading, looking, opening
+from local.standin.answering import next_turn
 from local.standin.conversation import Call, Conversation, Reply
 from local.standin.economy import World
-from local.standin.known_items import Finder, KnownItems, of_benchmarks, state_of_benchmarks
+from local.standin.households import ENDED, IDLE, Situation
+from local.standin.known_items import Finder, KnownItem, KnownItems, of_benchmarks, state_of_benchmarks
 from local.standin.standin_optimizer import Optimizer
-from local.standin.standin_target import Target
 from skillopt_airflow.core.errors import ModelError
+from skillopt_airflow.core.protocols import PlaysSession
+
+NOT_KNOWN = "I know only the items of the benchmarks here: <answer>unknown</answer>"
+
+
+@dataclass(frozen=True)
+class Target:
+    """The target of a world."""
+
+    world: World
+    items: Finder
+
+    def reply(self, conversation: Conversation, draw: int) -> Reply:
+        """Load or look at what is only announced, work on the item, or explain an answer that was given."""
+        first = loading(conversation) or looking(conversation)
+        if first is not None:
+            return Reply(calls=(first,))
+        skill, task = opening(conversation)
+        known = self.items.find(task, conversation.pictures)
+        if known is None:
+            return Reply(NOT_KNOWN)
+        right = self.world.right(known.item.id, skill, draw)
+        if isinstance(known.benchmark, PlaysSession):
+            return _act(conversation, task, right=right)
+        answers = [turn.text for turn in conversation.turns if turn.role == "assistant" and not turn.calls]
+        if answers and conversation.turns[-1].role == "user":
+            return Reply(self._explanation(known, skill, answers[-1]))
+        return next_turn(known, conversation, right=right)
+
+    def _explanation(self, known: KnownItem, skill: str, answer: str) -> str:
+        nature = self.world.nature(known.item.id)
+        followed = nature.rule if nature.rule and nature.rule in skill else "none of the skill's rules"
+        return f"I answered {answer[:200]!r} and followed: {followed}"
+
+
+def _act(conversation: Conversation, task: str, *, right: bool) -> Reply:
+    by_tool = "act" in conversation.tools
+    seen = [turn.text for turn in conversation.turns[1:] if turn.role != "assistant"]
+    if by_tool and any(end in text for text in seen[-1:] for end in ENDED):
+        return Reply("It is done.")
+    now = Situation.of(task, seen)
+    command = IDLE if now is None or not right else now.next_command()
+    if by_tool:
+        return Reply(calls=(Call("act", json.dumps({"action": command})),))
+    return Reply(f"<think>I follow the skill.</think><action>{command}</action>")
+
 
 STAGE_MARK = "_result"
 

@@ -1,14 +1,13 @@
 """The stand-in as optimizer: it sees the rule behind a failure now and then, and is misled now and then."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from local.standin.agreement import judge, judge_steps
-from local.standin.chance import pick
-from local.standin.economy import HARMFUL, NUMBERS, RULES, USELESS, World
-from local.standin.stage_request import ListedEdit, SeenTrajectory, StageRequest
+from local.standin.economy import HARMFUL, NUMBERS, RULES, USELESS, World, pick
+from local.standin.stage_request import ListedEdit, Sections, SeenTrajectory, StageRequest
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.errors import ModelError, SkillError
 from skillopt_airflow.core.skill import SkillDocument, before_markers
@@ -253,3 +252,35 @@ def _merged(group: list[ListedEdit]) -> dict[str, Any]:
         **edit(best.op, best.anchor, best.content, best.rationale),
         "sources": sorted(listed.index for listed in group),
     }
+
+
+MOST_QUOTED = 200
+"""Characters of a quote."""
+
+
+def judge(prompt: str) -> dict[str, Any]:
+    """Return the grade of the request's answer; raise ModelError on a malformed request."""
+    sections = Sections(prompt)
+    references = sections.json("references", list[str])
+    answer = sections.json("answer", str).strip()
+    if not answer:
+        return {"grade": "not_attempted", "quote": "", "reason": "There is no answer."}
+    agrees = next((one for one in references if _words(one) and _words(one) == _words(answer)), None)
+    if agrees is None:
+        return {"grade": "incorrect", "quote": answer[:MOST_QUOTED], "reason": "It names something else."}
+    return {"grade": "correct", "quote": answer[:MOST_QUOTED], "reason": f"It says what {agrees!r} says."}
+
+
+def judge_steps(prompt: str) -> dict[str, Any]:
+    """Return the steps all of whose words the request's answer has; raise ModelError on a malformed request."""
+    sections = Sections(prompt)
+    paths = sections.json("paths", list[list[str]])
+    answer = sections.json("answer", str).strip()
+    said = set(_words(answer))
+    places = [(number, place) for number, path in enumerate(paths) for place in range(len(path))]
+    taken = [(number, place) for number, place in places if said.issuperset(_words(paths[number][place]))]
+    return {"taken": [{"path": path, "step": step, "quote": answer[:MOST_QUOTED]} for path, step in taken]}
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.casefold())

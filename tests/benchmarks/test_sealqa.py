@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.sealqa.adapter import BENCHMARK
-from local.standin.agreement import judge
+from local.standin.standin_optimizer import judge
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.found_document import FoundDocument

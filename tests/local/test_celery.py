@@ -1,6 +1,7 @@
-"""The Celery workers' services."""
+"""The services that Celery adds: workers, and a broker that is one service, whether or not its program was there."""
 
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from local import services, workers
+from local import celery, services
 from local.home import Home, Workers
 
 ENGINE = "unix:///an/engine.sock"
@@ -34,7 +35,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, services.Service]:
 
 
 def test_the_first_workers_take_the_tasks_that_need_an_engine(home: Home, asked: dict[str, services.Service]) -> None:
-    workers.ensure(home, home.read(), {"DOCKER_HOST": "another", "A": "b"}, Event())
+    celery.ensure_workers(home, home.read(), {"DOCKER_HOST": "another", "A": "b"}, Event())
     with_engine, without = asked["worker-1"], asked["worker-2"]
     assert "default,engine" in with_engine.command
     assert with_engine.variables == {"A": "b", "DOCKER_HOST": ENGINE}
@@ -45,8 +46,8 @@ def test_the_first_workers_take_the_tasks_that_need_an_engine(home: Home, asked:
 def test_a_prefix_runs_each_workers_command(
     home: Home, asked: dict[str, services.Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(os.environ, workers.PREFIX_VARIABLE, "unshare --uts")
-    workers.ensure(home, home.read(), {}, Event())
+    monkeypatch.setitem(os.environ, celery.PREFIX_VARIABLE, "unshare --uts")
+    celery.ensure_workers(home, home.read(), {}, Event())
     assert {service.command[:2] for service in asked.values()} == {("unshare", "--uts")}
 
 
@@ -57,5 +58,18 @@ def test_workers_beyond_the_wanted_ones_are_ended(
     monkeypatch.setattr(services, "stop", lambda home, name: ended.append(name))
     for name in ("worker-1", "worker-3", "worker-3.previous", "scheduler"):
         (home.logs / f"{name}.log").touch()
-    workers.ensure(home, home.read(), {}, Event())
+    celery.ensure_workers(home, home.read(), {}, Event())
     assert ended == ["worker-3"]
+
+
+def test_a_start_that_installs_redis_asks_for_the_same_service_as_the_next_one(
+    home: Home, asked: dict[str, services.Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prints, installed = [], []
+    monkeypatch.setattr(celery, "install_packages", installed.append)
+    for found in (None, "/usr/bin/redis-server"):
+        monkeypatch.setattr(shutil, "which", lambda _, found=found: found)
+        celery.ensure_broker(home, {}, Event(), lambda _: None)
+        prints.append(asked[celery.BROKER].fingerprint)
+    assert installed == [celery.BROKER_PROGRAM]
+    assert prints[0] == prints[1]
