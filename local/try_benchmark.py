@@ -4,11 +4,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from local import engine, image
 from local.home import Home
@@ -16,9 +12,7 @@ from local.served import served
 from local.standin.known_items import s3_client
 from local.standin.server import StandInServer
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.budget import ModelPrice
-from skillopt_airflow.core.config import TrainConfig, nest
-from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.gateway.upstream import Upstream
@@ -27,22 +21,10 @@ from skillopt_airflow.sandbox.container_loop import Runtime, run_workload
 from skillopt_airflow.sandbox.rollout_process import ProcessRuntime
 from skillopt_airflow.sandbox.staging import TaskFolder
 from skillopt_airflow.store.files import DataFiles
-from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.judge_settings import check_judge
 from skillopt_airflow.training.run_corpus import source_corpus
-from skillopt_airflow.training.trial import Trial, first_items, skill_of
+from skillopt_airflow.training.trial import TargetModel, Trial, configured, connected_target, first_items, skill_of
 from skillopt_airflow.training.trial_display import TrialDisplay
-
-
-@dataclass(frozen=True)
-class TargetModel:
-    """The model that works on the items."""
-
-    upstream: Upstream
-    name: str
-    """As the output names it."""
-    price: ModelPrice | None
-    is_stand_in: bool = False
 
 
 def run(
@@ -89,31 +71,12 @@ def run(
     return 0 if display.all_scored() else 1
 
 
-def configured(benchmark: str, settings: Sequence[str]) -> TrainConfig:
-    """Return the benchmark's configuration with the knobs that the command sets."""
-    return TrainConfig.from_layers(benchmark_config(benchmark).model_dump(), nest(knobs_of(settings)))
-
-
-def knobs_of(settings: Sequence[str]) -> dict[str, Any]:
-    """Return knobs that a command sets as KEY=VALUE, by path."""
-    knobs: dict[str, Any] = {}
-    for setting in settings:
-        key, separator, value = setting.partition("=")
-        if not separator:
-            raise ConfigError(f"SET: {setting!r} should be a knob, =, and its value, such as model.max_turns=3")
-        try:
-            knobs[key] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"SET: {setting!r}: the value is not YAML ({error})") from error
-    return knobs
-
-
 @contextmanager
 def target_model(config: TrainConfig) -> Iterator[TargetModel]:
     """Yield the model behind the target's connection if the environment has that, else the offline stand-in."""
     variable = f"AIRFLOW_CONN_{config.model.target_conn_id.upper()}"
     if os.environ.get(variable):
-        yield _connected(config)
+        yield connected_target(config)
         return
     with served(StandInServer("127.0.0.1", 0)) as server:
         wire_format = HARNESSES[config.model.harness].wire_format
@@ -125,22 +88,6 @@ def target_model(config: TrainConfig) -> Iterator[TargetModel]:
         )
         name = f"the offline stand-in, which is no language model; {variable} names a real one"
         yield TargetModel(upstream, name, None, is_stand_in=True)
-
-
-def _connected(config: TrainConfig) -> TargetModel:
-    # Airflow's SDK, which reads the connection, takes seconds to import.
-    from skillopt_airflow.models import connection, server_check
-    from skillopt_airflow.models.prices import price_of
-    from skillopt_airflow.models.providers import check_sampling
-
-    model = config.model
-    upstream = connection.target_upstream(model.target_conn_id, model.target, model.harness)
-    check_sampling(upstream, model)
-    server_check.check(model.target_conn_id, model.target)
-    server_check.check_harness(upstream, model.harness)
-    name = connection.model_name(model.target_conn_id, model.target)
-    price = price_of(name, config.budget.prices, connection.host(model.target_conn_id))
-    return TargetModel(upstream, f"{name} of connection {model.target_conn_id}", price)
 
 
 def opened_sandbox(

@@ -16,10 +16,11 @@ from local.__main__ import _parser
 from local.environment import TARGET_CONNECTION
 from local.home import PROJECT, Home
 from local.served import served
-from local.try_benchmark import configured, run, s3_client, target_model
+from local.try_benchmark import run, s3_client, target_model
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError, DataError, ModelUnreachable
 from skillopt_airflow.core.types import Split
+from skillopt_airflow.training.trial import configured
 
 
 @pytest.fixture(autouse=True)

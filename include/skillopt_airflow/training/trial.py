@@ -5,10 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import yaml
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.budget import ModelPrice
+from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError
 from skillopt_airflow.core.protocols import Benchmark, JudgesFiles, JudgesRepository, PlaysSession
 from skillopt_airflow.core.record_fields import UnreadableRecord
@@ -18,6 +21,7 @@ from skillopt_airflow.core.skill import skill_of_person
 from skillopt_airflow.core.types import Item, ModelCall, Rollout, Score, Split, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.training.answer_judge import in_doubt
+from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.data_items import read_splits
 from skillopt_airflow.training.item_files import for_container
 from skillopt_airflow.training.judging import Case, judge
@@ -32,6 +36,17 @@ if TYPE_CHECKING:
     from skillopt_airflow.sandbox.task_workload import Outcome
     from skillopt_airflow.store.corpora import SourceCorpus
     from skillopt_airflow.store.files import DataFiles
+
+
+@dataclass(frozen=True)
+class TargetModel:
+    """The model that works on the items."""
+
+    upstream: "Upstream"
+    name: str
+    """As the output names it."""
+    price: ModelPrice | None
+    is_stand_in: bool = False
 
 
 @dataclass(frozen=True)
@@ -228,3 +243,47 @@ def told(error: Exception) -> str:
 
 def _unusable(row: str, error: Exception) -> NoReturn:
     raise DataError(f"{row}: {told(error)}") from error
+
+
+def configured(benchmark: str, settings: Sequence[str]) -> TrainConfig:
+    """Return the benchmark's configuration with knobs that are set as KEY=VALUE, the value in YAML.
+
+    Raises:
+        ConfigError: naming the file or the knob.
+    """
+    return TrainConfig.from_layers(benchmark_config(benchmark).model_dump(), nest(_knobs(settings)))
+
+
+def _knobs(settings: Sequence[str]) -> dict[str, Any]:
+    """Return knobs that a command sets as KEY=VALUE, by path."""
+    knobs: dict[str, Any] = {}
+    for setting in settings:
+        key, separator, value = setting.partition("=")
+        if not separator:
+            raise ConfigError(f"SET: {setting!r} should be a knob, =, and its value, such as model.max_turns=3")
+        try:
+            knobs[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"SET: {setting!r}: the value is not YAML ({error})") from error
+    return knobs
+
+
+def connected_target(config: TrainConfig) -> TargetModel:
+    """Return the model behind the target's connection.
+
+    Raises:
+        ModelError: the connection leads to no usable model; the text names it.
+    """
+    # Airflow's SDK, which reads the connection, takes seconds to import.
+    from skillopt_airflow.models import connection, server_check
+    from skillopt_airflow.models.prices import price_of
+    from skillopt_airflow.models.providers import check_sampling
+
+    model = config.model
+    upstream = connection.target_upstream(model.target_conn_id, model.target, model.harness)
+    check_sampling(upstream, model)
+    server_check.check(model.target_conn_id, model.target)
+    server_check.check_harness(upstream, model.harness)
+    name = connection.model_name(model.target_conn_id, model.target)
+    price = price_of(name, config.budget.prices, connection.host(model.target_conn_id))
+    return TargetModel(upstream, f"{name} of connection {model.target_conn_id}", price)
