@@ -4,12 +4,11 @@ import fcntl
 import hashlib
 import http.client
 import os
-import platform
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,18 +66,19 @@ def ensure(home: Path, report: Report) -> str:
     if url is not None:
         return url
     daemon = _dockerd()
+    if os.geteuid() != 0 or (daemon is None and shutil.which("apt-get") is None):
+        raise EngineUnavailable(
+            "no Docker engine answers, and only root starts one here, or installs one on Debian or Ubuntu: start or "
+            "install Docker (https://docs.docker.com/engine/install/), join the group docker, or set DOCKER_HOST"
+        )
     if daemon is None:
-        _install(report)
+        report("installing the Docker engine (docker.io)")
+        install_packages("docker.io")
         daemon = _dockerd()
         if daemon is None:
             raise EngineUnavailable("docker.io was installed but brought no dockerd: install a Docker engine by hand")
         if answers(DEFAULT_SOCKET):
             return DEFAULT_SOCKET
-    if os.geteuid() != 0:
-        raise EngineUnavailable(
-            "no Docker engine answers and starting one needs root: start yours (for example "
-            "`sudo systemctl start docker`), add yourself to the group docker, or set DOCKER_HOST"
-        )
     return _start(own, daemon, report)
 
 
@@ -162,22 +162,6 @@ def _search_path() -> str:
     return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
 
 
-def _install(report: Report) -> None:
-    distribution = _distribution()
-    if not {"debian", "ubuntu"} & distribution or shutil.which("apt-get") is None:
-        raise EngineUnavailable(
-            "no Docker engine answers, and only on Debian and Ubuntu one is installed by itself: install Docker "
-            "(https://docs.docker.com/engine/install/) and start it, or set DOCKER_HOST"
-        )
-    if os.geteuid() != 0:
-        raise EngineUnavailable(
-            "no Docker engine answers and installing one needs root: run `sudo apt-get install docker.io`, add "
-            "yourself to the group docker, or set DOCKER_HOST"
-        )
-    report("installing the Docker engine (docker.io)")
-    install_packages("docker.io")
-
-
 def install_packages(*packages: str) -> None:
     """Install Debian's or Ubuntu's packages, as root; one process after the other, as apt wants it."""
     if shutil.which("apt-get") is None or os.geteuid() != 0:
@@ -187,32 +171,20 @@ def install_packages(*packages: str) -> None:
         )
     with APT_LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _install_packages(packages)
-
-
-def _install_packages(packages: Sequence[str]) -> None:
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
-        done = subprocess.run(
-            ["apt-get", "-q", *command],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            tail = " | ".join(done.stdout.strip().splitlines()[-LOG_LINES:])
-            raise EngineUnavailable(f"apt-get {' '.join(command)} failed: {tail}")
-
-
-def _distribution() -> set[str]:
-    try:
-        release = platform.freedesktop_os_release()
-    except OSError:
-        return set()
-    return {release.get("ID", ""), *release.get("ID_LIKE", "").split()}
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        for command in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
+            done = subprocess.run(
+                ["apt-get", "-q", *command],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+            )
+            if done.returncode != 0:
+                tail = " | ".join(done.stdout.strip().splitlines()[-LOG_LINES:])
+                raise EngineUnavailable(f"apt-get {' '.join(command)} failed: {tail}")
 
 
 def _start(own: OwnEngine, daemon: str, report: Report) -> str:

@@ -1,7 +1,6 @@
 """The right and the wrong answer to an item, as the harness can take them: words, programs, changes of files."""
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from io import BytesIO
@@ -29,17 +28,8 @@ MAX_REFERENCES = 40
 """Texts of an item's reference that are tried as its answer."""
 UNKNOWN = "unknown"
 DONE = "Done."
-_HUNK = re.compile(r"^@@ [^\n]*\n(?P<lines>(?:[ +\-\\][^\n]*\n|\n)*)", re.MULTILINE)
-_FILE = re.compile(r"^\+\+\+ b/(?P<path>[^\n\t]+)[^\n]*\n", re.MULTILINE)
 _WORKBOOKS = ("input.xlsx", "output.xlsx")
-_REPLACE = """python3 - <<'PROGRAM'
-from pathlib import Path
-for path, old, new in {changes!r}:
-    file = Path(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    text = file.read_text() if old else ""
-    file.write_text(text.replace(old, new, 1) if old else new)
-PROGRAM"""
+_APPLY = "git apply <<'PATCH'\n{}\nPATCH"
 _WRITE_CELLS = """from datetime import date, datetime, time, timedelta
 
 from openpyxl import load_workbook
@@ -137,22 +127,10 @@ def _search(known: KnownItem, tools: Sequence[str]) -> list[Call]:
 
 def _changes(known: KnownItem, tools: Sequence[str], *, right: bool) -> list[Call]:
     """Return the calls that make the recorded change of a repository, or look at it alone, and hand in."""
-    changes = list(_replacements(str(known.item.reference["patch"])))
-    command = _REPLACE.format(changes=changes) if right else "git log --oneline | head -n 3; ls"
+    patch = str(known.item.reference["patch"]).rstrip("\n")
+    command = _APPLY.format(patch) if right else "git log --oneline | head -n 3; ls"
     calls = [_in_shell(tools, command)]
     return [*calls, _call("submit")] if "submit" in tools else calls
-
-
-def _replacements(patch: str) -> Iterator[tuple[str, str, str]]:
-    """Yield path, old text and new text of each hunk of a unified diff."""
-    files = [*_FILE.finditer(patch)]
-    for file, behind in zip(files, [*files[1:], None], strict=True):
-        for hunk in _HUNK.finditer(patch, file.end(), len(patch) if behind is None else behind.start()):
-            lines = [
-                line for line in hunk["lines"].splitlines(keepends=True) if not line.startswith(("\\", "--- ", "diff "))
-            ]
-            old = "".join(line[1:] for line in lines if line[0] in " -")
-            yield file["path"], old, "".join(line[1:] for line in lines if line[0] in " +")
 
 
 def _program(known: KnownItem, tools: Sequence[str], *, right: bool) -> tuple[list[Call], str]:

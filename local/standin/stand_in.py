@@ -1,6 +1,7 @@
 """The stand-in's next turn: as optimizer if the client offers the tool of a stage, else as target."""
 
 import json
+import re
 from dataclasses import dataclass
 from functools import cache
 
@@ -8,13 +9,16 @@ from local.standin.agent import loading, looking, opening
 from local.standin.answering import next_turn
 from local.standin.conversation import Call, Conversation, Reply
 from local.standin.economy import World
-from local.standin.households import ENDED, IDLE, Situation
 from local.standin.known_items import Finder, KnownItem, KnownItems, of_benchmarks, state_of_benchmarks
 from local.standin.standin_optimizer import Optimizer
 from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.protocols import PlaysSession
 
 NOT_KNOWN = "I know only the items of the benchmarks here: <answer>unknown</answer>"
+ENDED = ("The task is done", "The session is over")
+IDLE = "look"
+"""A command that changes nothing."""
+_COUNT = re.compile(r"Commands given so far: (?P<count>\d+)")
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Target:
             return Reply(NOT_KNOWN)
         right = self.world.right(known.item.id, skill, draw)
         if isinstance(known.benchmark, PlaysSession):
-            return _act(conversation, task, right=right)
+            return _act(known, conversation, task, right=right)
         answers = [turn.text for turn in conversation.turns if turn.role == "assistant" and not turn.calls]
         if answers and conversation.turns[-1].role == "user":
             return Reply(self._explanation(known, skill, answers[-1]))
@@ -47,13 +51,16 @@ class Target:
         return f"I answered {answer[:200]!r} and followed: {followed}"
 
 
-def _act(conversation: Conversation, task: str, *, right: bool) -> Reply:
+def _act(known: KnownItem, conversation: Conversation, task: str, *, right: bool) -> Reply:
+    """Return the next command of the game's walkthrough, or one that changes nothing."""
     by_tool = "act" in conversation.tools
-    seen = [turn.text for turn in conversation.turns[1:] if turn.role != "assistant"]
-    if by_tool and any(end in text for text in seen[-1:] for end in ENDED):
+    if by_tool and any(end in conversation.turns[-1].text for end in ENDED):
         return Reply("It is done.")
-    now = Situation.of(task, seen)
-    command = IDLE if now is None or not right else now.next_command()
+    count = _COUNT.search(task)
+    told = int(count["count"]) if count else 0
+    given = sum(call.name == "act" for turn in conversation.turns for call in turn.calls) if by_tool else told
+    [game] = known.files(known.item.files).values()
+    command = dict(enumerate(json.loads(game).get("walkthrough", ()) if right else ())).get(given, IDLE)
     if by_tool:
         return Reply(calls=(Call("act", json.dumps({"action": command})),))
     return Reply(f"<think>I follow the skill.</think><action>{command}</action>")
