@@ -9,9 +9,10 @@ from pydantic_ai.exceptions import ContentFilterError
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
-from scripted_optimizer import rollout
+from scripted_optimizer import ScriptedOptimizer, rollout
 
 from skillopt_airflow.core.buffer import StepBuffer
+from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.gate import Action
 from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.training_groups import OptimizerGroup
@@ -126,6 +127,12 @@ def test_a_value_of_a_wrong_type(stage: str, value: object) -> None:
     # Where a field may be missing, null says the same.
     is_understood = value is None and stage in ("reflect", "reflect_skill_aware", "meta_reflect")
     assert not fallback if is_understood else fallback.startswith(stage)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_provider_that_does_not_answer_is_no_fallback(stage: str) -> None:
+    with pytest.raises(ModelError, match="503"):
+        STAGES[stage](ScriptedOptimizer(ModelError("503")))
 
 
 HALF = "\ud83d"
