@@ -165,12 +165,10 @@ def test_a_statement_wins_over_a_mention(response: str, letter: str) -> None:
         "Anything except A",
         "Option A is too weak.",
         "A doesn't hold",
-        "The answer is not A.",
         "I don't think that A is right.",
         "The answer is A. No wait, A is wrong.",
         "Is it A?",
         "不是A",
-        "Rejected: A",
         "Nothing supports A.",
     ],
 )
