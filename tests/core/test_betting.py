@@ -30,11 +30,6 @@ def test_a_mean_of_zero_reaches_a_capital_with_a_chance_of_at_most_its_inverse(
     assert reached <= 1 / enough + 1e-9
 
 
-def test_a_gain_is_found() -> None:
-    random = Random(6)
-    assert highest_capital([random.choice([-0.5, 0.0, 1.0]) for _ in range(200)], math.inf) > 1000
-
-
 @given(DIFFERENCES)
 def test_the_highest_capital_is_that_of_some_moment(differences: list[float]) -> None:
     moments = [
