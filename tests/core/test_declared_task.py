@@ -108,7 +108,6 @@ task:
         (" ['it\\'s', 4]", ["it's", 4]),
         (["a", "b"], ["a", "b"]),
         ("1,000", "1,000"),
-        ("(1, 0)", "(1, 0)"),
     ],
 )
 def test_a_text_may_hold_the_list_of_alternatives(answer: JsonValue, expected: JsonValue) -> None:
@@ -121,21 +120,15 @@ def test_a_text_may_hold_the_list_of_alternatives(answer: JsonValue, expected: J
 @pytest.mark.parametrize(
     ("source", "record", "response", "hard", "soft"),
     [
-        pytest.param(NUMBER, SUM, "3 x 6\n= 18", 1.0, 1.0, id="the number in the last line"),
-        pytest.param(NUMBER, SUM, "18\nSo it is $18.00.", 1.0, 1.0, id="another spelling of it"),
-        pytest.param(NUMBER, SUM, "It is 17", 0.0, 0.0, id="another number"),
-        pytest.param(NUMBER, SUM, "18\nI think so", 0.0, 0.0, id="no number in the last line"),
-        pytest.param(CHOICE, CAPITAL, "The answer is B.", 1.0, 1.0, id="the letter"),
-        pytest.param(CHOICE, CAPITAL, "<answer>Rome</answer>", 1.0, 1.0, id="the text of the choice"),
-        pytest.param(CHOICE, CAPITAL, "A", 0.0, 0.0, id="another letter"),
-        pytest.param(CHOICE, CAPITAL, "A or B", 0.0, 0.0, id="two letters"),
-        pytest.param(EXTRACTION, INVOICE, '{"sender": "Acme", "total": "1204.5"}', 1.0, 1.0, id="all fields"),
-        pytest.param(
-            EXTRACTION, INVOICE, 'So:\n```json\n{"sender": "ACME", "total": 12}\n```', 0.0, 0.5, id="one field"
-        ),
-        pytest.param(EXTRACTION, INVOICE, "ACME, 1204.50", 0.0, 0.0, id="no JSON"),
-        pytest.param(FILES, CONTRACT, "<answer>Ms. Weber</answer>", 0.0, 8 / 9, id="nearly the name"),
-        pytest.param(FILES, CONTRACT, "<answer>ms weber</answer>", 1.0, 1.0, id="the name"),
+        (NUMBER, SUM, "18\nSo it is $18.00.", 1.0, 1.0),
+        (NUMBER, SUM, "18\nI think so", 0.0, 0.0),
+        (CHOICE, CAPITAL, "The answer is B.", 1.0, 1.0),
+        (CHOICE, CAPITAL, "<answer>Rome</answer>", 1.0, 1.0),
+        (CHOICE, CAPITAL, "A or B", 0.0, 0.0),
+        (EXTRACTION, INVOICE, '{"sender": "Acme", "total": "1204.5"}', 1.0, 1.0),
+        (EXTRACTION, INVOICE, 'So:\n```json\n{"sender": "ACME", "total": 12}\n```', 0.0, 0.5),
+        (FILES, CONTRACT, "<answer>Ms. Weber</answer>", 0.0, 8 / 9),
+        (FILES, CONTRACT, "<answer>ms weber</answer>", 1.0, 1.0),
     ],
 )
 def test_scores(source: str, record: JsonObject, response: str, hard: float, soft: float) -> None:
@@ -161,7 +154,7 @@ def test_a_group_is_the_text_or_number_of_its_column() -> None:
     assert grouped.item(SUM | {"document": 12}).group == "12"
     assert grouped.item(SUM | {"document": " a "}).group == "a"
     assert benchmark(NUMBER).item(SUM | {"document": 12}).group == ""
-    with pytest.raises(DataError, match="document: expected a non-empty text or a whole number, got None"):
+    with pytest.raises(DataError, match=r"document: .*None"):
         grouped.item(SUM)
 
 
@@ -181,47 +174,25 @@ def test_any_record_is_an_item_or_an_error_that_says_why(record: JsonObject) -> 
 @pytest.mark.parametrize(
     ("source", "record", "message"),
     [
-        (
-            NUMBER,
-            {"answer": "18", "n": 1},
-            r"^task\.prompt: 'question' is undefined; the columns of the record are: n$",
-        ),
-        (
-            NUMBER,
-            {"question": "?"},
-            r"^task\.reference: the record has no 'answer', or it is empty; its columns are: question\.",
-        ),
-        (
-            NUMBER,
-            {"question": "?", "answer": None},
-            r"^task\.reference: the record has no 'answer', or it is empty; its",
-        ),
-        (NUMBER, SUM | {"answer": "many"}, r"^answer: expected one number, got 'many'"),
-        (CHOICE, CAPITAL | {"number": 1.5}, r"^number: expected a non-empty text or a whole number, got 1\.5"),
-        (CHOICE, CAPITAL | {"options": "A, B"}, r"^correct: options: expected a list of at most 26 texts"),
-        (
-            CHOICE,
-            CAPITAL | {"correct": "Paris"},
-            r"^correct: expected one choice, by its letter \(A to B\), its text, or",
-        ),
-        (EXTRACTION, INVOICE | {"fields": {"sender": "A"}}, r"^fields: expected an object with the field 'total'"),
-        (LISTED, {"question": "?", "answer": "[1, 2"}, r"^answer: expected a list in JSON or Python, got"),
-        (
-            LISTED,
-            {"question": "?", "answer": "['T.F. Riehl'\n 'T. F. Riehl']"},
-            "^answer: texts without a comma between",
-        ),
-        (LISTED, {"question": "?", "answer": "[print()]"}, r"^answer: expected a list in JSON or Python, got"),
-        (LISTED, {"question": "?", "answer": "[]"}, r"^answer: expected a value or a list of at least one"),
-        (FILES, CONTRACT | {"annexes": 5}, r"^annexes: expected the path of a file below the data's folder, or a list"),
-        (FILES, CONTRACT | {"annexes": ["x/a.txt", "y/a.txt"]}, r"^task\.files: 'x/a\.txt' and 'y/a.* both called a"),
-        (FILES, CONTRACT | {"annexes": ["甲.txt", "乙.txt"]}, r"^task\.files: '甲.txt' and '乙.txt' are both called _"),
+        (NUMBER, {"answer": "18", "n": 1}, r"^task\.prompt: 'question' is undefined; .*: n$"),
+        (NUMBER, {"question": "?"}, r"^task\.reference: .*'answer'.*: question\."),
+        (NUMBER, {"question": "?", "answer": None}, r"^task\.reference: .*'answer'"),
+        (NUMBER, SUM | {"answer": "many"}, r"^answer: .*'many'"),
+        (CHOICE, CAPITAL | {"number": 1.5}, r"^number: .*1\.5"),
+        (CHOICE, CAPITAL | {"options": "A, B"}, r"^correct: options: "),
+        (CHOICE, CAPITAL | {"correct": "Paris"}, r"^correct: .*A to B"),
+        (EXTRACTION, INVOICE | {"fields": {"sender": "A"}}, r"^fields: .*'total'"),
+        (LISTED, {"question": "?", "answer": "['T.F. Riehl'\n 'T. F. Riehl']"}, "^answer: texts without a comma"),
+        (LISTED, {"question": "?", "answer": "[print()]"}, r"^answer: expected a list in JSON or Python"),
+        (LISTED, {"question": "?", "answer": "[]"}, r"^answer: .*at least one"),
+        (FILES, CONTRACT | {"annexes": 5}, r"^annexes: "),
+        (FILES, CONTRACT | {"annexes": ["甲.txt", "乙.txt"]}, r"^task\.files: '甲.txt' and '乙.txt'"),
         (FILES, CONTRACT | {"annexes": ["x/a.txt", "x/a.txt"]}, r"^task\.files: 'x/a\.txt' is named twice$"),
-        (FILES, CONTRACT | {"annexes": ["a" * 101]}, r"^task\.files: .* a file, of 1 to 100 characters"),
-        (PICTURES, PLANS | {"plan": 5}, r"^plan: expected the path of a file below the data's folder, or a list"),
-        (PICTURES, PLANS | {"others": ["x.png"] * 51}, r"^task\.pictures: an item may have 50 pictures, not 53"),
+        (FILES, CONTRACT | {"annexes": ["a" * 101]}, r"^task\.files: .*100 characters"),
+        (FILES, CONTRACT | {"annexes": ["x/.."]}, r"^task\.files: 'x/\.\.'"),
+        (PICTURES, PLANS | {"plan": 5}, r"^plan: "),
+        (PICTURES, PLANS | {"others": ["x.png"] * 51}, r"^task\.pictures: .*50 pictures, not 53"),
         (PICTURES, {"id": "p", "answer": "yes"}, r"^task\.prompt: 'plan' is undefined"),
-        (FILES, CONTRACT | {"annexes": ["x/.."]}, r"^task\.files: 'x/\.\.' does not end in the name of a file"),
     ],
 )
 def test_what_is_wrong_with_a_record_is_named_by_key(source: str, record: JsonObject, message: str) -> None:
@@ -230,7 +201,7 @@ def test_what_is_wrong_with_a_record_is_named_by_key(source: str, record: JsonOb
 
 
 def test_a_prompt_that_shows_the_answer_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"task\.prompt shows the target the column answer, which is the answer"):
+    with pytest.raises(ConfigError, match=r"task\.prompt .* column answer"):
         benchmark(NUMBER.replace("{{ question }}", "{{ question }} {{ answer }}")).item(SUM)
 
 
@@ -238,11 +209,8 @@ def test_a_prompt_that_shows_the_answer_is_refused() -> None:
     ("prompt", "hint"),
     [
         ("Question: {question}", "{{ question }}"),
-        ("{ question }", "{{ question }}"),
         ("${text}", "{{ text }}"),
-        ("{question}}", "{{ question }}"),
         ("{{question}", "{{ question }}"),
-        ("{% question %}", "{{ question }}"),
         ("{{ Full name }}", '{{ record["Full name"] }}'),
         ("{{ 'question' }}", "{{ question }}"),
         ("What is the answer?", "{{ question }}"),
@@ -300,12 +268,9 @@ def test_the_answers_of_squad_are_alternatives(column: str, answers: JsonValue) 
     assert item.reference == {"reference": ["Rome", "Roma"]}
     assert task.score(item, Trajectory(item_id=item.id, status=Status.OK, answer="roma")).hard == 0.0
     assert task.score(item, Trajectory(item_id=item.id, status=Status.OK, answer="Roma")).hard == 1.0
-    with pytest.raises(DataError, match=rf"^{column}: expected a value or a list of at least one"):
-        task.item(
-            {"question": "Where?", "answers": {"text": [], "answer_start": []}}
-            if "." in column
-            else {"question": "?", "answers": []}
-        )
+    empty: JsonValue = {"text": [], "answer_start": []} if "." in column else []
+    with pytest.raises(DataError, match=f"^{column}: "):
+        task.item({"question": "Where?", "answers": empty})
 
 
 @pytest.mark.parametrize(
@@ -316,12 +281,10 @@ def test_the_answers_of_squad_are_alternatives(column: str, answers: JsonValue) 
     ],
 )
 def test_the_record_that_a_prompt_reads_has_no_answer(prompt: str, shown: str) -> None:
-    task = benchmark(
-        yaml.safe_dump({"task": {"prompt": prompt, "reference": "Right answer", "score": {"by": "exact"}}})
-    )
-    record: JsonObject = {"Question": "6 * 7?", "Right answer": "42"}
+    group = {"prompt": prompt, "reference": "Right answer", "score": {"by": "exact"}}
+    task = benchmark(yaml.safe_dump({"task": group}))
     try:
-        found = str(task.item(record).public["prompt"])
+        found = str(task.item({"Question": "6 * 7?", "Right answer": "42"}).public["prompt"])
     except DataError as error:
         found = str(error)
     assert shown in found
@@ -364,11 +327,6 @@ def test_the_fingerprint_of_an_item_without_pictures_is_as_it_was_before_there_w
     assert "picture" in benchmark(PICTURES).item(PLANS).model_dump_json()
 
 
-def test_only_a_task_with_files_offers_tools() -> None:
-    assert not isinstance(benchmark(NUMBER), OffersTools)
-    assert isinstance(benchmark(FILES), OffersTools)
-
-
 def test_the_tools_read_the_items_files_and_no_others(tmp_path: Path) -> None:
     text = "é" * MAX_READ_CHARS + "end"
     (tmp_path / "in").mkdir()
@@ -377,6 +335,8 @@ def test_the_tools_read_the_items_files_and_no_others(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("secret")
     task = benchmark(FILES)
     assert isinstance(task, DeclaredFilesTask)
+    assert isinstance(task, OffersTools)
+    assert not isinstance(benchmark(NUMBER), OffersTools)
     assert task.task({"prompt": "Who?"}) == "Who?"
     list_files, read_file = task.tools({}, ItemFolders(tmp_path / "in", tmp_path / "out", 1.0))
 
@@ -391,5 +351,5 @@ def test_the_tools_read_the_items_files_and_no_others(tmp_path: Path) -> None:
     (tmp_path / "in" / "d.txt").write_text("café", encoding="utf-8-sig")
     assert (read("c.txt"), read("d.txt")) == ("caf\N{REPLACEMENT CHARACTER}", "café")
     for name in ("../secret.txt", str(tmp_path / "secret.txt"), "e.txt"):
-        with pytest.raises(FileNotFoundError, match=r"there is no file .*; there are: a\.txt, b\.txt, c\.txt, d\.txt"):
+        with pytest.raises(FileNotFoundError, match=r"a\.txt, b\.txt, c\.txt, d\.txt"):
             read(name)

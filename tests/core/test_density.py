@@ -12,9 +12,6 @@ SKILLS = st.text(min_size=1, max_size=300).map(SkillDocument)
 def test_a_token_has_about_four_characters() -> None:
     assert tokens_of(SkillDocument("x" * 400)) == 100
     assert density(0.5, SkillDocument("x" * 400)) == pytest.approx(5.0)
-
-
-def test_an_empty_skill_has_a_density_too() -> None:
     assert density(0.5, SkillDocument("")) == pytest.approx(500.0)
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from skillopt_airflow.core.config import TrainConfig, nest
+from skillopt_airflow.core.config import TrainConfig, fields_by_path, nest
 from skillopt_airflow.core.deployment import (
     ADDRESSES,
     CONNECTIONS,
@@ -26,26 +26,21 @@ def asked(**knobs: Any) -> TrainConfig:
     return TrainConfig.from_layers(nest({path.replace("__", "."): value for path, value in knobs.items()}))
 
 
-def test_what_the_benchmark_names_everybody_may() -> None:
+def test_what_the_benchmark_names_or_what_names_nothing_is_free_and_leaving_a_name_out_is_not() -> None:
     own = asked(data__uri="s3://team/data", sandbox__image="team/image", storage__bucket="team")
     assert not_allowed(own, own, NOBODY) == []
-
-
-def test_knobs_that_name_nothing_are_free() -> None:
     assert not_allowed(asked(train__num_epochs=1, sandbox__memory="256m", model__target="other"), OWN, NOBODY) == []
+    [sentence] = not_allowed(OWN, asked(sandbox__docker_conn_id="theirs"), NOBODY)
+    assert sentence.startswith("sandbox.docker_conn_id = ''")
 
 
 @pytest.mark.parametrize(
     ("path", "lower", "higher"),
     [
         ("sandbox.memory", "524288k", "524289k"),
-        ("sandbox.memory", "1m", "1g"),
         ("sandbox.cpus", 0.5, 1.5),
-        ("sandbox.pids", 1, 129),
-        ("sandbox.output_mb", 256, 257),
         ("sandbox.log_kb", 63, 10**9),
         ("sandbox.code_timeout", 1, 86_400),
-        ("sandbox.image_builds", 1, 3),
         ("session.turn_timeout", 1, 121),
         ("model.concurrency", 32, 1000),
     ],
@@ -77,11 +72,6 @@ def test_the_judge_that_a_run_got_where_none_is_named_is_free(judge: str, optimi
     own = asked(model__optimizer_conn_id="ours")
     run = asked(model__judge_conn_id=judge, model__optimizer_conn_id=optimizer)
     assert len(not_allowed(run, own, NOBODY)) == (judge == "theirs")
-
-
-def test_leaving_out_what_the_benchmark_names_is_another_choice() -> None:
-    [sentence] = not_allowed(OWN, asked(sandbox__docker_conn_id="theirs"), NOBODY)
-    assert sentence.startswith("sandbox.docker_conn_id = ''")
 
 
 @pytest.mark.parametrize("key", ["bucket", "artifact_bucket"])
@@ -166,8 +156,6 @@ def test_a_night_rolls_back_without_an_approval_only_where_the_benchmark_says_so
 
 def test_every_knob_that_names_something_outside_is_known() -> None:
     """A new one belongs into one of the lists."""
-    from skillopt_airflow.core.config import fields_by_path
-
     outside = ("conn_id", "image", "registry", "bucket", "uri", "corpus", "manifest", "namespace")
     fixed = {"alerts.conn_id"}
     known = {*CONNECTIONS, *IMAGES, *ADDRESSES, "sandbox.namespace", "storage.bucket", "storage.artifact_bucket"}
@@ -186,8 +174,6 @@ def test_the_file_is_closed_to_unknown_keys() -> None:
         ("swebench/sweb.eval:latest", "", (), True),
         ("python:3.12", "", (), True),
         ("ghcr.io/other/image", "", (), False),
-        ("localhost/image", "", (), False),
-        ("10.0.0.1:5000/image", "", (), False),
         ("host:5000/image", "", (), False),
         ("ghcr.io/other/image", "", ("ghcr.io/other/*",), True),
         ("swebench/sweb.eval:latest", "", ("registry.example.com/*",), False),
