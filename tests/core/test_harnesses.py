@@ -1,13 +1,7 @@
-import importlib
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from skillopt_airflow.core.config import fields_by_path
-from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.wire_formats import WIRE_FORMATS
-from skillopt_airflow.rollout.settings import RolloutSettings
 from tests.core.extended import output_of
 
 SOURCE = '''
@@ -57,20 +51,6 @@ Path("in/items.jsonl").write_text(json.dumps({"id": "i", "public": {}}))
 asyncio.run(run(Path("in"), Path("out"), "http://gateway"))
 print(config.image, json.loads(Path("out/trajectories.jsonl").read_text())["answer"], sep="; ")
 """
-
-
-@pytest.mark.parametrize("name", HARNESSES)
-def test_every_harness_has_a_runner_and_a_known_wire_format(name: str) -> None:
-    harness = HARNESSES[name]
-    module, _, runner = harness.runner.partition(":")
-    assert hasattr(getattr(importlib.import_module(module), runner), "run")
-    assert harness.wire_format is None or harness.wire_format in WIRE_FORMATS
-
-
-def test_what_is_configured_is_of_the_map() -> None:
-    assert get_args(fields_by_path()["model.harness"].annotation) == tuple(HARNESSES)
-    assert get_args(RolloutSettings.model_fields["harness"].annotation) == tuple(HARNESSES)
-    assert get_args(RolloutSettings.model_fields["dialect"].annotation) == tuple(WIRE_FORMATS)
 
 
 @pytest.mark.nightly
