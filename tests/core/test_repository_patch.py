@@ -27,15 +27,11 @@ def added(path: str, mode: str = "100644") -> str:
 LEFT_OUT = [
     (edited("tests/helpers.py"), LeftOut.TEST),
     (edited("pkg/test_x.py"), LeftOut.TEST),
-    (edited("pkg/x_test.py"), LeftOut.TEST),
     (edited("conftest.py"), LeftOut.TEST),
-    (edited("sub/conftest.py"), LeftOut.TEST),
     (edited("pytest.ini"), LeftOut.CONFIGURATION),
     (edited("setup.cfg"), LeftOut.CONFIGURATION),
-    (edited("tox.ini"), LeftOut.CONFIGURATION),
     (edited("pyproject.toml"), LeftOut.CONFIGURATION),
     (added("sitecustomize.py"), LeftOut.LOADED),
-    (added("usercustomize/__init__.py"), LeftOut.LOADED),
     (added("x.pth"), LeftOut.LOADED),
     (added("x.dist-info/entry_points.txt"), LeftOut.LOADED),
     (added("pytest.py"), LeftOut.LOADED),
@@ -65,11 +61,8 @@ def test_what_the_judge_brings_does_not_count(diff: str, reason: LeftOut):
 @pytest.mark.parametrize(
     "path", ["src/_pytest/x.py", "pytest.py", "pkg/types.py", "pkg/testing.py", "latest.py", "contest/a.py"]
 )
-def test_files_of_the_repository_count_whatever_their_name(path: str):
+def test_files_of_the_repository_count_whatever_their_name_unless_the_judge_brings_them(path: str):
     assert candidate_patch(edited(path), import_roots=(".", "src")).files == (path,)
-
-
-def test_further_files_of_the_judge_do_not_count():
     assert candidate_patch(edited("checks/a.py"), tests=["checks/a.py"]).left_out == {"checks/a.py": LeftOut.TEST}
 
 
