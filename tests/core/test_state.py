@@ -54,13 +54,13 @@ def test_score_0_survives_storage_and_is_not_beaten_by_0() -> None:
     assert (state.current, state.best) == (SEED.current, SEED.best)
 
 
-def test_a_new_best() -> None:
+def test_a_step_may_beat_best_current_only_or_decide_nothing() -> None:
     state, action = after(SEED, version(1, 1, 0, 0))
     assert action == Action.ACCEPT_NEW_BEST
     assert (state.current.version, state.best.version, state.newest) == (1, 1, 1)
-
-
-def test_better_than_current_only() -> None:
+    state, action = after(SEED, version(1, 1, failed=2))
+    assert action == Action.INDECISIVE
+    assert state == SEED.model_copy(update={"moment": "steps/step_0001", "step": 1})
     before = SEED.model_copy(update={"best": version(3, 1, 1, 0), "step": 4, "newest": 4})
     state, action = after(before, version(5, 1, 0, 0))
     assert action == Action.ACCEPT
@@ -72,12 +72,6 @@ def test_a_worse_skill_that_is_taken_without_the_gate_leaves_best_alone() -> Non
     state, action = after(before, version(2, 0, 0, 0), force=True)
     assert action == Action.ACCEPT
     assert (state.current.version, state.best.version, state.newest) == (2, 1, 2)
-
-
-def test_an_indecisive_step_changes_nothing() -> None:
-    state, action = after(SEED, version(1, 1, failed=2))
-    assert action == Action.INDECISIVE
-    assert state == SEED.model_copy(update={"moment": "steps/step_0001", "step": 1})
 
 
 def test_an_epoch_s_end_takes_no_step() -> None:
@@ -141,7 +135,6 @@ def test_the_memory_of_steps_lives_for_an_epoch() -> None:
 @pytest.mark.parametrize(
     ("action", "tried"),
     [
-        (Action.ACCEPT, "accepted_edits"),
         (Action.ACCEPT_NEW_BEST, "accepted_edits"),
         (Action.REJECT, "rejected_edits"),
         (Action.UNDERPOWERED, "undecided_edits"),
