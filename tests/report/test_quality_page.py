@@ -55,9 +55,7 @@ def test_every_row_is_there_up_to_a_limit_that_is_said() -> None:
     said = f"The first {ROWS_SHOWN} of {ROWS_SHOWN + 1} rows"
     assert said not in few
     assert said in many
-
-
-def test_both_results_of_a_run_and_how_each_ended() -> None:
+    # Both results of a run have how they ended.
     passed = report(0).model_copy(update={"suite": "rollouts", "success": True})
     text = Page(render("b", "r", [report(1), passed])).text
     assert re.search(r"Records\s+✕ failed.*Rollouts\s+✓ passed", text, re.DOTALL)
