@@ -262,10 +262,7 @@ OTHERS: list[tuple[int, Any]] = [
     (400, {"message": "The maximum tokens you requested exceeds the model limit of 4096. Try again with fewer."}),
     (400, error("`max_tokens` must be greater than `thinking.budget_tokens`.")),
     (400, error("Unable to submit request because it has a maxOutputTokens value of 100000.")),
-    (
-        400,
-        error("Failed to call a function. Adjust your prompt.", "tool_use_failed", failed_generation="flagged"),
-    ),
+    (400, error("Failed to call a function. Adjust your prompt.", "tool_use_failed", failed_generation="flagged")),
     (400, error("The model `m` does not exist", "model_not_found")),
     (400, error("Invalid schema for function 'f': the request violates its schema")),
     (400, error("Invalid value: 'unsafe'. Supported values are: 'auto' and 'default'.")),

@@ -38,13 +38,7 @@ def by_formula(documents: list[str], query: str) -> list[float]:
 
 @pytest.mark.parametrize(
     ("query", "best"),
-    [
-        ("customs receipts", [0, 1]),
-        ("CUSTOMS: receipts?", [0, 1]),
-        ("march", [1, 0]),
-        ("tobacco", []),
-        ("!?", []),
-    ],
+    [("customs receipts", [0, 1]), ("CUSTOMS: receipts?", [0, 1]), ("march", [1, 0]), ("tobacco", []), ("!?", [])],
 )
 def test_the_best_documents_come_first_and_others_not_at_all(query: str, best: list[int]) -> None:
     assert Ranking(BULLETINS).best(query, 10) == best

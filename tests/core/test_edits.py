@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.edits import EditApplyReport, apply_edits
 from skillopt_airflow.core.errors import SkillError
-from skillopt_airflow.core.hidden_text import flaw_of_text
 from skillopt_airflow.core.skill import REGIONS, SkillDocument, has_marker, without_markers
 from skillopt_airflow.core.types import AnyEditOp, Edit, EditOp
 
@@ -84,20 +83,6 @@ def test_only_a_region_edit_changes_a_region_and_only_its_own(case: tuple[SkillD
             assert changed.region(own) == inside
             assert changed.body.rstrip("\n") == document.body.rstrip("\n")
         document = changed
-
-
-@given(documents_and_edits(("region",)))
-def test_a_region_edit_does_what_the_document_does(case: tuple[SkillDocument, list[Edit]]) -> None:
-    document, edits = case
-    for edit in edits:
-        changed, report = apply_edits(document, [edit])
-        name = next((region for region in REGIONS if region == edit.anchor), None)
-        if name is None:
-            assert report.rows[0].reason == "no such region; there are SLOW_UPDATE, APPENDIX"
-        elif report.rows[0].reason.startswith("leaves a skill that"):
-            assert flaw_of_text(document.with_region(name, without_markers(edit.content)).text)
-        elif not has_marker(edit.content):
-            assert changed == document.with_region(name, edit.content)
 
 
 @given(documents_and_edits())

@@ -70,10 +70,7 @@ def test_accepted_is_only_what_is_strictly_better_and_covered(
 
 @given(EVALUATIONS, EVALUATIONS, GATES, st.none() | st.tuples(EVALUATIONS, EVALUATIONS))
 def test_a_skill_never_wins_against_itself(
-    candidate: Evaluation,
-    best: Evaluation,
-    rules: EvaluationGroup,
-    confirmation: tuple[Evaluation, Evaluation] | None,
+    candidate: Evaluation, best: Evaluation, rules: EvaluationGroup, confirmation: tuple[Evaluation, Evaluation] | None
 ) -> None:
     assert decide(candidate, candidate, best, rules, confirmation).action in (Action.REJECT, Action.INDECISIVE)
 

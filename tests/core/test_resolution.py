@@ -29,11 +29,7 @@ LAST = {
     LogFormat.UNITTEST: "{}\n------\nRan 1 test in 0.001s\n\nOK\n",
     LogFormat.SYMPY: "{}\n==== tests finished: 1 passed, in 0.10 seconds ====\n",
 }
-PASS = {
-    LogFormat.PYTEST: "PASSED t.py::a",
-    LogFormat.UNITTEST: "test_a (m.T) ... ok",
-    LogFormat.SYMPY: "test_a ok",
-}
+PASS = {LogFormat.PYTEST: "PASSED t.py::a", LogFormat.UNITTEST: "test_a (m.T) ... ok", LogFormat.SYMPY: "test_a ok"}
 
 
 @pytest.mark.parametrize(("name", "f2p", "p2p", "log", "status", "outcome"), RULE, ids=[row[0] for row in RULE])

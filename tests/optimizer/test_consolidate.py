@@ -10,12 +10,7 @@ from skillopt_airflow.optimizer.consolidate import Consolidation, consolidate
 
 NOTES = tuple(
     Note(text=text, minibatch=minibatch)
-    for text, minibatch in (
-        ("a", "failure-0"),
-        ("b", "failure-0, failure-1"),
-        ("c", "success-0"),
-        ("d", "failure-1"),
-    )
+    for text, minibatch in (("a", "failure-0"), ("b", "failure-0, failure-1"), ("c", "success-0"), ("d", "failure-1"))
 )
 
 

@@ -21,14 +21,7 @@ class Listening:
         return output_type()
 
 
-@pytest.mark.parametrize(
-    ("stage", "said"),
-    [
-        ("reflect_rewrite", "look"),
-        ("meta_reflect", ""),
-        ("merge", "unite"),
-    ],
-)
+@pytest.mark.parametrize(("stage", "said"), [("reflect_rewrite", "look"), ("meta_reflect", ""), ("merge", "unite")])
 def test_a_call_sees_what_the_benchmark_says_on_its_stage(stage: str, said: str) -> None:
     listening = Listening()
     GuidedOptimizer(listening, {"reflect": "look", "merge": "unite"}).ask(stage, "i", "<skill>\n</skill>", Answer)

@@ -25,12 +25,7 @@ def test_within_the_budget_there_is_no_call(budget: int | None) -> None:
 
 @pytest.mark.parametrize(
     ("order", "kept"),
-    [
-        ([3, 1, 0, 2], "db"),
-        ([2, 2, 2], "ca"),
-        ([9, -1, 3, 4, 0], "da"),
-        ([*range(1_000_000, 0, -1)], "dc"),
-    ],
+    [([3, 1, 0, 2], "db"), ([2, 2, 2], "ca"), ([9, -1, 3, 4, 0], "da"), ([*range(1_000_000, 0, -1)], "dc")],
     ids=["all", "one", "unknown", "million"],
 )
 def test_the_order_of_the_optimizer_decides(order: list[int], kept: str) -> None:

@@ -20,15 +20,7 @@ RULES = (InTags(), LastLine(), Boxed(), RegexMatch(pattern=r"= (\d+)"))
         ("<final>Po</final> and <answers>Nile", "<final>Po</final> and <answers>Nile"),
         ("Let me see.\n\n The Nile \n\n", "The Nile"),
         ("\n \n", ""),
-    ],
-)
-def test_the_content_of_the_last_pair_of_tags_else_the_last_line(response: str, answer: str) -> None:
-    assert InTags().extract(response) == answer
-
-
-@pytest.mark.parametrize(
-    ("response", "answer"),
-    [
+        # An echo of the instruction replaces no answer.
         ("<answer>Paris</answer>\nI put it inside <answer></answer> tags as asked.", "Paris"),
         ("<answer>Paris</answer>, inside <answer>...</answer>.", "Paris"),
         ("<answer>Paris</answer> and not `<answer>your answer</answer>`", "Paris"),
@@ -41,15 +33,7 @@ def test_the_content_of_the_last_pair_of_tags_else_the_last_line(response: str, 
         ("<answer>and</answer>\nIt joins two words.", "and"),
         ("<answer>...</answer>", "..."),
         ("<answer>*</answer> or rather <answer>+</answer>", "+"),
-    ],
-)
-def test_an_echo_of_the_instruction_replaces_no_answer(response: str, answer: str) -> None:
-    assert InTags().extract(response) == answer
-
-
-@pytest.mark.parametrize(
-    ("response", "answer"),
-    [
+        # A single tag does not enter the answer.
         ("So:\n<ANSWER>\nParis\n", "Paris"),
         ("<answer>Paris</answer", "Paris"),
         ("<answer>Paris<", "Paris"),
@@ -62,15 +46,7 @@ def test_an_echo_of_the_instruction_replaces_no_answer(response: str, answer: st
         ("<answer>Rome</answer> was my first thought. <answer>Par", "Rome"),
         ("<answer>", ""),
         ("I answer in `<answer>`.\nParis", "Paris"),
-    ],
-)
-def test_a_single_tag_does_not_enter_the_answer(response: str, answer: str) -> None:
-    assert InTags().extract(response) == answer
-
-
-@pytest.mark.parametrize(
-    ("response", "answer"),
-    [
+        # Tags and fences are spelled in several ways.
         ("<answer >Paris</ answer>", "Paris"),
         ('<answer type="text">Paris</answer >', "Paris"),
         ("<answer><answer>Paris</answer></answer>", "Paris"),
@@ -80,7 +56,7 @@ def test_a_single_tag_does_not_enter_the_answer(response: str, answer: str) -> N
         ("<answers>Paris</answers>", "<answers>Paris</answers>"),
     ],
 )
-def test_tags_and_fences_are_spelled_in_several_ways(response: str, answer: str) -> None:
+def test_the_content_of_the_last_pair_of_tags_else_the_last_line(response: str, answer: str) -> None:
     assert InTags().extract(response) == answer
 
 
