@@ -19,56 +19,55 @@ from skillopt_airflow.core.task_group import TaskGroup
 from skillopt_airflow.core.types import JsonObject, Status, Trajectory
 from skillopt_airflow.rollout.workspace import ItemFolders
 
-NUMBER = """
-task:
-  prompt: |
-    {{ question }}
-
-    Think step by step, and give the number in the last line.
-  reference: answer
-  answer: {from: last_line}
-  score: {by: number}
-"""
-CHOICE = r"""
-task:
-  id: number
-  prompt: |-
-    {{ question }}
-    {% for option in options %}
-    {{ "ABCDEFGHIJ"[loop.index0] }}. {{ option }}
-    {%- endfor %}
-  reference: correct
-  answer: {from: choice}
-  score: {by: choice, choices: options}
-"""
-EXTRACTION = """
-task:
-  id: id
-  prompt: "Give sender, date and total of this invoice as JSON.\n\n{{ text }}"
-  reference: fields
-  answer: {from: json}
-  score:
-    by: json
-    fields:
-      sender: {by: exact, normalized: true}
-      total: {by: number, absolute: 0.01}
-"""
-FILES = """
-task:
-  id: id
-  prompt: "{{ question }} The contract is in your files."
-  reference: answers
-  score: {by: anls}
-  files: ["contracts/{{ id }}-*.txt", annexes]
-"""
-PICTURES = """
-task:
-  id: id
-  prompt: "Is {{ plan }} part of {{ others[0] }}?"
-  reference: answer
-  score: {by: exact}
-  pictures: [plan, others, "sites/{{ id }}.pdf"]
-"""
+NUMBER: dict[str, Any] = {
+    "prompt": "{{ question }}\n\nThink step by step, and give the number in the last line.",
+    "reference": "answer",
+    "answer": {"from": "last_line"},
+    "score": {"by": "number"},
+}
+CHOICE: dict[str, Any] = {
+    "id": "number",
+    "prompt": '{{ question }}\n{% for one in options %}\n{{ "ABCDEFGHIJ"[loop.index0] }}. {{ one }}\n{%- endfor %}',
+    "reference": "correct",
+    "answer": {"from": "choice"},
+    "score": {"by": "choice", "choices": "options"},
+}
+EXTRACTION: dict[str, Any] = {
+    "id": "id",
+    "prompt": "Give sender, date and total of this invoice as JSON.\n\n{{ text }}",
+    "reference": "fields",
+    "answer": {"from": "json"},
+    "score": {
+        "by": "json",
+        "fields": {"sender": {"by": "exact", "normalized": True}, "total": {"by": "number", "absolute": 0.01}},
+    },
+}
+FILES: dict[str, Any] = {
+    "id": "id",
+    "prompt": "{{ question }} The contract is in your files.",
+    "reference": "answers",
+    "score": {"by": "anls"},
+    "files": ["contracts/{{ id }}-*.txt", "annexes"],
+}
+PICTURES: dict[str, Any] = {
+    "id": "id",
+    "prompt": "Is {{ plan }} part of {{ others[0] }}?",
+    "reference": "answer",
+    "score": {"by": "exact"},
+    "pictures": ["plan", "others", "sites/{{ id }}.pdf"],
+}
+LISTED: dict[str, Any] = {
+    "prompt": "{{ question }}",
+    "reference": "answer",
+    "alternatives": True,
+    "score": {"by": "exact"},
+}
+NESTED: dict[str, Any] = {
+    "id": "meta.key",
+    "prompt": "{{ question.stem }} {{ question }}",
+    "reference": "question.key",
+    "score": {"by": "choice", "choices": "question.choices"},
+}
 SUM: JsonObject = {"question": "3 boxes of 6 eggs?", "answer": "3 x 6 = <<3*6=18>>18\n#### 18"}
 CAPITAL: JsonObject = {"number": 7, "question": "Which is a capital?", "options": ["Lyon", "Rome"], "correct": "Rome"}
 INVOICE: JsonObject = {
@@ -86,19 +85,10 @@ PLANS: JsonObject = {
 }
 
 
-def benchmark(source: str) -> Benchmark:
-    task = TrainConfig.from_layers(yaml.safe_load(source)).task
+def benchmark(source: dict[str, Any]) -> Benchmark:
+    task = TrainConfig.from_layers({"task": source}).task
     assert task is not None
     return declared(task)
-
-
-LISTED = """
-task:
-  prompt: "{{ question }}"
-  reference: answer
-  alternatives: true
-  score: {by: exact}
-"""
 
 
 @pytest.mark.parametrize(
@@ -113,7 +103,7 @@ task:
 def test_a_text_may_hold_the_list_of_alternatives(answer: JsonValue, expected: JsonValue) -> None:
     record: JsonObject = {"question": "?", "answer": answer}
     assert benchmark(LISTED).item(record).reference["reference"] == expected
-    plain = benchmark(LISTED.replace("  alternatives: true\n", ""))
+    plain = benchmark(LISTED | {"alternatives": False})
     assert plain.item(record).reference["reference"] == answer
 
 
@@ -131,7 +121,7 @@ def test_a_text_may_hold_the_list_of_alternatives(answer: JsonValue, expected: J
         (FILES, CONTRACT, "<answer>ms weber</answer>", 1.0, 1.0),
     ],
 )
-def test_scores(source: str, record: JsonObject, response: str, hard: float, soft: float) -> None:
+def test_scores(source: dict[str, Any], record: JsonObject, response: str, hard: float, soft: float) -> None:
     task = benchmark(source)
     item = task.item(record)
     judged = task.score(item, Trajectory(item_id=item.id, status=Status.OK, answer=task.answer(response)))
@@ -150,7 +140,7 @@ def test_the_target_gets_the_skill_and_the_rendered_prompt_and_nothing_of_the_re
 
 
 def test_a_group_is_the_text_or_number_of_its_column() -> None:
-    grouped = benchmark(NUMBER + "  group: document\n")
+    grouped = benchmark(NUMBER | {"group": "document"})
     assert grouped.item(SUM | {"document": 12}).group == "12"
     assert grouped.item(SUM | {"document": " a "}).group == "a"
     assert benchmark(NUMBER).item(SUM | {"document": 12}).group == ""
@@ -195,14 +185,14 @@ def test_any_record_is_an_item_or_an_error_that_says_why(record: JsonObject) -> 
         (PICTURES, {"id": "p", "answer": "yes"}, r"^task\.prompt: 'plan' is undefined"),
     ],
 )
-def test_what_is_wrong_with_a_record_is_named_by_key(source: str, record: JsonObject, message: str) -> None:
+def test_what_is_wrong_with_a_record_is_named_by_key(source: dict[str, Any], record: JsonObject, message: str) -> None:
     with pytest.raises(DataError, match=message):
         benchmark(source).item(record)
 
 
 def test_a_prompt_that_shows_the_answer_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"task\.prompt .* column answer"):
-        benchmark(NUMBER.replace("{{ question }}", "{{ question }} {{ answer }}")).item(SUM)
+        benchmark(NUMBER | {"prompt": "{{ question }} {{ answer }}"}).item(SUM)
 
 
 @pytest.mark.parametrize(
@@ -228,16 +218,7 @@ def test_a_prompt_that_reads_no_column_is_refused_with_a_hint(prompt: str, hint:
 
 def test_a_prompt_in_braces_without_quotation_marks_is_named() -> None:
     with pytest.raises(ConfigError, match=r'^task\.prompt = .* write the template as "\{\{ question \}\}"'):
-        benchmark("task: {prompt: {question}, reference: answer, score: {by: exact}}")
-
-
-NESTED = """
-task:
-  id: meta.key
-  prompt: "{{ question.stem }} {{ question }}"
-  reference: question.key
-  score: {by: choice, choices: question.choices}
-"""
+        benchmark(yaml.safe_load("{prompt: {question}, reference: answer, score: {by: exact}}"))
 
 
 def test_columns_may_be_paths_into_nested_records() -> None:
@@ -263,7 +244,7 @@ def test_columns_may_be_paths_into_nested_records() -> None:
     ],
 )
 def test_the_answers_of_squad_are_alternatives(column: str, answers: JsonValue) -> None:
-    task = benchmark(LISTED.replace("reference: answer", f"reference: {column}"))
+    task = benchmark(LISTED | {"reference": column})
     item = task.item({"question": "Where?", "answers": answers})
     assert item.reference == {"reference": ["Rome", "Roma"]}
     assert task.score(item, Trajectory(item_id=item.id, status=Status.OK, answer="roma")).hard == 0.0
@@ -281,8 +262,7 @@ def test_the_answers_of_squad_are_alternatives(column: str, answers: JsonValue) 
     ],
 )
 def test_the_record_that_a_prompt_reads_has_no_answer(prompt: str, shown: str) -> None:
-    group = {"prompt": prompt, "reference": "Right answer", "score": {"by": "exact"}}
-    task = benchmark(yaml.safe_dump({"task": group}))
+    task = benchmark({"prompt": prompt, "reference": "Right answer", "score": {"by": "exact"}})
     try:
         found = str(task.item({"Question": "6 * 7?", "Right answer": "42"}).public["prompt"])
     except DataError as error:
