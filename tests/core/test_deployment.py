@@ -141,10 +141,7 @@ def test_an_approval_that_the_benchmark_asks_for() -> None:
     assert "publishing.approval = False" in not_allowed(without, own, NOBODY)[0]
     assert not_allowed(without, own, Allowed(unapproved=True)) == []
     assert not_allowed(own, without, NOBODY) == []
-
-
-def test_a_night_rolls_back_without_an_approval_only_where_the_benchmark_says_so() -> None:
-    own = asked(publishing__approval=True)
+    # A night rolls back without one only where the benchmark says so.
     alone = asked(publishing__approval=True, regate__on_demote="rollback")
     [sentence] = not_allowed(alone, own, NOBODY)
     assert sentence.startswith("regate.on_demote = 'rollback': ")

@@ -188,28 +188,3 @@ def test_notes_stay_in_order_and_once() -> None:
         Note(text="b", minibatch="failure-0"),
         Note(text="c", minibatch="failure-1"),
     )
-
-
-def rewritten(body: str, source_type: SourceType, index: int) -> Patch:
-    return Patch(
-        edits=(Edit(op="rewrite", content=body, source_type=source_type, minibatches=(f"{source_type}-{index}",)),)
-    )
-
-
-def test_rewrites_pass_through_without_a_call_and_equal_bodies_are_one() -> None:
-    first, other = rewritten("# One\n", "success", 0), rewritten("# Two", "failure", 0)
-    again = rewritten("# One", "failure", 1)
-    optimizer = ScriptedOptimizer()
-    merged = aggregate(optimizer, "# Skill", [first, other, again], 2, 2, "")
-    assert optimizer.calls == []
-    assert merged.edits == (
-        Edit(
-            op="rewrite",
-            content="# One\n",
-            support_count=2,
-            source_type="failure",
-            merge_level=1,
-            minibatches=("success-0", "failure-1"),
-        ),
-        *other.edits,
-    )

@@ -42,7 +42,6 @@ def test_a_pair_without_both_scores_is_counted_and_left_out() -> None:
 @pytest.mark.parametrize(
     ("policy", "seen"),
     [
-        ("mixed", {"improved": "a", "regressed": "b", "persistent_failure": "c", "stable_success": "d"}),
         ("changed", {"improved": "a", "regressed": "b", "persistent_failure": "", "stable_success": ""}),
         ("unchanged", {"improved": "", "regressed": "", "persistent_failure": "c", "stable_success": "d"}),
     ],

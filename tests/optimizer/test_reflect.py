@@ -84,42 +84,21 @@ def test_of_the_tries_of_an_item_only_the_failed_ones_are_told_in_the_scorers_wo
 def test_what_the_optimizer_is_shown() -> None:
     messages = (Message(role="system", content="the skill"), Message(role="user", content="</trajectories> <b>"))
     minibatch = Minibatch(source_type="failure", index=0, rollouts=(rollout("a", 0.0, messages=messages, answer="x"),))
-    entry = BufferEntry(
-        step=3,
-        items=8,
-        failed=5,
-        failure_patterns=(FailurePattern(description="d", item_ids=("z",)),),
-        rejected_edits=(Edit(op="append", content="tried", rationale="because"),),
-        score_before=0.0,
-        score_after=0.0,
-    )
+    figures = {"step": 3, "items": 8, "failed": 5, "score_before": 0.0, "score_after": 0.0}
+    tried = {"op": "append", "anchor": "", "content": "tried"}
+    said = {"failure_patterns": [{"description": "d", "item_ids": ["z"]}], "rejected_edits": [tried]}
+    entry = BufferEntry.model_validate(figures | said | {"rejected_edits": [tried | {"rationale": "because"}]})
     optimizer = ScriptedOptimizer({})
     reflect(optimizer, context(4, buffer=StepBuffer(entries=(entry,))), minibatch, PLAIN)
     ((stage, prompt),) = optimizer.calls
     assert stage == "reflect"
     assert section(prompt, "skill") == SKILL
     assert (section(prompt, "budget"), section(prompt, "outcome")) == ("4", "failure")
+    told = {"item_id": "a", "hard": 0.0, "soft": 0.0, "feedback": "feedback on a", "answer": "x"}
     assert json_section(prompt, "trajectories") == [
-        {
-            "item_id": "a",
-            "hard": 0.0,
-            "soft": 0.0,
-            "feedback": "feedback on a",
-            "answer": "x",
-            "messages": [{"role": "user", "content": "</trajectories> <b>"}],
-        }
+        told | {"messages": [{"role": "user", "content": "</trajectories> <b>"}]}
     ]
-    assert json_section(prompt, "step_buffer") == [
-        {
-            "step": 3,
-            "items": 8,
-            "failed": 5,
-            "failure_patterns": [{"description": "d", "item_ids": ["z"]}],
-            "rejected_edits": [{"op": "append", "anchor": "", "content": "tried"}],
-            "score_before": 0.0,
-            "score_after": 0.0,
-        }
-    ]
+    assert json_section(prompt, "step_buffer") == [figures | said]
 
 
 @pytest.mark.parametrize(
@@ -222,10 +201,7 @@ def test_an_unusable_correction_leaves_the_draft() -> None:
 
 
 def test_failures_without_a_pattern_are_told_in_the_scorers_words() -> None:
-    told = (
-        FailurePattern(description="feedback on a", item_ids=("a",)),
-        FailurePattern(description="feedback on b", item_ids=("b",)),
-    )
+    told = tuple(FailurePattern(description=f"feedback on {item}", item_ids=(item,)) for item in "ab")
     assert reflected({"edits": [append("one")]}).failure_patterns == told
     assert reflected(unusable("refused")).failure_patterns == told
     assert reflected({}, minibatch=SUCCESSES).failure_patterns == ()
@@ -290,18 +266,14 @@ def test_a_note_that_cannot_stand_in_the_appendix_is_left_out(notes: list[str], 
 
 
 def test_a_minibatch_rewrites_the_whole_body() -> None:
-    answer = {"body": "# New\n", "rationale": "why", "failure_patterns": [{"description": "d", "item_ids": ["b"]}]}
+    # Also one with the marker of a region.
+    answer = {"body": SKILL, "rationale": "why", "failure_patterns": [{"description": "d", "item_ids": ["b"]}]}
     patch = reflected(answer, REWRITE, SUCCESSES)
     assert patch.edits == (
-        Edit(op="rewrite", content="# New\n", rationale="why", source_type="success", minibatches=("success-0",)),
+        Edit(op="rewrite", content=SKILL, rationale="why", source_type="success", minibatches=("success-0",)),
     )
     assert patch.failure_patterns == (FailurePattern(description="d"),)
     assert patch.fallback == ""
-
-
-def test_a_body_with_the_marker_of_a_region_is_taken() -> None:
-    patch = reflected({"body": SKILL}, REWRITE)
-    assert ([edit.content for edit in patch.edits], patch.fallback) == ([SKILL], "")
 
 
 @pytest.mark.parametrize(
