@@ -30,11 +30,9 @@ def test_the_registry_has_the_projects_own_images(sandbox: dict[str, str], image
     assert TrainConfig.from_layers({"sandbox": sandbox | {"registry": "there"}}).image == image
 
 
-@pytest.mark.parametrize("knob", ["thinking", "optimizer_thinking"])
-@pytest.mark.parametrize("word", ["on", "off"])
-def test_a_switch_may_be_without_quotes_in_yaml(knob: str, word: str) -> None:
-    config = TrainConfig.from_layers(yaml.safe_load(f"model: {{{knob}: {word}}}"))
-    assert getattr(config.model, knob) == word
+def test_a_switch_may_be_without_quotes_in_yaml() -> None:
+    config = TrainConfig.from_layers(yaml.safe_load("model: {thinking: on, optimizer_thinking: off}"))
+    assert (config.model.thinking, config.model.optimizer_thinking) == ("on", "off")
 
 
 def test_every_group_is_listed() -> None:
@@ -84,14 +82,11 @@ def test_later_layers_win_key_by_key() -> None:
         {},
         optional={
             "train.seed": st.integers(-9, 9),
-            "train.batch_size": st.integers(1, 99),
-            "optimizer.learning_rate": st.integers(2, 99),
             "evaluation.gate_metric": st.sampled_from(["hard", "soft", "mixed"]),
             "evaluation.gate_mixed_weight": st.floats(0, 1),
             "evaluation.eval_test": st.booleans(),
             "model.temperature": st.none() | st.floats(0, 2),
             "data.split_ratio": st.sampled_from(["1:1:1", "10:20:30", "2:1:5:2"]),
-            "storage.prefix": st.sampled_from(["", "team/", "a/b/"]),
         },
     )
 )

@@ -30,9 +30,7 @@ def read(**fields: object) -> Shelf:
 def test_a_document_is_stored_with_its_number_and_read_again() -> None:
     assert SHELF.to_json() == {"contract": 2, "parts": [{"name": "a"}], "label": "b"}
     assert read(**SHELF.to_json()) == SHELF
-
-
-def test_what_is_missing_is_filled_in_and_what_is_new_is_passed_over() -> None:
+    # What is missing is filled in, and what is new is passed over.
     assert read(parts=[{"name": "a", "size": 1}], color="red", contract=1).label == "none"
 
 

@@ -12,24 +12,6 @@ from skillopt_airflow.core.types import DATA_SPLITS, Split
 PARTS = st.integers(1, 20)
 
 
-@pytest.mark.parametrize(
-    ("total", "ratio", "counts"),
-    [
-        (400, "2:1:7", [80, 40, 280]),
-        (10, "1:1:1", [4, 3, 3]),
-        (3, "2:1:7", [1, 0, 2]),
-        (0, "2:1:7", [0, 0, 0]),
-        # BabyVision, and the smallest sizes at which the larger of two equal remainders counts.
-        (388, "2:1:7", [77, 39, 272]),
-        (12, "2:1:7", [2, 1, 9]),
-        (5, "1:1:8", [1, 0, 4]),
-    ],
-)
-def test_counts_are_by_largest_remainder(total: int, ratio: str, counts: list[int]) -> None:
-    splits = split_by_ratio(range(total), ratio, seed=42)
-    assert [len(splits[split]) for split in DATA_SPLITS] == counts
-
-
 @pytest.mark.parametrize("ratio", ["2:1:7", "7:1:2", "1:1:1", "3:1:6", "70:15:15"])
 def test_counts_are_those_of_the_reference_implementation(ratio: str) -> None:
     parts = [int(part) for part in ratio.split(":")]

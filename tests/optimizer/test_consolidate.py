@@ -38,19 +38,16 @@ def test_up_to_the_threshold_there_is_no_call(most: int) -> None:
     assert optimizer.calls == []
 
 
-def test_what_the_answer_leaves_out_stays() -> None:
+def test_what_the_answer_leaves_out_stays_and_a_note_counts_once() -> None:
     kept = consolidated(("ab", [0, 1]), most=3)
     assert [note.text for note in kept.notes] == ["ab", "c", "d"]
-    assert kept.fallback == "consolidate: not in the answer, so kept: 2"
-
-
-def test_a_note_counts_once() -> None:
+    assert "kept: 2" in kept.fallback
     kept = consolidated(("ab", [0, 1, 1]), ("again", [1, 0]), ("bcd", [1, 2, 3]))
     assert [(note.text, note.minibatch) for note in kept.notes] == [
         ("ab", "failure-0, failure-1"),
         ("bcd", "success-0, failure-1"),
     ]
-    assert kept.fallback == "consolidate: a note has no source of its own"
+    assert "no source of its own" in kept.fallback
 
 
 def test_an_unusable_note_loses_none_of_its_sources() -> None:

@@ -34,19 +34,16 @@ SKILL = "# Skill\n<!-- SLOW_UPDATE_START -->\nguidance\n<!-- SLOW_UPDATE_END -->
 
 
 def test_what_the_memory_is_written_from() -> None:
-    optimizer = ScriptedOptimizer({"memory": " short rules win\n"})
+    optimizer = ScriptedOptimizer({"memory": " short rules win\n"}, {"memory": "x"})
     assert meta_skill(optimizer, "former", "# Now", "# Before", COMPARISON, STEPS) == Memory(text="short rules win")
     ((stage, prompt),) = optimizer.calls
     assert (stage, section(prompt, "memory")) == ("meta_skill", "former")
     assert [item["item_id"] for item in json_section(prompt, "comparison")["regressed"]] == ["a"]
     assert json_section(prompt, "epoch_steps") == SHOWN
     assert (section(prompt, "skill"), section(prompt, "previous_skill")) == ("# Now", "# Before")
-
-
-def test_a_skill_that_the_epoch_left_as_it_was_is_shown_once() -> None:
-    optimizer = ScriptedOptimizer({"memory": "x"})
+    # A skill that the epoch left as it was is shown once.
     meta_skill(optimizer, "", "# Now", "# Now", COMPARISON, STEPS)
-    ((_, prompt),) = optimizer.calls
+    prompt = optimizer.calls[1][1]
     assert prompt.count("# Now") == 1
     assert "<previous_skill>" not in prompt
 
@@ -67,9 +64,7 @@ def test_nothing_to_learn_from_needs_no_call() -> None:
     assert meta_skill(optimizer, "former", "# Now", "# Before", Comparison(), []) == Memory(text="former")
     assert meta_reflect(optimizer, SKILL, [], 2) == Patch()
     assert optimizer.calls == []
-
-
-def test_one_of_the_two_is_enough_for_the_memory() -> None:
+    # For the memory one of the two is enough.
     for comparison, steps in ((COMPARISON, []), (Comparison(), STEPS)):
         assert meta_skill(ScriptedOptimizer({"memory": "m"}), "", "# Now", "# Before", comparison, steps).text == "m"
 

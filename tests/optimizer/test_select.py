@@ -30,11 +30,12 @@ def test_within_the_budget_there_is_no_call(budget: int | None) -> None:
 )
 def test_the_order_of_the_optimizer_decides(order: list[int], kept: str) -> None:
     optimizer = ScriptedOptimizer({"order": order})
-    chosen = select(optimizer, "# Skill", PATCH, 2, "")
+    chosen = select(optimizer, "# Skill", PATCH, 2, "short rules win")
     assert contents(chosen) == kept
     assert (chosen.fallback, chosen.failure_patterns) == (PATCH.fallback, PATCH.failure_patterns)
     ((stage, prompt),) = optimizer.calls
     assert stage == "rank"
+    assert prompt.endswith("\n\n<meta_skill>\nshort rules win\n</meta_skill>")
     assert (section(prompt, "skill"), section(prompt, "budget")) == ("# Skill", "2")
     assert [edit["index"] for edit in json_section(prompt, "edits")] == [0, 1, 2, 3]
 
@@ -61,12 +62,3 @@ def test_of_rewrites_one_stays(budget: int | None, kept: str) -> None:
     optimizer = ScriptedOptimizer({"order": [1, 0]})
     assert contents(select(optimizer, "# Skill", rewrites, budget, "")) == kept
     assert [section(prompt, "budget") for _, prompt in optimizer.calls] == (["1"] if kept else [])
-
-
-def test_the_memory_is_shown_last_and_only_if_there_is_one() -> None:
-    optimizer = ScriptedOptimizer({"order": [0]}, {"order": [0]})
-    select(optimizer, "# Skill", PATCH, 2, "short rules win")
-    select(optimizer, "# Skill", PATCH, 2, "")
-    (_, with_memory), (_, without) = optimizer.calls
-    assert with_memory.endswith("\n\n<meta_skill>\nshort rules win\n</meta_skill>")
-    assert without == with_memory.removesuffix("\n\n<meta_skill>\nshort rules win\n</meta_skill>")
