@@ -2,6 +2,7 @@ from datetime import UTC, datetime, timedelta
 from xml.etree import ElementTree
 
 import pytest
+from html_page import SVG, texts
 
 from skillopt_airflow.core.night_point import NightPoint
 from skillopt_airflow.report.night_plots import AliasEvent, nights_chart
@@ -10,17 +11,12 @@ from skillopt_airflow.training.night import ledger
 from skillopt_airflow.training.night_series import point_of
 from tests import page_data
 
-SVG = "{http://www.w3.org/2000/svg}"
 ONE, TWO = (Contender(version=f"v000{number}-0123456789ab", sha256=f"{number}") for number in (1, 2))
 
 
 def points(count: int, previous: Contender | None = ONE) -> list[NightPoint]:
     made = page_data.nights("searchqa", "openai-chat:m", TWO, previous, count, drop_at=2)
     return [point_of(row) for row in ledger(made, page_data.ALPHA)]
-
-
-def texts(svg: str) -> list[str]:
-    return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
 
 
 def test_a_chart_names_its_lines_limits_and_events() -> None:

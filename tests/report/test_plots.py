@@ -3,6 +3,7 @@ from xml.etree import ElementTree
 
 import pytest
 from example_run import Training, evaluation, example, proposed
+from html_page import SVG, texts
 from matplotlib import rcParams
 
 from skillopt_airflow.core.gate import Action
@@ -10,16 +11,10 @@ from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.report import plots
 from skillopt_airflow.report.view import ReportView
 
-SVG = "{http://www.w3.org/2000/svg}"
-
 
 @pytest.fixture(scope="module")
 def view() -> ReportView:
     return example()
-
-
-def texts(svg: str) -> list[str]:
-    return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
 
 
 def test_a_plot_is_an_image_with_a_name_a_description_and_ids_of_its_own(view: ReportView) -> None:
