@@ -45,9 +45,7 @@ def test_each_note_is_an_edit_of_its_own() -> None:
     assert (first.minibatches, first.source_type) == (("failure-0",), "failure")
     assert second.content == "- Count the words.\n- Give the year.\n- Stop there."
     assert (second.minibatches, second.source_type) == (("success-2",), "success")
-
-
-def test_the_first_note_opens_the_appendix() -> None:
+    # The first note opens the appendix.
     changed = with_notes(SkillDocument("# Skill"), [note("a"), note("b")])
     assert changed.text == "# Skill\n\n<!-- APPENDIX_START -->\n- a\n- b\n<!-- APPENDIX_END -->\n"
 

@@ -45,17 +45,9 @@ STEPS = st.builds(Spent, calls=COUNTS, tokens=COUNTS, usd=st.integers(0, 100).ma
 
 
 def call(role: Role, stage: str, prompt: int, completion: int, started: float = 0.0, attempts: int = 1) -> ModelCall:
-    return ModelCall(
-        role=role,
-        stage=stage,
-        model="m",
-        http_status=200,
-        attempts=attempts,
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        started=started,
-        seconds=1.5,
-    )
+    tokens = {"prompt_tokens": prompt, "completion_tokens": completion, "started": started, "seconds": 1.5}
+    fields = {"role": role, "stage": stage, "model": "m", "http_status": 200, "attempts": attempts}
+    return ModelCall.model_validate(fields | tokens)
 
 
 def test_each_role_has_its_own_price() -> None:

@@ -32,15 +32,12 @@ def outcomes(*contenders: Contender) -> list[str]:
     return ["chosen" if one.chosen else one.reason for one in choose(contenders)]
 
 
-def test_the_best_mean_is_chosen_and_the_others_are_told_why_not() -> None:
+def test_the_best_mean_the_shorter_text_or_the_first_is_chosen_and_the_others_are_told_why_not() -> None:
     assert outcomes(contender(1, 0.5), contender(2, 0.75), equal(3)) == [
         "worse than proposal 2",
         "chosen",
         "equal to proposal 1",
     ]
-
-
-def test_of_equal_means_the_shorter_text_then_the_first_is_chosen() -> None:
     assert outcomes(contender(1, 0.1 + 0.2, 120), contender(2, 0.3, 100), contender(3, 0.3, 100)) == [
         "as good as proposal 2, and longer than it",
         "chosen",

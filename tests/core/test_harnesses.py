@@ -4,25 +4,19 @@ import pytest
 
 from tests.core.extended import output_of
 
-SOURCE = '''
-"""A harness that says the task back."""
-
+SOURCE = """
 from skillopt_airflow.core.types import Status, Trajectory
 
-
 class Echo:
-    """The runner."""
-
     def __init__(self, settings, benchmark, base_url):
         self.told = f"{settings.harness} in {settings.dialect} by {base_url}"
 
     async def run(self, item, skill, workspace):
-        """Answer."""
         return Trajectory(item_id=item.id, status=Status.OK, answer=self.told)
 
     async def aclose(self):
-        """Do nothing."""
-'''
+        pass
+"""
 SCRIPT = """
 import asyncio, json
 from pathlib import Path
@@ -43,8 +37,7 @@ except ConfigError as error:
     print(error)
 settings = RolloutSettings(benchmark="searchqa", harness="echo", dialect=upstream.dialect, model="m", max_tokens=9,
                            concurrency=1, call_timeout=9, max_attempts=1)
-Path("in").mkdir()
-Path("out").mkdir()
+for folder in ("in", "out"): Path(folder).mkdir()
 Path("in/settings.json").write_text(settings.model_dump_json())
 Path("in/skill.md").write_text("skill")
 Path("in/items.jsonl").write_text(json.dumps({"id": "i", "public": {}}))

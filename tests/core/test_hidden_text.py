@@ -58,8 +58,10 @@ def test_joiners_that_join_nothing_are_refused(text: str):
     assert "U+200" in flaw_of_text(text)
 
 
-def test_what_keyboards_and_windows_write_is_left_out():
+def test_what_keyboards_and_windows_write_is_left_out_also_of_answers():
     assert plain("❤\ufe0f ok ✔\ufe0e\r\n1\ufe0f\u20e3\r\n\r") == "❤ ok ✔\n1\u20e3\n\r"
+    proposed = ProposedEdit.model_validate({"op": "append", "content": "a\r\nb \u2764\ufe0f"})
+    assert proposed.content == "a\nb \u2764"
 
 
 def test_every_character_is_either_shown_or_hidden_by_its_category():
@@ -109,8 +111,3 @@ def test_an_edit_can_remove_a_command_but_not_put_one_together():
     edits = [Edit(op="append", content="- more"), Edit(op="delete", anchor="- !`ls`")]
     after, _ = apply_edits(skill, edits)
     assert after.text == "# Skill\n\n- fine\n- more\n"
-
-
-def test_answers_lose_what_keyboards_and_windows_write():
-    proposed = ProposedEdit.model_validate({"op": "append", "content": "a\r\nb \u2764\ufe0f"})
-    assert proposed.content == "a\nb \u2764"

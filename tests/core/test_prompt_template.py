@@ -58,9 +58,6 @@ def test_what_a_record_does_not_give_is_named(source: str, message: str) -> None
         rendered(source, question="why?", empty=None)
 
 
-NESTED = "{% for a in [1, 2, 3] %}" * 4 + "{% endfor %}" * 4
-
-
 @pytest.mark.parametrize(
     "source",
     [
@@ -78,7 +75,7 @@ NESTED = "{% for a in [1, 2, 3] %}" * 4 + "{% endfor %}" * 4
         "{% filter upper %}{{ question }}{% endfilter %}",
         "{% include question %}",
         "{% for x in [[1]] recursive %}{{ loop(x) }}{% endfor %}",
-        NESTED,
+        "{% for a in [1, 2, 3] %}" * 4 + "{% endfor %}" * 4,
         "{{ " + "(" * 5000 + "question" + ")" * 5000 + " }}",
     ],
 )

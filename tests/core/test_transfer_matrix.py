@@ -50,22 +50,10 @@ def measured(rollouts: Sequence[RolloutResult], **cost: Any) -> Measurement:
 
 
 def matrix(cells: Sequence[CellResult]) -> TransferMatrix:
-    skills = tuple(
-        ComparedSkill(source=f"skill {place}", sha256=str(place), tokens=10) for place in range(len(cells[0].skills))
-    )
-    return TransferMatrix(
-        benchmark="b",
-        run="r",
-        created=datetime(2026, 11, 20, tzinfo=UTC),
-        split=Split.TEST,
-        metric="hard",
-        items=len(ITEMS),
-        draws=1,
-        min_coverage=0.95,
-        skills=skills,
-        cells=tuple(cells),
-        spent=Spent(),
-    )
+    skills = tuple(ComparedSkill(source=f"skill {n}", sha256=str(n), tokens=10) for n in range(len(cells[0].skills)))
+    fields = {"benchmark": "b", "run": "r", "created": datetime(2026, 11, 20, tzinfo=UTC), "split": Split.TEST}
+    more = {"metric": "hard", "items": len(ITEMS), "draws": 1, "min_coverage": 0.95, "spent": Spent()}
+    return TransferMatrix.model_validate(fields | more | {"skills": skills, "cells": tuple(cells)})
 
 
 @given(st.lists(ROLLOUTS, min_size=1, max_size=4), RULES)

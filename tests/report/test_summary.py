@@ -41,9 +41,7 @@ def test_cut_answers_are_a_warning_where_they_are_many(view: ReportView) -> None
     assert summary.cuts(view).startswith("In evaluate: 96 of 802 answers (12%)")
     assert summary.cuts(view).endswith("model.max_tokens.")
     assert summary.cuts(view.model_copy(update={"outcomes": view.outcomes[:2]})) == ""
-
-
-def test_the_page_says_what_it_takes_for_one_observation(view: ReportView) -> None:
+    # And it says what it takes for one observation.
     assert "independent" in summary.independence(view)
     both = view.model_copy(update={"val_groups": 7, "test_groups": 1200})
     assert summary.independence(both).endswith("groups: 7 on the selection split, 1,200 on the test split.")
