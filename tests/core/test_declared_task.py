@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
@@ -147,8 +146,7 @@ def test_a_group_is_the_text_or_number_of_its_column() -> None:
     with pytest.raises(DataError, match=r"document: .*None"):
         grouped.item(SUM)
 
-
-def test_a_record_without_an_id_is_known_by_what_it_holds() -> None:
+    # A record without an id is known by what it holds.
     task = benchmark(NUMBER)
     assert task.item(SUM).id == task.identity(dict(reversed(SUM.items())))
     assert task.identity(SUM) != task.identity(SUM | {"question": "another"})
@@ -190,7 +188,9 @@ def test_what_is_wrong_with_a_record_is_named_by_key(source: dict[str, Any], rec
         benchmark(source).item(record)
 
 
-def test_a_prompt_that_shows_the_answer_is_refused() -> None:
+def test_a_prompt_that_shows_the_answer_or_is_no_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r'^task\.prompt = .*"\{\{ question \}\}"'):
+        benchmark(NUMBER | {"prompt": {"question": None}})
     with pytest.raises(ConfigError, match=r"task\.prompt .* column answer"):
         benchmark(NUMBER | {"prompt": "{{ question }} {{ answer }}"}).item(SUM)
 
@@ -214,11 +214,6 @@ def test_a_prompt_that_reads_no_column_is_refused_with_a_hint(prompt: str, hint:
     for shown in ("pictures", "files"):
         if not prompt.startswith(("{{", "{%")):
             assert checked_prompt(task.model_copy(update={shown: ("scan",)})).columns == frozenset()
-
-
-def test_a_prompt_in_braces_without_quotation_marks_is_named() -> None:
-    with pytest.raises(ConfigError, match=r'^task\.prompt = .* write the template as "\{\{ question \}\}"'):
-        benchmark(yaml.safe_load("{prompt: {question}, reference: answer, score: {by: exact}}"))
 
 
 def test_columns_may_be_paths_into_nested_records() -> None:
@@ -279,6 +274,8 @@ def test_files_go_to_the_target_under_plain_names() -> None:
     ]
     one = benchmark(FILES).item(CONTRACT | {"annexes": "b.md"}).files[1]
     assert (one.name, one.path) == ("b.md", "b.md")
+    # An item without pictures has the fingerprint that it had before there were any.
+    assert "picture" not in benchmark(FILES).item(CONTRACT).model_dump_json()
 
 
 def test_pictures_stand_in_the_prompt_under_names_that_tell_nothing() -> None:
@@ -299,12 +296,6 @@ def test_pictures_stand_in_the_prompt_under_names_that_tell_nothing() -> None:
     assert task.tools(item.public, ItemFolders(Path(), Path(), 1.0)) == ()
     without = task.item(PLANS | {"plan": None, "others": ["a.png", "b.png"]} | {"plan": ""})
     assert [file.name for file in without.files] == ["picture-1.png", "picture-2.png", "picture-3.png"]
-
-
-def test_the_fingerprint_of_an_item_without_pictures_is_as_it_was_before_there_were_any() -> None:
-    item = benchmark(FILES).item(CONTRACT)
-    assert "picture" not in item.model_dump_json()
-    assert "picture" in benchmark(PICTURES).item(PLANS).model_dump_json()
 
 
 def test_the_tools_read_the_items_files_and_no_others(tmp_path: Path) -> None:

@@ -80,9 +80,7 @@ def test_a_foreign_bucket(key: str) -> None:
     [sentence] = not_allowed(theirs, OWN, NOBODY)
     assert sentence.startswith(f"storage.{key} and storage.prefix = 's3://theirs/'")
     assert not_allowed(theirs, OWN, Allowed(storage=("s3://theirs/*",))) == []
-
-
-def test_a_prefix_belongs_to_its_bucket() -> None:
+    # A prefix belongs to its bucket.
     theirs = asked(storage__prefix="a/b/")
     assert len(not_allowed(theirs, OWN, Allowed(storage=("s3://skillopt/c/*",)))) == 2
     assert not_allowed(theirs, OWN, Allowed(storage=("s3://skillopt/a/*", "s3://skillopt-artifacts/a/*"))) == []

@@ -30,6 +30,9 @@ def test_the_most_frequent_error_is_told_with_its_count_and_an_item():
     rows += [failed("19", broken, Status.REFUSED), Trajectory(item_id="1", status=Status.OK)]
     assert reason(*rows) == f"2 of 9 items: model_error: {broken} (for example item 17)"
     assert reason(failed("a", "", Status.TIMEOUT)) == "1 of 9 items: timeout (for example item a)"
+    # The most frequent wording stands for its kind.
+    rows = [failed("a", "model m1 is busy"), failed("b", "model m2 is busy"), failed("c", "model m2 is busy")]
+    assert reason(*rows) == "3 of 9 items: model_error: model m2 is busy (for example item b)"
 
 
 @pytest.mark.parametrize(
@@ -55,11 +58,6 @@ def test_errors_that_differ_in_what_belongs_to_an_item_count_as_one(one: str, ot
     told = FailureReason.of([failed("a", one), failed("b", other), failed("c", "something else entirely")], 3)
     assert told is not None
     assert told.count == 2
-
-
-def test_the_most_frequent_wording_stands_for_its_kind():
-    rows = [failed("a", "model m1 is busy"), failed("b", "model m2 is busy"), failed("c", "model m2 is busy")]
-    assert reason(*rows) == "3 of 9 items: model_error: model m2 is busy (for example item b)"
 
 
 def test_long_and_unprintable_texts_become_one_short_line():

@@ -97,9 +97,7 @@ def test_sums_that_are_equal_as_fractions_are_a_tie(values: list[tuple[Fraction,
     other = [float((a + b) / 2) for a, b in values for _ in range(2)]
     for candidate, current in ((one, other), (other, one)):
         assert decide(measured(*candidate), measured(*current), measured(*current), SOFT).action == Action.REJECT
-
-
-def test_one_token_in_a_large_split_is_a_win() -> None:
+    # But one token in a large split is a win.
     current = [0.5] * 2000
     candidate = [*current[1:], 0.51]
     assert decide(measured(*candidate), measured(*current), measured(*current), SOFT).action.accepted

@@ -58,11 +58,6 @@ def test_failures_and_missing_rollouts_are_no_scores_and_0_is_one() -> None:
     assert measured.mean("hard") == 0.0
 
 
-def test_without_scores_there_is_no_mean() -> None:
-    with pytest.raises(DataError, match="scored"):
-        Evaluation(scores={}, failures={Status.TIMEOUT: 3}).mean("hard")
-
-
 @pytest.mark.parametrize(
     ("scored", "failed", "covered"), [(19, 1, True), (189, 11, False), (190, 10, True), (1, 199, False), (0, 0, False)]
 )
@@ -75,6 +70,8 @@ def test_coverage(scored: int, failed: int, covered: bool) -> None:
 
 
 def test_metrics() -> None:
+    with pytest.raises(DataError, match="scored"):
+        Evaluation(scores={}, failures={Status.TIMEOUT: 3}).mean("hard")
     score = ItemScore(hard=1.0, soft=0.5)
     assert metric_value(score, "hard", 0.25) == 1.0
     assert metric_value(score, "soft", 0.25) == 0.5
@@ -111,20 +108,11 @@ def test_an_item_that_lacks_a_wanted_draw_failed() -> None:
     assert found.coverage == 0.25
 
 
-@given(
-    st.lists(
-        st.builds(
-            rollout,
-            st.sampled_from("abc"),
-            st.floats(0, 1),
-            st.floats(0, 1),
-            st.sampled_from(Status),
-            st.sampled_from([0.0, 1.0]),
-        ),
-        max_size=12,
-    ),
-    st.randoms(use_true_random=False),
-)
+STARTED = st.sampled_from([0.0, 1.0])
+ROWS = st.builds(rollout, st.sampled_from("abc"), st.floats(0, 1), st.floats(0, 1), st.sampled_from(Status), STARTED)
+
+
+@given(st.lists(ROWS, max_size=12), st.randoms(use_true_random=False))
 def test_draws_in_any_order_are_the_same_evaluation(rows: list[Rollout], random: object) -> None:
     measured = evaluation_of("abc", rows)
     random.shuffle(rows)  # type: ignore[attr-defined]

@@ -48,7 +48,7 @@ def test_a_decline_after_good_nights_is_found_within_days() -> None:
     assert found[-1] is NightVerdict.DEMOTE
 
 
-def test_stale_is_the_same_claim_against_the_seed() -> None:
+def test_stale_is_the_same_claim_against_the_seed_and_drift_one_against_no_rival() -> None:
     bad = nights(9, -0.3)
     assert judge_nights(bad, None, None, ALPHA).verdict is NightVerdict.STALE
     assert judge_nights([], bad, None, ALPHA).verdict is NightVerdict.DEMOTE
@@ -56,9 +56,8 @@ def test_stale_is_the_same_claim_against_the_seed() -> None:
         judge_nights(bad, None, None, ALPHA).decline_to_seed == judge_nights([], bad, None, ALPHA).decline_to_previous
     )
 
-
-def test_drift_is_said_of_a_champion_that_no_rival_beats() -> None:
-    bad, same = nights(9, -0.3), nights(9, 0.0, seed=2)
+    # Drift is said of a champion that no rival beats.
+    same = nights(9, 0.0, seed=2)
     assert judge_nights(same, same, bad, ALPHA).verdict is NightVerdict.DRIFT
     assert judge_nights(nights(9, 0.3), same, bad, ALPHA).verdict is NightVerdict.DRIFT
     assert judge_nights(same, bad, bad, ALPHA).verdict is NightVerdict.DEMOTE

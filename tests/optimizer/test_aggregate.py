@@ -52,9 +52,7 @@ def test_provenance_goes_through_a_merge() -> None:
         "failure-over-success",
     )
     assert [shown["index"] for shown in json_section(prompt, "edits")] == [0, 1]
-
-
-def test_successes_alone_stay_a_success_edit_and_a_minibatch_counts_once() -> None:
+    # Successes alone stay a success edit, and a minibatch counts once.
     parts = [[edit("x", "success", "success-0")], [edit("y", "success", "success-0", "success-1")]]
     answer = {"edits": [{"op": "append", "content": "xy", "sources": [0, 1]}]}
     (united,) = merge(ScriptedOptimizer(answer), "# Skill", parts, "success", "").edits

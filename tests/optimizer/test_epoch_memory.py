@@ -3,32 +3,20 @@ from typing import Any
 import pytest
 from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section, unusable
 
-from skillopt_airflow.core.gate import Action
 from skillopt_airflow.core.types import Edit, Patch
 from skillopt_airflow.optimizer.comparison import Comparison, compare
 from skillopt_airflow.optimizer.epoch_steps import EpochStep
 from skillopt_airflow.optimizer.meta_skill import Memory, meta_reflect, meta_skill
 
 COMPARISON = compare({"a": rollout("a", 1.0)}, {"a": rollout("a", 0.0)}, ["a"], "mixed")
-STEPS = [
-    EpochStep(
-        step=1,
-        action=Action.REJECT,
-        score_before=0.5,
-        score_after=0.0,
-        edits=(Edit(op="append", content="<rule>", rationale="why"),),
-    ),
-    EpochStep(step=2, action=Action.INDECISIVE, score_before=0.5, score_after=None, edits=()),
-]
+RULE = {"op": "append", "anchor": "", "content": "<rule>"}
 SHOWN = [
-    {
-        "step": 1,
-        "action": "reject",
-        "score_before": 0.5,
-        "score_after": 0.0,
-        "edits": [{"op": "append", "anchor": "", "content": "<rule>"}],
-    },
+    {"step": 1, "action": "reject", "score_before": 0.5, "score_after": 0.0, "edits": [RULE]},
     {"step": 2, "action": "indecisive", "score_before": 0.5, "score_after": None, "edits": []},
+]
+STEPS = [
+    EpochStep.model_validate(SHOWN[0] | {"edits": [RULE | {"rationale": "why"}]}),
+    EpochStep.model_validate(SHOWN[1]),
 ]
 SKILL = "# Skill\n<!-- SLOW_UPDATE_START -->\nguidance\n<!-- SLOW_UPDATE_END -->"
 

@@ -48,11 +48,8 @@ def test_another_answer_gives_way_to_the_most(answer: dict[str, Any] | Exception
     assert chosen(answer) == ChosenRate(rate=4, fallback=f"learning_rate: {why}")
 
 
-def test_a_reason_of_megabytes_is_cut() -> None:
+def test_without_edits_there_is_no_call_and_a_reason_of_megabytes_is_cut() -> None:
     assert len(chosen({"learning_rate": 1, "reason": "why " * 2_500_000}).reason) == 2_000
-
-
-def test_without_edits_there_is_no_call() -> None:
     optimizer = ScriptedOptimizer()
     assert learning_rate(optimizer, "# Skill", Patch(), 4, [], StepBuffer(), "").rate == 0
     assert optimizer.calls == []

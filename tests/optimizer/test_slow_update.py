@@ -14,17 +14,15 @@ def test_what_the_optimizer_is_shown() -> None:
     optimizer = ScriptedOptimizer({"guidance": "\n- new\n", "reason": "a improved"})
     guidance = slow_update(optimizer, "# Skill", "# Before", "former", COMPARISON)
     assert guidance == Guidance(text="- new", reason="a improved")
+    # It is written into its region.
+    assert guidance_edit(guidance) == Edit(
+        op="region", anchor="SLOW_UPDATE", content="- new", rationale="a improved", minibatches=("slow-update",)
+    )
     ((stage, prompt),) = optimizer.calls
     assert stage == "slow_update"
     assert (section(prompt, "skill"), section(prompt, "guidance")) == ("# Skill", "former")
     assert section(prompt, "previous_skill") == "# Before"
     assert [item["item_id"] for item in json_section(prompt, "comparison")["improved"]] == ["a"]
-
-
-def test_the_guidance_is_written_into_its_region() -> None:
-    assert guidance_edit(Guidance(text="- new", reason="why")) == Edit(
-        op="region", anchor="SLOW_UPDATE", content="- new", rationale="why", minibatches=("slow-update",)
-    )
 
 
 @pytest.mark.parametrize(

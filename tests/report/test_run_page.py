@@ -66,6 +66,9 @@ def test_what_a_model_wrote_becomes_text_and_nothing_else(view: ReportView) -> N
     assert not tags & {"script", "iframe", "base", "object", "embed", "form", "link"}
     assert not [name for _, attributes, _ in nasty.elements for name in attributes if name.startswith("on")]
     assert all(link.startswith("#") for link in nasty.links)
+    # And control characters are seen.
+    written = everywhere(view, "a\x00b\x1b[31mc\rd\x7f\te").model_copy(update={"costs": view.costs})
+    assert "a␀b␛[31mc␍d[U+007F]\te" in Page(render(written)).text
 
 
 def test_rollouts_are_told_with_their_failures_waste_and_price(view: ReportView, page: Page) -> None:
@@ -82,12 +85,6 @@ def test_rollouts_are_told_with_their_failures_waste_and_price(view: ReportView,
     assert "Cut answers" not in without.text
 
 
-def test_control_characters_are_seen(view: ReportView) -> None:
-    written = everywhere(view, "a\x00b\x1b[31mc\rd\x7f\te").model_copy(update={"costs": view.costs})
-    text = Page(render(written)).text
-    assert "a␀b␛[31mc␍d[U+007F]\te" in text
-
-
 def test_the_page_asks_for_nothing(view: ReportView, page: Page) -> None:
     attributes = [(name, value or "") for _, each, _ in page.elements for name, value in each.items()]
     assert not [name for name, _ in attributes if name in {"srcset", "data", "action", "background"}]
@@ -99,9 +96,7 @@ def test_the_page_asks_for_nothing(view: ReportView, page: Page) -> None:
     html = render(view)
     assert "@import" not in html
     assert all(place == "#" for place in re.findall(r"url\((.)", html))
-
-
-def test_every_link_leads_somewhere_and_every_id_is_one_place(page: Page) -> None:
+    # Every link leads somewhere, and every id is one place.
     assert not [name for name, count in Counter(page.ids).items() if count > 1]
     assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
 
