@@ -30,7 +30,7 @@ from skillopt_airflow.models.providers import check_sampling
 from skillopt_airflow.rollout.runner import runner
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from tests.gateway.scripted_provider import Reply, ScriptedProvider, completion
-import os
+import os, socket
 
 def answer(asked):
     assert asked.headers["x-own-key"] == "secret" and asked.headers["x-own-version"] == "7", asked.headers
@@ -49,8 +49,10 @@ with ScriptedProvider(answer) as provider:
     os.environ["AIRFLOW_CONN_OWN"] = json.dumps(
         {"conn_type": "pydanticai", "host": provider.base_url, "password": "secret", "extra": {"model": "ollama:m"}})
     upstream = target_upstream("own", None)
-    with ModelGateway(upstream, ("127.0.0.1", 0), stage="s", on_call=calls.append, max_attempts=1, call_timeout=9) as g:
-        row = asyncio.run(rolled_out(g.port, upstream))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        place = free.getsockname()
+    with ModelGateway(upstream, place, stage="s", on_call=calls.append, max_attempts=1, call_timeout=9):
+        row = asyncio.run(rolled_out(place[1], upstream))
 try:
     check_sampling(upstream, ModelGroup(seed=1))
 except ConfigError as error:
