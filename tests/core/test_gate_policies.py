@@ -105,8 +105,7 @@ class TestPairedSe:
         assert verdict(1, 0, 1, rules("paired_se", gate_se_factor=0.999)) == Action.ACCEPT
         # One item has no standard error.
         assert verdict(1, 0, 0, rules("paired_se")) == Action.UNDERPOWERED
-
-    def test_the_statistic_is_t(self) -> None:
+        # The statistic is t.
         gate = rules("paired_se")
         found = judge(evidence_of(*outcomes(4, 1, 5), gate), gate)
         assert found.statistic == pytest.approx(0.3 / (0.674949 / 10**0.5), abs=1e-5)

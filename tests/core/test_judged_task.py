@@ -42,9 +42,7 @@ def test_the_judge_gets_question_choices_and_the_right_one() -> None:
     asked = TASK.grading(stored, tried("four"))
     assert asked.question == "How many?\nA. 3\nB. 4"
     assert (asked.references, asked.answer, asked.instructions) == (("B: 4",), "four", "Numbers count.")
-
-
-def test_without_choices_the_reference_is_a_text() -> None:
+    # Without choices the reference is a text.
     item = TASK.asked(RECORD | {"gold": "4"}, "How many?", {}, frozenset())
     assert TASK.grading(item, tried("four")).references == ("4",)
     assert TASK.grading(item, tried("four")).question == "How many?"

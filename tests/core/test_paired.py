@@ -52,9 +52,7 @@ def test_fewer_than_two_pairs_say_nothing(count: int) -> None:
     table = paired(measured(*[1] * count), measured(*[0] * count), RULES)
     assert (table.pairs, table.delta, table.low, table.high) == (count, count, -1, 1)
     assert standard_error([[0.5]] * count) is None
-
-
-def test_two_items_of_draws_are_two_observations() -> None:
+    # Two items of draws are two observations.
     table = paired(measured(0.75, 0.5), measured(0.25, 0.5), SOFT)
     assert (table.wins, table.losses, table.ties) == (1, 0, 1)
     assert table.delta == 0.25
@@ -80,9 +78,7 @@ def test_a_group_counts_as_what_it_adds_to_the_sum() -> None:
     found = standard_error([[1.0, 1.0], [1.0, -1.0], [-1.0]])
     assert found == pytest.approx(math.sqrt((1.6**2 + 0.4**2 + 1.2**2) * 3 / 2) / 5)
     assert standard_error([[1.0, 0.0, 1.0]]) is None
-
-
-def test_differences_that_only_rounding_tells_apart_have_no_error() -> None:
+    # Differences that only rounding tells apart have none.
     candidate, current = measured(1, 2 / 3, 1 / 3), measured(2 / 3, 1 / 3, 0)
     assert standard_error([[change] for change in differences(candidate, current, SOFT).values()]) != 0.0
     table = paired(candidate, current, SOFT)

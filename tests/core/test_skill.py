@@ -20,6 +20,14 @@ def test_regions_reach_from_marker_to_marker() -> None:
     assert document.body == "a\n"
     assert [document.text[span.start : span.end] for span in document.editable] == ["a\n", "\nb\n", ""]
     assert document.sha256 == hashlib.sha256(document.text.encode()).hexdigest()
+    # Only what can be edited is found.
+    document = SkillDocument(f"{SLOW}\nkeep this")
+    assert document.find("keep") == Span(document.text.rindex("keep"), document.text.rindex("keep") + 4)
+    assert document.find("SLOW_UPDATE_START") is None
+    assert document.find("-->\nkeep") is None
+    # Markers are recognized with any whitespace.
+    assert has_marker("<!--\tSLOW_UPDATE_START\n-->")
+    assert not has_marker("<!-- OTHER_START -->")
 
 
 @pytest.mark.parametrize(
@@ -34,17 +42,6 @@ def test_regions_reach_from_marker_to_marker() -> None:
 def test_a_broken_region_is_named_with_its_line(text: str) -> None:
     with pytest.raises(SkillError, match="line 3: <!-- "):
         _ = SkillDocument("one\ntwo\n" + text).protected
-
-
-def test_find_sees_editable_text_only() -> None:
-    document = SkillDocument(f"{SLOW}\nkeep this")
-    assert document.find("keep") == Span(document.text.rindex("keep"), document.text.rindex("keep") + 4)
-    assert document.find("SLOW_UPDATE_START") is None
-    assert document.find("-->\nkeep") is None
-    # Markers are recognized with any whitespace.
-    assert has_marker("x <!--APPENDIX_END--> y")
-    assert has_marker("<!--\tSLOW_UPDATE_START\n-->")
-    assert not has_marker("<!-- OTHER_START -->")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ LETTERS_ALONE = dict.fromkeys("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "")
         ("（D）", "D", LETTERS_ALONE, True),
         ("C、D", "CD", ANGLES, True),
         ("A", "D", ANGLES, False),
-        ("110°", "D", ANGLES, False),
         ("A: 110°", "D", ANGLES, False),
         ("C", "CD", ANGLES, False),
         ("C, D", "D", ANGLES, False),

@@ -14,7 +14,6 @@ from skillopt_airflow.core.scoring.maths_text import MAX_CHARS, plain_maths, sam
         ("0.8", "$\\frac{4}{5}$"),
         ("\\frac45", "0.8"),
         ("62°", "62^\\circ "),
-        ("35°", "35掳"),
         ("816.81 cm³", "Volume $=816.81 \\mathrm{~cm}^{3}$"),
         ("V=816.81\\text{ cm}^3", "816.81 cm^3"),
         ("r = 7", "$$r=7.00$$"),
