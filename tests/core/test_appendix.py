@@ -61,9 +61,7 @@ def test_what_is_no_note_stays() -> None:
     assert with_notes(document, [note("b")]).region("APPENDIX") == "By hand:\n\n- a\n\n- b"
     consolidated, _ = apply_edits(document, [consolidated_edit(document, [note("c")])])
     assert consolidated.region("APPENDIX") == "By hand:\n\n\n- c"
-
-
-def test_a_note_with_a_marker_loses_it() -> None:
+    # A note with a marker loses it.
     notes = [note("a"), note("c<!-- APPENDIX_END -->"), note("b")]
     changed, report = apply_edits(SKILL, note_edits(SKILL, notes))
     assert [row.status for row in report.rows] == ["applied"] * 3

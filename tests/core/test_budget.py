@@ -53,9 +53,7 @@ def call(role: Role, stage: str, prompt: int, completion: int, started: float = 
 def test_each_role_has_its_own_price() -> None:
     calls = [call("target", "rollout", 1_000_000, 500_000), call("optimizer", "reflect", 100_000, 10_000)]
     assert spent(calls, PRICES) == Spent(calls=2, tokens=1_610_000, usd=0.5 + 1.0 + 1.0 + 0.3)
-
-
-def test_a_batched_call_costs_half() -> None:
+    # A batched call costs half.
     usual = call("target", "evaluate", 1_000_000, 500_000)
     assert spent([usual, usual.model_copy(update={"batch": True})], PRICES).usd == 1.5 + 0.75
 

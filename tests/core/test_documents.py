@@ -32,6 +32,9 @@ def test_a_document_is_stored_with_its_number_and_read_again() -> None:
     assert read(**SHELF.to_json()) == SHELF
     # What is missing is filled in, and what is new is passed over.
     assert read(parts=[{"name": "a", "size": 1}], color="red", contract=1).label == "none"
+    # What code makes is strict.
+    with pytest.raises(ValidationError, match="color"):
+        Shelf(parts=(), color="red")  # type: ignore[call-arg]
 
 
 def test_flaws_have_their_places_where_they_have_any_and_of_many_the_first_are_told() -> None:
@@ -42,11 +45,6 @@ def test_flaws_have_their_places_where_they_have_any_and_of_many_the_first_are_t
     with pytest.raises(ValidationError) as raised:
         Shelf.model_validate_json("{")
     assert flaws(raised.value).startswith("Invalid JSON: ")
-
-
-def test_what_code_makes_is_strict() -> None:
-    with pytest.raises(ValidationError, match="color"):
-        Shelf(parts=(), color="red")  # type: ignore[call-arg]
 
 
 def test_a_higher_number_is_refused_with_what_to_do() -> None:

@@ -113,9 +113,7 @@ def test_failures_of_the_sandbox_decide_nothing() -> None:
     decision = decide(measured(1, 1), other, other, RULES)
     assert decision.action == Action.INDECISIVE
     assert "both skills" in decision.reason
-
-
-def test_a_missing_item_favours_neither() -> None:
+    # A missing item favors neither.
     decision = decide(measured(*[1] * 19, failed=1), measured(*[1] * 19, 0), measured(*[1] * 19, 0), RULES)
     assert decision.action == Action.REJECT
     assert decision.against_current.pairs == 19

@@ -115,7 +115,5 @@ def test_a_sample_keeps_the_order_of_its_items(items: list[int], count: int, see
     assert drawn == sample(numbered, count, seed)
     assert len(drawn) == len(set(drawn)) == min(count, len(items))
     assert drawn == [entry for entry in numbered if entry in drawn]
-
-
-def test_a_sample_depends_on_its_seed() -> None:
+    # It depends on its seed.
     assert {item for seed in range(200) for item in sample(range(50), 5, str(seed))} == set(range(50))
