@@ -113,7 +113,7 @@ ROWS = st.builds(rollout, st.sampled_from("abc"), st.floats(0, 1), st.floats(0, 
 
 
 @given(st.lists(ROWS, max_size=12), st.randoms(use_true_random=False))
-def test_draws_in_any_order_are_the_same_evaluation(rows: list[Rollout], random: object) -> None:
+def test_draws_in_any_order_are_the_same_evaluation(rows: list[RolloutResult], random: object) -> None:
     measured = evaluation_of("abc", rows)
     random.shuffle(rows)  # type: ignore[attr-defined]
     assert evaluation_of("abc", rows).model_dump_json() == measured.model_dump_json()

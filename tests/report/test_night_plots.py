@@ -2,7 +2,6 @@ from datetime import UTC, datetime, timedelta
 from xml.etree import ElementTree
 
 import pytest
-from html_page import SVG, texts
 
 from skillopt_airflow.core.night_point import NightPoint
 from skillopt_airflow.report.night_plots import AliasEvent, nights_chart
@@ -10,6 +9,7 @@ from skillopt_airflow.store.night_table import Contender
 from skillopt_airflow.training.night import ledger
 from skillopt_airflow.training.night_series import point_of
 from tests import page_data
+from tests.report.html_page import SVG, texts
 
 ONE, TWO = (Contender(version=f"v000{number}-0123456789ab", sha256=f"{number}") for number in (1, 2))
 

@@ -3,13 +3,13 @@ from xml.etree import ElementTree
 
 import pytest
 from example_run import Training, evaluation, example, proposed
-from html_page import SVG, texts
 from matplotlib import rcParams
 
 from skillopt_airflow.core.gate import Action
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.report import plots
 from skillopt_airflow.report.view import ReportView
+from tests.report.html_page import SVG, texts
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,9 @@
 
 import re
 
-from html_page import Page
-
 from skillopt_airflow.quality.quality_report import ExpectationResult, FailingRow, QualityReport
 from skillopt_airflow.report.quality_page import ROWS_SHOWN, render
+from tests.report.html_page import Page
 
 HOSTILE = "<script>alert('1')</script><img src=x onerror=alert(1)>\"'&\x00\x07\u202e"
 

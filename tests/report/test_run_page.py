@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from example_run import SEED, example
-from html_page import Page
 from pydantic import BaseModel
 
 from skillopt_airflow.core.paired import paired_values
 from skillopt_airflow.core.provenance import LineOrigin
 from skillopt_airflow.report.run_page import render
 from skillopt_airflow.report.view import ReportView
+from tests.report.html_page import Page
 
 PROJECT = Path(__file__).parents[2]
 NASTY = (
@@ -161,7 +161,14 @@ def test_a_line_of_another_run_names_its_step_and_one_of_many_minibatches_counts
 
 def test_a_run_that_stopped_at_once_has_a_page(view: ReportView) -> None:
     seed = LineOrigin(moment="steps/step_0000")
-    nothing = {"moments": (), "test": {}, "costs": (), "published": None, "best": view.seed, "best_version": 0}
+    nothing: dict[str, object] = {
+        "moments": (),
+        "test": {},
+        "costs": (),
+        "published": None,
+        "best": view.seed,
+        "best_version": 0,
+    }
     models = {"target": "openai-chat:qwen3", "optimizer": "openai-chat:gpt-5", "stopped": "budget.max_calls = 80"}
     skill = {"skill": SEED, "lines": (seed,) * (SEED.count("\n") + 1)}
     page = Page(render(view.model_copy(update=nothing | models | skill)))
