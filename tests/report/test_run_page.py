@@ -161,14 +161,8 @@ def test_a_line_of_another_run_names_its_step_and_one_of_many_minibatches_counts
 
 def test_a_run_that_stopped_at_once_has_a_page(view: ReportView) -> None:
     seed = LineOrigin(moment="steps/step_0000")
-    nothing: dict[str, object] = {
-        "moments": (),
-        "test": {},
-        "costs": (),
-        "published": None,
-        "best": view.seed,
-        "best_version": 0,
-    }
+    empty: dict[str, object] = {"moments": (), "test": {}, "costs": (), "published": None}
+    nothing = empty | {"best": view.seed, "best_version": 0}
     models = {"target": "openai-chat:qwen3", "optimizer": "openai-chat:gpt-5", "stopped": "budget.max_calls = 80"}
     skill = {"skill": SEED, "lines": (seed,) * (SEED.count("\n") + 1)}
     page = Page(render(view.model_copy(update=nothing | models | skill)))
