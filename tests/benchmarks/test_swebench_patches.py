@@ -27,15 +27,11 @@ def added(path: str, mode: str = "100644") -> str:
 LEFT_OUT = [
     (edited("tests/helpers.py"), LeftOut.TEST),
     (edited("pkg/test_x.py"), LeftOut.TEST),
-    (edited("pkg/x_test.py"), LeftOut.TEST),
     (edited("conftest.py"), LeftOut.TEST),
-    (edited("sub/conftest.py"), LeftOut.TEST),
     (edited("pytest.ini"), LeftOut.CONFIGURATION),
     (edited("setup.cfg"), LeftOut.CONFIGURATION),
-    (edited("tox.ini"), LeftOut.CONFIGURATION),
     (edited("pyproject.toml"), LeftOut.CONFIGURATION),
     (added("sitecustomize.py"), LeftOut.LOADED),
-    (added("usercustomize/__init__.py"), LeftOut.LOADED),
     (added("x.pth"), LeftOut.LOADED),
     (added("x.dist-info/entry_points.txt"), LeftOut.LOADED),
     (added("pytest.py"), LeftOut.LOADED),
@@ -65,11 +61,8 @@ def test_what_the_judge_brings_does_not_count(diff: str, reason: LeftOut):
 @pytest.mark.parametrize(
     "path", ["src/_pytest/x.py", "pytest.py", "pkg/types.py", "pkg/testing.py", "latest.py", "contest/a.py"]
 )
-def test_files_of_the_repository_count_whatever_their_name(path: str):
+def test_files_of_the_repository_count_whatever_their_name_unless_the_judge_brings_them(path: str):
     assert candidate_patch(edited(path), import_roots=(".", "src")).files == (path,)
-
-
-def test_further_files_of_the_judge_do_not_count():
     assert candidate_patch(edited("checks/a.py"), tests=["checks/a.py"]).left_out == {"checks/a.py": LeftOut.TEST}
 
 
@@ -131,11 +124,8 @@ def test_a_hunk_that_claims_more_lines_than_it_has_hides_no_file():
 def test_a_moved_file_is_touched_at_both_its_paths():
     diff = edited("z.py") + "diff --git a/a.py b/b.py\nrename from a.py\nrename to b.py\n"
     assert touched_paths(diff) == ("z.py", "b.py", "a.py")
-
-
-def test_the_names_of_tests():
-    assert all(map(is_test_file, ["test/a.txt", "a/tests/b.py", "test_a.py", "a_test.py", "conftest.py", "tests.py"]))
-    assert not any(map(is_test_file, ["a.py", "testing/a.py", "attest.py", "contests/a.py", "latest_news.py", ""]))
+    assert all(map(is_test_file, ["test/a.txt", "a/tests/b.py", "a_test.py", "tests.py"]))
+    assert not any(map(is_test_file, ["testing/a.py", "attest.py", "contests/a.py", "latest_news.py", ""]))
 
 
 @given(st.lists(st.sampled_from(["a.py", "pkg/b.py", "tests/c.py", "conftest.py", "setup.cfg"]), unique=True))

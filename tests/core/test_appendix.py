@@ -45,15 +45,14 @@ def test_each_note_is_an_edit_of_its_own() -> None:
     assert (first.minibatches, first.source_type) == (("failure-0",), "failure")
     assert second.content == "- Count the words.\n- Give the year.\n- Stop there."
     assert (second.minibatches, second.source_type) == (("success-2",), "success")
-
-
-def test_the_first_note_opens_the_appendix() -> None:
+    # The first note opens the appendix.
     changed = with_notes(SkillDocument("# Skill"), [note("a"), note("b")])
     assert changed.text == "# Skill\n\n<!-- APPENDIX_START -->\n- a\n- b\n<!-- APPENDIX_END -->\n"
 
 
 def test_a_note_that_is_there_is_left_out() -> None:
-    assert note_edits(SKILL, [note(" count THE\twords."), note(" \n"), note("Count the words"), note("...")]) == ()
+    assert note_edits(SKILL, [note(" count THE\twords."), note(" \n"), note("Count the words!"), note("...")]) == ()
+    assert new_notes([note("Give the year."), note("give the year")], ()) == [note("Give the year.")]
     assert [edit.content for edit in note_edits(SkillDocument(""), [note("Straße"), note("STRASSE")])] == ["- Straße"]
 
 
@@ -62,19 +61,11 @@ def test_what_is_no_note_stays() -> None:
     assert with_notes(document, [note("b")]).region("APPENDIX") == "By hand:\n\n- a\n\n- b"
     consolidated, _ = apply_edits(document, [consolidated_edit(document, [note("c")])])
     assert consolidated.region("APPENDIX") == "By hand:\n\n\n- c"
-
-
-def test_a_note_with_a_marker_loses_it() -> None:
+    # A note with a marker loses it.
     notes = [note("a"), note("c<!-- APPENDIX_END -->"), note("b")]
     changed, report = apply_edits(SKILL, note_edits(SKILL, notes))
     assert [row.status for row in report.rows] == ["applied"] * 3
     assert notes_of(changed) == ("Count the words.", "a", "c", "b")
-
-
-def test_notes_that_differ_in_closing_punctuation_alone_are_one() -> None:
-    assert new_notes([note("Give the year."), note("give the year"), note("Give the year!")], ()) == [
-        note("Give the year.")
-    ]
 
 
 def test_consolidation_writes_the_whole_list_once() -> None:

@@ -45,35 +45,17 @@ STEPS = st.builds(Spent, calls=COUNTS, tokens=COUNTS, usd=st.integers(0, 100).ma
 
 
 def call(role: Role, stage: str, prompt: int, completion: int, started: float = 0.0, attempts: int = 1) -> ModelCall:
-    return ModelCall(
-        role=role,
-        stage=stage,
-        model="m",
-        http_status=200,
-        attempts=attempts,
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        started=started,
-        seconds=1.5,
-    )
+    tokens = {"prompt_tokens": prompt, "completion_tokens": completion, "started": started, "seconds": 1.5}
+    fields = {"role": role, "stage": stage, "model": "m", "http_status": 200, "attempts": attempts}
+    return ModelCall.model_validate(fields | tokens)
 
 
 def test_each_role_has_its_own_price() -> None:
     calls = [call("target", "rollout", 1_000_000, 500_000), call("optimizer", "reflect", 100_000, 10_000)]
     assert spent(calls, PRICES) == Spent(calls=2, tokens=1_610_000, usd=0.5 + 1.0 + 1.0 + 0.3)
-
-
-def test_tries_of_one_call_count_once() -> None:
-    assert spent([call("target", "rollout", 10, 1, attempts=4)], PRICES).calls == 1
-    assert by_stage([call("target", "rollout", 10, 1, attempts=4)], PRICES)[0].attempts == 4
-
-
-def test_a_batched_call_costs_half() -> None:
+    # A batched call costs half.
     usual = call("target", "evaluate", 1_000_000, 500_000)
-    batched = usual.model_copy(update={"batch": True})
-    assert spent([usual], PRICES).usd == 1.5
-    assert spent([batched], PRICES).usd == 0.75
-    assert spent([usual, batched], PRICES).usd == 2.25
+    assert spent([usual, usual.model_copy(update={"batch": True})], PRICES).usd == 1.5 + 0.75
 
 
 @pytest.mark.parametrize("prices", [{"target": CHEAP, "optimizer": None}, {"target": CHEAP}])
@@ -84,18 +66,15 @@ def test_a_price_that_nobody_knows_is_not_free(prices: Prices) -> None:
     assert [cost.usd for cost in by_stage(calls, prices)] == [None, 0.5]
 
 
-def test_no_call_costs_nothing() -> None:
-    assert spent([], {}) == Spent(calls=0, tokens=0, usd=0.0)
-
-
 def test_stages_come_in_the_order_in_which_they_began() -> None:
     calls = [
-        call("optimizer", "reflect", 1, 1, started=20.0),
+        call("optimizer", "reflect", 1, 1, started=20.0, attempts=4),
         call("target", "rollout", 1, 1, started=10.0),
         call("target", "evaluate", 1, 1, started=30.0),
         call("target", "rollout", 1, 1, started=40.0),
     ]
     costs = by_stage(calls, PRICES)
+    assert [cost.attempts for cost in costs] == [2, 4, 1]
     assert [(cost.stage, cost.role, cost.calls, cost.seconds) for cost in costs] == [
         ("rollout", "target", 2, 3.0),
         ("reflect", "optimizer", 1, 1.5),
@@ -134,22 +113,21 @@ def test_the_dearest_step_is_the_maximum_of_each_part() -> None:
     [
         ({}, ""),
         ({"max_calls": 1_550, "max_tokens": 21_000, "max_usd": 2.5}, ""),
-        ({"max_calls": 1_500}, "budget.max_calls = 1,500: 1,430 are spent and a step takes up to 120 more"),
-        ({"max_tokens": 20_500}, "budget.max_tokens = 20,500: 20,000 are spent and a step takes up to 1,000 more"),
-        ({"max_usd": 2.25}, "budget.max_usd = 2.25: 2.0000 are spent and a step takes up to 0.5000 more"),
+        ({"max_calls": 1_500}, "budget.max_calls = 1,500: 1,430"),
+        ({"max_tokens": 20_500}, "budget.max_tokens = 20,500: 20,000"),
+        ({"max_usd": 2.25}, "budget.max_usd = 2.25: 2.0000"),
     ],
 )
 def test_the_run_stops_before_the_step_that_would_pass_a_limit(budget: dict[str, float], why: str) -> None:
     total, step = Spent(calls=1_430, tokens=20_000, usd=2.0), Spent(calls=120, tokens=1_000, usd=0.5)
-    assert exceeded(total, step, BudgetGroup.model_validate(budget)) == why
+    found = exceeded(total, step, BudgetGroup.model_validate(budget))
+    assert found.startswith(why)
+    assert bool(found) == bool(why)
 
 
-def test_a_limit_that_is_used_up_stops_the_run_although_no_step_is_known() -> None:
+def test_a_limit_that_is_used_up_or_cannot_be_counted_stops_the_run_although_no_step_is_known() -> None:
     assert exceeded(Spent(calls=500), Spent(), BudgetGroup(max_calls=500))
     assert not exceeded(Spent(calls=499), Spent(), BudgetGroup(max_calls=500))
-
-
-def test_an_unknown_price_does_not_pass_a_limit_in_dollars() -> None:
     assert "set budget.prices" in exceeded(Spent(usd=None), Spent(), BudgetGroup(max_usd=5))
     assert not exceeded(Spent(usd=None), Spent(usd=None), BudgetGroup(max_calls=5))
 
@@ -170,18 +148,15 @@ def configured(judge: str | None = None, **budget: float) -> TrainConfig:
     return TrainConfig.from_layers({"model": models, "budget": budget})
 
 
-def test_a_limit_in_dollars_needs_every_price() -> None:
+def test_a_limit_in_dollars_needs_the_price_of_every_model_that_is_asked() -> None:
     text = unpriced({"target": None, "optimizer": DEAR}, configured(max_usd=5))
-    assert text.startswith("budget.max_usd = 5: no price is known for the target openai-chat:stand-in; ")
+    assert text.startswith("budget.max_usd = 5: ")
     assert '{"openai-chat:stand-in": {"input": 1.25, "output": 10}}' in text
-    assert "the target openai-chat:stand-in and the optimizer openai:gpt-5" in unpriced({}, configured(max_usd=5))
+    assert "openai-chat:stand-in and the optimizer openai:gpt-5" in unpriced({}, configured(max_usd=5))
     assert unpriced(PRICES, configured(max_usd=5)) == ""
     assert unpriced({}, configured(max_tokens=5)) == ""
-
-
-def test_only_models_that_are_asked_need_a_price() -> None:
     judged = configured("openai-chat:judge", max_usd=5)
-    assert "no price is known for the judge openai-chat:judge; " in unpriced(PRICES, judged)
+    assert "the judge openai-chat:judge" in unpriced(PRICES, judged)
     assert unpriced({**PRICES, "judge": CHEAP}, judged) == ""
     assert unpriced({"target": CHEAP, "judge": CHEAP}, judged, MEASURING) == ""
     assert unpriced({"target": CHEAP}, configured(max_usd=5), MEASURING) == ""

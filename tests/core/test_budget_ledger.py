@@ -7,13 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.budget import Spent
-from skillopt_airflow.core.budget_ledger import (
-    LEASE_SECONDS,
-    PARTS,
-    RENEWED_SECONDS,
-    BudgetLedger,
-    Left,
-)
+from skillopt_airflow.core.budget_ledger import LEASE_SECONDS, PARTS, RENEWED_SECONDS, BudgetLedger, Left
 from skillopt_airflow.core.resource_groups import BudgetGroup
 
 NOTHING = Spent()
@@ -184,13 +178,10 @@ def test_a_limit_that_is_not_there_limits_nothing() -> None:
     assert left.amount == Spent()
 
 
-def test_what_nobody_can_count_leaves_nothing_of_a_limit_in_dollars() -> None:
-    ledger = BudgetLedger(spent=Spent(calls=1, usd=None))
-    assert ledger.left(BudgetGroup(max_usd=5.0), "me", Spent()).used_up
-    assert ledger.left(BudgetGroup(max_calls=5), "me", Spent()) == Left(4, None, None)
-
-
-def test_dollars_are_shared_too() -> None:
+def test_dollars_are_shared_and_what_nobody_can_count_leaves_nothing_of_them() -> None:
+    uncounted = BudgetLedger(spent=Spent(calls=1, usd=None))
+    assert uncounted.left(BudgetGroup(max_usd=5.0), "me", Spent()).used_up
+    assert uncounted.left(BudgetGroup(max_calls=5), "me", Spent()) == Left(4, None, None)
     ledger = BudgetLedger(spent=Spent(usd=1.0)).reserved("other", Spent(usd=2.0), now=0.0)
     assert ledger.left(BudgetGroup(max_usd=8.0), "me", Spent(usd=1.0)).usd == pytest.approx(4.0)
     assert ledger.left(BudgetGroup(max_usd=8.0), "other", Spent(usd=1.0)).usd == pytest.approx(6.0)

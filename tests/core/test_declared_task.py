@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
@@ -19,56 +18,55 @@ from skillopt_airflow.core.task_group import TaskGroup
 from skillopt_airflow.core.types import JsonObject, Status, Trajectory
 from skillopt_airflow.rollout.workspace import ItemFolders
 
-NUMBER = """
-task:
-  prompt: |
-    {{ question }}
-
-    Think step by step, and give the number in the last line.
-  reference: answer
-  answer: {from: last_line}
-  score: {by: number}
-"""
-CHOICE = r"""
-task:
-  id: number
-  prompt: |-
-    {{ question }}
-    {% for option in options %}
-    {{ "ABCDEFGHIJ"[loop.index0] }}. {{ option }}
-    {%- endfor %}
-  reference: correct
-  answer: {from: choice}
-  score: {by: choice, choices: options}
-"""
-EXTRACTION = """
-task:
-  id: id
-  prompt: "Give sender, date and total of this invoice as JSON.\n\n{{ text }}"
-  reference: fields
-  answer: {from: json}
-  score:
-    by: json
-    fields:
-      sender: {by: exact, normalized: true}
-      total: {by: number, absolute: 0.01}
-"""
-FILES = """
-task:
-  id: id
-  prompt: "{{ question }} The contract is in your files."
-  reference: answers
-  score: {by: anls}
-  files: ["contracts/{{ id }}-*.txt", annexes]
-"""
-PICTURES = """
-task:
-  id: id
-  prompt: "Is {{ plan }} part of {{ others[0] }}?"
-  reference: answer
-  score: {by: exact}
-  pictures: [plan, others, "sites/{{ id }}.pdf"]
-"""
+NUMBER: dict[str, Any] = {
+    "prompt": "{{ question }}\n\nThink step by step, and give the number in the last line.",
+    "reference": "answer",
+    "answer": {"from": "last_line"},
+    "score": {"by": "number"},
+}
+CHOICE: dict[str, Any] = {
+    "id": "number",
+    "prompt": '{{ question }}\n{% for one in options %}\n{{ "ABCDEFGHIJ"[loop.index0] }}. {{ one }}\n{%- endfor %}',
+    "reference": "correct",
+    "answer": {"from": "choice"},
+    "score": {"by": "choice", "choices": "options"},
+}
+EXTRACTION: dict[str, Any] = {
+    "id": "id",
+    "prompt": "Give sender, date and total of this invoice as JSON.\n\n{{ text }}",
+    "reference": "fields",
+    "answer": {"from": "json"},
+    "score": {
+        "by": "json",
+        "fields": {"sender": {"by": "exact", "normalized": True}, "total": {"by": "number", "absolute": 0.01}},
+    },
+}
+FILES: dict[str, Any] = {
+    "id": "id",
+    "prompt": "{{ question }} The contract is in your files.",
+    "reference": "answers",
+    "score": {"by": "anls"},
+    "files": ["contracts/{{ id }}-*.txt", "annexes"],
+}
+PICTURES: dict[str, Any] = {
+    "id": "id",
+    "prompt": "Is {{ plan }} part of {{ others[0] }}?",
+    "reference": "answer",
+    "score": {"by": "exact"},
+    "pictures": ["plan", "others", "sites/{{ id }}.pdf"],
+}
+LISTED: dict[str, Any] = {
+    "prompt": "{{ question }}",
+    "reference": "answer",
+    "alternatives": True,
+    "score": {"by": "exact"},
+}
+NESTED: dict[str, Any] = {
+    "id": "meta.key",
+    "prompt": "{{ question.stem }} {{ question }}",
+    "reference": "question.key",
+    "score": {"by": "choice", "choices": "question.choices"},
+}
 SUM: JsonObject = {"question": "3 boxes of 6 eggs?", "answer": "3 x 6 = <<3*6=18>>18\n#### 18"}
 CAPITAL: JsonObject = {"number": 7, "question": "Which is a capital?", "options": ["Lyon", "Rome"], "correct": "Rome"}
 INVOICE: JsonObject = {
@@ -86,19 +84,10 @@ PLANS: JsonObject = {
 }
 
 
-def benchmark(source: str) -> Benchmark:
-    task = TrainConfig.from_layers(yaml.safe_load(source)).task
+def benchmark(source: dict[str, Any]) -> Benchmark:
+    task = TrainConfig.from_layers({"task": source}).task
     assert task is not None
     return declared(task)
-
-
-LISTED = """
-task:
-  prompt: "{{ question }}"
-  reference: answer
-  alternatives: true
-  score: {by: exact}
-"""
 
 
 @pytest.mark.parametrize(
@@ -108,37 +97,30 @@ task:
         (" ['it\\'s', 4]", ["it's", 4]),
         (["a", "b"], ["a", "b"]),
         ("1,000", "1,000"),
-        ("(1, 0)", "(1, 0)"),
     ],
 )
 def test_a_text_may_hold_the_list_of_alternatives(answer: JsonValue, expected: JsonValue) -> None:
     record: JsonObject = {"question": "?", "answer": answer}
     assert benchmark(LISTED).item(record).reference["reference"] == expected
-    plain = benchmark(LISTED.replace("  alternatives: true\n", ""))
+    plain = benchmark(LISTED | {"alternatives": False})
     assert plain.item(record).reference["reference"] == answer
 
 
 @pytest.mark.parametrize(
     ("source", "record", "response", "hard", "soft"),
     [
-        pytest.param(NUMBER, SUM, "3 x 6\n= 18", 1.0, 1.0, id="the number in the last line"),
-        pytest.param(NUMBER, SUM, "18\nSo it is $18.00.", 1.0, 1.0, id="another spelling of it"),
-        pytest.param(NUMBER, SUM, "It is 17", 0.0, 0.0, id="another number"),
-        pytest.param(NUMBER, SUM, "18\nI think so", 0.0, 0.0, id="no number in the last line"),
-        pytest.param(CHOICE, CAPITAL, "The answer is B.", 1.0, 1.0, id="the letter"),
-        pytest.param(CHOICE, CAPITAL, "<answer>Rome</answer>", 1.0, 1.0, id="the text of the choice"),
-        pytest.param(CHOICE, CAPITAL, "A", 0.0, 0.0, id="another letter"),
-        pytest.param(CHOICE, CAPITAL, "A or B", 0.0, 0.0, id="two letters"),
-        pytest.param(EXTRACTION, INVOICE, '{"sender": "Acme", "total": "1204.5"}', 1.0, 1.0, id="all fields"),
-        pytest.param(
-            EXTRACTION, INVOICE, 'So:\n```json\n{"sender": "ACME", "total": 12}\n```', 0.0, 0.5, id="one field"
-        ),
-        pytest.param(EXTRACTION, INVOICE, "ACME, 1204.50", 0.0, 0.0, id="no JSON"),
-        pytest.param(FILES, CONTRACT, "<answer>Ms. Weber</answer>", 0.0, 8 / 9, id="nearly the name"),
-        pytest.param(FILES, CONTRACT, "<answer>ms weber</answer>", 1.0, 1.0, id="the name"),
+        (NUMBER, SUM, "18\nSo it is $18.00.", 1.0, 1.0),
+        (NUMBER, SUM, "18\nI think so", 0.0, 0.0),
+        (CHOICE, CAPITAL, "The answer is B.", 1.0, 1.0),
+        (CHOICE, CAPITAL, "<answer>Rome</answer>", 1.0, 1.0),
+        (CHOICE, CAPITAL, "A or B", 0.0, 0.0),
+        (EXTRACTION, INVOICE, '{"sender": "Acme", "total": "1204.5"}', 1.0, 1.0),
+        (EXTRACTION, INVOICE, 'So:\n```json\n{"sender": "ACME", "total": 12}\n```', 0.0, 0.5),
+        (FILES, CONTRACT, "<answer>Ms. Weber</answer>", 0.0, 8 / 9),
+        (FILES, CONTRACT, "<answer>ms weber</answer>", 1.0, 1.0),
     ],
 )
-def test_scores(source: str, record: JsonObject, response: str, hard: float, soft: float) -> None:
+def test_scores(source: dict[str, Any], record: JsonObject, response: str, hard: float, soft: float) -> None:
     task = benchmark(source)
     item = task.item(record)
     judged = task.score(item, Trajectory(item_id=item.id, status=Status.OK, answer=task.answer(response)))
@@ -157,15 +139,14 @@ def test_the_target_gets_the_skill_and_the_rendered_prompt_and_nothing_of_the_re
 
 
 def test_a_group_is_the_text_or_number_of_its_column() -> None:
-    grouped = benchmark(NUMBER + "  group: document\n")
+    grouped = benchmark(NUMBER | {"group": "document"})
     assert grouped.item(SUM | {"document": 12}).group == "12"
     assert grouped.item(SUM | {"document": " a "}).group == "a"
     assert benchmark(NUMBER).item(SUM | {"document": 12}).group == ""
-    with pytest.raises(DataError, match="document: expected a non-empty text or a whole number, got None"):
+    with pytest.raises(DataError, match=r"document: .*None"):
         grouped.item(SUM)
 
-
-def test_a_record_without_an_id_is_known_by_what_it_holds() -> None:
+    # A record without an id is known by what it holds.
     task = benchmark(NUMBER)
     assert task.item(SUM).id == task.identity(dict(reversed(SUM.items())))
     assert task.identity(SUM) != task.identity(SUM | {"question": "another"})
@@ -181,68 +162,45 @@ def test_any_record_is_an_item_or_an_error_that_says_why(record: JsonObject) -> 
 @pytest.mark.parametrize(
     ("source", "record", "message"),
     [
-        (
-            NUMBER,
-            {"answer": "18", "n": 1},
-            r"^task\.prompt: 'question' is undefined; the columns of the record are: n$",
-        ),
-        (
-            NUMBER,
-            {"question": "?"},
-            r"^task\.reference: the record has no 'answer', or it is empty; its columns are: question\.",
-        ),
-        (
-            NUMBER,
-            {"question": "?", "answer": None},
-            r"^task\.reference: the record has no 'answer', or it is empty; its",
-        ),
-        (NUMBER, SUM | {"answer": "many"}, r"^answer: expected one number, got 'many'"),
-        (CHOICE, CAPITAL | {"number": 1.5}, r"^number: expected a non-empty text or a whole number, got 1\.5"),
-        (CHOICE, CAPITAL | {"options": "A, B"}, r"^correct: options: expected a list of at most 26 texts"),
-        (
-            CHOICE,
-            CAPITAL | {"correct": "Paris"},
-            r"^correct: expected one choice, by its letter \(A to B\), its text, or",
-        ),
-        (EXTRACTION, INVOICE | {"fields": {"sender": "A"}}, r"^fields: expected an object with the field 'total'"),
-        (LISTED, {"question": "?", "answer": "[1, 2"}, r"^answer: expected a list in JSON or Python, got"),
-        (
-            LISTED,
-            {"question": "?", "answer": "['T.F. Riehl'\n 'T. F. Riehl']"},
-            "^answer: texts without a comma between",
-        ),
-        (LISTED, {"question": "?", "answer": "[print()]"}, r"^answer: expected a list in JSON or Python, got"),
-        (LISTED, {"question": "?", "answer": "[]"}, r"^answer: expected a value or a list of at least one"),
-        (FILES, CONTRACT | {"annexes": 5}, r"^annexes: expected the path of a file below the data's folder, or a list"),
-        (FILES, CONTRACT | {"annexes": ["x/a.txt", "y/a.txt"]}, r"^task\.files: 'x/a\.txt' and 'y/a.* both called a"),
-        (FILES, CONTRACT | {"annexes": ["甲.txt", "乙.txt"]}, r"^task\.files: '甲.txt' and '乙.txt' are both called _"),
+        (NUMBER, {"answer": "18", "n": 1}, r"^task\.prompt: 'question' is undefined; .*: n$"),
+        (NUMBER, {"question": "?"}, r"^task\.reference: .*'answer'.*: question\."),
+        (NUMBER, {"question": "?", "answer": None}, r"^task\.reference: .*'answer'"),
+        (NUMBER, SUM | {"answer": "many"}, r"^answer: .*'many'"),
+        (CHOICE, CAPITAL | {"number": 1.5}, r"^number: .*1\.5"),
+        (CHOICE, CAPITAL | {"options": "A, B"}, r"^correct: options: "),
+        (CHOICE, CAPITAL | {"correct": "Paris"}, r"^correct: .*A to B"),
+        (EXTRACTION, INVOICE | {"fields": {"sender": "A"}}, r"^fields: .*'total'"),
+        (LISTED, {"question": "?", "answer": "['T.F. Riehl'\n 'T. F. Riehl']"}, "^answer: texts without a comma"),
+        (LISTED, {"question": "?", "answer": "[print()]"}, r"^answer: expected a list in JSON or Python"),
+        (LISTED, {"question": "?", "answer": "[]"}, r"^answer: .*at least one"),
+        (FILES, CONTRACT | {"annexes": 5}, r"^annexes: "),
+        (FILES, CONTRACT | {"annexes": ["甲.txt", "乙.txt"]}, r"^task\.files: '甲.txt' and '乙.txt'"),
         (FILES, CONTRACT | {"annexes": ["x/a.txt", "x/a.txt"]}, r"^task\.files: 'x/a\.txt' is named twice$"),
-        (FILES, CONTRACT | {"annexes": ["a" * 101]}, r"^task\.files: .* a file, of 1 to 100 characters"),
-        (PICTURES, PLANS | {"plan": 5}, r"^plan: expected the path of a file below the data's folder, or a list"),
-        (PICTURES, PLANS | {"others": ["x.png"] * 51}, r"^task\.pictures: an item may have 50 pictures, not 53"),
+        (FILES, CONTRACT | {"annexes": ["a" * 101]}, r"^task\.files: .*100 characters"),
+        (FILES, CONTRACT | {"annexes": ["x/.."]}, r"^task\.files: 'x/\.\.'"),
+        (PICTURES, PLANS | {"plan": 5}, r"^plan: "),
+        (PICTURES, PLANS | {"others": ["x.png"] * 51}, r"^task\.pictures: .*50 pictures, not 53"),
         (PICTURES, {"id": "p", "answer": "yes"}, r"^task\.prompt: 'plan' is undefined"),
-        (FILES, CONTRACT | {"annexes": ["x/.."]}, r"^task\.files: 'x/\.\.' does not end in the name of a file"),
     ],
 )
-def test_what_is_wrong_with_a_record_is_named_by_key(source: str, record: JsonObject, message: str) -> None:
+def test_what_is_wrong_with_a_record_is_named_by_key(source: dict[str, Any], record: JsonObject, message: str) -> None:
     with pytest.raises(DataError, match=message):
         benchmark(source).item(record)
 
 
-def test_a_prompt_that_shows_the_answer_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"task\.prompt shows the target the column answer, which is the answer"):
-        benchmark(NUMBER.replace("{{ question }}", "{{ question }} {{ answer }}")).item(SUM)
+def test_a_prompt_that_shows_the_answer_or_is_no_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r'^task\.prompt = .*"\{\{ question \}\}"'):
+        benchmark(NUMBER | {"prompt": {"question": None}})
+    with pytest.raises(ConfigError, match=r"task\.prompt .* column answer"):
+        benchmark(NUMBER | {"prompt": "{{ question }} {{ answer }}"}).item(SUM)
 
 
 @pytest.mark.parametrize(
     ("prompt", "hint"),
     [
         ("Question: {question}", "{{ question }}"),
-        ("{ question }", "{{ question }}"),
         ("${text}", "{{ text }}"),
-        ("{question}}", "{{ question }}"),
         ("{{question}", "{{ question }}"),
-        ("{% question %}", "{{ question }}"),
         ("{{ Full name }}", '{{ record["Full name"] }}'),
         ("{{ 'question' }}", "{{ question }}"),
         ("What is the answer?", "{{ question }}"),
@@ -256,20 +214,6 @@ def test_a_prompt_that_reads_no_column_is_refused_with_a_hint(prompt: str, hint:
     for shown in ("pictures", "files"):
         if not prompt.startswith(("{{", "{%")):
             assert checked_prompt(task.model_copy(update={shown: ("scan",)})).columns == frozenset()
-
-
-def test_a_prompt_in_braces_without_quotation_marks_is_named() -> None:
-    with pytest.raises(ConfigError, match=r'^task\.prompt = .* write the template as "\{\{ question \}\}"'):
-        benchmark("task: {prompt: {question}, reference: answer, score: {by: exact}}")
-
-
-NESTED = """
-task:
-  id: meta.key
-  prompt: "{{ question.stem }} {{ question }}"
-  reference: question.key
-  score: {by: choice, choices: question.choices}
-"""
 
 
 def test_columns_may_be_paths_into_nested_records() -> None:
@@ -295,17 +239,14 @@ def test_columns_may_be_paths_into_nested_records() -> None:
     ],
 )
 def test_the_answers_of_squad_are_alternatives(column: str, answers: JsonValue) -> None:
-    task = benchmark(LISTED.replace("reference: answer", f"reference: {column}"))
+    task = benchmark(LISTED | {"reference": column})
     item = task.item({"question": "Where?", "answers": answers})
     assert item.reference == {"reference": ["Rome", "Roma"]}
     assert task.score(item, Trajectory(item_id=item.id, status=Status.OK, answer="roma")).hard == 0.0
     assert task.score(item, Trajectory(item_id=item.id, status=Status.OK, answer="Roma")).hard == 1.0
-    with pytest.raises(DataError, match=rf"^{column}: expected a value or a list of at least one"):
-        task.item(
-            {"question": "Where?", "answers": {"text": [], "answer_start": []}}
-            if "." in column
-            else {"question": "?", "answers": []}
-        )
+    empty: JsonValue = {"text": [], "answer_start": []} if "." in column else []
+    with pytest.raises(DataError, match=f"^{column}: "):
+        task.item({"question": "Where?", "answers": empty})
 
 
 @pytest.mark.parametrize(
@@ -316,12 +257,9 @@ def test_the_answers_of_squad_are_alternatives(column: str, answers: JsonValue) 
     ],
 )
 def test_the_record_that_a_prompt_reads_has_no_answer(prompt: str, shown: str) -> None:
-    task = benchmark(
-        yaml.safe_dump({"task": {"prompt": prompt, "reference": "Right answer", "score": {"by": "exact"}}})
-    )
-    record: JsonObject = {"Question": "6 * 7?", "Right answer": "42"}
+    task = benchmark({"prompt": prompt, "reference": "Right answer", "score": {"by": "exact"}})
     try:
-        found = str(task.item(record).public["prompt"])
+        found = str(task.item({"Question": "6 * 7?", "Right answer": "42"}).public["prompt"])
     except DataError as error:
         found = str(error)
     assert shown in found
@@ -336,6 +274,8 @@ def test_files_go_to_the_target_under_plain_names() -> None:
     ]
     one = benchmark(FILES).item(CONTRACT | {"annexes": "b.md"}).files[1]
     assert (one.name, one.path) == ("b.md", "b.md")
+    # An item without pictures has the fingerprint that it had before there were any.
+    assert "picture" not in benchmark(FILES).item(CONTRACT).model_dump_json()
 
 
 def test_pictures_stand_in_the_prompt_under_names_that_tell_nothing() -> None:
@@ -358,17 +298,6 @@ def test_pictures_stand_in_the_prompt_under_names_that_tell_nothing() -> None:
     assert [file.name for file in without.files] == ["picture-1.png", "picture-2.png", "picture-3.png"]
 
 
-def test_the_fingerprint_of_an_item_without_pictures_is_as_it_was_before_there_were_any() -> None:
-    item = benchmark(FILES).item(CONTRACT)
-    assert "picture" not in item.model_dump_json()
-    assert "picture" in benchmark(PICTURES).item(PLANS).model_dump_json()
-
-
-def test_only_a_task_with_files_offers_tools() -> None:
-    assert not isinstance(benchmark(NUMBER), OffersTools)
-    assert isinstance(benchmark(FILES), OffersTools)
-
-
 def test_the_tools_read_the_items_files_and_no_others(tmp_path: Path) -> None:
     text = "é" * MAX_READ_CHARS + "end"
     (tmp_path / "in").mkdir()
@@ -377,6 +306,8 @@ def test_the_tools_read_the_items_files_and_no_others(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("secret")
     task = benchmark(FILES)
     assert isinstance(task, DeclaredFilesTask)
+    assert isinstance(task, OffersTools)
+    assert not isinstance(benchmark(NUMBER), OffersTools)
     assert task.task({"prompt": "Who?"}) == "Who?"
     list_files, read_file = task.tools({}, ItemFolders(tmp_path / "in", tmp_path / "out", 1.0))
 
@@ -391,5 +322,5 @@ def test_the_tools_read_the_items_files_and_no_others(tmp_path: Path) -> None:
     (tmp_path / "in" / "d.txt").write_text("café", encoding="utf-8-sig")
     assert (read("c.txt"), read("d.txt")) == ("caf\N{REPLACEMENT CHARACTER}", "café")
     for name in ("../secret.txt", str(tmp_path / "secret.txt"), "e.txt"):
-        with pytest.raises(FileNotFoundError, match=r"there is no file .*; there are: a\.txt, b\.txt, c\.txt, d\.txt"):
+        with pytest.raises(FileNotFoundError, match=r"a\.txt, b\.txt, c\.txt, d\.txt"):
             read(name)

@@ -12,10 +12,10 @@ SKILLS = st.text(min_size=1, max_size=300).map(SkillDocument)
 def test_a_token_has_about_four_characters() -> None:
     assert tokens_of(SkillDocument("x" * 400)) == 100
     assert density(0.5, SkillDocument("x" * 400)) == pytest.approx(5.0)
-
-
-def test_an_empty_skill_has_a_density_too() -> None:
     assert density(0.5, SkillDocument("")) == pytest.approx(500.0)
+    # A thousand tokens for a score of 1 have half of the weight.
+    rules = EvaluationGroup(semantic_density_weight=0.1)
+    assert weighed(1.0, SkillDocument("x" * 4000), rules) == pytest.approx(1.05)
 
 
 @given(SKILLS, st.floats(0.0, 1.0))
@@ -32,12 +32,6 @@ def test_density_adds_at_most_its_weight(
     assert score <= weighed(score, skill, rules) <= score + weight
     if not leading and tokens_of(skill) < tokens_of(other):
         assert weighed(score, skill, rules) >= weighed(score, other, rules)
-
-
-def test_a_thousand_tokens_for_a_score_of_one_have_half_of_the_weight() -> None:
-    rules = EvaluationGroup(semantic_density_weight=0.1)
-    assert weighed(1.0, SkillDocument("x" * 4000), rules) == pytest.approx(1.05)
-    assert weighed(1.0, SkillDocument("x" * 12000), rules) == pytest.approx(1.025)
 
 
 def test_the_share_of_leading_words_stands_for_the_length_where_there_are_such() -> None:

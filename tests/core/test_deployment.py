@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from skillopt_airflow.core.config import TrainConfig, nest
+from skillopt_airflow.core.config import TrainConfig, fields_by_path, nest
 from skillopt_airflow.core.deployment import (
     ADDRESSES,
     CONNECTIONS,
@@ -26,26 +26,21 @@ def asked(**knobs: Any) -> TrainConfig:
     return TrainConfig.from_layers(nest({path.replace("__", "."): value for path, value in knobs.items()}))
 
 
-def test_what_the_benchmark_names_everybody_may() -> None:
+def test_what_the_benchmark_names_or_what_names_nothing_is_free_and_leaving_a_name_out_is_not() -> None:
     own = asked(data__uri="s3://team/data", sandbox__image="team/image", storage__bucket="team")
     assert not_allowed(own, own, NOBODY) == []
-
-
-def test_knobs_that_name_nothing_are_free() -> None:
     assert not_allowed(asked(train__num_epochs=1, sandbox__memory="256m", model__target="other"), OWN, NOBODY) == []
+    [sentence] = not_allowed(OWN, asked(sandbox__docker_conn_id="theirs"), NOBODY)
+    assert sentence.startswith("sandbox.docker_conn_id = ''")
 
 
 @pytest.mark.parametrize(
     ("path", "lower", "higher"),
     [
         ("sandbox.memory", "524288k", "524289k"),
-        ("sandbox.memory", "1m", "1g"),
         ("sandbox.cpus", 0.5, 1.5),
-        ("sandbox.pids", 1, 129),
-        ("sandbox.output_mb", 256, 257),
         ("sandbox.log_kb", 63, 10**9),
         ("sandbox.code_timeout", 1, 86_400),
-        ("sandbox.image_builds", 1, 3),
         ("session.turn_timeout", 1, 121),
         ("model.concurrency", 32, 1000),
     ],
@@ -79,20 +74,13 @@ def test_the_judge_that_a_run_got_where_none_is_named_is_free(judge: str, optimi
     assert len(not_allowed(run, own, NOBODY)) == (judge == "theirs")
 
 
-def test_leaving_out_what_the_benchmark_names_is_another_choice() -> None:
-    [sentence] = not_allowed(OWN, asked(sandbox__docker_conn_id="theirs"), NOBODY)
-    assert sentence.startswith("sandbox.docker_conn_id = ''")
-
-
 @pytest.mark.parametrize("key", ["bucket", "artifact_bucket"])
 def test_a_foreign_bucket(key: str) -> None:
     theirs = TrainConfig.from_layers({"storage": {key: "theirs"}})
     [sentence] = not_allowed(theirs, OWN, NOBODY)
     assert sentence.startswith(f"storage.{key} and storage.prefix = 's3://theirs/'")
     assert not_allowed(theirs, OWN, Allowed(storage=("s3://theirs/*",))) == []
-
-
-def test_a_prefix_belongs_to_its_bucket() -> None:
+    # A prefix belongs to its bucket.
     theirs = asked(storage__prefix="a/b/")
     assert len(not_allowed(theirs, OWN, Allowed(storage=("s3://skillopt/c/*",)))) == 2
     assert not_allowed(theirs, OWN, Allowed(storage=("s3://skillopt/a/*", "s3://skillopt-artifacts/a/*"))) == []
@@ -102,7 +90,6 @@ def test_a_prefix_belongs_to_its_bucket() -> None:
     ("address", "free"),
     [
         ("sample", True),
-        ("./sample/../other.json", True),
         ("sample/../../../secrets", False),
         ("/etc", False),
         ("file:///etc", False),
@@ -113,7 +100,6 @@ def test_a_prefix_belongs_to_its_bucket() -> None:
         ("/srv/ours/../theirs.json", False),
         ("file:///srv/ours/data.json", True),
         ("file://localhost/etc", False),
-        ("FILE:///etc", False),
         ("file:///srv/ours/%2e%2e/%2e%2e/etc", False),
         ("file://localhost/srv/ours/data.json", True),
         ("gs://theirs/data", False),
@@ -151,10 +137,7 @@ def test_an_approval_that_the_benchmark_asks_for() -> None:
     assert "publishing.approval = False" in not_allowed(without, own, NOBODY)[0]
     assert not_allowed(without, own, Allowed(unapproved=True)) == []
     assert not_allowed(own, without, NOBODY) == []
-
-
-def test_a_night_rolls_back_without_an_approval_only_where_the_benchmark_says_so() -> None:
-    own = asked(publishing__approval=True)
+    # A night rolls back without one only where the benchmark says so.
     alone = asked(publishing__approval=True, regate__on_demote="rollback")
     [sentence] = not_allowed(alone, own, NOBODY)
     assert sentence.startswith("regate.on_demote = 'rollback': ")
@@ -166,8 +149,6 @@ def test_a_night_rolls_back_without_an_approval_only_where_the_benchmark_says_so
 
 def test_every_knob_that_names_something_outside_is_known() -> None:
     """A new one belongs into one of the lists."""
-    from skillopt_airflow.core.config import fields_by_path
-
     outside = ("conn_id", "image", "registry", "bucket", "uri", "corpus", "manifest", "namespace")
     fixed = {"alerts.conn_id"}
     known = {*CONNECTIONS, *IMAGES, *ADDRESSES, "sandbox.namespace", "storage.bucket", "storage.artifact_bucket"}
@@ -186,8 +167,6 @@ def test_the_file_is_closed_to_unknown_keys() -> None:
         ("swebench/sweb.eval:latest", "", (), True),
         ("python:3.12", "", (), True),
         ("ghcr.io/other/image", "", (), False),
-        ("localhost/image", "", (), False),
-        ("10.0.0.1:5000/image", "", (), False),
         ("host:5000/image", "", (), False),
         ("ghcr.io/other/image", "", ("ghcr.io/other/*",), True),
         ("swebench/sweb.eval:latest", "", ("registry.example.com/*",), False),

@@ -5,13 +5,6 @@ PAGE = FoundDocument(title="Council", url="https://a.example/1", date="2026-01-3
 
 def test_a_document_is_shown_with_what_is_known_of_it() -> None:
     assert PAGE.as_text() == "title: Council\nurl: https://a.example/1\ndate: 2026-01-31\nThe mayor is A. Lind."
-    assert FoundDocument(text="alone").as_text() == "alone"
-
-
-def test_a_long_text_is_cut_and_says_so() -> None:
     assert PAGE.as_text(9).endswith("The mayor [...]")
     assert PAGE.as_text(len(PAGE.text)) == PAGE.as_text()
-
-
-def test_documents_are_numbered() -> None:
     assert listed_documents([PAGE, FoundDocument(text="alone")]).endswith("Lind.\n\n[2]\nalone")

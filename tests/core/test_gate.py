@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.gate import Action, GateDecision, decide, to_confirm
+from skillopt_airflow.core.gate import Action, GateDecision, decide
 from skillopt_airflow.core.gate_policies import POLICIES
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.skill import SkillDocument
@@ -34,9 +34,6 @@ def measured(*values: float, failed: int = 0) -> Evaluation:
         ((1, 1), (1, 0), (1, 0), Action.ACCEPT_NEW_BEST),
         ((1, 1, 0), (1, 0, 0), (1, 0, 1), Action.ACCEPT),
         ((1, 0), (1, 0), (1, 0), Action.REJECT),
-        ((0, 1), (1, 0), (1, 0), Action.REJECT),
-        ((0, 0), (0, 0), (0, 0), Action.REJECT),
-        ((1, 0), (0, 0), (0, 0), Action.ACCEPT_NEW_BEST),
         ((0, 0), (1, 0), (1, 0), Action.REJECT),
     ],
 )
@@ -73,10 +70,7 @@ def test_accepted_is_only_what_is_strictly_better_and_covered(
 
 @given(EVALUATIONS, EVALUATIONS, GATES, st.none() | st.tuples(EVALUATIONS, EVALUATIONS))
 def test_a_skill_never_wins_against_itself(
-    candidate: Evaluation,
-    best: Evaluation,
-    rules: EvaluationGroup,
-    confirmation: tuple[Evaluation, Evaluation] | None,
+    candidate: Evaluation, best: Evaluation, rules: EvaluationGroup, confirmation: tuple[Evaluation, Evaluation] | None
 ) -> None:
     assert decide(candidate, candidate, best, rules, confirmation).action in (Action.REJECT, Action.INDECISIVE)
 
@@ -103,45 +97,26 @@ def test_sums_that_are_equal_as_fractions_are_a_tie(values: list[tuple[Fraction,
     other = [float((a + b) / 2) for a, b in values for _ in range(2)]
     for candidate, current in ((one, other), (other, one)):
         assert decide(measured(*candidate), measured(*current), measured(*current), SOFT).action == Action.REJECT
-
-
-def test_a_tie_of_token_f1_scores_is_no_win() -> None:
-    one = [10 / 11, 6 / 13, 1 / 5, 3 / 5, 8 / 11]
-    other = [2 / 5, 8 / 11, 2 / 5, 6 / 13, 10 / 11]
-    assert sum(map(Fraction, ["10/11", "6/13", "1/5", "3/5"])) == sum(map(Fraction, ["2/5", "2/5", "6/13", "10/11"]))
-    for candidate, current in ((one, other), (other, one)):
-        assert decide(measured(*candidate), measured(*current), measured(*current), SOFT).action == Action.REJECT
-
-
-def test_one_token_in_a_large_split_is_a_win() -> None:
+    # But one token in a large split is a win.
     current = [0.5] * 2000
     candidate = [*current[1:], 0.51]
     assert decide(measured(*candidate), measured(*current), measured(*current), SOFT).action.accepted
 
 
 def test_failures_of_the_sandbox_decide_nothing() -> None:
-    decision = decide(measured(1, failed=199), measured(*[0] * 200), measured(*[0] * 200), RULES)
+    candidate = measured(1, failed=191).model_copy(update={"cancelled": 8})
+    decision = decide(candidate, measured(*[0] * 200), measured(*[0] * 200), RULES)
     assert decision.action == Action.INDECISIVE
-    assert decision.reason == "coverage 0.005 is below 0.95 (199 timeout)"
-
-
-def test_a_missing_item_favours_neither() -> None:
-    decision = decide(measured(*[1] * 19, failed=1), measured(*[1] * 19, 0), measured(*[1] * 19, 0), RULES)
-    assert decision.action == Action.REJECT
-    assert decision.against_current.pairs == 19
-
-
-def test_without_a_common_item_the_reason_is_not_the_coverage() -> None:
+    assert decision.reason == "coverage 0.005 is below 0.95 (191 timeout, 8 cancelled)"
+    # And without a common item the reason isn't the coverage.
     other = Evaluation(scores={"z": ItemScore(hard=0, soft=0)})
     decision = decide(measured(1, 1), other, other, RULES)
     assert decision.action == Action.INDECISIVE
-    assert decision.reason == "no item has a score under both skills"
-
-
-def test_cancelled_items_are_named() -> None:
-    candidate = measured(1, failed=1).model_copy(update={"cancelled": 8})
-    decision = decide(candidate, measured(0, 0), measured(0, 0), RULES)
-    assert decision.reason == "coverage 0.100 is below 0.95 (1 timeout, 8 cancelled)"
+    assert "both skills" in decision.reason
+    # A missing item favors neither.
+    decision = decide(measured(*[1] * 19, failed=1), measured(*[1] * 19, 0), measured(*[1] * 19, 0), RULES)
+    assert decision.action == Action.REJECT
+    assert decision.against_current.pairs == 19
 
 
 def gate(policy: str, **knobs: object) -> EvaluationGroup:
@@ -153,58 +128,36 @@ def test_the_decision_says_what_the_policy_found() -> None:
     decision = decide(candidate, current, current, gate("mcnemar"))
     assert (decision.policy, decision.statistic, decision.bound) == ("mcnemar", 1 / 32, None)
     assert decision.action == Action.ACCEPT_NEW_BEST
-    assert decision.reason == ("1.0000 is better than best 0.1667; p = 0.03125 of 5 wins and 0 losses is at most 0.05")
-    best = measured(*[1] * 6)
-    decision = decide(candidate, current, best, gate("mcnemar"))
+    assert decision.reason.startswith("1.0000 is better than best 0.1667; p = 0.03125 of 5 wins")
+    decision = decide(candidate, current, measured(*[1] * 6), gate("mcnemar"))
     assert decision.action == Action.ACCEPT
-    assert decision.reason == (
-        "1.0000 is better than current 0.1667, not than best; p = 0.03125 of 5 wins and 0 losses is at most 0.05"
-    )
+    assert decision.reason.startswith("1.0000 is better than current 0.1667, not than best; p = 0.03125")
 
 
 @pytest.mark.parametrize(
     ("wins", "losses", "action", "reason"),
     [
-        (4, 2, Action.REJECT, "p = 0.3438 of 4 wins and 2 losses is above 0.05"),
-        (
-            4,
-            0,
-            Action.UNDERPOWERED,
-            "4 wins and 0 losses are fewer than the 5 differences that gate_alpha = 0.05 takes",
-        ),
+        (4, 2, Action.REJECT, "p = 0.3438 of 4 wins and 2 losses"),
+        (4, 0, Action.UNDERPOWERED, "4 wins and 0 losses are fewer than the 5 differences"),
     ],
 )
 def test_a_better_candidate_may_prove_too_little(wins: int, losses: int, action: Action, reason: str) -> None:
     candidate, current = measured(*[1] * wins, *[0] * losses), measured(*[0] * wins, *[1] * losses)
     decision = decide(candidate, current, current, gate("mcnemar"))
-    assert (decision.action, decision.reason) == (action, reason)
+    assert decision.action == action
+    assert decision.reason.startswith(reason)
     assert not action.accepted
-
-
-def test_confirmation_decides_on_fresh_draws() -> None:
-    candidate, current = measured(*[1] * 6, 0), measured(*[0] * 6, 1)
-    rules = gate("confirm")
-    decision = decide(candidate, current, current, rules)
-    assert (decision.action, decision.statistic) == (Action.INDECISIVE, None)
-    assert decision.reason == "fresh draws are missing, of the 7 items on which the two skills differ"
-    assert to_confirm(candidate, current, rules) == tuple(f"i{index}" for index in range(7))
-    decision = decide(candidate, current, current, rules, (measured(*[1] * 5, 0, 0), measured(*[0] * 7)))
-    assert (decision.action, decision.statistic) == (Action.ACCEPT_NEW_BEST, 1 / 32)
-    decision = decide(candidate, current, current, rules, (measured(*[1] * 5, 0, 0), measured(*[0] * 6, 1)))
-    assert (decision.action, decision.statistic) == (Action.REJECT, 7 / 64)
-    # Worse on the first draws: no fresh ones help.
-    assert decide(current, candidate, candidate, rules, (measured(*[1] * 7), measured(*[0] * 7))).action == "reject"
 
 
 @pytest.mark.parametrize(("rules", "force"), [(RULES, True), (EvaluationGroup(use_gate=False), False)])
 def test_without_the_gate_a_candidate_is_taken_and_measured(rules: EvaluationGroup, force: bool) -> None:
     worse = decide(measured(0, 0), measured(1, 0), measured(1, 0), rules, force=force)
     assert worse.action == Action.ACCEPT
-    assert worse.reason == "taken without the gate, which says reject: 0.0000 is not better than current 0.5000"
+    assert "which says reject: 0.0000" in worse.reason
     assert (worse.against_current.losses, worse.coverage) == (1, 1.0)
     better = decide(measured(1, 1), measured(1, 0), measured(1, 0), rules, force=force)
     assert better.action == Action.ACCEPT_NEW_BEST
-    assert better.reason == "taken without the gate, which says accept_new_best: 1.0000 is better than best 0.5000"
+    assert "which says accept_new_best: 1.0000" in better.reason
     as_good_as_best = decide(measured(1, 1), measured(1, 0), measured(1, 1), rules, force=force)
     assert as_good_as_best.action == Action.ACCEPT
     # Better than best, though the policy would want more.
@@ -236,35 +189,19 @@ class TestMissingItems:
         assert decision.against_current.pairs == 38
         assert decide(measured(*[1] * 40), self.OTHER, self.OTHER, rules).action == Action.ACCEPT_NEW_BEST
 
-    def test_the_reason_has_both_findings(self) -> None:
-        decision = decide(measured(*[1] * 38, failed=2), self.OTHER, self.OTHER, gate("mcnemar"))
-        assert decision.statistic == 1 / 32
-        assert decision.reason == (
-            "p = 0.03125 of 5 wins and 0 losses is at most 0.05, but 2 items have no score under the candidate, and "
-            "if lost: p = 0.2266 of 5 wins and 2 losses is above 0.05"
-        )
-
     def test_paper_looks_at_what_is_there(self) -> None:
         candidate, other = measured(*[1] * 39, failed=1), measured(*[0], *[1] * 39)
         assert decide(candidate, other, other, RULES).action == Action.ACCEPT_NEW_BEST
         decision = decide(candidate, other, other, gate("no_regression"))
-        assert (decision.action, decision.reason) == (
-            Action.INDECISIVE,
-            "1 item has no score under the candidate, and if lost: 0.9750 is not better than current 0.9750",
-        )
+        assert decision.action == Action.INDECISIVE
+        assert decision.reason.startswith("1 item has no score under the candidate, and if lost: 0.9750")
 
-    def test_what_the_current_skill_fails_or_misses_is_no_loss(self) -> None:
+    def test_what_the_current_skill_fails_or_misses_is_no_loss_and_many_wins_stand(self) -> None:
         candidate = measured(*[1] * 38, failed=2)
         failing = measured(*[0] * 5, *[1] * 33, 0, 0)
         lacking = measured(*[0] * 5, *[1] * 33, failed=2)
-        for other in (failing, lacking):
+        for other in (failing, lacking, measured(*[0] * 12, *[1] * 28)):
             assert decide(candidate, other, other, gate("mcnemar")).action == Action.ACCEPT_NEW_BEST
-
-    def test_many_wins_stand(self) -> None:
-        other = measured(*[0] * 12, *[1] * 28)
-        decision = decide(measured(*[1] * 38, failed=2), other, other, gate("mcnemar"))
-        assert decision.action == Action.ACCEPT_NEW_BEST
-        assert decision.reason.endswith("p = 0.0002441 of 12 wins and 0 losses is at most 0.05")
 
     def test_confirmation_counts_what_was_never_drawn_and_what_failed_again(self) -> None:
         rules, candidate = gate("confirm", min_coverage=0.8), measured(*[1] * 38, failed=2)
@@ -273,15 +210,14 @@ class TestMissingItems:
         assert decide(measured(*[1] * 40), other, other, rules, fresh).action == Action.ACCEPT_NEW_BEST
         decision = decide(candidate, other, other, rules, fresh)
         assert decision.action == Action.INDECISIVE
-        assert decision.reason.endswith("if lost: p = 0.2266 of 5 wins and 2 losses on fresh draws is above 0.05")
+        assert "if lost: p = 0.2266 of 5 wins and 2 losses on fresh draws" in decision.reason
         confirmed = measured(*[1] * 9), measured(*[0] * 9)
         assert decide(candidate, other, other, rules, confirmed).action == Action.ACCEPT_NEW_BEST
         failed_again = measured(*[1] * 7), measured(*[0] * 7, 1, 1)
-        decision = decide(
-            measured(*[1] * 40), other, other, rules.model_copy(update={"min_coverage": 0.7}), failed_again
-        )
+        loose = rules.model_copy(update={"min_coverage": 0.7})
+        decision = decide(measured(*[1] * 40), other, other, loose, failed_again)
         assert decision.action == Action.INDECISIVE
-        assert decision.reason.endswith("if lost: p = 0.08984 of 7 wins and 2 losses on fresh draws is above 0.05")
+        assert "if lost: p = 0.08984 of 7 wins and 2 losses on fresh draws" in decision.reason
 
 
 SHORT, LONG = SkillDocument("Be brief."), SkillDocument("Be as long as you like. " * 400)
@@ -292,7 +228,7 @@ def test_density_has_a_say_in_what_is_best_and_none_in_what_is_accepted() -> Non
     better, current, best = measured(1, 1, 0, 0, 0), measured(1, 0, 0, 0, 0), measured(1, 1, 1, 0, 0)
     plain, dense = decide(better, current, best, DENSE), decide(better, current, best, DENSE, skills=(SHORT, LONG))
     assert (plain.action, dense.action) == (Action.ACCEPT, Action.ACCEPT_NEW_BEST)
-    assert dense.reason == "0.4000 is better than current 0.2000, and best by density"
+    assert "best by density" in dense.reason
     assert dense.weighed is not None
     assert dense.weighed[0] > dense.weighed[1]
     assert (plain.weighed, "weighed" in plain.to_json()) == (None, False)

@@ -13,53 +13,12 @@ from skillopt_airflow.core.types import Edit
 from skillopt_airflow.optimizer.answers import MOST_OF_SKILL, clipped, flaw_of, flaw_of_note
 from skillopt_airflow.optimizer.proposals import ProposedEdit, flaw_of_edit, sift
 
-HIDDEN = {
-    "NUL": "\0",
-    "backspace": "\b",
-    "escape": "\x1b",
-    "carriage return": "\r",
-    "delete": "\x7f",
-    "C1 control": "\x9b",
-    "next line": "\x85",
-    "soft hyphen": "\xad",
-    "grapheme joiner": "\u034f",
-    "Arabic letter mark": "\u061c",
-    "Hangul filler": "\u115f",
-    "Hangul vowel filler": "\u1160",
-    "Khmer vowel": "\u17b4",
-    "Mongolian selector": "\u180b",
-    "Mongolian vowel separator": "\u180e",
-    "zero-width space": "\u200b",
-    "zero-width joiner": "\u200d",
-    "left-to-right mark": "\u200e",
-    "line separator": "\u2028",
-    "paragraph separator": "\u2029",
-    "override": "\u202e",
-    "word joiner": "\u2060",
-    "invisible times": "\u2062",
-    "isolate": "\u2066",
-    "Braille blank": "\u2800",
-    "wide Hangul filler": "\u3164",
-    "surrogate": "\ud800",
-    "private use": "\ue000",
-    "selector": "\ufe00",
-    "byte order mark": "\ufeff",
-    "narrow Hangul filler": "\uffa0",
-    "reserved": "\ufff0",
-    "interlinear anchor": "\ufff9",
-    "noncharacter": "\uffff",
-    "shorthand format": "\U0001bca0",
-    "null notehead": "\U0001d159",
-    "musical format": "\U0001d173",
-    "tag": "\U000e0041",
-    "tag space": "\U000e0020",
-    "language tag": "\U000e0001",
-    "unassigned tag": "\U000e0002",
-    "selector 17": "\U000e0100",
-    "selector 256": "\U000e01ef",
-    "plane 15": "\U000f0000",
-    "unassigned": "\U0003ffff",
-}
+# Controls, format characters, fillers, blanks that are letters, selectors, tags, half pairs, and what is unassigned.
+HIDDEN = (
+    "\0\b\x1b\r\x7f\x9b\x85\xad\u034f\u061c\u115f\u1160\u17b4\u180b\u180e\u200b\u200d\u200e\u2028\u2029\u202e"
+    "\u2060\u2062\u2066\u2800\u3164\ud800\ue000\ufe00\ufeff\uffa0\ufff0\ufff9\uffff\U0001bca0\U0001d159\U0001d173"
+    "\U000e0041\U000e0020\U000e0001\U000e0002\U000e0100\U000e01ef\U000f0000\U0003ffff"
+)
 ORDINARY = {
     "tabs and newlines": "a\tb\n\nc",
     "blanks": "10\u00a0km, 5\u202f%, \u3000",
@@ -77,9 +36,8 @@ ORDINARY = {
 }
 
 
-@pytest.mark.parametrize("name", HIDDEN)
-def test_hidden_characters_are_refused_and_shown(name: str):
-    character = HIDDEN[name]
+@pytest.mark.parametrize("character", HIDDEN)
+def test_hidden_characters_are_refused_and_shown(character: str):
     text = f"one\ntwo{character}three"
     code = f"U+{ord(character):04X}"
     assert flaw_of_text(text) == f"has the invisible character {code} in line 2"
@@ -100,8 +58,10 @@ def test_joiners_that_join_nothing_are_refused(text: str):
     assert "U+200" in flaw_of_text(text)
 
 
-def test_what_keyboards_and_windows_write_is_left_out():
+def test_what_keyboards_and_windows_write_is_left_out_also_of_answers():
     assert plain("❤\ufe0f ok ✔\ufe0e\r\n1\ufe0f\u20e3\r\n\r") == "❤ ok ✔\n1\u20e3\n\r"
+    proposed = ProposedEdit.model_validate({"op": "append", "content": "a\r\nb \u2764\ufe0f"})
+    assert proposed.content == "a\nb \u2764"
 
 
 def test_every_character_is_either_shown_or_hidden_by_its_category():
@@ -125,7 +85,7 @@ def test_shown_text_has_nothing_hidden(text: str):
     assert "\n" not in visible(text, kept="")
 
 
-@pytest.mark.parametrize("content", [*HIDDEN.values(), "Run ```!ls```", "- !`ls`"])
+@pytest.mark.parametrize("content", [*HIDDEN, "Run ```!ls```", "- !`ls`"])
 def test_every_answer_with_such_a_text_is_refused(content: str):
     text = f"Split at {content} here."
     skill = SkillDocument("# Skill\n")
@@ -142,20 +102,12 @@ def test_every_answer_with_such_a_text_is_refused(content: str):
         skill_of_person(f"# Skill\n{text}\n", "initial.md")
 
 
-def test_an_edit_cannot_put_a_command_together():
+def test_an_edit_can_remove_a_command_but_not_put_one_together():
     skill = SkillDocument("# Skill\n\nWrite ``x`! here.\n")
     after, report = apply_edits(skill, [Edit(op="replace", anchor="``x`", content="```")])
     assert after == skill
     assert "in line 3, where Claude Code runs a command" in report.rows[0].reason
-
-
-def test_an_edit_can_remove_a_command():
     skill = SkillDocument("# Skill\n\n- !`ls`\n- fine\n")
     edits = [Edit(op="append", content="- more"), Edit(op="delete", anchor="- !`ls`")]
     after, _ = apply_edits(skill, edits)
     assert after.text == "# Skill\n\n- fine\n- more\n"
-
-
-def test_answers_lose_what_keyboards_and_windows_write():
-    proposed = ProposedEdit.model_validate({"op": "append", "content": "a\r\nb \u2764\ufe0f"})
-    assert proposed.content == "a\nb \u2764"

@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,13 +19,9 @@ def failed(number: int, kind: str) -> Trajectory:
     return Trajectory(item_id=f"i-{number}", status=Status.MODEL_ERROR, error=f"no {number}", lasting_error=kind)
 
 
-@given(status=st.integers(0, 599))
-def test_what_comes_again_does_not_pass(status: int) -> None:
-    assert not (may_pass(status) and lasting_error(status))
-    assert advice(status)
-
-
 def test_every_lasting_error_has_its_advice() -> None:
+    assert not [status for status in range(600) if may_pass(status) and lasting_error(status)]
+    assert all(map(advice, range(600)))
     assert {status for status in range(600) if lasting_error(status)} == {400, 401, 402, 403, 404, 405, 422}
     assert {int(lasting_error(status)) for status in ADVICE} == set(ADVICE)
     assert lasting_error(None) == lasting_error(200) == ""
@@ -41,7 +36,7 @@ def test_a_chunk_is_given_up_exactly_if_its_first_items_failed_alike(kinds: list
     assert (hopeless([failed(n, kind) for n, kind in enumerate(kinds)], items) is not None) is alike
 
 
-@pytest.mark.parametrize(("items", "count"), [(200, 8), (3, 3)])
-def test_the_reason_names_one_item(items: int, count: int) -> None:
-    reason = hopeless([failed(n, "401") for n in range(min(items, 20))], items)
-    assert str(reason) == f"{count} of {count} items: model_error: no 0 (for example item i-0)"
+def test_the_reason_names_one_item() -> None:
+    for items, count in ((200, 8), (3, 3)):
+        reason = hopeless([failed(n, "401") for n in range(min(items, 20))], items)
+        assert str(reason) == f"{count} of {count} items: model_error: no 0 (for example item i-0)"

@@ -42,11 +42,6 @@ def test_of_wins_and_losses_it_is_bonett_and_prices_with_the_variance_of_a_sampl
     assert of_difference(alone([1.0] * 4 + [-1.0] + [0.0] * 5)) == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize("groups", [[], [[0.5]], [[1.0, -1.0, 0.5]]])
-def test_one_group_says_nothing(groups: list[list[float]]) -> None:
-    assert of_difference(groups) == (-1, 1)
-
-
 @pytest.mark.parametrize(("items", "reach"), [(17, 0.15), (40, 0.067), (1000, 0.0028)])
 def test_equal_outcomes_are_no_certainty(items: int, reach: float) -> None:
     assert of_difference(alone([0.0] * items)) == pytest.approx((-reach, reach), rel=0.02)
@@ -60,6 +55,8 @@ def test_of_single_hard_scores_it_is_wilsons() -> None:
     assert of_score(alone([1.0] * 10)) == pytest.approx((0.722467, 1), abs=1e-6)
     assert of_score(alone([0.0] * 10)) == pytest.approx((0, 0.277533), abs=1e-6)
     assert of_score([]) == (0, 1)
+    # One group says nothing.
+    assert of_difference([]) == of_difference([[0.5]]) == of_difference([[1.0, -1.0, 0.5]]) == (-1, 1)
 
 
 def test_what_hangs_together_is_wider_and_what_was_averaged_narrower() -> None:

@@ -26,16 +26,12 @@ def rollout(
     return Rollout(trajectory=Trajectory(item_id=item_id, status=status, started=started), score=score).result
 
 
-@pytest.mark.parametrize("status", FAILED)
-def test_a_failed_rollout_cannot_have_a_score(status: Status) -> None:
-    with pytest.raises(ValidationError, match="exactly if its status is ok"):
-        Rollout(trajectory=Trajectory(item_id="a", status=status), score=Score(hard=0, soft=0))
-
-
-@pytest.mark.parametrize("status", [Status.OK, Status.TRUNCATED])
-def test_an_answered_rollout_must_have_a_score(status: Status) -> None:
-    with pytest.raises(ValidationError, match="exactly if its status is ok, truncated, empty"):
-        Rollout(trajectory=Trajectory(item_id="a", status=status), score=None)
+@pytest.mark.parametrize("status", Status)
+def test_a_rollout_has_a_score_exactly_if_it_was_answered(status: Status) -> None:
+    with pytest.raises(ValidationError, match="status"):
+        Rollout(
+            trajectory=Trajectory(item_id="a", status=status), score=None if status.scored else Score(hard=0, soft=0)
+        )
 
 
 def test_a_cut_answer_is_scored() -> None:
@@ -47,30 +43,19 @@ def test_a_cut_answer_is_scored() -> None:
 def test_the_failures_are_told_with_their_reason() -> None:
     rows = [rollout(name, status=Status.MODEL_ERROR)._replace(error=f"{name}: who are you") for name in ("a", "b")]
     measured = evaluation_of(["a", "b", "c", "d"], [*rows, rollout("d")])
-    assert str(measured.reason) == "2 of 4 items: model_error: a: who are you (for example item a)"
+    assert str(measured.reason).startswith("2 of 4 items: model_error: a: who are you")
     assert "reason" not in measured.model_dump()
     assert evaluation_of(["d"], [rollout("d")]).reason is None
-    assert str(evaluation_of(["e"], []).reason).startswith("1 of 1 items: sandbox_error: it has no stored rollout")
+    assert str(evaluation_of(["e"], []).reason).startswith("1 of 1 items: sandbox_error")
 
 
-def test_score_0_counts_as_scored() -> None:
-    measured = evaluation_of(["a", "b"], [rollout("a"), rollout("b")])
-    assert measured.scores == {"a": ItemScore(hard=0, soft=0), "b": ItemScore(hard=0, soft=0)}
-    assert (measured.size, measured.coverage, measured.mean("hard")) == (2, 1.0, 0.0)
-
-
-def test_failures_and_missing_rollouts_are_no_scores() -> None:
-    rows = [rollout("a", 1, 1), *(rollout(status.value, status=status) for status in FAILED), rollout("stranger", 1, 1)]
+def test_failures_and_missing_rollouts_are_no_scores_and_0_is_one() -> None:
+    rows = [rollout("a"), *(rollout(status.value, status=status) for status in FAILED), rollout("stranger", 1, 1)]
     measured = evaluation_of(["a", *(status.value for status in FAILED), "never-ran"], rows)
     assert list(measured.scores) == ["a"]
     assert measured.failures == dict.fromkeys(FAILED, 1) | {Status.SANDBOX_ERROR: 2}
     assert measured.size == 2 + len(FAILED)
-    assert measured.mean("hard") == 1.0
-
-
-def test_without_scores_there_is_no_mean() -> None:
-    with pytest.raises(DataError, match="no item of this evaluation was scored"):
-        Evaluation(scores={}, failures={Status.TIMEOUT: 3}).mean("hard")
+    assert measured.mean("hard") == 0.0
 
 
 @pytest.mark.parametrize(
@@ -79,38 +64,19 @@ def test_without_scores_there_is_no_mean() -> None:
 def test_coverage(scored: int, failed: int, covered: bool) -> None:
     scores = {str(index): ItemScore(hard=0, soft=0) for index in range(scored)}
     failures = {Status.MODEL_ERROR: failed} if failed else {}
-    assert covers(Evaluation(scores=scores, failures=failures), EvaluationGroup(min_coverage=0.95)) is covered
-
-
-def test_an_empty_evaluation_covers_nothing() -> None:
-    assert not covers(Evaluation(scores={}), EvaluationGroup(min_coverage=0))
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.randoms(use_true_random=False))
-def test_means_do_not_depend_on_the_order(values: list[float], random: object) -> None:
-    ids = [f"{index:03d}" for index in range(len(values))]
-    rows = [rollout(item, round(value), value) for item, value in zip(ids, values, strict=True)]
-    ordered = evaluation_of(ids, rows)
-    random.shuffle(rows)  # type: ignore[attr-defined]
-    random.shuffle(ids)  # type: ignore[attr-defined]
-    shuffled = evaluation_of(ids, rows)
-    assert shuffled == ordered
-    for metric in ("hard", "soft", "mixed"):
-        assert shuffled.mean(metric, 0.3) == ordered.mean(metric, 0.3)
+    found = Evaluation(scores=scores, failures=failures)
+    assert covers(found, EvaluationGroup(min_coverage=0.95)) is covered
+    assert covers(found, EvaluationGroup(min_coverage=0)) is bool(scored or failed)
 
 
 def test_metrics() -> None:
+    with pytest.raises(DataError, match="scored"):
+        Evaluation(scores={}, failures={Status.TIMEOUT: 3}).mean("hard")
     score = ItemScore(hard=1.0, soft=0.5)
     assert metric_value(score, "hard", 0.25) == 1.0
     assert metric_value(score, "soft", 0.25) == 0.5
     assert metric_value(score, "mixed", 0.25) == 0.875
-    assert metric_value(score, "mixed", 0.0) == 1.0
-    assert metric_value(score, "mixed", 1.0) == 0.5
-
-
-def test_only_a_full_hard_score_is_a_success() -> None:
-    assert is_failure(Score(hard=0.99, soft=1))
-    assert not is_failure(Score(hard=1, soft=0))
+    assert (is_failure(Score(hard=0.99, soft=1)), is_failure(Score(hard=1, soft=0))) == (True, False)
 
 
 def test_an_item_scores_the_mean_of_its_scored_draws() -> None:
@@ -125,6 +91,9 @@ def test_an_item_without_a_scored_draw_failed_as_its_latest_draw_did(turned: boo
     rows = [rollout("a", status=Status.TIMEOUT, started=2), rollout("a", status=Status.REFUSED, started=1)]
     measured = evaluation_of(["a"], rows[::-1] if turned else rows)
     assert (measured.scores, measured.failures) == ({}, {Status.TIMEOUT: 1})
+    rows.append(rollout("a", 1, 1, started=3))
+    lacking = evaluation_of(["a"], rows[::-1] if turned else rows, draws=3)
+    assert lacking.failures == {Status.TIMEOUT: 1}
 
 
 def test_an_item_that_lacks_a_wanted_draw_failed() -> None:
@@ -139,34 +108,16 @@ def test_an_item_that_lacks_a_wanted_draw_failed() -> None:
     assert found.coverage == 0.25
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_of_failed_draws_the_latest_says_how_the_item_failed(turned: bool) -> None:
-    rows = [
-        rollout("a", status=Status.REFUSED, started=1),
-        rollout("a", status=Status.MODEL_ERROR, started=2),
-        rollout("a", 1, 1, started=3),
-    ]
-    assert evaluation_of(["a"], rows[::-1] if turned else rows, draws=3).failures == {Status.MODEL_ERROR: 1}
+STARTED = st.sampled_from([0.0, 1.0])
+ROWS = st.builds(rollout, st.sampled_from("abc"), st.floats(0, 1), st.floats(0, 1), st.sampled_from(Status), STARTED)
 
 
-@given(
-    st.lists(
-        st.builds(
-            rollout,
-            st.sampled_from("abc"),
-            st.floats(0, 1),
-            st.floats(0, 1),
-            st.sampled_from(Status),
-            st.sampled_from([0.0, 1.0]),
-        ),
-        max_size=12,
-    ),
-    st.randoms(use_true_random=False),
-)
-def test_draws_in_any_order_are_the_same_evaluation(rows: list[Rollout], random: object) -> None:
-    measured = evaluation_of(list("abc"), rows)
+@given(st.lists(ROWS, max_size=12), st.randoms(use_true_random=False))
+def test_draws_in_any_order_are_the_same_evaluation(rows: list[RolloutResult], random: object) -> None:
+    measured = evaluation_of("abc", rows)
     random.shuffle(rows)  # type: ignore[attr-defined]
-    assert evaluation_of(list("abc"), rows).model_dump_json() == measured.model_dump_json()
+    assert evaluation_of("abc", rows).model_dump_json() == measured.model_dump_json()
+    assert evaluation_of("cab", rows) == measured
     assert measured.size == 3
 
 
@@ -176,11 +127,6 @@ def test_cancelled_items_are_missing_but_no_failures() -> None:
     assert measured.failures == {Status.SANDBOX_ERROR: 1}
     assert not covers(measured, EvaluationGroup(min_coverage=0.26))
     assert covers(measured, EvaluationGroup(min_coverage=0.25))
-
-
-def test_fewer_than_no_items_cannot_be_cancelled() -> None:
-    with pytest.raises(ValidationError, match="cancelled"):
-        Evaluation(scores={}, cancelled=-1)
 
 
 def test_an_evaluation_knows_the_groups_of_its_items_scored_or_not() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
-from skillopt_airflow.core.judged_task import CHOICES, RIGHT, JudgedTask, choices_of, right_letters
-from skillopt_airflow.core.protocols import AsksJudge, Benchmark
+from skillopt_airflow.core.judged_task import RIGHT, JudgedTask, choices_of, right_letters
+from skillopt_airflow.core.protocols import AsksJudge
 from skillopt_airflow.core.scoring.text_match import Exact
 from skillopt_airflow.core.task_group import TaskGroup
 from skillopt_airflow.core.types import Item, JsonObject, Status, Trajectory
@@ -25,11 +25,6 @@ def tried(answer: str) -> Trajectory:
     return Trajectory(item_id="a", status=Status.OK, answer=answer)
 
 
-def test_it_is_a_benchmark_that_asks_a_judge() -> None:
-    benchmark: Benchmark = TASK
-    assert isinstance(benchmark, AsksJudge)
-
-
 @pytest.mark.parametrize(
     ("answer", "hard", "certain"), [("4", 1, True), ("5", 0, True), (" ", 0, True), ("6", 0, False)]
 )
@@ -37,16 +32,17 @@ def test_rules_score_what_they_are_certain_of(answer: str, hard: float, certain:
     score = TASK.score(ITEM, tried(answer))
     assert (score.hard, score.soft, TASK.decides(ITEM, tried(answer))) == (hard, hard, certain)
     assert score.feedback.startswith(f'expected "B: 4"; answered "{answer}"')
-    assert score.feedback.endswith("the rules cannot tell whether it agrees") != certain
+    assert ("cannot tell" in score.feedback) != certain
 
 
 def test_the_judge_gets_question_choices_and_the_right_one() -> None:
-    asked = TASK.grading(ITEM, tried("four"))
+    assert isinstance(TASK, AsksJudge)
+    stored = Item.model_validate_json(ITEM.model_dump_json())
+    assert (stored, stored.reference[RIGHT]) == (ITEM, ["B"])
+    asked = TASK.grading(stored, tried("four"))
     assert asked.question == "How many?\nA. 3\nB. 4"
     assert (asked.references, asked.answer, asked.instructions) == (("B: 4",), "four", "Numbers count.")
-
-
-def test_without_choices_the_reference_is_a_text() -> None:
+    # Without choices the reference is a text.
     item = TASK.asked(RECORD | {"gold": "4"}, "How many?", {}, frozenset())
     assert TASK.grading(item, tried("four")).references == ("4",)
     assert TASK.grading(item, tried("four")).question == "How many?"
@@ -57,9 +53,3 @@ def test_the_target_sees_the_picture_and_nothing_of_the_reference() -> None:
     assert ITEM.public == {"prompt": "[picture: picture-1.png]\nHow many?"}
     assert [(file.path, file.picture) for file in ITEM.files] == [("pictures/one.png", True)]
     assert (choices_of(ITEM.reference), right_letters(ITEM.reference)) == ({"A": "3", "B": "4"}, frozenset("B"))
-
-
-def test_a_reference_survives_being_stored() -> None:
-    stored = Item.model_validate_json(ITEM.model_dump_json())
-    assert stored == ITEM
-    assert (stored.reference[CHOICES], stored.reference[RIGHT]) == ({"A": "3", "B": "4"}, ["B"])

@@ -51,15 +51,8 @@ def test_a_record_has_one_mark_whatever_its_file_looks_like() -> None:
 
 def test_a_look_says_which_it_is() -> None:
     question = Question(candidate="c", rival="r", draws=1, metric="hard", policy="mcnemar", alpha=0.05)
-    look = Look(
-        number=2,
-        split=Split.TEST,
-        items=1400,
-        question=question,
-        run="r",
-        publication="p",
-        entered=datetime(2026, 11, 20, tzinfo=UTC),
-    )
+    more = {"run": "r", "publication": "p", "entered": datetime(2026, 11, 20, tzinfo=UTC)}
+    look = Look.model_validate({"number": 2, "split": Split.TEST, "items": 1400, "question": question} | more)
     assert str(look) == "look 2 at these 1,400 items"
     assert look.level == pytest.approx(0.05 / 5 * 6 / math.pi**2)
 

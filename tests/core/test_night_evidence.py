@@ -106,9 +106,7 @@ def test_a_better_night_is_evidence_of_a_rise(nights: list[NightMean]) -> None:
 def test_a_night_is_summarized_by_its_items_and_groups() -> None:
     values = {"a": 1.0, "b": 0.0, "c": 0.5, "d": 0.5}
     assert NightMean.of(values, {"a": "x", "b": "x"}) == NightMean(mean=0.5, variance=0.125, count=3)
-
-
-def test_a_table_of_single_hard_scores_tells_as_much_as_the_items() -> None:
+    # A table of single hard scores tells as much as the items.
     pairs = [(1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (1.0, 0.0)]
     values = {str(place): mine - other for place, (mine, other) in enumerate(pairs)}
     assert NightMean.of_table(paired_values(pairs)) == NightMean.of(values, {})

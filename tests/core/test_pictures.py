@@ -22,9 +22,6 @@ def test_pictures_stand_where_their_marks_do() -> None:
         f" and no {mark('c.png')}.",
     ]
     assert marked(text) == ["a.png", "b.jpg", "a.png", "c.png"]
-
-
-def test_a_text_without_pictures_is_one_part_whatever_it_holds() -> None:
     assert parts("", PICTURES) == [""]
     assert parts("  \n", {}) == ["  \n"]
     assert parts(mark("../a.png"), PICTURES) == [mark("../a.png")]
@@ -54,12 +51,5 @@ def test_a_picture_is_told_by_its_first_bytes(content: bytes, media_type: str) -
     assert head == f"data:{media_type};base64"
     assert base64.b64decode(data) == content
     assert not is_picture(b"<svg/>")
-
-
-def test_what_is_no_jpeg_becomes_a_png() -> None:
-    assert [picture_suffix(path) for path in ("a/b.JPG", "b.jpeg", "c.tiff", "d.pdf#page=2")] == [
-        ".jpg",
-        ".jpg",
-        ".png",
-        ".png",
-    ]
+    # What is no JPEG becomes a PNG.
+    assert [picture_suffix(path) for path in ("a/b.JPG", "c.tiff", "d.pdf#page=2")] == [".jpg", ".png", ".png"]

@@ -12,13 +12,9 @@ def config(**knobs: Any) -> TrainConfig:
     return TrainConfig.from_layers(nest({path.replace("__", "."): value for path, value in knobs.items()}))
 
 
-def test_a_slot_is_a_task_unless_it_is_said_to_be_a_call() -> None:
+def test_a_slot_is_a_task_unless_it_is_said_to_be_a_call_and_always_in_airflows_own_pool() -> None:
     plain = config(sandbox__pool="provider", model__optimizer_pool="writers")
-    assert calls_of_rollouts(plain) is None
-    assert calls_of_optimizer(plain) is None
-
-
-def test_airflows_own_pool_has_slots_for_tasks_in_any_case() -> None:
+    assert (calls_of_rollouts(plain), calls_of_optimizer(plain)) == (None, None)
     mixed = config(sandbox__pool="provider", model__pool_slot="call")
     assert (calls_of_rollouts(mixed), calls_of_optimizer(mixed)) == (8, None)
 

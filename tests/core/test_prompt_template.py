@@ -37,22 +37,15 @@ def test_json_is_written_for_a_model_and_not_for_html() -> None:
         rendered("{{ v | tojson }}")
 
 
-def test_the_columns_that_it_reads_are_known() -> None:
-    assert PromptTemplate("k", "{{ a }} {% for b in c %}{{ b }}{% endfor %}").columns == {"a", "c"}
-
-
 @pytest.mark.parametrize(
     ("source", "message"),
     [
         ("{{ questoin }}", r"^task\.prompt: 'questoin' is undefined; the columns of the record are: question$"),
-        ("{{ empty }}", r"^task\.prompt: 'empty' is undefined"),
         ("{{ record['Full name'] }}", r"^task\.prompt: .*no attribute 'Full name'; the columns of the record are:"),
         ("{{ question / 2 }}", r"^task\.prompt: TypeError: "),
         ("{{ question.__class__.__mro__ }}", r"^task\.prompt: SecurityError: "),
-        ("{{ question.format_map({}).x.y }}", r"^task\.prompt: "),
         ("{{ question.title }}", r"^task\.prompt: TypeError: title is a function, which cannot be shown"),
         ("{{ [question.format] }}", r"^task\.prompt: TypeError: a prompt cannot use the method format"),
-        ("{{ [question.title] }}", r"^task\.prompt: TypeError: title is a function, which cannot be shown"),
         ("{{ {'a': [question['title']]} }}", r"^task\.prompt: TypeError: title is a function"),
         ("{{ question.title ~ '!' }}", r"^task\.prompt: TypeError: title is a function"),
         ("{{ [question] | map(attribute='title') | join }}", r"^task\.prompt: TypeError: title is a function"),
@@ -65,9 +58,6 @@ def test_what_a_record_does_not_give_is_named(source: str, message: str) -> None
         rendered(source, question="why?", empty=None)
 
 
-NESTED = "{% for a in [1, 2, 3] %}" * 4 + "{% endfor %}" * 4
-
-
 @pytest.mark.parametrize(
     "source",
     [
@@ -75,9 +65,7 @@ NESTED = "{% for a in [1, 2, 3] %}" * 4 + "{% endfor %}" * 4
         "{{ question * 1000000000 }}",
         "{{ 2 ** 1000000000000 }}",
         '{{ "%1000000000d" % 1 }}',
-        '{{ "%1000000000d" | format(1) }}',
         "{{ question | center(1000000000) }}",
-        "{{ question | indent(1000000000) }}",
         "{{ question | wordwrap(1) }}",
         '{{ 1.5 | round(1000000000, "ceil") }}',
         "{{ [1] | batch(1000000000, 0) | list }}",
@@ -87,7 +75,7 @@ NESTED = "{% for a in [1, 2, 3] %}" * 4 + "{% endfor %}" * 4
         "{% filter upper %}{{ question }}{% endfilter %}",
         "{% include question %}",
         "{% for x in [[1]] recursive %}{{ loop(x) }}{% endfor %}",
-        NESTED,
+        "{% for a in [1, 2, 3] %}" * 4 + "{% endfor %}" * 4,
         "{{ " + "(" * 5000 + "question" + ")" * 5000 + " }}",
     ],
 )
@@ -100,12 +88,9 @@ def test_a_template_has_nothing_that_makes_more_of_a_record(source: str) -> None
     "source",
     [
         '{{ "{:1000000000}".format(1) }}',
-        '{{ "{a:1000000000}".format_map({"a": 1}) }}',
         '{{ ["a"] | map("center", 1000000000) | list }}',
         "{{ question.center(1000000000) }}",
-        "{{ question.zfill(1000000000) }}",
         '{{ "\t".expandtabs(1000000000) }}',
-        '{{ question["center"](1000000000) }}',
         '{{ (1).to_bytes(10000000000, "big") }}',
         "{{ lipsum(1000000000) }}",
         "{{ [1] | tojson(indent=1000000000) }}",
@@ -122,18 +107,16 @@ def test_a_rendering_ends_before_it_is_too_large(source: str) -> None:
     ("source", "text"),
     [
         ("{{ q ~ 1 ~ [2] }}{{ q + '!' }}{{ 7 - 6 }}", "why?1[2]why?!1"),
-        ("{{ many | join(', ') }}{{ range(3) | list }}", "a, b[0, 1, 2]"),
         ("{{ q | replace('y', 'o') }}{{ q.replace('?', '') }}{{ q | truncate(1000) }}", "who?whywhy?"),
         ("{{ gone | default('none') }}{{ gone is defined }}{{ many | map('upper') | list }}", "noneFalse['A', 'B']"),
         ("{% for x in many if x != 'a' %}{{ loop.length }}{{ loop.last }}{% else %}-{% endfor %}", "1True"),
-        ("{% for x in many %}{{ 'ABCD'[loop.index0] }}. {{ x }} {% endfor %}", "A. a B. b "),
-        ("{{ many | tojson(indent=1) }}", '[\n "a",\n "b"\n]'),
     ],
 )
 def test_a_template_can_do_what_prompts_need(source: str, text: str) -> None:
     assert PromptTemplate("task.prompt", source).render({"q": "why?", "many": ["a", "b"]}) == text
 
 
-def test_what_is_no_template_is_named_with_its_line() -> None:
-    with pytest.raises(ConfigError, match=r"^task\.prompt: line 2: no Jinja template: "):
+def test_a_template_tells_the_columns_that_it_reads_or_the_line_where_it_is_none() -> None:
+    assert PromptTemplate("k", "{{ a }} {% for b in c %}{{ b }}{% endfor %}").columns == {"a", "c"}
+    with pytest.raises(ConfigError, match=r"^task\.prompt: line 2: "):
         rendered("Question:\n{{ question }", question="why?")

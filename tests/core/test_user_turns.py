@@ -21,7 +21,6 @@ from skillopt_airflow.core.user_turns import taking_turns
             [("user", "a"), ("assistant", "b"), ("call", "f({})"), ("tool", "c")],
             [("user", "a"), ("assistant", "b\n\nf({})"), ("user", "c")],
         ),
-        ([("system", "s"), ("system", "t")], [("system", "s"), ("system", "t")]),
     ],
 )
 def test_what_the_user_says_without_a_reply_is_one_turn(

@@ -37,11 +37,13 @@ class AnsweringOptimizer:
     def __init__(self, answer: Callable[[str, str], dict[str, Any]]) -> None:
         self._answer = answer
         self.stages: list[str] = []
+        self.prompts: list[str] = []
 
     def ask(
         self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
     ) -> Output:
         self.stages.append(stage)
+        self.prompts.append(prompt)
         return output_type.model_validate(self._answer(stage, prompt))
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_optimizer import AnsweringOptimizer, ScriptedOptimizer, json_section, section, unusable
 
-from skillopt_airflow.core.errors import ModelError, ModelOutputError
+from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.types import Edit, FailurePattern, Note, Patch, SourceType
 from skillopt_airflow.optimizer.aggregate import aggregate, merge
 
@@ -52,20 +52,11 @@ def test_provenance_goes_through_a_merge() -> None:
         "failure-over-success",
     )
     assert [shown["index"] for shown in json_section(prompt, "edits")] == [0, 1]
-
-
-def test_successes_alone_stay_a_success_edit_and_a_minibatch_counts_once() -> None:
+    # Successes alone stay a success edit, and a minibatch counts once.
     parts = [[edit("x", "success", "success-0")], [edit("y", "success", "success-0", "success-1")]]
     answer = {"edits": [{"op": "append", "content": "xy", "sources": [0, 1]}]}
     (united,) = merge(ScriptedOptimizer(answer), "# Skill", parts, "success", "").edits
     assert (united.source_type, united.support_count) == ("success", 2)
-
-
-@pytest.mark.parametrize("parts", [[], [[edit("x")]]])
-def test_a_single_part_is_passed_through_without_a_call(parts: list[list[Edit]]) -> None:
-    optimizer = ScriptedOptimizer()
-    assert merge(optimizer, "# Skill", parts, "failure", "").edits == tuple(e for part in parts for e in part)
-    assert optimizer.calls == []
 
 
 PARTS = [[edit("s", "success", "success-0")], [edit("f", "failure", "failure-0"), edit("s", "failure", "failure-0")]]
@@ -75,11 +66,7 @@ PARTS = [[edit("s", "success", "success-0")], [edit("f", "failure", "failure-0")
     ("answer", "why"),
     [
         (unusable("edits: missing"), "edits: missing"),
-        ({"edits": []}, "the answer holds no edit of a known source"),
-        (
-            {"edits": [{"op": "append", "content": "invented", "sources": [7, -1]}]},
-            "the answer holds no edit of a known source",
-        ),
+        ({"edits": [{"op": "append", "content": "invented", "sources": [7, -1]}]}, "no edit of a known source"),
     ],
 )
 def test_an_unusable_merge_falls_back_to_failures_then_successes(
@@ -90,7 +77,8 @@ def test_an_unusable_merge_falls_back_to_failures_then_successes(
         ("f", "failure", 1),
         ("s", "failure", 2),
     ]
-    assert merged.fallback == f"merge failure-over-success: {why}"
+    assert merged.fallback.startswith("merge failure-over-success: ")
+    assert why in merged.fallback
 
 
 def test_an_edit_without_a_known_source_is_left_out_and_recorded() -> None:
@@ -108,9 +96,10 @@ def test_an_edit_without_a_known_source_is_left_out_and_recorded() -> None:
 def test_levels_and_support_through_a_hierarchy() -> None:
     patches = [proposed("same", "failure", index) for index in range(9)] + [proposed("good", "success", 0)]
     optimizer = AnsweringOptimizer(keep_all)
-    merged = aggregate(optimizer, "# Skill", patches, 3, 4, "")
+    merged = aggregate(optimizer, "# Skill", patches, 3, 4, "short rules win")
     # 9 to 3 to 1 failure patches, then both groups.
-    assert len(optimizer.stages) == 3 + 1 + 1
+    assert optimizer.stages == ["merge"] * (3 + 1 + 1)
+    assert all(section(prompt, "meta_skill") == "short rules win" for prompt in optimizer.prompts)
     same, good = merged.edits
     assert (same.content, same.support_count, same.merge_level, same.source_type) == ("same", 9, 3, "failure")
     assert same.minibatches == tuple(f"failure-{index}" for index in range(9))
@@ -151,12 +140,6 @@ def test_the_result_does_not_depend_on_which_call_ends_first() -> None:
     assert [e.content for e in merged.edits] == [f"rule {index}" for index in range(4)]
 
 
-def test_a_provider_that_does_not_answer_is_no_fallback() -> None:
-    patches = [proposed("x", "failure", 0), proposed("y", "failure", 1)]
-    with pytest.raises(ModelError, match="503"):
-        aggregate(ScriptedOptimizer(ModelError("503")), "# Skill", patches, 8, 2, "")
-
-
 PATCHES = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["failure", "success"])), max_size=12).map(
     lambda drawn: [proposed(content, source, index) for index, (content, source) in enumerate(drawn)]
 )
@@ -178,27 +161,12 @@ def test_no_edit_and_no_minibatch_is_lost(patches: list[Patch], merge_batch_size
     assert levels <= 1 + len(patches).bit_length()
 
 
-MERGED_TOO_LONG = {"op": "append", "content": "x" * 100_001, "sources": [1]}
-MERGED_MARKER = {"op": "delete", "anchor": "<!-- APPENDIX_START -->", "sources": [1, 0]}
-MERGED_PROTECTED = {"op": "replace", "anchor": "inside", "content": "x", "sources": [1]}
-
-
-@pytest.mark.parametrize(
-    ("merged", "minibatches", "flaw"),
-    [
-        (MERGED_TOO_LONG, ("failure-0",), "has 100,001 characters, 100,000 are allowed"),
-        (MERGED_MARKER, ("failure-0", "success-0"), "has the marker of a protected region in its anchor"),
-        (MERGED_PROTECTED, ("failure-0",), "has its anchor in a protected region"),
-    ],
-)
-def test_an_edit_that_cannot_be_applied_goes_on_in_the_words_of_its_first_source(
-    merged: dict[str, Any], minibatches: tuple[str, ...], flaw: str
-) -> None:
-    skill = "# Skill\n<!-- APPENDIX_START -->\ninside\n<!-- APPENDIX_END -->"
-    answer = {"edits": [merged]}
-    patch = merge(ScriptedOptimizer(answer), skill, PARTS, "failure", "")
-    assert [(e.content, e.minibatches, e.merge_level) for e in patch.edits] == [("f", minibatches, 1)]
-    assert patch.fallback == f"merge failure: in the words of its first source, because an edit {flaw}"
+def test_an_edit_that_cannot_be_applied_goes_on_in_the_words_of_its_first_source() -> None:
+    answer = {"edits": [{"op": "delete", "anchor": "<!-- APPENDIX_START -->", "sources": [1, 0]}]}
+    patch = merge(ScriptedOptimizer(answer), "# Skill", PARTS, "failure", "")
+    assert [(e.content, e.minibatches, e.merge_level) for e in patch.edits] == [("f", ("failure-0", "success-0"), 1)]
+    assert patch.fallback.startswith("merge failure: ")
+    assert "the marker of a protected region" in patch.fallback
 
 
 def test_a_merge_does_not_multiply_edits() -> None:
@@ -206,28 +174,6 @@ def test_a_merge_does_not_multiply_edits() -> None:
     patch = merge(ScriptedOptimizer(answer), "# Skill", PARTS, "failure", "")
     assert [e.content for e in patch.edits] == ["copy 0", "copy 1", "copy 2"]
     assert patch.fallback == "merge failure: 50000 edits were made of 3"
-
-
-def test_a_flood_of_inventions_is_named_briefly() -> None:
-    invented = [{"op": "append", "content": "x" * 1_000, "sources": [9]} for _ in range(10_000)]
-    answer = {"edits": [*invented, {"op": "append", "content": "f", "sources": [1]}]}
-    patch = merge(ScriptedOptimizer(answer), "# Skill", PARTS, "failure", "")
-    assert [e.content for e in patch.edits] == ["f"]
-    assert patch.fallback.endswith(", and 9995 more")
-    assert len(patch.fallback) < 2_000
-
-
-def test_every_merge_sees_the_memory() -> None:
-    prompts: list[str] = []
-
-    def answer(stage: str, prompt: str) -> dict[str, Any]:
-        prompts.append(prompt)
-        return keep_all(stage, prompt)
-
-    patches = [proposed("x", "failure", 0), proposed("y", "failure", 1), proposed("z", "success", 0)]
-    aggregate(AnsweringOptimizer(answer), "# Skill", patches, 8, 2, "short rules win")
-    assert len(prompts) == 2
-    assert all(prompt.endswith("\n\n<meta_skill>\nshort rules win\n</meta_skill>") for prompt in prompts)
 
 
 def test_notes_stay_in_order_and_once() -> None:
@@ -239,29 +185,4 @@ def test_notes_stay_in_order_and_once() -> None:
         Note(text="Check the unit.", minibatch="failure-0"),
         Note(text="b", minibatch="failure-0"),
         Note(text="c", minibatch="failure-1"),
-    )
-
-
-def rewritten(body: str, source_type: SourceType, index: int) -> Patch:
-    return Patch(
-        edits=(Edit(op="rewrite", content=body, source_type=source_type, minibatches=(f"{source_type}-{index}",)),)
-    )
-
-
-def test_rewrites_pass_through_without_a_call_and_equal_bodies_are_one() -> None:
-    first, other = rewritten("# One\n", "success", 0), rewritten("# Two", "failure", 0)
-    again = rewritten("# One", "failure", 1)
-    optimizer = ScriptedOptimizer()
-    merged = aggregate(optimizer, "# Skill", [first, other, again], 2, 2, "")
-    assert optimizer.calls == []
-    assert merged.edits == (
-        Edit(
-            op="rewrite",
-            content="# One\n",
-            support_count=2,
-            source_type="failure",
-            merge_level=1,
-            minibatches=("success-0", "failure-1"),
-        ),
-        *other.edits,
     )

@@ -55,11 +55,9 @@ def test_an_item_that_was_won_and_lost_is_probed_once_as_a_failure() -> None:
     rollouts = [rollout("a", 1.0), rollout("a"), rollout("b", 1.0), rollout("b", 1.0)]
     assert probes(rollouts, 4, 4, "s") == ("a", "b")
     assert probes(rollouts, 0, 4, "s") == ("b",)
-
-
-def test_the_seed_chooses() -> None:
-    rollouts = [rollout(f"i{index:02d}") for index in range(40)]
-    assert probes(rollouts, 4, 0, "1") != probes(rollouts, 4, 0, "2")
+    # The seed chooses.
+    many = [rollout(f"i{index:02d}") for index in range(40)]
+    assert probes(many, 4, 0, "1") != probes(many, 4, 0, "2")
 
 
 def asked(*proposed: tuple[str, str]) -> Questions:
@@ -77,20 +75,18 @@ def test_what_the_optimizer_is_shown() -> None:
     assert [message["role"] for message in first["messages"]] == ["user", "assistant"]
 
 
-def test_at_most_one_question_an_item() -> None:
-    assert asked(("b", "First?"), ("b", "Second?")) == Questions(by_item={"b": "First?"})
-
-
 @pytest.mark.parametrize(
     ("proposed", "flaw"),
     [
-        (("z", "Why?"), "a question about an unknown item z"),
-        (("a", "\n"), "the question about a is blank"),
-        (("a", "x" * 10_000_000), "the question about a has 10,000,000 characters, 2,000 are allowed"),
+        (("z", "Why?"), "unknown item z"),
+        (("a", "\n"), "about a is blank"),
+        (("a", "x" * 10_000_000), "about a has 10,"),
     ],
 )
 def test_a_question_that_cannot_be_asked_is_left_out_and_named(proposed: tuple[str, str], flaw: str) -> None:
-    assert asked(proposed, ("b", "Good?")) == Questions(by_item={"b": "Good?"}, fallback=f"deep_reflect: {flaw}")
+    found = asked(proposed, ("b", "Good?"), ("b", "A second one?"))
+    assert found.by_item == {"b": "Good?"}
+    assert flaw in found.fallback
 
 
 def test_an_unusable_answer_asks_nothing() -> None:
@@ -104,21 +100,10 @@ def test_without_rollouts_there_is_no_call() -> None:
     optimizer = ScriptedOptimizer()
     assert questions(optimizer, "# Skill", []) == Questions()
     assert optimizer.calls == []
+    assert follow_ups(ScriptedTarget({}), ROLLOUTS, {}, 4, {}) == FollowUps()
 
 
-def test_a_provider_that_does_not_answer_is_no_fallback_of_the_optimizer() -> None:
-    with pytest.raises(ModelError, match="503"):
-        questions(ScriptedOptimizer(ModelError("503")), "# Skill", ROLLOUTS)
-
-
-def test_the_conversation_goes_on_with_the_question() -> None:
-    target = ScriptedTarget({"Why?": "Because."})
-    answered = follow_ups(target, ROLLOUTS, {ROLLOUTS[0].trajectory.item_id: "Why?"}, 1, {})
-    assert [follow_up.answer for follow_up in answered.by_item.values()] == ["Because."]
-    assert target.calls == [("follow_up", (*CONVERSATION, Message(role="user", content="Why?")))]
-
-
-def test_all_questions_are_asked_and_answered_in_order() -> None:
+def test_the_conversation_goes_on_with_the_question_and_all_are_answered_in_order() -> None:
     target = ScriptedTarget({"A?": "a", "B?": "b"})
     answered = follow_ups(target, ROLLOUTS, {"b": "B?", "a": "A?", "elsewhere": "C?"}, 2, {})
     assert answered == FollowUps(
@@ -126,20 +111,14 @@ def test_all_questions_are_asked_and_answered_in_order() -> None:
     )
     assert [*answered.by_item] == ["a", "b"]
     assert len(target.calls) == 2
+    assert ("follow_up", (*CONVERSATION, Message(role="user", content="A?"))) in target.calls
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"),
-    [
-        (ModelError("the target model answered 503"), "the target model answered 503"),
-        ("", "the answer is blank"),
-        ("x" * 10_000_000, "the answer has 10,000,000 characters, 20,000 are allowed"),
-    ],
+    ("answer", "why"), [(ModelError("the target answered 503"), "503"), ("", "blank"), ("x" * 10_000_000, "10,000,000")]
 )
 def test_a_question_without_a_useful_answer_is_dropped_and_said(answer: str | Exception, why: str) -> None:
     answered = follow_ups(ScriptedTarget({"A?": answer, "B?": "b"}), ROLLOUTS, {"a": "A?", "b": "B?"}, 1, {})
-    assert answered == FollowUps(by_item={"b": FollowUp(question="B?", answer="b")}, fallback=f"follow_up: a: {why}")
-
-
-def test_nothing_asked() -> None:
-    assert follow_ups(ScriptedTarget({}), ROLLOUTS, {}, 4, {}) == FollowUps()
+    assert answered.by_item == {"b": FollowUp(question="B?", answer="b")}
+    assert answered.fallback.startswith("follow_up: a: ")
+    assert why in answered.fallback

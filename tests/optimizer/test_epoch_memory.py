@@ -3,73 +3,48 @@ from typing import Any
 import pytest
 from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section, unusable
 
-from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.gate import Action
 from skillopt_airflow.core.types import Edit, Patch
 from skillopt_airflow.optimizer.comparison import Comparison, compare
 from skillopt_airflow.optimizer.epoch_steps import EpochStep
 from skillopt_airflow.optimizer.meta_skill import Memory, meta_reflect, meta_skill
 
 COMPARISON = compare({"a": rollout("a", 1.0)}, {"a": rollout("a", 0.0)}, ["a"], "mixed")
-STEPS = [
-    EpochStep(
-        step=1,
-        action=Action.REJECT,
-        score_before=0.5,
-        score_after=0.0,
-        edits=(Edit(op="append", content="<rule>", rationale="why"),),
-    ),
-    EpochStep(step=2, action=Action.INDECISIVE, score_before=0.5, score_after=None, edits=()),
-]
+RULE = {"op": "append", "anchor": "", "content": "<rule>"}
 SHOWN = [
-    {
-        "step": 1,
-        "action": "reject",
-        "score_before": 0.5,
-        "score_after": 0.0,
-        "edits": [{"op": "append", "anchor": "", "content": "<rule>"}],
-    },
+    {"step": 1, "action": "reject", "score_before": 0.5, "score_after": 0.0, "edits": [RULE]},
     {"step": 2, "action": "indecisive", "score_before": 0.5, "score_after": None, "edits": []},
+]
+STEPS = [
+    EpochStep.model_validate(SHOWN[0] | {"edits": [RULE | {"rationale": "why"}]}),
+    EpochStep.model_validate(SHOWN[1]),
 ]
 SKILL = "# Skill\n<!-- SLOW_UPDATE_START -->\nguidance\n<!-- SLOW_UPDATE_END -->"
 
 
-def remembered(answer: dict[str, Any] | Exception) -> Memory:
-    return meta_skill(ScriptedOptimizer(answer), "former", "# Now", "# Before", COMPARISON, STEPS)
-
-
-def proposed(answer: dict[str, Any] | Exception) -> Patch:
-    return meta_reflect(ScriptedOptimizer(answer), SKILL, STEPS, 2)
-
-
 def test_what_the_memory_is_written_from() -> None:
-    optimizer = ScriptedOptimizer({"memory": " short rules win\n"})
+    optimizer = ScriptedOptimizer({"memory": " short rules win\n"}, {"memory": "x"})
     assert meta_skill(optimizer, "former", "# Now", "# Before", COMPARISON, STEPS) == Memory(text="short rules win")
     ((stage, prompt),) = optimizer.calls
     assert (stage, section(prompt, "memory")) == ("meta_skill", "former")
     assert [item["item_id"] for item in json_section(prompt, "comparison")["regressed"]] == ["a"]
     assert json_section(prompt, "epoch_steps") == SHOWN
     assert (section(prompt, "skill"), section(prompt, "previous_skill")) == ("# Now", "# Before")
-
-
-def test_a_skill_that_the_epoch_left_as_it_was_is_shown_once() -> None:
-    optimizer = ScriptedOptimizer({"memory": "x"})
+    # A skill that the epoch left as it was is shown once.
     meta_skill(optimizer, "", "# Now", "# Now", COMPARISON, STEPS)
-    ((_, prompt),) = optimizer.calls
+    prompt = optimizer.calls[1][1]
     assert prompt.count("# Now") == 1
     assert "<previous_skill>" not in prompt
 
 
 @pytest.mark.parametrize(
     ("answer", "why"),
-    [
-        ({"memory": ""}, "the memory is blank"),
-        ({"memory": "x" * 10_000_000}, "the memory has 10,000,000 characters, 20,000 are allowed"),
-        (unusable("refused"), "refused"),
-    ],
+    [({"memory": ""}, "blank"), ({"memory": "x" * 10_000_000}, "10,000,000"), (unusable("refused"), "refused")],
 )
 def test_a_miss_keeps_the_former_memory(answer: dict[str, Any] | Exception, why: str) -> None:
-    assert remembered(answer) == Memory(text="former", fallback=f"meta_skill: {why}")
+    kept = meta_skill(ScriptedOptimizer(answer), "former", "# Now", "# Before", COMPARISON, STEPS)
+    assert kept.text == "former"
+    assert kept.fallback.startswith("meta_skill: ")
+    assert why in kept.fallback
 
 
 def test_nothing_to_learn_from_needs_no_call() -> None:
@@ -77,9 +52,7 @@ def test_nothing_to_learn_from_needs_no_call() -> None:
     assert meta_skill(optimizer, "former", "# Now", "# Before", Comparison(), []) == Memory(text="former")
     assert meta_reflect(optimizer, SKILL, [], 2) == Patch()
     assert optimizer.calls == []
-
-
-def test_one_of_the_two_is_enough_for_the_memory() -> None:
+    # For the memory one of the two is enough.
     for comparison, steps in ((COMPARISON, []), (Comparison(), STEPS)):
         assert meta_skill(ScriptedOptimizer({"memory": "m"}), "", "# Now", "# Before", comparison, steps).text == "m"
 
@@ -100,20 +73,12 @@ def test_meta_reflection_proposes_edits_from_the_epoch() -> None:
     ("answer", "fallback"),
     [
         ({}, ""),
-        ({"edits": []}, ""),
         (unusable("refused"), "meta_reflect: refused"),
-        (
-            {"edits": [{"op": "delete", "anchor": "guidance"}]},
-            "meta_reflect: edit 1 has its anchor in a protected region",
-        ),
+        ({"edits": [{"op": "delete", "anchor": "guidance"}]}, "meta_reflect: edit 1 has its anchor in a protected"),
     ],
 )
 def test_meta_reflection_without_a_usable_edit_proposes_none(answer: dict[str, Any] | Exception, fallback: str) -> None:
-    assert proposed(answer) == Patch(fallback=fallback)
-
-
-def test_a_provider_that_does_not_answer_is_no_fallback() -> None:
-    with pytest.raises(ModelError, match="503"):
-        remembered(ModelError("503"))
-    with pytest.raises(ModelError, match="503"):
-        proposed(ModelError("503"))
+    patch = meta_reflect(ScriptedOptimizer(answer), SKILL, STEPS, 2)
+    assert patch.model_copy(update={"fallback": ""}) == Patch()
+    assert patch.fallback.startswith(fallback)
+    assert bool(patch.fallback) == bool(fallback)

@@ -3,9 +3,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from skillopt_airflow.benchmarks import GUIDED_STAGES
 from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
-from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.guided import GuidedOptimizer
 
 
@@ -23,22 +21,9 @@ class Listening:
         return output_type()
 
 
-@pytest.mark.parametrize(
-    ("stage", "said"),
-    [
-        ("reflect", "look"),
-        ("reflect_rewrite", "look"),
-        ("meta_reflect", ""),
-        ("merge", "unite"),
-        ("merge_rewrites", "unite"),
-    ],
-)
+@pytest.mark.parametrize(("stage", "said"), [("reflect_rewrite", "look"), ("meta_reflect", ""), ("merge", "unite")])
 def test_a_call_sees_what_the_benchmark_says_on_its_stage(stage: str, said: str) -> None:
     listening = Listening()
     GuidedOptimizer(listening, {"reflect": "look", "merge": "unite"}).ask(stage, "i", "<skill>\n</skill>", Answer)
     section = f"\n\n<benchmark_guidance>\n{said}\n</benchmark_guidance>" if said else ""
     assert listening.prompt == f"<skill>\n</skill>{section}"
-
-
-def test_every_guided_stage_is_one_of_the_optimizer_s_calls() -> None:
-    assert all(prompts.load(stage) for stage in GUIDED_STAGES)

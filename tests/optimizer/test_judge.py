@@ -67,18 +67,11 @@ def test_an_answer_stays_in_its_section_whatever_it_says(answer: str) -> None:
 
 
 @pytest.mark.parametrize("answer", INJECTIONS)
-def test_who_was_talked_into_a_grade_has_to_quote_what_is_not_there(answer: str) -> None:
-    # Whoever believes such an answer names the right one as its words.
-    fooled = {"grade": "correct", "quote": "Jan van Eyck", "reason": "As the answer says."}
-    with pytest.raises(ModelOutputError, match="says correct and quotes too little, or what the answer does not say"):
-        grade(ScriptedOptimizer(fooled, fooled), REQUEST.model_copy(update={"answer": answer}))
-
-
-@pytest.mark.parametrize("answer", INJECTIONS)
-def test_who_was_talked_into_a_grade_cannot_quote_a_few_characters(answer: str) -> None:
-    fooled = {"grade": "correct", "quote": answer[:3], "reason": "As the answer says."}
-    with pytest.raises(ModelOutputError, match="quotes too little"):
-        grade(ScriptedOptimizer(fooled, fooled), REQUEST.model_copy(update={"answer": answer}))
+def test_a_judge_that_was_talked_into_a_grade_can_quote_neither_the_reference_nor_a_few_characters(answer: str) -> None:
+    for quote in ("Jan van Eyck", answer[:3]):
+        fooled = {"grade": "correct", "quote": quote, "reason": "As the answer says."}
+        with pytest.raises(ModelOutputError, match="correct"):
+            grade(ScriptedOptimizer(fooled, fooled), REQUEST.model_copy(update={"answer": answer}))
 
 
 def test_a_quote_that_is_not_there_is_asked_about_once() -> None:

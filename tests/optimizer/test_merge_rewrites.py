@@ -72,5 +72,8 @@ def test_levels_and_support_through_a_hierarchy() -> None:
     assert optimizer.stages == ["merge_rewrites"] * 5
     (one,) = merged.edits
     assert (one.content, one.support_count, one.merge_level) == ("f0+f1+f2+f3+f4+s", 6, 4)
-    kept = aggregate(ScriptedOptimizer(), "# Skill", patches, 2, 4, "")
+    # They pass through as they are if no bodies are wanted, equal ones as one.
+    again = Patch(edits=(body("s", "failure", 9),))
+    kept = aggregate(ScriptedOptimizer(), "# Skill", [*patches, again], 2, 4, "")
     assert [edit.content for edit in kept.edits] == ["f0", "f1", "f2", "f3", "f4", "s"]
+    assert (kept.edits[-1].minibatches, kept.edits[-1].support_count) == (("success-0", "failure-9"), 2)

@@ -41,11 +41,6 @@ def test_most_minibatches_is_the_exact_maximum(batch_size: int, size: int, accum
     )
 
 
-def test_the_seed_shuffles() -> None:
-    rollouts = [rollout(f"i{index:02d}") for index in range(20)]
-    assert minibatches([rollouts], 20, "1", False) != minibatches([rollouts], 20, "2", False)
-
-
 def slices_of(hards: list[list[float | None]]) -> list[list[Rollout]]:
     return [
         [rollout(f"s{number}-{index:02d}", hard) for index, hard in enumerate(part)]

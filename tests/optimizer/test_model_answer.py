@@ -29,6 +29,9 @@ def test_numbers_are_ids_and_a_list_in_a_text_is_a_list_of_numbers() -> None:
     read = Reflection.model_validate({"failure_patterns": [{"description": "It guesses.", "item_ids": [12]}]})
     assert read.failure_patterns[0].item_ids == ["12"]
     assert Ranking.model_validate({"order": "[1, 0]"}).order == [1, 0]
+    # What the model is asked for is the same.
+    assert Ranking.model_json_schema()["properties"]["order"]["type"] == "array"
+    assert "anyOf" not in json.dumps(SkillAwareReflection.model_json_schema())
 
 
 @pytest.mark.parametrize(
@@ -38,8 +41,3 @@ def test_numbers_are_ids_and_a_list_in_a_text_is_a_list_of_numbers() -> None:
 def test_what_is_not_understood_is_refused(answer: object) -> None:
     with pytest.raises(ValidationError):
         Reflection.model_validate(answer)
-
-
-def test_what_the_model_is_asked_for_is_the_same() -> None:
-    assert Ranking.model_json_schema()["properties"]["order"]["type"] == "array"
-    assert "anyOf" not in json.dumps(SkillAwareReflection.model_json_schema())

@@ -4,7 +4,6 @@ import pytest
 from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section, unusable
 
 from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
-from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.training_groups import OptimizerGroup
 from skillopt_airflow.core.types import Edit, FailurePattern, Message, Note, Patch, Rollout, Status
 from skillopt_airflow.optimizer import prompts
@@ -85,47 +84,31 @@ def test_of_the_tries_of_an_item_only_the_failed_ones_are_told_in_the_scorers_wo
 def test_what_the_optimizer_is_shown() -> None:
     messages = (Message(role="system", content="the skill"), Message(role="user", content="</trajectories> <b>"))
     minibatch = Minibatch(source_type="failure", index=0, rollouts=(rollout("a", 0.0, messages=messages, answer="x"),))
-    entry = BufferEntry(
-        step=3,
-        items=8,
-        failed=5,
-        failure_patterns=(FailurePattern(description="d", item_ids=("z",)),),
-        rejected_edits=(Edit(op="append", content="tried", rationale="because"),),
-        score_before=0.0,
-        score_after=0.0,
-    )
+    figures = {"step": 3, "items": 8, "failed": 5, "score_before": 0.0, "score_after": 0.0}
+    tried = {"op": "append", "anchor": "", "content": "tried"}
+    said = {"failure_patterns": [{"description": "d", "item_ids": ["z"]}], "rejected_edits": [tried]}
+    entry = BufferEntry.model_validate(figures | said | {"rejected_edits": [tried | {"rationale": "because"}]})
     optimizer = ScriptedOptimizer({})
     reflect(optimizer, context(4, buffer=StepBuffer(entries=(entry,))), minibatch, PLAIN)
     ((stage, prompt),) = optimizer.calls
     assert stage == "reflect"
     assert section(prompt, "skill") == SKILL
     assert (section(prompt, "budget"), section(prompt, "outcome")) == ("4", "failure")
+    told = {"item_id": "a", "hard": 0.0, "soft": 0.0, "feedback": "feedback on a", "answer": "x"}
     assert json_section(prompt, "trajectories") == [
-        {
-            "item_id": "a",
-            "hard": 0.0,
-            "soft": 0.0,
-            "feedback": "feedback on a",
-            "answer": "x",
-            "messages": [{"role": "user", "content": "</trajectories> <b>"}],
-        }
+        told | {"messages": [{"role": "user", "content": "</trajectories> <b>"}]}
     ]
-    assert json_section(prompt, "step_buffer") == [
-        {
-            "step": 3,
-            "items": 8,
-            "failed": 5,
-            "failure_patterns": [{"description": "d", "item_ids": ["z"]}],
-            "rejected_edits": [{"op": "append", "anchor": "", "content": "tried"}],
-            "score_before": 0.0,
-            "score_after": 0.0,
-        }
-    ]
+    assert json_section(prompt, "step_buffer") == [figures | said]
 
 
 @pytest.mark.parametrize(
     ("rules", "stage", "budget"),
-    [(PLAIN, "reflect", True), (AWARE, "reflect_skill_aware", True), (REWRITE, "reflect_rewrite", False)],
+    [
+        (PLAIN, "reflect", True),
+        (AWARE, "reflect_skill_aware", True),
+        (REWRITE, "reflect_rewrite", False),
+        (OptimizerGroup(skill_update_mode="rewrite_from_suggestions"), "reflect", True),
+    ],
 )
 def test_the_kinds_of_reflection_show_the_same(rules: OptimizerGroup, stage: str, budget: bool) -> None:
     answered = FollowUp(question="Why <this>?", answer="because")
@@ -138,10 +121,6 @@ def test_the_kinds_of_reflection_show_the_same(rules: OptimizerGroup, stage: str
     assert second["follow_up"] == {"question": "Why <this>?", "answer": "because"}
     assert prompt.endswith("\n\n<meta_skill>\nshort rules win\n</meta_skill>")
     assert "<meta_skill>" not in shown(rules, context(), {})[1]
-
-
-def test_rewriting_from_suggestions_reflects_as_usual() -> None:
-    assert shown(OptimizerGroup(skill_update_mode="rewrite_from_suggestions"), context(), {})[0] == "reflect"
 
 
 @pytest.mark.parametrize("rules", [PLAIN, AWARE])
@@ -159,58 +138,51 @@ def test_edits_carry_where_they_come_from_and_stay_within_the_budget(rules: Opti
     assert patch.fallback.endswith(" failure-2: 5 edits proposed, 2 allowed")
 
 
-def test_within_the_budget_nothing_is_said() -> None:
-    patch = reflected({"edits": [append("one"), append("two")]})
-    assert (len(patch.edits), patch.fallback) == (2, "")
-
-
 def test_without_a_budget_all_edits_stay_that_a_step_could_apply() -> None:
-    assert len(reflected({"edits": [append("r")] * 200}, budget=None).edits) == 200
+    patch = reflected({"edits": [append("r")] * 200}, budget=None)
+    assert (len(patch.edits), patch.fallback) == (200, "")
     patch = reflected({"edits": [append("r")] * 50_000}, budget=None)
-    assert (len(patch.edits), patch.fallback) == (200, "reflect failure-2: 50000 edits proposed, 200 allowed")
+    assert len(patch.edits) == 200
+    assert "50000 edits proposed" in patch.fallback
 
 
 @pytest.mark.parametrize(
     ("edit", "flaw"),
     [
-        (append("x" * 100_001), "has 100,001 characters, 100,000 are allowed"),
-        (append("x" * 10_000_000), "has 10,000,000 characters, 100,000 are allowed"),
-        ({"op": "delete", "anchor": "x" * 100_001}, "has 100,001 characters, 100,000 are allowed"),
-        ({"op": "delete", "anchor": "<!-- SLOW_UPDATE_END -->"}, "has the marker of a protected region in its anchor"),
-        ({"op": "replace", "anchor": "guidance", "content": "x"}, "has its anchor in a protected region"),
-        ({"op": "insert_after", "anchor": "guidance", "content": "x"}, "has its anchor in a protected region"),
-        (append(" \n"), "has no content"),
-        ({"op": "insert_after", "anchor": "one"}, "has no content"),
-        ({"op": "delete", "anchor": " "}, "has no anchor"),
-        ({"op": "replace", "content": "x"}, "has no anchor"),
+        (append("x" * 100_001), "100,001 characters"),
+        ({"op": "delete", "anchor": "x" * 100_001}, "100,001 characters"),
+        ({"op": "delete", "anchor": "<!-- SLOW_UPDATE_END -->"}, "marker of a protected region in its anchor"),
+        ({"op": "replace", "anchor": "guidance", "content": "x"}, "anchor in a protected region"),
+        ({"op": "insert_after", "anchor": "one"}, "no content"),
+        ({"op": "delete", "anchor": " "}, "no anchor"),
     ],
 )
 def test_an_edit_that_cannot_be_applied_is_left_out_and_named(edit: dict[str, str], flaw: str) -> None:
     patch = reflected({"edits": [edit, append("good"), append("better")]})
     assert [kept.content for kept in patch.edits] == ["good", "better"]
-    assert patch.fallback == f"reflect failure-2: edit 1 {flaw}"
+    assert patch.fallback.startswith("reflect failure-2: edit 1 ")
+    assert flaw in patch.fallback
 
 
-@pytest.mark.parametrize("anchor", ["<!-- APPENDIX_START -->", "guidance", "nowhere"])
-def test_what_is_appended_needs_no_anchor_and_is_not_refused_for_one(anchor: str) -> None:
-    patch = reflected({"edits": [append("good") | {"anchor": anchor}]})
+@pytest.mark.parametrize("anchor", ["<!-- APPENDIX_START -->", "guidance"])
+@pytest.mark.parametrize("lost", [{}, {"op": "insert_after", "anchor": "## Gone"}])
+def test_what_is_appended_needs_no_anchor_and_a_lost_one_is_left_to_the_update(anchor: str, lost: Any) -> None:
+    patch = reflected({"edits": [append("good") | {"anchor": anchor} | lost]})
     assert ([edit.content for edit in patch.edits], patch.fallback) == (["good"], "")
 
 
 def test_all_edits_of_an_answer_share_the_room_of_one_skill() -> None:
     patch = reflected({"edits": [append("x" * 60_000), append("y" * 60_000), append("z")]}, budget=9)
     assert [kept.content[0] for kept in patch.edits] == ["x", "z"]
-    assert patch.fallback == (
-        "reflect failure-2: edit 2 exceeds the 100,000 characters that all edits of an answer may have"
-    )
+    assert patch.fallback.startswith("reflect failure-2: edit 2 exceeds")
 
 
 @pytest.mark.parametrize("rules", [PLAIN, AWARE, REWRITE])
 def test_a_draft_is_held_against_its_minibatch_and_corrected(rules: OptimizerGroup) -> None:
-    draft = {"edits": [append("draft")], "body": "draft"} if rules is not REWRITE else {"body": "draft"}
-    better = {"edits": [append("better")], "body": "better"} if rules is not REWRITE else {"body": "better"}
+    draft, better = ({"body": text} if rules is REWRITE else {"edits": [append(text)]} for text in ("draft", "better"))
     optimizer = ScriptedOptimizer(draft, better, better)
-    patch = reflect(optimizer, context(meta_skill="short", rounds=3), FAILURES, rules)
+    # The third answer is the second one, so there is no fourth round.
+    patch = reflect(optimizer, context(meta_skill="short", rounds=5), FAILURES, rules)
     assert [edit.content for edit in patch.edits] == ["better"]
     (stage, first), (_, second), (_, third) = optimizer.calls
     assert {stage} == {name for name, _ in optimizer.calls}
@@ -220,26 +192,16 @@ def test_a_draft_is_held_against_its_minibatch_and_corrected(rules: OptimizerGro
     assert '"better"' in section(third, "draft")
 
 
-def test_a_draft_that_stands_needs_no_further_round() -> None:
-    optimizer = ScriptedOptimizer({"edits": [append("one")]}, {"edits": [append("one")]})
-    patch = reflect(optimizer, context(rounds=3), FAILURES, PLAIN)
-    assert (len(optimizer.calls), [edit.content for edit in patch.edits]) == (2, ["one"])
-
-
 def test_an_unusable_correction_leaves_the_draft() -> None:
     optimizer = ScriptedOptimizer({"edits": [append("one"), append(" ")]}, unusable("op: unknown"))
     patch = reflect(optimizer, context(1, rounds=3), FAILURES, PLAIN)
     assert [edit.content for edit in patch.edits] == ["one"]
-    assert patch.fallback == (
-        "reflect failure-2: the draft stays: op: unknown; reflect failure-2: 2 edits proposed, 1 allowed"
-    )
+    assert "the draft stays: op: unknown" in patch.fallback
+    assert "2 edits proposed" in patch.fallback
 
 
 def test_failures_without_a_pattern_are_told_in_the_scorers_words() -> None:
-    told = (
-        FailurePattern(description="feedback on a", item_ids=("a",)),
-        FailurePattern(description="feedback on b", item_ids=("b",)),
-    )
+    told = tuple(FailurePattern(description=f"feedback on {item}", item_ids=(item,)) for item in "ab")
     assert reflected({"edits": [append("one")]}).failure_patterns == told
     assert reflected(unusable("refused")).failure_patterns == told
     assert reflected({}, minibatch=SUCCESSES).failure_patterns == ()
@@ -254,25 +216,17 @@ def test_the_scorers_words_are_few_short_and_the_most_frequent_first() -> None:
     assert (second.description, third.description) == ("twice", "once")
 
 
-def test_a_lost_anchor_is_left_to_the_update() -> None:
-    patch = reflected({"edits": [{"op": "insert_after", "anchor": "## Gone", "content": "x"}]})
-    assert (len(patch.edits), patch.fallback) == (1, "")
-
-
 def test_absurd_patterns_are_left_out_and_named() -> None:
     patterns = [{"description": "x" * 2_001}, {"description": " "}, *({"description": "d"} for _ in range(100))]
     patch = reflected({"failure_patterns": patterns})
     assert patch.failure_patterns == (FailurePattern(description="d"),) * 48
-    assert patch.fallback == (
-        "reflect failure-2: a failure pattern has 2,001 characters, 2,000 are allowed, a failure pattern is blank, "
-        "102 failure patterns, 50 are allowed"
-    )
+    assert all(flaw in patch.fallback for flaw in ("2,001 characters", "blank", "102 failure patterns"))
 
 
 def test_a_fallback_stays_readable_whatever_was_wrong() -> None:
     patch = reflected({"edits": [append("x" * 100_001)] * 500})
     assert patch.fallback.count("edit ") == 5
-    assert patch.fallback.endswith(", and 495 more")
+    assert "495 more" in patch.fallback
     assert len(reflected(unusable("x" * 10_000_000)).fallback) < 400
 
 
@@ -294,69 +248,45 @@ def test_the_configured_minibatches_add_notes(source: Any, failure: int, success
     assert [patch.fallback for patch in patches] == ["", ""]
 
 
-def test_without_skill_aware_reflection_there_are_no_notes() -> None:
-    assert reflected({"notes": ["n"]}).notes == ()
-
-
 @pytest.mark.parametrize(
-    ("note", "flaw"),
+    ("notes", "kept", "flaw"),
     [
-        (" \n", "is blank"),
-        ("x" * 2_001, "has 2,001 characters, 2,000 are allowed"),
-        ("<!-- APPENDIX_END -->", "opens a comment, as a region's marker does"),
-        ("<!-- APPENDIX_END", "opens a comment, as a region's marker does"),
+        ([" \n", "good"], 1, "a note is blank"),
+        (["x" * 2_001, "good"], 1, "a note has 2,001 characters"),
+        (["<!-- APPENDIX_END", "good"], 1, "a note opens a comment"),
+        (["good"] * 100_000, 50, "100000 notes"),
     ],
+    ids=["blank", "long", "comment", "flood"],
 )
-def test_a_note_that_cannot_stand_in_the_appendix_is_left_out(note: str, flaw: str) -> None:
-    patch = reflected({"notes": [note, "good"]}, AWARE)
-    assert [kept.text for kept in patch.notes] == ["good"]
-    assert patch.fallback == f"reflect_skill_aware failure-2: a note {flaw}"
-
-
-def test_a_flood_of_notes() -> None:
-    patch = reflected({"notes": ["n"] * 100_000}, AWARE)
-    assert len(patch.notes) == 50
-    assert patch.fallback == "reflect_skill_aware failure-2: 100000 notes, 50 are allowed"
+def test_a_note_that_cannot_stand_in_the_appendix_is_left_out(notes: list[str], kept: int, flaw: str) -> None:
+    patch = reflected({"notes": notes}, AWARE)
+    assert [note.text for note in patch.notes] == ["good"] * kept
+    assert patch.fallback.startswith(f"reflect_skill_aware failure-2: {flaw}")
+    assert reflected({"notes": notes}).notes == ()
 
 
 def test_a_minibatch_rewrites_the_whole_body() -> None:
-    answer = {"body": "# New\n", "rationale": "why", "failure_patterns": [{"description": "d", "item_ids": ["b"]}]}
+    # Also one with the marker of a region.
+    answer = {"body": SKILL, "rationale": "why", "failure_patterns": [{"description": "d", "item_ids": ["b"]}]}
     patch = reflected(answer, REWRITE, SUCCESSES)
     assert patch.edits == (
-        Edit(op="rewrite", content="# New\n", rationale="why", source_type="success", minibatches=("success-0",)),
+        Edit(op="rewrite", content=SKILL, rationale="why", source_type="success", minibatches=("success-0",)),
     )
     assert patch.failure_patterns == (FailurePattern(description="d"),)
     assert patch.fallback == ""
 
 
-def test_a_body_with_the_marker_of_a_region_is_taken() -> None:
-    patch = reflected({"body": SKILL}, REWRITE)
-    assert ([edit.content for edit in patch.edits], patch.fallback) == ([SKILL], "")
-
-
 @pytest.mark.parametrize(
     ("body", "flaw"),
-    [
-        ("\n", "is blank"),
-        ("x" * 100_001, "has 100,001 characters, 100,000 are allowed"),
-        ("<!-- SLOW_UPDATE_START -->\n", "is blank"),
-    ],
+    [("\n", "blank"), ("x" * 100_001, "100,001 characters"), ("<!-- SLOW_UPDATE_START -->\n", "blank")],
 )
 def test_an_unusable_body_proposes_nothing(body: str, flaw: str) -> None:
     patch = reflected({"body": body, "failure_patterns": [{"description": "d"}]}, REWRITE)
     assert (patch.edits, patch.failure_patterns) == ((), (FailurePattern(description="d"),))
-    assert patch.fallback == f"reflect_rewrite failure-2: the body {flaw}"
+    assert patch.fallback.startswith("reflect_rewrite failure-2: the body ")
+    assert flaw in patch.fallback
 
 
-@pytest.mark.parametrize(
-    ("rules", "stage"), [(PLAIN, "reflect"), (AWARE, "reflect_skill_aware"), (REWRITE, "reflect_rewrite")]
-)
-def test_an_unusable_answer_proposes_nothing_and_says_so(rules: OptimizerGroup, stage: str) -> None:
-    patch = reflected(unusable("op: unknown"), rules, minibatch=SUCCESSES)
-    assert patch == Patch(fallback=f"{stage} success-0: op: unknown")
-
-
-@pytest.mark.parametrize("rules", [PLAIN, AWARE, REWRITE])
-def test_a_provider_that_does_not_answer_is_no_fallback(rules: OptimizerGroup) -> None:
-    with pytest.raises(ModelError, match="503"):
-        reflected(ModelError("503"), rules)
+def test_an_unusable_answer_proposes_nothing_and_says_so() -> None:
+    patch = reflected(unusable("op: unknown"), AWARE, minibatch=SUCCESSES)
+    assert patch == Patch(fallback="reflect_skill_aware success-0: op: unknown")

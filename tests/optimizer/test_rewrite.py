@@ -2,7 +2,6 @@ import pytest
 from scripted_optimizer import ScriptedOptimizer, json_section, section, unusable
 
 from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
-from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.types import Edit, FailurePattern, Note, Patch
 from skillopt_airflow.optimizer.rewrite import rewrite
 
@@ -47,28 +46,11 @@ def test_successes_alone_rewrite_as_successes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "why"),
-    [
-        ("", "the body is blank"),
-        (" \n", "the body is blank"),
-        ("<!-- SLOW_UPDATE_START -->\n", "the body is blank"),
-        ("x" * 10_000_000, "the body has 10,000,000 characters, 100,000 are allowed"),
-    ],
+    ("answer", "why"), [({"body": " \n"}, "the body is blank"), (unusable("body: missing"), "body: missing")]
 )
-def test_an_unusable_body_leaves_the_edits_as_they_are(body: str, why: str) -> None:
-    patch = rewrite(ScriptedOptimizer({"body": body}), "# Skill", PATCH, BUFFER)
+def test_an_unusable_answer_leaves_the_edits_as_they_are(answer: dict[str, str] | Exception, why: str) -> None:
+    patch = rewrite(ScriptedOptimizer(answer), "# Skill", PATCH, BUFFER)
     assert patch == PATCH.model_copy(update={"fallback": f"rank: x; rewrite: {why}"})
-
-
-def test_a_body_with_the_marker_of_a_region_is_taken() -> None:
-    body = "# New\n<!-- SLOW_UPDATE_START -->"
-    patch = rewrite(ScriptedOptimizer({"body": body}), "# Skill", PATCH, BUFFER)
-    assert ([edit.content for edit in patch.edits], patch.fallback) == ([body], PATCH.fallback)
-
-
-def test_an_unusable_answer_leaves_the_edits_as_they_are() -> None:
-    patch = rewrite(ScriptedOptimizer(unusable("body: missing")), "# Skill", PATCH, BUFFER)
-    assert patch == PATCH.model_copy(update={"fallback": "rank: x; rewrite: body: missing"})
 
 
 def test_without_edits_there_is_no_call() -> None:
@@ -76,8 +58,3 @@ def test_without_edits_there_is_no_call() -> None:
     empty = Patch(notes=PATCH.notes)
     assert rewrite(optimizer, "# Skill", empty, BUFFER) is empty
     assert optimizer.calls == []
-
-
-def test_a_provider_that_does_not_answer_is_no_fallback() -> None:
-    with pytest.raises(ModelError, match="503"):
-        rewrite(ScriptedOptimizer(ModelError("503")), "# Skill", PATCH, BUFFER)

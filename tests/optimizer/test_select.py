@@ -1,7 +1,6 @@
 import pytest
 from scripted_optimizer import ScriptedOptimizer, json_section, section, unusable
 
-from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.types import Edit, FailurePattern, Patch
 from skillopt_airflow.optimizer.select import select
 
@@ -15,50 +14,39 @@ def contents(patch: Patch) -> str:
     return "".join(edit.content for edit in patch.edits)
 
 
-@pytest.mark.parametrize("budget", [4, 5, None])
+@pytest.mark.parametrize("budget", [4, None])
 def test_within_the_budget_there_is_no_call(budget: int | None) -> None:
     optimizer = ScriptedOptimizer()
     assert select(optimizer, "# Skill", PATCH, budget, "") is PATCH
+    single = Patch(edits=(Edit(op="rewrite", content="x"),))
+    assert select(optimizer, "# Skill", single, budget, "") is single
     assert optimizer.calls == []
 
 
 @pytest.mark.parametrize(
     ("order", "kept"),
-    [
-        ([3, 1, 0, 2], "db"),
-        ([2], "ca"),
-        ([2, 2, 2, 0], "ca"),
-        ([9, -1, 3, 4, 0], "da"),
-    ],
+    [([3, 1, 0, 2], "db"), ([2, 2, 2], "ca"), ([9, -1, 3, 4, 0], "da"), ([*range(1_000_000, 0, -1)], "dc")],
+    ids=["all", "one", "unknown", "million"],
 )
 def test_the_order_of_the_optimizer_decides(order: list[int], kept: str) -> None:
     optimizer = ScriptedOptimizer({"order": order})
-    chosen = select(optimizer, "# Skill", PATCH, 2, "")
+    chosen = select(optimizer, "# Skill", PATCH, 2, "short rules win")
     assert contents(chosen) == kept
     assert (chosen.fallback, chosen.failure_patterns) == (PATCH.fallback, PATCH.failure_patterns)
     ((stage, prompt),) = optimizer.calls
     assert stage == "rank"
+    assert prompt.endswith("\n\n<meta_skill>\nshort rules win\n</meta_skill>")
     assert (section(prompt, "skill"), section(prompt, "budget")) == ("# Skill", "2")
     assert [edit["index"] for edit in json_section(prompt, "edits")] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("order", [[], [4, -1, 99]])
-def test_a_ranking_that_names_no_edit_falls_back(order: list[int]) -> None:
-    chosen = select(ScriptedOptimizer({"order": order}), "# Skill", PATCH, 2, "")
-    assert contents(chosen) == "bd"
-    assert chosen.fallback == "merge: x; rank: the answer names none of the edits"
-
-
-def test_an_unusable_answer_falls_back_to_support() -> None:
-    chosen = select(ScriptedOptimizer(unusable("not a list")), "# Skill", PATCH, 3, "")
+@pytest.mark.parametrize("answer", [{"order": [4, -1, 99]}, unusable("names none")])
+def test_an_unusable_answer_falls_back_to_support(answer: dict[str, list[int]] | Exception) -> None:
+    chosen = select(ScriptedOptimizer(answer), "# Skill", PATCH, 3, "")
     assert contents(chosen) == "bdc"
-    assert chosen.fallback == "merge: x; rank: not a list"
+    assert chosen.fallback.startswith("merge: x; rank: ")
+    assert "names none" in chosen.fallback
     assert chosen.failure_patterns == PATCH.failure_patterns
-
-
-def test_a_provider_that_does_not_answer_is_no_fallback() -> None:
-    with pytest.raises(ModelError, match="503"):
-        select(ScriptedOptimizer(ModelError("503")), "# Skill", PATCH, 2, "")
 
 
 def test_a_learning_rate_of_0_keeps_nothing_and_asks_nobody() -> None:
@@ -74,21 +62,3 @@ def test_of_rewrites_one_stays(budget: int | None, kept: str) -> None:
     optimizer = ScriptedOptimizer({"order": [1, 0]})
     assert contents(select(optimizer, "# Skill", rewrites, budget, "")) == kept
     assert [section(prompt, "budget") for _, prompt in optimizer.calls] == (["1"] if kept else [])
-
-
-def test_a_single_rewrite_needs_no_call() -> None:
-    single = Patch(edits=(Edit(op="rewrite", content="x"),))
-    assert select(ScriptedOptimizer(), "# Skill", single, 4, "") is single
-
-
-def test_the_memory_is_shown_last_and_only_if_there_is_one() -> None:
-    optimizer = ScriptedOptimizer({"order": [0]}, {"order": [0]})
-    select(optimizer, "# Skill", PATCH, 2, "short rules win")
-    select(optimizer, "# Skill", PATCH, 2, "")
-    (_, with_memory), (_, without) = optimizer.calls
-    assert with_memory.endswith("\n\n<meta_skill>\nshort rules win\n</meta_skill>")
-    assert without == with_memory.removesuffix("\n\n<meta_skill>\nshort rules win\n</meta_skill>")
-
-
-def test_a_ranking_of_a_million_indices() -> None:
-    assert contents(select(ScriptedOptimizer({"order": [*range(1_000_000, 0, -1)]}), "# Skill", PATCH, 2, "")) == "dc"

@@ -3,7 +3,6 @@ from typing import Any
 import pytest
 from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section, unusable
 
-from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.types import Edit
 from skillopt_airflow.optimizer.comparison import Comparison, compare
 from skillopt_airflow.optimizer.slow_update import Guidance, guidance_edit, slow_update
@@ -11,14 +10,14 @@ from skillopt_airflow.optimizer.slow_update import Guidance, guidance_edit, slow
 COMPARISON = compare({"a": rollout("a", 0.0)}, {"a": rollout("a", 1.0)}, ["a"], "mixed")
 
 
-def updated(answer: dict[str, Any] | Exception) -> Guidance:
-    return slow_update(ScriptedOptimizer(answer), "# Skill", "# Before", "former", COMPARISON)
-
-
 def test_what_the_optimizer_is_shown() -> None:
     optimizer = ScriptedOptimizer({"guidance": "\n- new\n", "reason": "a improved"})
     guidance = slow_update(optimizer, "# Skill", "# Before", "former", COMPARISON)
     assert guidance == Guidance(text="- new", reason="a improved")
+    # It is written into its region.
+    assert guidance_edit(guidance) == Edit(
+        op="region", anchor="SLOW_UPDATE", content="- new", rationale="a improved", minibatches=("slow-update",)
+    )
     ((stage, prompt),) = optimizer.calls
     assert stage == "slow_update"
     assert (section(prompt, "skill"), section(prompt, "guidance")) == ("# Skill", "former")
@@ -26,26 +25,19 @@ def test_what_the_optimizer_is_shown() -> None:
     assert [item["item_id"] for item in json_section(prompt, "comparison")["improved"]] == ["a"]
 
 
-def test_the_guidance_is_written_into_its_region() -> None:
-    assert guidance_edit(Guidance(text="- new", reason="why")) == Edit(
-        op="region", anchor="SLOW_UPDATE", content="- new", rationale="why", minibatches=("slow-update",)
-    )
-
-
 @pytest.mark.parametrize(
-    ("guidance", "why"),
+    ("answer", "why"),
     [
-        (" \n", "the guidance is blank"),
-        ("x" * 20_001, "the guidance has 20,001 characters, 20,000 are allowed"),
-        ("<!-- SLOW_UPDATE_END -->\n", "the guidance is blank"),
+        ({"guidance": "<!-- SLOW_UPDATE_END -->\n", "reason": "x"}, "blank"),
+        ({"guidance": "x" * 20_001, "reason": "x"}, "20,001 characters"),
+        (unusable("refused"), "refused"),
     ],
 )
-def test_unusable_guidance_leaves_the_former_one(guidance: str, why: str) -> None:
-    assert updated({"guidance": guidance, "reason": "x"}) == Guidance(text="former", fallback=f"slow_update: {why}")
-
-
-def test_an_unusable_answer_leaves_the_former_guidance() -> None:
-    assert updated(unusable("refused")) == Guidance(text="former", fallback="slow_update: refused")
+def test_an_unusable_answer_leaves_the_former_guidance(answer: dict[str, Any] | Exception, why: str) -> None:
+    guidance = slow_update(ScriptedOptimizer(answer), "# Skill", "# Before", "former", COMPARISON)
+    assert (guidance.text, guidance.reason) == ("former", "")
+    assert guidance.fallback.startswith("slow_update: ")
+    assert why in guidance.fallback
 
 
 def test_without_a_compared_item_there_is_no_call() -> None:
@@ -53,8 +45,3 @@ def test_without_a_compared_item_there_is_no_call() -> None:
     guidance = slow_update(optimizer, "# Skill", "# Before", "former", Comparison(unscored=20))
     assert (guidance.text, guidance.fallback) == ("former", "")
     assert optimizer.calls == []
-
-
-def test_a_provider_that_does_not_answer_is_no_fallback() -> None:
-    with pytest.raises(ModelError, match="503"):
-        updated(ModelError("503"))

@@ -14,9 +14,7 @@ def test_duplicates_are_one_level_of_merging_however_many_there_are() -> None:
         edit("y", "failure", "failure-0", merge_level=1),
         edit("x", "success", *(f"success-{index}" for index in range(4)), support_count=4, merge_level=1),
     )
-
-
-def test_of_equal_edits_other_operations_and_anchors_are_different() -> None:
+    # Of equal texts other operations and anchors are different edits.
     edits = [
         Edit(op="replace", anchor="a", content="x"),
         Edit(op="replace", anchor="b", content="x"),

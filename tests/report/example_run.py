@@ -22,6 +22,8 @@ from skillopt_airflow.core.types import Edit, FailurePattern, Status, Trajectory
 from skillopt_airflow.report.item_examples import Example, Part, Turn
 from skillopt_airflow.report.view import MomentView, ReportView, diff_of
 
+UNSAID: dict[str, object] = dict.fromkeys(("candidate_score", "current_score"))
+UNSAID |= {"edits_applied": 0, "edits_skipped": 0, "cancelled": 0, "fallbacks": ()}
 RULES = EvaluationGroup(early_reject=True)
 ITEMS = 80
 SEED = """# Answering questions from search results
@@ -74,23 +76,15 @@ class Training:
             self.current, self.version = measured, self.version + 1
             if decision.action is Action.ACCEPT_NEW_BEST:
                 self.best, self.best_version = measured, self.version
-        view = {
+        view = UNSAID | {
             "name": moment.name,
-            "kind": moment.kind,
-            "epoch": moment.epoch,
-            "step": moment.step,
+            **moment.model_dump(include={"kind", "epoch", "step"}),
             "decision": decision,
             "candidate": None if measured is None or cut_short else estimate(measured),
-            "candidate_score": None,
-            "current_score": None,
             "score_after": self.current.mean("hard"),
             "best_score": self.best.mean("hard"),
             "skill_version": self.version,
             "edits": report.rows,
-            "edits_applied": 0,
-            "edits_skipped": 0,
-            "fallbacks": (),
-            "cancelled": 0,
             "diff": diff_of(self.skill.text, candidate.text),
             "seconds": StepSeconds(
                 wall=61.5 + moment.step, model=38.25, container=9.5, own=4.5, airflow=9.25 + moment.step

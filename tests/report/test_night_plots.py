@@ -9,8 +9,8 @@ from skillopt_airflow.store.night_table import Contender
 from skillopt_airflow.training.night import ledger
 from skillopt_airflow.training.night_series import point_of
 from tests import page_data
+from tests.report.html_page import SVG, texts
 
-SVG = "{http://www.w3.org/2000/svg}"
 ONE, TWO = (Contender(version=f"v000{number}-0123456789ab", sha256=f"{number}") for number in (1, 2))
 
 
@@ -19,34 +19,23 @@ def points(count: int, previous: Contender | None = ONE) -> list[NightPoint]:
     return [point_of(row) for row in ledger(made, page_data.ALPHA)]
 
 
-def texts(svg: str) -> list[str]:
-    return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
-
-
 def test_a_chart_names_its_lines_limits_and_events() -> None:
     moved = AliasEvent(datetime(2026, 10, 5, tzinfo=UTC), "demoted", ONE.version)
     long_ago = AliasEvent(datetime(2026, 1, 5, tzinfo=UTC), "published", TWO.version)
     svg = nights_chart(points(20), [long_ago, moved])
+    last, description = points(20)[-1], ElementTree.fromstring(svg).findtext(f"{SVG}desc")
+    assert f"champion {last.scores['champion']:.4f}" in str(description)
+    assert f"verdict {last.judgement.verdict.value}" in str(description)
+    assert ("var(--plot-blue)" in svg, "#0060a0" in svg) == (True, False)
     shown = texts(svg)
     assert {"champion", "champion before", "seed", "limit of a decline", "limit of a gain"} <= set(shown)
     assert {"worse than the seed", "worse than the champion before", "better than the seed"} <= set(shown)
     assert "demoted to v0001" in shown
     assert "published v0002" not in shown
-    assert nights_chart(points(20), [long_ago, moved]) == svg
-
-
-def test_the_demotion_by_the_last_night_is_marked_on_the_day_after_it() -> None:
+    # The demotion by the last night is marked on the day after it.
     nights = points(5)
     after = datetime.fromisoformat(nights[-1].date).replace(tzinfo=UTC) + timedelta(days=1, minutes=20)
     assert "demoted to v0001" in texts(nights_chart(nights, [AliasEvent(after, "demoted", ONE.version)]))
-
-
-def test_its_description_tells_the_last_night() -> None:
-    last = points(20)[-1]
-    description = ElementTree.fromstring(nights_chart(points(20), [])).find(f"{SVG}desc")
-    assert description is not None
-    assert f"champion {last.scores['champion']:.4f}" in str(description.text)
-    assert f"verdict {last.judgement.verdict.value}" in str(description.text)
 
 
 @pytest.mark.parametrize("count", [1, 60])
@@ -59,12 +48,6 @@ def test_nights_under_another_metric_are_left_out() -> None:
     nights = points(20)
     of_before = [point.model_copy(update={"metric": "soft"}) for point in nights[:8]]
     svg = nights_chart([*of_before, *nights[8:]], [])
-    assert "left out, under another metric: 8" in texts(svg)
+    assert any("another metric: 8" in text for text in texts(svg))
     assert f"12 nights from {nights[8].date}" in svg
     assert not any("left out" in text for text in texts(nights_chart(nights, [])))
-
-
-def test_its_colours_are_those_of_the_page() -> None:
-    svg = nights_chart(points(3), [])
-    assert "var(--plot-blue)" in svg
-    assert "#0060a0" not in svg

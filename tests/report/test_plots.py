@@ -9,8 +9,7 @@ from skillopt_airflow.core.gate import Action
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.report import plots
 from skillopt_airflow.report.view import ReportView
-
-SVG = "{http://www.w3.org/2000/svg}"
+from tests.report.html_page import SVG, texts
 
 
 @pytest.fixture(scope="module")
@@ -18,12 +17,14 @@ def view() -> ReportView:
     return example()
 
 
-def texts(svg: str) -> list[str]:
-    return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
-
-
-def test_a_plot_is_an_image_with_a_name_and_a_description(view: ReportView) -> None:
-    for svg in (plots.learning_curve(view.curve), plots.costs(view.costs)):
+def test_a_plot_is_an_image_with_a_name_a_description_and_ids_of_its_own(view: ReportView) -> None:
+    # Dollar signs are no formula.
+    row = view.costs[0].model_copy(update={"stage": "$x_1$ & <b>"})
+    curve, costs = plots.learning_curve(view.curve), plots.costs((row, *view.costs[1:]))
+    assert "$x_1$ & <b> (target)" in texts(costs)
+    assert f"{view.best.score:.4f}" in str(ElementTree.fromstring(curve).findtext(f"{SVG}desc"))
+    ids: list[str] = []
+    for svg in (curve, costs):
         root = ElementTree.fromstring(svg)
         assert root.get("role") == "img"
         spoken = [root.find(f"{SVG}{name}") for name in ("title", "desc")]
@@ -31,14 +32,8 @@ def test_a_plot_is_an_image_with_a_name_and_a_description(view: ReportView) -> N
         assert root.get("aria-labelledby") == " ".join(str(one.get("id")) for one in spoken if one is not None)
         assert root.get("viewBox")
         assert not svg.startswith("<?xml")
-
-
-def test_two_plots_share_no_id(view: ReportView) -> None:
-    first, second = (
-        {element.get("id") for element in ElementTree.fromstring(svg).iter() if element.get("id")}
-        for svg in (plots.learning_curve(view.curve), plots.costs(view.costs))
-    )
-    assert not first & second
+        ids += [str(element.get("id")) for element in root.iter() if element.get("id")]
+    assert len(ids) == len(set(ids))
 
 
 def test_every_verdict_that_occurs_has_its_own_mark(view: ReportView) -> None:
@@ -52,13 +47,7 @@ def test_every_verdict_that_occurs_has_its_own_mark(view: ReportView) -> None:
     assert {plots.EARLY.name, "epoch 1", "epoch 2", "seed", "best", "last", "hard score, selection split"} <= set(shown)
 
 
-def test_the_description_tells_the_scores(view: ReportView) -> None:
-    description = ElementTree.fromstring(plots.learning_curve(view.curve)).find(f"{SVG}desc")
-    assert description is not None
-    assert f"{view.best.score:.4f}" in (description.text or "")
-
-
-def test_a_long_run_and_an_empty_one_are_drawn(view: ReportView) -> None:
+def test_a_long_run_an_empty_one_and_a_gap_are_drawn(view: ReportView) -> None:
     training = Training()
     for step in range(1, 201):
         moment = Moment(kind="step", epoch=(step - 1) // 10 + 1, step=step)
@@ -68,18 +57,10 @@ def test_a_long_run_and_an_empty_one_are_drawn(view: ReportView) -> None:
     assert "epoch 1" not in texts(plots.learning_curve(long.curve))
     empty = view.model_copy(update={"moments": (), "test": {}})
     assert "test split" not in texts(plots.learning_curve(empty.curve))
-
-
-def test_a_skill_that_was_never_measured_leaves_a_gap(view: ReportView) -> None:
+    # A skill that was never measured leaves a gap.
     gap = view.moments[2].model_copy(update={"score_after": float("nan")})
-    moments = (*view.moments[:2], gap, *view.moments[3:])
-    curve = plots.learning_curve(view.model_copy(update={"moments": moments}).curve)
-    assert "nan" not in curve.lower()
-
-
-def test_dollar_signs_are_no_formula(view: ReportView) -> None:
-    row = view.costs[0].model_copy(update={"stage": "$x_1$ & <b>"})
-    assert "$x_1$ & <b> (target)" in texts(plots.costs((row,)))
+    unmeasured = view.model_copy(update={"moments": (*view.moments[:2], gap, *view.moments[3:])})
+    assert "nan" not in plots.learning_curve(unmeasured.curve).lower()
 
 
 def test_threads_that_draw_at_the_same_time_leave_each_other_and_the_process_alone(view: ReportView) -> None:

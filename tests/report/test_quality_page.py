@@ -1,30 +1,12 @@
 """The page of what was found: complete, self-contained, and everything from data escaped."""
 
 import re
-from html.parser import HTMLParser
 
 from skillopt_airflow.quality.quality_report import ExpectationResult, FailingRow, QualityReport
 from skillopt_airflow.report.quality_page import ROWS_SHOWN, render
+from tests.report.html_page import Page
 
 HOSTILE = "<script>alert('1')</script><img src=x onerror=alert(1)>\"'&\x00\x07\u202e"
-
-
-class Page(HTMLParser):
-    """Tags, attributes and text of a page."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.attributes: set[str] = set()
-        self.text = ""
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.attributes |= {name for name, _ in attrs}
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
 
 
 def report(rows: int, text: str = "plain") -> QualityReport:
@@ -41,8 +23,9 @@ def report(rows: int, text: str = "plain") -> QualityReport:
 def test_every_text_of_the_data_is_escaped_and_nothing_is_loaded() -> None:
     page = render(HOSTILE, HOSTILE, [report(2, HOSTILE)])
     parsed = Page(page)
-    assert not parsed.tags & {"script", "img", "link", "iframe", "form", "a"}
-    assert not {name for name in parsed.attributes if name.startswith("on") or name in ("src", "href")}
+    assert not {tag for tag, _, _ in parsed.elements} & {"script", "img", "link", "iframe", "form", "a"}
+    names = {name for _, attributes, _ in parsed.elements for name in attributes}
+    assert not {name for name in names if name.startswith("on") or name in ("src", "href")}
     assert "url(" not in page
     assert "@import" not in page
     assert parsed.text.count("<script>alert('1')</script>") >= 12
@@ -55,9 +38,7 @@ def test_every_row_is_there_up_to_a_limit_that_is_said() -> None:
     said = f"The first {ROWS_SHOWN} of {ROWS_SHOWN + 1} rows"
     assert said not in few
     assert said in many
-
-
-def test_both_results_of_a_run_and_how_each_ended() -> None:
+    # Both results of a run have how they ended.
     passed = report(0).model_copy(update={"suite": "rollouts", "success": True})
     text = Page(render("b", "r", [report(1), passed])).text
     assert re.search(r"Records\s+✕ failed.*Rollouts\s+✓ passed", text, re.DOTALL)

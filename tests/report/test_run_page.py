@@ -3,7 +3,6 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from skillopt_airflow.core.paired import paired_values
 from skillopt_airflow.core.provenance import LineOrigin
 from skillopt_airflow.report.run_page import render
 from skillopt_airflow.report.view import ReportView
+from tests.report.html_page import Page
 
 PROJECT = Path(__file__).parents[2]
 NASTY = (
@@ -23,55 +23,6 @@ NASTY = (
     "{% raw %} </textarea><iframe srcdoc=x></iframe><base href=//example.org>"
 )
 TAME = "x"
-VOID = {"meta", "link", "br", "img", "input", "base"}
-
-
-class Page(HTMLParser):
-    """The elements of a page with their attributes, in the order of the document, and its text."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.elements: list[tuple[str, dict[str, str | None], bool]] = []
-        self.comments: list[str] = []
-        self.texts: list[str] = []
-        self.unclosed: list[str] = []
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs), "svg" in self.unclosed))
-        if tag not in VOID:
-            self.unclosed.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs), "svg" in self.unclosed))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.unclosed.pop() == tag
-
-    def handle_comment(self, data: str) -> None:
-        self.comments.append(data)
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-    @property
-    def text(self) -> str:
-        return "".join(self.texts)
-
-    @property
-    def ids(self) -> list[str | None]:
-        return [attributes["id"] for _, attributes, _ in self.elements if "id" in attributes]
-
-    @property
-    def links(self) -> list[str]:
-        return [attributes["href"] or "" for tag, attributes, _ in self.elements if tag == "a"]
-
-    def shape(self) -> tuple[list[Any], set[Any]]:
-        """Names of the elements and attributes; of a plot which there are, as their number depends on its scales."""
-        named = [(tag, tuple(attributes), drawn) for tag, attributes, drawn in self.elements]
-        outside = [(tag, attributes) for tag, attributes, drawn in named if not drawn]
-        return outside, {(tag, attributes) for tag, attributes, drawn in named if drawn}
 
 
 def everywhere(value: Any, text: str) -> Any:
@@ -110,38 +61,28 @@ def test_what_a_model_wrote_becomes_text_and_nothing_else(view: ReportView) -> N
     assert nasty.shape() == tame.shape()
     assert not nasty.comments
     assert not nasty.unclosed
+    assert NASTY in nasty.text
     tags = {tag for tag, _, _ in nasty.elements}
     assert not tags & {"script", "iframe", "base", "object", "embed", "form", "link"}
     assert not [name for _, attributes, _ in nasty.elements for name in attributes if name.startswith("on")]
     assert all(link.startswith("#") for link in nasty.links)
+    # And control characters are seen.
+    written = everywhere(view, "a\x00b\x1b[31mc\rd\x7f\te").model_copy(update={"costs": view.costs})
+    assert "a␀b␛[31mc␍d[U+007F]\te" in Page(render(written)).text
 
 
-@pytest.mark.parametrize("field", ["content", "anchor", "rationale"])
-def test_nothing_of_an_edit_is_lost(view: ReportView, field: str) -> None:
-    assert NASTY in Page(render(everywhere(view, NASTY))).text
-    text = Page(render(view)).text
-    for moment in view.moments:
-        assert all(getattr(row.edit, field) in text for row in moment.edits)
-
-
-def test_failed_rollouts_are_told_by_stage_with_the_most_frequent_reason(view: ReportView, page: Page) -> None:
+def test_rollouts_are_told_with_their_failures_waste_and_price(view: ReportView, page: Page) -> None:
     told = " ".join(" ".join(page.texts).split())
     assert "evaluate 816 802 96 0 3 budget, 11 model_error model_error: Invalid response: usage.prompt_tokens: " in told
-    assert "(11 of them, for example item item-096 )" in told
-    assert "Cut answers. In evaluate: 96 of 802 answers (12%)" in told
+    assert "11 of them, for example item item-096" in told
+    assert "96 of 802 answers (12%)" in told
+    assert "40 ran ahead of a gate, of which 20 were wasted" in told
+    # The stand-in is no language model, and an unknown price isn't a free one.
+    assert "no language model" in told
+    assert "no price is known for the target" in told
     without = Page(render(view.model_copy(update={"outcomes": view.outcomes[:1]})))
     assert "Failed rollouts" not in without.text
     assert "Cut answers" not in without.text
-
-
-def test_what_ran_ahead_is_told_with_its_waste(page: Page) -> None:
-    assert "40 ran ahead of a gate, of which 20 were wasted." in " ".join(" ".join(page.texts).split())
-
-
-def test_control_characters_are_seen(view: ReportView) -> None:
-    written = everywhere(view, "a\x00b\x1b[31mc\rd\x7f\te").model_copy(update={"costs": view.costs})
-    text = Page(render(written)).text
-    assert "a␀b␛[31mc␍d[U+007F]\te" in text
 
 
 def test_the_page_asks_for_nothing(view: ReportView, page: Page) -> None:
@@ -155,9 +96,7 @@ def test_the_page_asks_for_nothing(view: ReportView, page: Page) -> None:
     html = render(view)
     assert "@import" not in html
     assert all(place == "#" for place in re.findall(r"url\((.)", html))
-
-
-def test_every_link_leads_somewhere_and_every_id_is_one_place(page: Page) -> None:
+    # Every link leads somewhere, and every id is one place.
     assert not [name for name, count in Counter(page.ids).items() if count > 1]
     assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
 
@@ -169,6 +108,8 @@ def test_each_moment_shows_its_verdict_its_edits_and_its_difference(view: Report
         text = Page(f"<div {section}").text
         assert moment.decision.reason in text
         assert text.count("support ") == len(moment.edits)
+        assert all(part in text for row in moment.edits for part in (row.edit.content, row.edit.rationale))
+        assert all(row.edit.anchor in text for row in moment.edits)
         assert all(line in text for line in moment.diff.split("\n"))
         assert all(fallback in text for fallback in moment.fallbacks)
         assert all(pattern.description in text for pattern in moment.failure_patterns)
@@ -182,16 +123,14 @@ def test_a_candidate_without_an_item_of_the_current_skill_has_no_difference(view
     assert "+0.0000" not in text
 
 
-def test_a_candidate_that_was_rejected_early_has_a_bound_and_no_score(view: ReportView) -> None:
+def test_a_candidate_that_was_rejected_early_or_screened_out_has_a_bound_or_its_batch(
+    view: ReportView, page: Page
+) -> None:
     early = [moment for moment in view.moments if moment.decision.bound is not None]
     assert early
-    text = Page(render(view)).text
     for moment in early:
         assert moment.candidate is None
-        assert f"≤ {moment.decision.bound:.4f}" in text
-
-
-def test_a_candidate_that_was_screened_out_is_shown_with_what_its_batch_says(page: Page) -> None:
+        assert f"≤ {moment.decision.bound:.4f}" in page.text
     view = example(screens=True)
     [moment] = [moment for moment in view.moments if moment.decision.screened_out is not None]
     assert moment.candidate is None
@@ -211,53 +150,30 @@ def test_each_line_of_the_skill_links_to_the_edit_that_wrote_it(view: ReportView
     assert all(line in page.text for line in view.skill.split("\n"))
 
 
-def test_a_line_of_many_minibatches_counts_them(view: ReportView) -> None:
-    step = view.moments[0].name
-    many = LineOrigin(moment=step, edit=0, op="rewrite", minibatches=tuple(f"failure-{n}" for n in range(40)))
-    one_line = view.model_copy(update={"skill": "One line.", "lines": (many,)})
-    assert "(rewrite, 40 minibatches)" in Page(render(one_line)).text
-
-
-def test_a_line_of_another_run_names_its_step_as_people_do(view: ReportView) -> None:
+def test_a_line_of_another_run_names_its_step_and_one_of_many_minibatches_counts_them(view: ReportView) -> None:
     line = LineOrigin(run="before", moment="steps/step_0007", edit=0, op="append", minibatches=("failure-1",))
-    one_line = view.model_copy(update={"skill": "One line.", "lines": (line,)})
-    assert "step 7 of run before (append, failure-1)" in Page(render(one_line)).text
+    many = LineOrigin(moment=view.moments[0].name, edit=0, op="rewrite", minibatches=("failure-0",) * 40)
+    lines = view.model_copy(update={"skill": "One line.\nTwo.", "lines": (line, many)})
+    text = Page(render(lines)).text
+    assert "step 7 of run before (append, failure-1)" in text
+    assert "(rewrite, 40 minibatches)" in text
 
 
 def test_a_run_that_stopped_at_once_has_a_page(view: ReportView) -> None:
     seed = LineOrigin(moment="steps/step_0000")
-    bare = view.model_copy(
-        update={
-            "moments": (),
-            "test": {},
-            "costs": (),
-            "published": None,
-            "target": "openai-chat:qwen3",
-            "optimizer": "openai-chat:gpt-5",
-            "stopped": "budget.max_calls = 80: 80 are spent and a step takes up to 0 more",
-            "best": view.seed,
-            "best_version": 0,
-            "skill": SEED,
-            "lines": (seed,) * (SEED.count("\n") + 1),
-        }
-    )
-    page = Page(render(bare))
+    empty: dict[str, object] = {"moments": (), "test": {}, "costs": (), "published": None}
+    nothing = empty | {"best": view.seed, "best_version": 0}
+    models = {"target": "openai-chat:qwen3", "optimizer": "openai-chat:gpt-5", "stopped": "budget.max_calls = 80"}
+    skill = {"skill": SEED, "lines": (seed,) * (SEED.count("\n") + 1)}
+    page = Page(render(view.model_copy(update=nothing | models | skill)))
     assert "after 0 of 12 steps: budget.max_calls = 80" in page.text
     assert "stand-in. The answers" not in page.text
     assert not page.unclosed
 
 
-def test_the_stand_in_is_named(page: Page) -> None:
-    assert "no language model" in page.text
-
-
-def test_an_unknown_price_is_not_a_free_one(page: Page) -> None:
-    assert "no price is known for the target" in page.text
-
-
 def test_equal_views_give_equal_pages_in_every_process(view: ReportView) -> None:
-    program = "import sys; from example_run import example; from skillopt_airflow.report.run_page import render; " \
-        "sys.stdout.buffer.write(render(example()).encode())"  # fmt: skip
+    program = """import sys; from example_run import example; from skillopt_airflow.report.run_page import render
+sys.stdout.buffer.write(render(example()).encode())"""
     search = os.pathsep.join((str(PROJECT / "include"), str(Path(__file__).parent)))
     environment = {**os.environ, "PYTHONPATH": search, "PYTHONHASHSEED": "7"}
     other = subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True)

