@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -37,6 +38,12 @@ class Rig:
         raw.settimeout(30)
         raw.connect(str(self.socket_path))
         return raw
+
+    def until_called(self, number: int = 1) -> None:
+        """Wait until the gateway has reported this many calls."""
+        deadline = time.monotonic() + 20
+        while len(self.calls) < number and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     def outcomes(self) -> list[tuple[int, int]]:
         return [(call.http_status, call.attempts) for call in self.calls]
