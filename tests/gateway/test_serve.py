@@ -31,11 +31,11 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts the program; it listens when this returns."""
+    """Starts the program; it listens when this returns, and waits for answers if it talks."""
     with ExitStack() as stack:
 
-        def make(upstream: Upstream, listen: str, *arguments: str, **settings: Any) -> subprocess.Popen[str]:
-            command = [sys.executable, "-m", "skillopt_airflow.gateway.serve", "--listen", listen, *arguments]
+        def make(upstream: Upstream, listen: str, talks: bool = False, **settings: Any) -> subprocess.Popen[str]:
+            command = [sys.executable, "-m", "skillopt_airflow.gateway.serve", "--listen", listen]
             environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT / "include")}
             process = subprocess.Popen(
                 command,
@@ -48,8 +48,10 @@ def start() -> Iterator[Start]:
             stack.enter_context(process)
             stack.callback(process.kill)
             assert process.stdin is not None
-            process.stdin.write(document(upstream, **settings))
-            process.stdin.close()
+            process.stdin.write(document(upstream, **settings) + "\n" * talks)
+            process.stdin.flush()
+            if not talks:
+                process.stdin.close()
             assert process.stderr is not None
             assert process.stderr.readline() == "listening\n"
             return process
@@ -156,21 +158,11 @@ def test_it_goes_through_the_proxy_of_whoever_started_it(start, tmp_path):
         assert proxy.requests[0].headers["host"] == "model.invalid"
 
 
-def test_it_asks_whoever_started_it_for_more_of_the_budget(tmp_path):
+def test_it_asks_whoever_started_it_for_more_of_the_budget(start, tmp_path):
     path = tmp_path / "model.sock"
     answers = [{"calls": 2}, None, {"calls": -1}]
-    command = [sys.executable, "-m", "skillopt_airflow.gateway.serve", "--listen", f"unix:{path}"]
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT / "include")}
-    pipe = subprocess.PIPE
-    with (
-        ScriptedProvider(lambda asked: completion("x")) as provider,
-        unix_client(path) as client,
-        subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process,
-    ):
-
-        def say(text: str) -> None:
-            process.stdin.write(f"{text}\n")
-            process.stdin.flush()
+    with ScriptedProvider(lambda asked: completion("x")) as provider, unix_client(path) as client:
+        process = start(upstream_at(provider.base_url), f"unix:{path}", talks=True, allowance={"calls": 0})
 
         def answer_all_questions() -> tuple[list[int], list[int]]:
             wanted, calls = [], []
@@ -178,13 +170,12 @@ def test_it_asks_whoever_started_it_for_more_of_the_budget(tmp_path):
                 said = json.loads(line)
                 if "wanted_beyond" in said:
                     wanted.append(said["wanted_beyond"]["calls"])
-                    say(json.dumps({"budget": answers[len(wanted) - 1]}))
+                    process.stdin.write(json.dumps({"budget": answers[len(wanted) - 1]}) + "\n")
+                    process.stdin.flush()
                 else:
                     calls.append(ModelCall.model_validate(said).http_status)
             return wanted, calls
 
-        say(document(upstream_at(provider.base_url), allowance={"calls": 0}))
-        assert process.stderr.readline() == "listening\n"
         with ThreadPoolExecutor(1) as pool:
             told = pool.submit(answer_all_questions)
             statuses = [post(client).status_code for _ in range(4)]
