@@ -13,13 +13,13 @@ from skillopt_airflow.gateway.http_clients import HttpClients
 from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
 from tests.gateway import dialects
 from tests.gateway.conftest import Serve
-from tests.gateway.dialect_server import Document, Request
+from tests.gateway.scripted_provider import Asked, Document
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "The capital of France?"}]}
 KEY = "distinctive-key-1"
 
 
-def echo(request: Request) -> Document:
+def echo(request: Asked) -> Document:
     return {"path": request.path}
 
 

@@ -8,7 +8,7 @@ from skillopt_airflow.gateway.backends import EntraToken
 from skillopt_airflow.gateway.upstream import AzureIdentity
 from tests.gateway import dialects
 from tests.gateway.conftest import Serve
-from tests.gateway.dialect_server import Document, Refusal, Request
+from tests.gateway.scripted_provider import Asked, Document, Refusal
 
 MANAGED = AzureIdentity(kind="managed_identity")
 
@@ -28,7 +28,7 @@ def test_callers_at_the_same_time_share_a_token(provider: Serve, monkeypatch: py
 def test_a_token_that_ends_soon_is_fetched_again(provider: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[str] = []
 
-    def short_lived(request: Request) -> Document:
+    def short_lived(request: Asked) -> Document:
         given.append(f"token-{len(given)}")
         return dialects.instance_metadata(given[-1])(request) | {"expires_in": "60"}  # type: ignore[operator]
 
@@ -39,7 +39,7 @@ def test_a_token_that_ends_soon_is_fetched_again(provider: Serve, monkeypatch: p
 
 
 def test_a_machine_without_an_identity(provider: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(request: Request) -> Document:
+    def none(request: Asked) -> Document:
         raise Refusal(400, "Identity not found")
 
     monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", provider(none).address)

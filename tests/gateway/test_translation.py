@@ -40,8 +40,7 @@ from skillopt_airflow.gateway.upstream import Upstream
 from tests.core.provider_rows import ENDINGS, ERRORS, Row
 from tests.gateway import dialects
 from tests.gateway.conftest import Serve
-from tests.gateway.dialect_server import Dialect, DialectServer, Document, Refusal, Request
-from tests.gateway.scripted_provider import ScriptedProvider, completion
+from tests.gateway.scripted_provider import Answer, Asked, Document, Refusal, ScriptedProvider, completion
 from tests.gateway.through_backend import QUESTION, ask
 
 NOVA = "amazon.nova-lite-v1:0"
@@ -83,19 +82,19 @@ def send_bytes(upstream: Upstream, body: bytes, timeout: float = 5) -> httpx.Res
     return asyncio.run(once())
 
 
-def failing(status: int, message: str = "no", **headers: str) -> Dialect:
-    def answer(request: Request) -> Document:
+def failing(status: int, message: str = "no", **headers: str) -> Answer:
+    def answer(request: Asked) -> Document:
         raise Refusal(status, message, headers)
 
     return answer
 
 
 @pytest.fixture
-def server(provider: Serve) -> DialectServer:
+def server(provider: Serve) -> ScriptedProvider:
     return provider(dialects.bedrock(NOVA, SIGNED))
 
 
-def test_a_completion(server: DialectServer) -> None:
+def test_a_completion(server: ScriptedProvider) -> None:
     completion = send(bedrock(server.address)).json()
     (choice,) = completion["choices"]
     assert choice["message"] == {"role": "assistant", "content": "Paris"}
@@ -109,7 +108,7 @@ def test_a_completion(server: DialectServer) -> None:
     }
 
 
-def test_every_role_and_a_text_in_pieces(server: DialectServer) -> None:
+def test_every_role_and_a_text_in_pieces(server: ScriptedProvider) -> None:
     pieces = [{"type": "text", "text": "the "}, {"type": "text", "text": "skill"}]
     call = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": '{"word": "Paris"}'}}
     tool = {"type": "function", "function": {"name": "look_up", "description": "d", "parameters": {"type": "object"}}}
@@ -138,7 +137,7 @@ def test_every_role_and_a_text_in_pieces(server: DialectServer) -> None:
     assert sent["inferenceConfig"] == {"maxTokens": 99, "topP": 0.5, "stopSequences": ["END"]}
 
 
-def test_a_picture_in_its_place(server: DialectServer) -> None:
+def test_a_picture_in_its_place(server: ScriptedProvider) -> None:
     picture = b"\x89PNG\r\n\x1a\nvery small"
     url = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
     pieces = [
@@ -162,7 +161,7 @@ def test_a_picture_in_its_place(server: DialectServer) -> None:
         ({"type": "function", "function": {"name": "look_up"}}, {"tool": {"name": "look_up"}}),
     ],
 )
-def test_the_choice_of_a_tool(server: DialectServer, choice: Any, sent: Document) -> None:
+def test_the_choice_of_a_tool(server: ScriptedProvider, choice: Any, sent: Document) -> None:
     empty = {"type": "object", "properties": {}}
     tools = [
         {"type": "function", "function": {"name": name, "parameters": empty}} for name in ("look_up", "write_down")
@@ -313,7 +312,7 @@ def test_the_providers_status_reaches_the_gateway_after_one_try(provider: Serve,
     assert "aws-secret" not in response.text
 
 
-def test_without_credentials_no_try_helps(server: DialectServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_credentials_no_try_helps(server: ScriptedProvider, monkeypatch: pytest.MonkeyPatch) -> None:
     async def model_request(*args: object, **kwargs: object) -> None:
         raise NoCredentialsError
 
@@ -325,7 +324,7 @@ def test_without_credentials_no_try_helps(server: DialectServer, monkeypatch: py
 
 @pytest.mark.parametrize("error", [UnexpectedModelBehavior("choices: null"), AssertionError(), KeyError("output")])
 def test_an_answer_that_is_none_is_the_servers_failure(
-    server: DialectServer, monkeypatch: pytest.MonkeyPatch, error: Exception
+    server: ScriptedProvider, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     async def model_request(*args: object, **kwargs: object) -> None:
         raise error
@@ -337,7 +336,7 @@ def test_an_answer_that_is_none_is_the_servers_failure(
 
 
 def test_what_an_answer_cost_that_its_provider_broke_off(
-    server: DialectServer, monkeypatch: pytest.MonkeyPatch
+    server: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def model_request(*args: object, **kwargs: object) -> ModelResponse:
         usage = RequestUsage(input_tokens=11, output_tokens=3)
@@ -349,7 +348,7 @@ def test_what_an_answer_cost_that_its_provider_broke_off(
     assert tokens_of(response.content, WIRE_FORMATS["openai-chat"]) == Tokens(11, 3)
 
 
-def test_no_server(server: DialectServer) -> None:
+def test_no_server(server: ScriptedProvider) -> None:
     with pytest.raises(httpx.ConnectError):
         send(bedrock("http://127.0.0.1:1"))
 
@@ -358,7 +357,7 @@ def test_as_many_calls_at_once_as_the_gateway_may_make(provider: Serve, tmp_path
     """Bedrock's client blocks a thread for each, of which anyio has 40."""
     calls, known, arrived = 60, threading.Event(), threading.Barrier(60)
 
-    def answer(request: Request) -> Document:
+    def answer(request: Asked) -> Document:
         if known.is_set():
             arrived.wait(30)
         return dialects.bedrock(NOVA, SIGNED)(request)
@@ -380,7 +379,7 @@ def test_as_many_calls_at_once_as_the_gateway_may_make(provider: Serve, tmp_path
 def test_a_server_that_does_not_answer_in_time(provider: Serve) -> None:
     released = threading.Event()
 
-    def hang(request: Request) -> Document:
+    def hang(request: Asked) -> Document:
         released.wait(30)
         return {}
 
@@ -425,7 +424,7 @@ def test_the_gateway_tries_again_meters_and_falls_back(provider: Serve, tmp_path
         ({"response_format": {"type": "json_object"}}, "response_format.type"),
     ],
 )
-def test_a_request_that_cannot_be_translated(server: DialectServer, body: Document, named: str) -> None:
+def test_a_request_that_cannot_be_translated(server: ScriptedProvider, body: Document, named: str) -> None:
     response = send(bedrock(server.address), **body)
     assert response.status_code == 400
     message = response.json()["error"]["message"]
@@ -434,7 +433,7 @@ def test_a_request_that_cannot_be_translated(server: DialectServer, body: Docume
     assert server.requests == []
 
 
-def test_a_request_that_is_no_json_is_named_without_a_place(server: DialectServer) -> None:
+def test_a_request_that_is_no_json_is_named_without_a_place(server: ScriptedProvider) -> None:
     response = send_bytes(bedrock(server.address), b"{")
     assert response.status_code == 400
     assert "cannot this one: Invalid JSON: " in response.json()["error"]["message"]
@@ -442,7 +441,7 @@ def test_a_request_that_is_no_json_is_named_without_a_place(server: DialectServe
 
 @pytest.mark.parametrize("row", [row for row in ERRORS if 400 <= row.http_status <= 500], ids=lambda row: row.sends)
 def test_the_code_of_a_refused_prompt_reaches_the_sandbox(
-    server: DialectServer, monkeypatch: pytest.MonkeyPatch, row: Row
+    server: ScriptedProvider, monkeypatch: pytest.MonkeyPatch, row: Row
 ) -> None:
     async def model_request(*args: object, **kwargs: object) -> None:
         raise ModelHTTPError(row.http_status, NOVA, row.body)
@@ -455,7 +454,7 @@ def test_the_code_of_a_refused_prompt_reaches_the_sandbox(
 
 @pytest.mark.parametrize("row", ENDINGS, ids=lambda row: row.sends)
 def test_an_ending_means_the_same_as_at_a_compatible_server(
-    server: DialectServer, monkeypatch: pytest.MonkeyPatch, row: Row
+    server: ScriptedProvider, monkeypatch: pytest.MonkeyPatch, row: Row
 ) -> None:
     async def model_request(*args: object, **kwargs: object) -> ModelResponse:
         parts = [] if row.status is Status.EMPTY else [TextPart("Par")]

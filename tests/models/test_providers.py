@@ -22,7 +22,7 @@ from skillopt_airflow.models.server_check import check
 from skillopt_airflow.models.target import PydanticAITarget
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from tests.gateway import dialects
-from tests.gateway.dialect_server import Dialect, DialectServer, Document, Refusal
+from tests.gateway.scripted_provider import Answer, Document, Refusal, ScriptedProvider
 from tests.gateway.through_backend import ask
 from tests.models.conftest import Connect, Serve
 
@@ -119,10 +119,10 @@ def test_azure_with_a_dated_version(connect: Connect, provider: Serve) -> None:
 
 
 @pytest.fixture
-def managed_identity(provider: Serve, monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], DialectServer]:
+def managed_identity(provider: Serve, monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], ScriptedProvider]:
     """The machine's metadata service, which azure-identity asks for a token."""
 
-    def identified(client_id: str | None) -> DialectServer:
+    def identified(client_id: str | None) -> ScriptedProvider:
         metadata = provider(dialects.instance_metadata("entra-token", client_id))
         monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", metadata.address)
         return metadata
@@ -135,7 +135,7 @@ def managed_identity(provider: Serve, monkeypatch: pytest.MonkeyPatch) -> Callab
 def test_azure_with_a_managed_identity(
     connect: Connect,
     provider: Serve,
-    managed_identity: Callable[[str | None], DialectServer],
+    managed_identity: Callable[[str | None], ScriptedProvider],
     client_id: str | None,
     dated: bool,
 ) -> None:
@@ -322,7 +322,7 @@ def test_bedrock(connect: Connect, provider: Serve, credentials: dict[str, str],
     assert optimize(conn_id).order == [1, 0]
 
 
-def failing(status: int) -> Dialect:
+def failing(status: int) -> Answer:
     def answer(request: object) -> Document:
         raise Refusal(status, "no")
 

@@ -14,7 +14,7 @@ from skillopt_airflow.core.harnesses import HarnessName
 from skillopt_airflow.models.connection import target_upstream
 from skillopt_airflow.models.server_check import check, check_harness
 from tests.gateway import dialects
-from tests.gateway.dialect_server import Document, Refusal, Request
+from tests.gateway.scripted_provider import Asked, Document, Refusal
 from tests.models.conftest import Connect, Serve
 
 AZURE = {"conn_type": "pydanticai_azure", "password": "secret-key", "host": "https://r.openai.azure.com/openai/v1"}
@@ -71,7 +71,7 @@ def test_a_redirect_that_no_call_would_follow(connect: Connect, serve: Callable[
 
 
 def test_a_redirect_of_calls_alone_names_the_address_to_enter(connect: Connect, provider: Serve) -> None:
-    def answer(request: Request) -> Document:
+    def answer(request: Asked) -> Document:
         if request.path == "/v1/models":
             raise Refusal(403, "no")
         raise Refusal(308, "there", {"Location": "https://other/v1/chat/completions"})
@@ -98,7 +98,7 @@ def test_a_refused_key(connect: Connect, serve: Callable[[int], Server], status:
 
 @pytest.mark.parametrize("unlisted", [403, 502])
 def test_a_key_that_may_call_its_model_and_see_no_list(connect: Connect, provider: Serve, unlisted: int) -> None:
-    def answer(request: Request) -> Document:
+    def answer(request: Asked) -> Document:
         raise Refusal(unlisted if request.path == "/v1/models" else 400, "no")
 
     server = provider(answer)
@@ -184,7 +184,7 @@ def test_a_server_of_ones_own_is_asked_for_the_path_of_an_agent_cli(
     ):
         check_harness(target_upstream(conn_id, None, harness), harness)
 
-    def demanding(request: Request) -> Document:
+    def demanding(request: Asked) -> Document:
         raise Refusal(400, "there is no prompt")
 
     both = provider(demanding)
