@@ -67,7 +67,7 @@ def thought(response: ModelResponse) -> str:
 @pytest.mark.parametrize(("dialect", "path"), [("openai-chat", "/v1/chat/completions"), ("openai", "/v1/responses")])
 def test_openai(connect: Connect, provider: Serve, dialect: str, path: str) -> None:
     server = provider(dialects.openai(KEY, ARGUMENTS))
-    conn_id = connect(host=f"{server.address}/v1", password=KEY, extra={"model": f"{dialect}:gpt-4.1"})
+    conn_id = connect(host=server.base_url, password=KEY, extra={"model": f"{dialect}:gpt-4.1"})
     check(conn_id)
     response = ask(target_upstream(conn_id, None))
     assert (text_of(response), response.usage.input_tokens, response.usage.output_tokens) == ("Paris", 11, 3)
@@ -78,7 +78,7 @@ def test_openai(connect: Connect, provider: Serve, dialect: str, path: str) -> N
 
 def test_openais_knobs(connect: Connect, provider: Serve) -> None:
     server = provider(dialects.openai(KEY, ARGUMENTS))
-    conn_id = connect(host=f"{server.address}/v1", password=KEY, extra={"model": "openai-chat:gpt-4.1"})
+    conn_id = connect(host=server.base_url, password=KEY, extra={"model": "openai-chat:gpt-4.1"})
     ask(target_upstream(conn_id, None), temperature=0.3, seed=7, max_tokens=99)
     sent = server.last.body
     assert (sent["temperature"], sent["seed"], sent["max_completion_tokens"]) == (0.3, 7, 99)
@@ -89,7 +89,7 @@ def test_openais_knobs(connect: Connect, provider: Serve) -> None:
     ask(target_upstream(conn_id, "openai:gpt-4.1"), temperature=0.3, max_tokens=99)
     sent = server.last.body
     assert (sent["temperature"], sent["max_output_tokens"]) == (0.3, 99)
-    connect(host=f"{server.address}/v1", password=KEY, extra={"model": "openai:gpt-5"})
+    connect(host=server.base_url, password=KEY, extra={"model": "openai:gpt-5"})
     optimize(conn_id, reasoning_effort="high")
     assert server.last.body["reasoning"]["effort"] == "high"
 
@@ -176,16 +176,6 @@ test "$*" = "account get-access-token --output json --resource https://cognitive
 echo '{"accessToken": "cli-token", "expiresOn": "2100-01-01 00:00:00.000000", "tokenType": "Bearer"}'"""
 
 
-def test_azure_with_the_login_of_the_cli(connect: Connect, provider: Serve, az: Callable[[str], None]) -> None:
-    az(LOGGED_IN)
-    server = provider(dialects.openai("cli-token", ARGUMENTS, prefix="/openai/v1"))
-    extra = {"model": "azure:deployed", "azure_auth": "cli"}
-    conn_id = connect(conn_type="pydanticai_azure", host=f"{server.address}/openai/v1", extra=extra)
-    check(conn_id)
-    assert text_of(ask(target_upstream(conn_id, None))) == "Paris"
-    assert optimize(conn_id).order == [1, 0]
-
-
 FOUNDRY, GOVERNMENT = "https://ai.azure.com", "https://cognitiveservices.azure.us"
 
 
@@ -194,10 +184,15 @@ def test_an_azure_token_is_for_the_scope_that_the_connection_names(
 ) -> None:
     metadata = provider(dialects.instance_metadata("entra-token", resource=FOUNDRY))
     monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", metadata.address)
-    az(LOGGED_IN.replace("https://cognitiveservices.azure.com", GOVERNMENT))
-    for kind, token, resource in (("managed_identity", "entra-token", FOUNDRY), ("cli", "cli-token", GOVERNMENT)):
+    for kind, token, resource in (
+        ("managed_identity", "entra-token", FOUNDRY),
+        ("cli", "cli-token", GOVERNMENT),
+        ("cli", "cli-token", ""),
+    ):
+        az(LOGGED_IN.replace("https://cognitiveservices.azure.com", resource) if resource else LOGGED_IN)
         server = provider(dialects.openai(token, ARGUMENTS, prefix="/openai/v1"))
-        extra = {"model": "azure:deployed", "azure_auth": kind, "azure_scope": f"{resource}/.default"}
+        extra = {"model": "azure:deployed", "azure_auth": kind}
+        extra |= {"azure_scope": f"{resource}/.default"} if resource else {}
         conn_id = connect(conn_type="pydanticai_azure", host=f"{server.address}/openai/v1", extra=extra)
         check(conn_id)
         assert text_of(ask(target_upstream(conn_id, None))) == "Paris"
@@ -219,12 +214,9 @@ def test_anthropic(connect: Connect, provider: Serve) -> None:
 @pytest.mark.parametrize(
     ("knobs", "thinking"),
     [
-        ({"reasoning_effort": "minimal"}, {"type": "enabled", "budget_tokens": 1024}),
         ({"reasoning_effort": "high"}, {"type": "enabled", "budget_tokens": 16384}),
         ({"thinking": "on"}, {"type": "enabled", "budget_tokens": 10000}),
-        ({"thinking": "on", "reasoning_effort": "low"}, {"type": "enabled", "budget_tokens": 2048}),
         ({"thinking_budget": 3000}, {"type": "enabled", "budget_tokens": 3000}),
-        ({"thinking_budget": 3000, "reasoning_effort": "low"}, {"type": "enabled", "budget_tokens": 3000}),
         ({"thinking": "off"}, None),
         ({}, None),
     ],
@@ -260,7 +252,7 @@ def test_an_optimizer_at_anthropic_thinks(connect: Connect, provider: Serve) -> 
 @pytest.mark.parametrize("server_side", [{"parser": True}, {"parser": False}])
 def test_qwen_on_vllm(connect: Connect, provider: Serve, thinking: str | None, server_side: dict[str, bool]) -> None:
     server = provider(dialects.vllm(**server_side))
-    conn_id = connect(host=f"{server.address}/v1", extra={"model": "openai-chat:Qwen/Qwen3-8B"})
+    conn_id = connect(host=server.base_url, extra={"model": "openai-chat:Qwen/Qwen3-8B"})
     check(conn_id)
     response = ask(target_upstream(conn_id, None), thinking=thinking, seed=7)
     assert server.last.body.get("chat_template_kwargs") == (
@@ -274,21 +266,17 @@ def test_qwen_on_vllm(connect: Connect, provider: Serve, thinking: str | None, s
 
 def test_thinking_that_the_template_opened_is_no_answer(connect: Connect, provider: Serve) -> None:
     server = provider(dialects.vllm(parser=False, opened=False))
-    conn_id = connect(host=f"{server.address}/v1", extra={"model": "openai-chat:Qwen/Qwen3.5-9B"})
+    conn_id = connect(host=server.base_url, extra={"model": "openai-chat:Qwen/Qwen3.5-9B"})
     with PydanticAITarget(optimizer_model(conn_id, None), lambda call: None, {"max_tokens": 99}) as target:
         answer = target.ask("follow_up", [Message(role="user", content="The capital of France?")], {})
     assert answer.strip() == "Paris"
 
 
-def test_minimax(connect: Connect, provider: Serve) -> None:
+def test_minimax_by_chat_completions_and_by_its_messages(connect: Connect, provider: Serve) -> None:
     server = provider(dialects.minimax(KEY, ARGUMENTS))
-    conn_id = connect(host=f"{server.address}/v1", password=KEY, extra={"model": "openai-chat:MiniMax-M2.7"})
+    conn_id = connect(host=server.base_url, password=KEY, extra={"model": "openai-chat:MiniMax-M2.7"})
     response = ask(target_upstream(conn_id, None), temperature=1.0)
     assert (text_of(response).strip(), thought(response).strip()) == ("Paris", "France, so")
-
-
-def test_minimax_by_its_messages(connect: Connect, provider: Serve) -> None:
-    server = provider(dialects.minimax(KEY, ARGUMENTS))
     host = f"{server.address}/anthropic"
     conn_id = connect(host=host, password=KEY, extra={"model": "anthropic:MiniMax-M2.7"})
     check(conn_id)
@@ -327,17 +315,6 @@ def failing(status: int) -> Answer:
         raise Refusal(status, "no")
 
     return answer
-
-
-def test_a_target_and_an_optimizer_at_different_providers(connect: Connect, provider: Serve) -> None:
-    targets, optimizers = provider(dialects.vllm(parser=True)), provider(dialects.anthropic(KEY, ARGUMENTS))
-    target = connect("skillopt_target", host=f"{targets.address}/v1", extra={"model": "openai-chat:Qwen/Qwen3-8B"})
-    optimizer = connect(
-        "skillopt_optimizer", host=optimizers.address, password=KEY, extra={"model": "anthropic:claude-haiku-4-5"}
-    )
-    assert text_of(ask(target_upstream(target, None))) == "Paris"
-    assert optimize(optimizer).order == [1, 0]
-    assert (len(targets.requests), len(optimizers.requests)) == (1, 1)
 
 
 @pytest.fixture
@@ -385,10 +362,10 @@ def test_an_optimizers_fallback_answers_when_the_first_cannot(connect: Connect, 
     assert optimize(conn_id, reasoning_effort="low").order == [1, 0]
     assert first.last.body["reasoning"]["effort"] == "low"
     assert second.last.body["thinking"] == {"type": "enabled", "budget_tokens": 2048}
+    connect("unreachable", host="http://127.0.0.1:9/v1", extra={"model": "openai:m", "fallback_conn_ids": ["second"]})
+    assert optimize("unreachable").order == [1, 0]
     connect("second", host=first.address, password=KEY, extra={"model": "anthropic:claude-haiku-4-5"})
-    with pytest.raises(
-        ModelError, match=r"^rank: neither the optimizer model nor its fallbacks answered: .*503.*; .*503"
-    ):
+    with pytest.raises(ModelError, match=r"^rank: .*503.*; .*503"):
         optimize(conn_id)
 
 
@@ -407,21 +384,13 @@ def test_no_fallback_hides_what_is_wrong_with_an_optimizers_connection(
 
 
 @pytest.mark.usefixtures("hurried")
-def test_an_optimizers_fallback_answers_when_nothing_listens_at_the_first(connect: Connect, provider: Serve) -> None:
-    second = provider(dialects.anthropic(KEY, ARGUMENTS))
-    connect("second", host=second.address, password=KEY, extra={"model": "anthropic:claude-haiku-4-5"})
-    extra = {"model": "openai:gpt-5", "fallback_conn_ids": ["second"]}
-    assert optimize(connect(host="http://127.0.0.1:9/v1", password="key-1", extra=extra)).order == [1, 0]
-
-
-@pytest.mark.usefixtures("hurried")
 def test_a_question_to_the_target_takes_no_longer_than_a_call_of_the_run(connect: Connect, provider: Serve) -> None:
     def slow(request: object) -> Document:
         time.sleep(1.0)
         return {}
 
     server = provider(slow)
-    connect("skillopt_target", host=f"{server.address}/v1", password=KEY)
+    connect("skillopt_target", host=server.base_url, password=KEY)
     model = ModelGroup(target_conn_id="skillopt_target", call_timeout=0.2, max_attempts=2)
     with AirflowConnections().target(model, lambda call: None) as target, pytest.raises(ModelError, match="timed out"):
         target.ask("follow_up", [Message(role="user", content="Why?")], {})
@@ -434,7 +403,7 @@ def test_a_key_that_a_server_repeats_is_in_no_error(connect: Connect, provider: 
         raise Refusal(401, f"incorrect key {KEY}")
 
     server = provider(refusing)
-    own = {"host": f"{server.address}/v1", "password": KEY}
+    own = {"host": server.base_url, "password": KEY}
     names = [connect(f"skillopt_{role}", **own) for role in ("target", "optimizer", "judge")]
     target, optimizer, judge = names
     model = ModelGroup(
@@ -453,7 +422,7 @@ def test_a_question_to_the_target_shows_pictures_as_closely_as_its_rollouts(
     connect: Connect, provider: Serve, detail: str | None
 ) -> None:
     server = provider(dialects.openai(KEY, ARGUMENTS))
-    conn_id = connect(host=f"{server.address}/v1", password=KEY)
+    conn_id = connect(host=server.base_url, password=KEY)
     model = TrainConfig.from_layers({"model": {"target_conn_id": conn_id, "image_detail": detail}}).model
     asked = [Message(role="user", content=f"Is {mark('a.png')} red?"), Message(role="assistant", content="yes")]
     with AirflowConnections().target(model, lambda call: None) as target:
@@ -467,7 +436,7 @@ def test_the_models_of_a_run(connect: Connect, provider: Serve, harness: str) ->
     """A run's knobs on their way to the gateway's upstream, the target's questions and the optimizer."""
     server = provider(dialects.openai(KEY, ARGUMENTS))
     for conn_id, model in (("skillopt_target", "openai-chat:gpt-5"), ("skillopt_optimizer", "openai:gpt-5")):
-        connect(conn_id, host=f"{server.address}/v1", password=KEY, extra={"model": model})
+        connect(conn_id, host=server.base_url, password=KEY, extra={"model": model})
     knobs = {"harness": harness, "seed": 7, "reasoning_effort": "low"}
     knobs |= {"optimizer_reasoning_effort": "max", "optimizer_max_tokens": 500}
     model = TrainConfig.from_layers({"model": knobs}).model
