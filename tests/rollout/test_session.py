@@ -1,6 +1,5 @@
 import asyncio
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +8,12 @@ import pytest
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.rollout.session import Session, opened_session
 from skillopt_airflow.rollout.settings import RolloutSettings
-from tests.rollout.cellar import NAME, files, make_cellar
+from tests.rollout.cellar import NAME, cellar, files
 from tests.rollout.single_item import PLAIN
 
+__all__ = ["cellar"]
 
-@pytest.fixture(autouse=True)
-def cellar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_cellar(tmp_path, monkeypatch)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+pytestmark = pytest.mark.usefixtures("cellar")
 
 
 def played(depth: str, *actions: str, max_turns: int = 10, **session: Any) -> Session:

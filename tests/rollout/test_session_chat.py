@@ -1,5 +1,3 @@
-import os
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,16 +9,13 @@ from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.rollout.chat import ChatHarness
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from tests.gateway.scripted_provider import Asked, Reply, completion, failure
-from tests.rollout.cellar import NAME, files, make_cellar
+from tests.rollout.cellar import NAME, cellar, files
 from tests.rollout.single_item import PLAIN, run_item
 
+__all__ = ["cellar"]
+
+pytestmark = pytest.mark.usefixtures("cellar")
 ITEM = PublicItem(id="i-1", public={})
-
-
-@pytest.fixture(autouse=True)
-def cellar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_cellar(tmp_path, monkeypatch)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
 
 
 def play(replies: list[Reply], depth: str = "2", **settings: Any) -> tuple[Trajectory, list[Asked]]:
