@@ -160,28 +160,6 @@ def test_the_answers_are_those_of_the_chat_harness(
 
 @pytest.mark.engine
 @pytest.mark.nightly
-@pytest.mark.parametrize("harness", ["chat", *CLIS])
-def test_the_operator_runs_every_harness_to_the_same_end(cli_docker_host: str, standin_url: str, harness: HarnessName):
-    items = [Item(id=item["id"], public=item["public"], reference={}) for item in ITEMS]
-    fake = workload(harness, standin_url, items)
-    FakeOperator(fake=fake, docker_url=cli_docker_host).execute({})
-
-    assert {one.item_id: (one.status, one.answer) for one in fake.trajectories} == {
-        item["id"]: (Status.OK, BENCHMARK.answer(in_chat(item, SKILL))) for item in ITEMS
-    }
-    assert len(fake.calls) == len(ITEMS)
-
-
-@pytest.mark.engine
-@pytest.mark.nightly
-@pytest.mark.parametrize("harness", CLIS)
-def test_a_skill_without_text_is_delivered_too(run: Run, standin_url: str, harness: HarnessName):
-    (trajectory,), _ = run(harness, standin_url, ITEMS[:1], skill="")
-    assert (trajectory.status, trajectory.messages[-1].content) == (Status.OK, in_chat(ITEMS[0], ""))
-
-
-@pytest.mark.engine
-@pytest.mark.nightly
 def test_a_skill_with_every_form_of_command_and_reference_runs_and_reads_nothing(cli_docker_host: str):
     """Permissions for Bash and Read are given, and the unescaped skill shows that the CLI would use them."""
     names = [f"/tmp/{name}.txt" for name in ("plain", "in quotes", "after a stop")]
@@ -316,20 +294,24 @@ def test_an_issue_is_resolved_in_its_repository(cli_docker_host: str, standin_ur
     assert judged.score.hard == 1.0, judged.score.feedback
 
 
-def looking(harness: HarnessName, path: str) -> Callable[[Asked], Reply]:
-    """A model that looks at a picture and then answers; codex has shown it by itself."""
+def acting(harness: HarnessName, answer: str, action: tuple[str, dict[str, Any]] | None) -> Callable[[Asked], Reply]:
+    """A model that uses one tool, if there is an action, and then answers."""
+
+    def codex(asked: Asked) -> Reply:
+        if asked.number == 1 and action:
+            call = {"type": "function_call", "id": "f-1", "call_id": "c-1", "name": action[0]}
+            return codex_turn(call | {"arguments": json.dumps(action[1])})
+        content = [{"type": "output_text", "text": answer}]
+        return codex_turn({"type": "message", "id": "m-1", "role": "assistant", "content": content})
 
     def claude(asked: Asked) -> Reply:
-        if asked.number == 1:
-            start = {"type": "tool_use", "id": "toolu_1", "name": "Read", "input": {}}
-            arguments = json.dumps({"file_path": path})
-            return claude_turn(start, {"type": "input_json_delta", "partial_json": arguments}, "tool_use", 1)
-        delta = {"type": "text_delta", "text": "<answer>left</answer>"}
-        return claude_turn({"type": "text", "text": ""}, delta, "end_turn", 2)
+        if asked.number == 1 and action:
+            start = {"type": "tool_use", "id": "toolu_1", "name": action[0], "input": {}}
+            delta = {"type": "input_json_delta", "partial_json": json.dumps(action[1])}
+            return claude_turn(start, delta, "tool_use", 1)
+        return claude_turn({"type": "text", "text": ""}, {"type": "text_delta", "text": answer}, "end_turn", 2)
 
-    content = [{"type": "output_text", "text": "<answer>left</answer>"}]
-    turn = codex_turn({"type": "message", "id": "m-1", "role": "assistant", "content": content})
-    return claude if harness == "claude_code" else lambda asked: turn
+    return codex if harness == "codex" else claude
 
 
 @pytest.mark.engine
@@ -342,7 +324,9 @@ def test_the_server_gets_the_very_picture(cli_docker_host: str, harness: Harness
     [file] = item.files
     content = io.BytesIO()
     Image.effect_noise((64, 48), 90).convert("RGB").save(content, "PNG")
-    with ScriptedProvider(looking(harness, f"/in/files/0/{file.name}")) as provider:
+    # Codex has shown the picture by itself.
+    look = ("Read", {"file_path": f"/in/files/0/{file.name}"}) if harness == "claude_code" else None
+    with ScriptedProvider(acting(harness, "<answer>left</answer>", look)) as provider:
         fake = workload(harness, provider.base_url, [item], benchmark="maps")
         fake.settings = fake.settings.model_copy(update={"task": task.model_dump(mode="json")})
         fake.public_files = {file.name: content.getvalue()}
@@ -382,34 +366,14 @@ def claude_turn(start: dict[str, Any], delta: dict[str, Any], stop: str, number:
     )
 
 
-def shell(harness: HarnessName, command: str) -> Callable[[Asked], Reply]:
-    """A model that runs one command and then answers."""
-
-    def codex(asked: Asked) -> Reply:
-        if asked.number == 1:
-            arguments = json.dumps({"cmd": command})
-            call = {"type": "function_call", "id": "f-1", "call_id": "c-1", "name": "exec_command"}
-            return codex_turn(call | {"arguments": arguments})
-        content = [{"type": "output_text", "text": "<answer>done</answer>"}]
-        return codex_turn({"type": "message", "id": "m-1", "role": "assistant", "content": content})
-
-    def claude(asked: Asked) -> Reply:
-        if asked.number == 1:
-            start = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {}}
-            arguments = json.dumps({"command": command, "description": "x"})
-            return claude_turn(start, {"type": "input_json_delta", "partial_json": arguments}, "tool_use", 1)
-        delta = {"type": "text_delta", "text": "<answer>done</answer>"}
-        return claude_turn({"type": "text", "text": ""}, delta, "end_turn", 2)
-
-    return codex if harness == "codex" else claude
-
-
 @pytest.mark.engine
 @pytest.mark.nightly
 @pytest.mark.parametrize("harness", CLIS)
 def test_commands_run_without_asking_inside_the_containers_limits(run: Run, harness: HarnessName):
     command = "id -u; touch made.txt && pwd; env | grep -i 'sk-' ; cat /proc/net/route | wc -l; python3 -c 'print(6*7)'"
-    with ScriptedProvider(shell(harness, command)) as provider:
+    bash = ("Bash", {"command": command, "description": "x"})
+    action = bash if harness == "claude_code" else ("exec_command", {"cmd": command})
+    with ScriptedProvider(acting(harness, "<answer>done</answer>", action)) as provider:
         (trajectory,), calls = run(harness, provider.base_url, ITEMS[:1])
 
     assert (trajectory.status, trajectory.answer, trajectory.calls) == (Status.OK, "done", 2)
