@@ -37,11 +37,8 @@ class SearchServer:
         if self.kind == "searxng" and (request.path, given.get("format")) != ("/search", "json"):
             return 403, "Forbidden"
         if self.kind == "brave":
-            if (
-                request.path != "/res/v1/web/search"
-                or not 1 <= int(given.get("count", 0)) <= 20
-                or len(given["q"]) > 400
-            ):
+            fits = 1 <= int(given.get("count", 0)) <= 20 and len(given["q"]) <= 400
+            if request.path != "/res/v1/web/search" or not fits:
                 return 422, {"error": "unprocessable"}
             if request.headers["x-subscription-token"] != KEY:
                 return 422, {"error": {"code": "SUBSCRIPTION_TOKEN_INVALID"}}

@@ -293,9 +293,8 @@ def outcome(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception | ModelRespo
 
 
 Ending = Callable[[Exception | ModelResponse], None]
-BROKEN_OFF = ModelResponse(
-    [TextPart("Par")], usage=RequestUsage(input_tokens=11, output_tokens=3), finish_reason="error"
-)
+USAGE = RequestUsage(input_tokens=11, output_tokens=3)
+BROKEN_OFF = ModelResponse([TextPart("Par")], usage=USAGE, finish_reason="error")
 
 
 @pytest.mark.parametrize(
