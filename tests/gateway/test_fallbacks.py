@@ -10,14 +10,13 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from skillopt_airflow.core.provider_statuses import error_status
 from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.gateway import fallbacks, http_clients
 from skillopt_airflow.gateway import one_try as attempt
 from skillopt_airflow.gateway.fallbacks import FIRST_PAUSE, OVERLOAD_GROWTH
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from tests.core.provider_rows import ERRORS
-from tests.gateway.gateway_rig import MODEL, PATHS, upstream_at
+from tests.gateway.gateway_rig import MODEL, PATHS, Hanging, upstream_at
 from tests.gateway.scripted_provider import ANSWERS, Asked, Reply, ScriptedProvider, completion, events, failure
 
 pytestmark = pytest.mark.slow
@@ -107,15 +106,10 @@ def test_a_server_that_is_not_there_is_a_bad_gateway(rig):
 
 
 def test_a_server_that_hangs_is_asked_again_and_then_a_gateway_timeout(rig):
-    release = threading.Event()
-
-    def hang(asked: Asked) -> Reply:
-        release.wait(30)
-        return answer(asked)
-
+    hang = Hanging()
     one = rig(hang, max_attempts=2, call_timeout=0.2)
     response = one.post()
-    release.set()
+    hang.release()
 
     assert response.status_code == 504
     assert "did not answer within 0.2 s" in response.json()["error"]["message"]
@@ -123,16 +117,10 @@ def test_a_server_that_hangs_is_asked_again_and_then_a_gateway_timeout(rig):
 
 
 def test_a_try_that_times_out_costs_what_it_may_have_cost(rig):
-    release = threading.Event()
-
-    def hang_once(asked: Asked) -> Reply:
-        if asked.number == 1:
-            release.wait(30)
-        return answer(asked)
-
+    hang_once = Hanging(lambda asked: asked.number == 1)
     one = rig(hang_once, max_attempts=2, call_timeout=0.5, allowance=RemainingBudget(tokens=50))
     assert one.post(max_tokens=100, messages=[{"role": "user", "content": "x" * 4000}]).status_code == 200
-    release.set()
+    hang_once.release()
 
     (call,) = one.calls
     assert (call.attempts, call.completion_tokens) == (2, 100 + 3)
@@ -153,31 +141,28 @@ def test_the_last_try_that_tells_its_usage_counts_once(rig):
     assert [(call.prompt_tokens, call.completion_tokens) for call in one.calls] == [(11, 3)]
 
 
-def test_an_answer_of_which_a_filter_left_nothing_is_a_refusal_and_not_asked_for_again(rig):
-    choice = {"index": 0, "finish_reason": "content_filter: PROHIBITED_CONTENT"}
-    one = rig(lambda asked: Reply(body=json.dumps({"object": "chat.completion", "choices": [choice]}).encode()))
-    response = one.post()
-    assert (response.status_code, response.json()["choices"]) == (400, [choice])
-    assert one.outcomes() == [(400, 1)]
-
-
 FAILED = {"id": "r", "object": "response", "status": "failed", "output": []}
 
 
-@pytest.mark.parametrize("row", [row for row in ERRORS if row.http_status in (200, 500)], ids=lambda row: row.sends)
-def test_what_is_refused_or_too_long_is_not_asked_for_again(rig, row):
-    dialect = "openai" if "output" in row.body else "openai-chat"
-    one = rig(lambda asked: Reply(row.http_status, json.dumps(row.body).encode()), dialect=dialect)
-    response = one.post(PATHS[dialect])
-    assert error_status(response.status_code, response.content) is row.status
-    assert one.outcomes() == [(400, 1)]
+UNSAID = {"index": 0, "finish_reason": "content_filter: PROHIBITED_CONTENT"}
+REFUSED = [
+    (Reply(row.http_status, json.dumps(row.body).encode()), "openai" if "output" in row.body else "openai-chat")
+    for row in ERRORS
+    if row.http_status in (200, 500)
+]
+REFUSED += [
+    # A filter left nothing of it.
+    (Reply(body=json.dumps({"object": "chat.completion", "choices": [UNSAID]}).encode()), "openai-chat"),
+    (Reply(headers=SSE, chunks=events({"error": {"message": "no", "code": "content_filter"}})), "openai-chat"),
+]
 
 
-def test_a_stream_that_begins_with_a_refusal_is_not_asked_for_again(rig):
-    refused = {"error": {"message": "no", "code": "content_filter"}}
-    one = rig(lambda asked: Reply(headers=SSE, chunks=events(refused)))
-    response = one.post(stream=True)
-    assert (response.status_code, response.json()) == (400, refused)
+@pytest.mark.parametrize(("reply", "dialect"), REFUSED)
+def test_what_is_refused_or_too_long_is_not_asked_for_again(rig, reply, dialect):
+    one = rig(lambda asked: reply, dialect=dialect)
+    response = one.post(PATHS[dialect], stream=True)
+    sent = reply.body or b"".join(reply.chunks).removeprefix(b"data: ")
+    assert (response.status_code, response.json()) == (400, json.loads(sent))
     assert one.outcomes() == [(400, 1)]
 
 

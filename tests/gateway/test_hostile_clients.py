@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.gateway import app as surface
 from skillopt_airflow.gateway.model_gateway import listen
-from tests.gateway.gateway_rig import PATH, request_bytes, rigs
+from tests.gateway.gateway_rig import PATH, Hanging, request_bytes, rigs
 from tests.gateway.scripted_provider import Asked, Reply, completion, events
 
 pytestmark = pytest.mark.slow
@@ -91,22 +91,15 @@ def test_a_client_that_dies_while_it_sends_disturbs_nobody(rig, sent, caplog):
 
 
 def test_a_client_that_dies_while_it_waits_is_not_asked_for_again(rig):
-    asked_once, release = threading.Event(), threading.Event()
-
-    def first_hangs(asked: Asked) -> Reply:
-        asked_once.set()
-        if asked.number == 1:
-            release.wait(30)
-        return answer(asked)
-
+    first_hangs = Hanging(lambda asked: asked.number == 1)
     one = rig(first_hangs, call_timeout=20.0)
     raw = one.connect()
     raw.sendall(request_bytes())
-    assert asked_once.wait(30)
+    assert first_hangs.asked.wait(30)
     reset(raw)
 
     assert one.post().status_code == 200
-    release.set()
+    first_hangs.release()
     # The call went out, so it counts, though nobody knows what it cost.
     assert sorted(one.outcomes()) == [(0, 1), (200, 1)]
 

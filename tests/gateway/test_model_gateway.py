@@ -15,7 +15,7 @@ from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.request_filter import DEFAULT_LIMIT
 from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
 from tests.gateway import dialects
-from tests.gateway.gateway_rig import KEY, MODEL, PATH, PATHS, request_bytes, upstream_at
+from tests.gateway.gateway_rig import KEY, MODEL, PATH, PATHS, Hanging, request_bytes, upstream_at
 from tests.gateway.scripted_provider import ANSWERS, Asked, Reply, completion, events, failure
 
 UNREACHABLE = "http://127.0.0.1:9/v1"
@@ -137,24 +137,18 @@ def test_a_request_of_very_many_parts_is_refused_before_it_is_read(rig, monkeypa
 def test_a_large_request_waits_for_room_beside_others_and_a_small_one_does_not(rig, monkeypatch):
     monkeypatch.setattr(surface, "SMALL_BYTES", 500)
     monkeypatch.setattr(surface, "MAX_HELD_BYTES", 1500)
-    waiting, release = threading.Event(), threading.Event()
-
-    def hang(asked: Asked) -> Reply:
-        waiting.set()
-        release.wait(30)
-        return answer(asked)
-
+    hang = Hanging()
     one = rig(hang, max_attempts=1, call_timeout=60.0)
     with ThreadPoolExecutor(4) as clients:
         first = clients.submit(one.post, messages=[{"role": "user", "content": "x" * 850}])
-        assert waiting.wait(30)
+        assert hang.asked.wait(30)
         others = [clients.submit(one.post, messages=[{"role": "user", "content": "x" * 850}]) for _ in range(2)]
         assert not wait(others, timeout=1).done
         assert len(one.provider.requests) == 1
         small = clients.submit(one.post)
         while len(one.provider.requests) < 2:
             assert not wait([small, *others], timeout=0.01).done
-        release.set()
+        hang.release()
     assert [sent.result().status_code for sent in (first, small, *others)] == [200] * 4
 
 
@@ -199,21 +193,15 @@ def test_the_calls_of_a_budget_are_never_passed(rig):
 
 
 def test_who_leaves_before_the_answer_pays_for_about_what_was_asked_for(rig):
-    asked_for, release = threading.Event(), threading.Event()
-
-    def hang(asked: Asked) -> Reply:
-        asked_for.set()
-        release.wait(30)
-        return answer(asked)
-
+    hang = Hanging()
     one = rig(hang, allowance=RemainingBudget(tokens=1000))
     with one.connect() as raw:
         raw.sendall(request_bytes(messages=[{"role": "user", "content": "x" * 4000}], max_tokens=50))
-        assert asked_for.wait(30)
+        assert hang.asked.wait(30)
     one.until_called()
 
     assert one.post().status_code == 402
-    release.set()
+    hang.release()
     (call,) = one.calls
     assert 1000 < call.prompt_tokens < 1050
     assert (call.completion_tokens, call.http_status) == (50, 0)
@@ -241,12 +229,7 @@ def test_who_leaves_while_more_is_asked_for_takes_nothing_of_it(rig):
 
 
 def test_who_leaves_without_a_limit_pays_for_the_runs(rig):
-    release = threading.Event()
-
-    def hang(asked: Asked) -> Reply:
-        release.wait(30)
-        return answer(asked)
-
+    hang = Hanging()
     one = rig(hang, allowance=RemainingBudget(tokens=1000), max_tokens=700)
     for number in (1, 2):
         with one.connect() as raw:
@@ -256,7 +239,7 @@ def test_who_leaves_without_a_limit_pays_for_the_runs(rig):
         one.until_called(number)
 
     assert one.post().status_code == 402
-    release.set()
+    hang.release()
     assert [asked.body["max_completion_tokens"] for asked in one.provider.requests] == [700, 700]
     assert [call.completion_tokens for call in one.calls] == [700, 700]
 

@@ -22,7 +22,7 @@ from skillopt_airflow.gateway.backends import handed_over
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.program import forwarded
-from tests.gateway.gateway_rig import KEY, MODEL, PATH, upstream_at
+from tests.gateway.gateway_rig import KEY, MODEL, PATH, Hanging, upstream_at
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -107,19 +107,13 @@ def test_it_serves_and_tells_its_calls(start, tmp_path, where):
 def test_a_restart_costs_at_most_the_calls_in_flight(start, tmp_path):
     """As a container sees it: through the forwarder, by one path."""
     path = tmp_path / "model.sock"
-    asked_once, release = threading.Event(), threading.Event()
-
-    def first_hangs(asked: Asked) -> Reply:
-        asked_once.set()
-        if asked.number == 1:
-            release.wait(30)
-        return completion("Eiffel")
+    first_hangs = Hanging(lambda asked: asked.number == 1)
 
     async def scene(upstream: Upstream) -> None:
         process = start(upstream, f"unix:{path}")
         async with forwarded(str(path)) as base_url, httpx.AsyncClient(base_url=base_url, timeout=30) as client:
             in_flight = asyncio.ensure_future(client.post(PATH, json={"model": MODEL}))
-            assert await asyncio.to_thread(asked_once.wait, 30)
+            assert await asyncio.to_thread(first_hangs.asked.wait, 30)
             process.send_signal(signal.SIGKILL)
             process.wait()
             with pytest.raises(httpx.TransportError):
@@ -132,7 +126,7 @@ def test_a_restart_costs_at_most_the_calls_in_flight(start, tmp_path):
 
     with ScriptedProvider(first_hangs) as provider:
         asyncio.run(scene(upstream_at(provider.base_url)))
-        release.set()
+        first_hangs.release()
 
 
 def test_the_settings_arrive(start, tmp_path):

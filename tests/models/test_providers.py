@@ -22,7 +22,7 @@ from skillopt_airflow.models.server_check import check
 from skillopt_airflow.models.target import PydanticAITarget
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from tests.gateway import dialects
-from tests.gateway.scripted_provider import Answer, Document, Refusal, ScriptedProvider
+from tests.gateway.scripted_provider import Answer, Document, Refusal
 from tests.gateway.through_backend import ask
 from tests.models.conftest import Connect, Serve
 
@@ -94,68 +94,37 @@ def test_openais_knobs(connect: Connect, provider: Serve) -> None:
     assert server.last.body["reasoning"]["effort"] == "high"
 
 
-def test_azure_with_the_v1_api(connect: Connect, provider: Serve) -> None:
-    server = provider(dialects.openai(KEY, ARGUMENTS, prefix="/openai/v1"))
-    host = f"{server.address}/openai/v1"
-    conn_id = connect(conn_type="pydanticai_azure", host=host, password=KEY, extra={"model": "azure:deployed"})
-    check(conn_id)
-    assert text_of(ask(target_upstream(conn_id, None))) == "Paris"
-    assert text_of(ask(target_upstream(conn_id, "azure-responses:deployed"), reasoning_effort="low")) == "Paris"
-    assert server.last.body["reasoning"] == {"effort": "low"}
-    assert optimize(conn_id).order == [1, 0]
-    assert server.last.path == "/openai/v1/chat/completions"
-
-
-def test_azure_with_a_dated_version(connect: Connect, provider: Serve) -> None:
-    server = provider(dialects.azure_dated("deployed", "2024-10-21", "api-key", KEY, ARGUMENTS))
-    extra = {"model": "azure:deployed", "api_version": "2024-10-21"}
-    conn_id = connect(conn_type="pydanticai_azure", host=server.address, password=KEY, extra=extra)
+@pytest.mark.parametrize("client_id", [None, "", "11111111-2222-3333-4444-555555555555"])
+@pytest.mark.parametrize("dated", [False, True])
+def test_azure_with_a_key_or_a_managed_identity(
+    connect: Connect, provider: Serve, monkeypatch: pytest.MonkeyPatch, client_id: str | None, dated: bool
+) -> None:
+    """A managed identity's token is from the machine's metadata service, which azure-identity asks."""
+    metadata = provider(dialects.instance_metadata("entra-token", client_id))
+    monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", metadata.address)
+    key = KEY if client_id is None else "entra-token"
+    header = ("api-key", key) if dated and client_id is None else ("authorization", f"Bearer {key}")
+    server = provider(
+        dialects.azure_dated("deployed", "2024-10-21", *header, ARGUMENTS)
+        if dated
+        else dialects.openai(key, ARGUMENTS, prefix="/openai/v1")
+    )
+    extra = {"model": "azure:deployed"}
+    extra |= {} if client_id is None else {"azure_auth": "managed_identity"}
+    extra |= {"client_id": client_id} if client_id else {}
+    extra |= {"api_version": "2024-10-21"} if dated else {}
+    fields = {"password": KEY} if client_id is None else {}
+    host = server.address if dated else f"{server.address}/openai/v1"
+    conn_id = connect(conn_type="pydanticai_azure", host=host, extra=extra, **fields)
     check(conn_id)
     assert text_of(ask(target_upstream(conn_id, None), seed=7)) == "Paris"
     assert server.last.body["seed"] == 7
-    assert text_of(ask(target_upstream(conn_id, "azure-responses:deployed"))) == "Paris"
+    assert text_of(ask(target_upstream(conn_id, "azure-responses:deployed"), reasoning_effort="low")) == "Paris"
+    assert server.last.body["reasoning"] == {"effort": "low"}
+    asked = len(metadata.requests)
     assert optimize(conn_id, reasoning_effort="low").order == [1, 0]
     assert server.last.body["reasoning_effort"] == "low"
-
-
-@pytest.fixture
-def managed_identity(provider: Serve, monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], ScriptedProvider]:
-    """The machine's metadata service, which azure-identity asks for a token."""
-
-    def identified(client_id: str | None) -> ScriptedProvider:
-        metadata = provider(dialects.instance_metadata("entra-token", client_id))
-        monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", metadata.address)
-        return metadata
-
-    return identified
-
-
-@pytest.mark.parametrize("client_id", [None, "11111111-2222-3333-4444-555555555555"])
-@pytest.mark.parametrize("dated", [False, True])
-def test_azure_with_a_managed_identity(
-    connect: Connect,
-    provider: Serve,
-    managed_identity: Callable[[str | None], ScriptedProvider],
-    client_id: str | None,
-    dated: bool,
-) -> None:
-    metadata = managed_identity(client_id)
-    bearer = ("authorization", "Bearer entra-token")
-    server = provider(
-        dialects.azure_dated("deployed", "2024-10-21", *bearer, ARGUMENTS)
-        if dated
-        else dialects.openai("entra-token", ARGUMENTS, prefix="/openai/v1")
-    )
-    extra = {"model": "azure:deployed", "azure_auth": "managed_identity"}
-    extra |= {"client_id": client_id} if client_id else {}
-    extra |= {"api_version": "2024-10-21"} if dated else {}
-    host = server.address if dated else f"{server.address}/openai/v1"
-    conn_id = connect(conn_type="pydanticai_azure", host=host, extra=extra)
-    check(conn_id)
-    assert text_of(ask(target_upstream(conn_id, None))) == "Paris"
-    asked = len(metadata.requests)
-    assert optimize(conn_id).order == [1, 0]
-    assert len(metadata.requests) <= asked + 1
+    assert len(metadata.requests) <= asked + (client_id is not None)
 
 
 @pytest.fixture

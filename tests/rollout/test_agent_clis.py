@@ -26,7 +26,7 @@ from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.protocols import JudgesRepository
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.task_group import TaskGroup
-from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
+from skillopt_airflow.core.types import ModelCall, Status, Trajectory
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
@@ -37,7 +37,8 @@ from skillopt_airflow.training.repository_judging import engine_test_runner, jud
 from skillopt_airflow.training.run_corpus import source_corpus
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, failure
 from tests.rollout.test_claude_code import COMMANDS
-from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
+from tests.rollout.test_in_containers import workload
+from tests.sandbox.fake_workload import FakeOperator
 from tests.sandbox.small_repository import with_hashes
 
 MODEL = "stand-in-target"
@@ -113,22 +114,6 @@ def run(cli_docker_host: str, tmp_path: Path) -> Iterator[Run]:
 
     yield once
     client.close()
-
-
-def workload(harness: HarnessName, base_url: str, items: list[Item], benchmark: str = "searchqa") -> FakeWorkload:
-    dialect: Any = SPOKEN.get(harness, "openai-chat")
-    settings: dict[str, Any] = {"benchmark": benchmark, "model": MODEL, "max_tokens": 512, "concurrency": 2}
-    settings |= {"harness": harness, "dialect": dialect, "call_timeout": 60, "max_attempts": 1}
-    return FakeWorkload(
-        items=items,
-        upstream=Upstream(dialect=dialect, base_url=base_url, model=MODEL, api_key=SecretStr("sk-never-inside")),
-        settings=RolloutSettings(**settings),
-        limits=SandboxGroup(),
-        labels={"run": f"agent-clis-{benchmark}", "step": "1", "chunk": harness},
-        skill=SKILL,
-        image=HARNESSES[harness].image,
-        one_item_each=HARNESSES[harness].is_cli,
-    )
 
 
 def in_chat(item: dict[str, Any], skill: str) -> str:
@@ -243,7 +228,7 @@ def test_a_budget_ends_a_cli_too(run: Run, standin_url: str, harness: HarnessNam
 @pytest.mark.parametrize("harness", CLIS)
 def test_a_workbook_is_changed_by_commands(cli_docker_host: str, standin_url: str, harness: HarnessName):
     known = next(one for one in of_benchmark("spreadsheetbench") if World().nature(one.item.id).rule)
-    fake = workload(harness, standin_url, [known.item], benchmark="spreadsheetbench")
+    fake = workload(harness, SPOKEN[harness], standin_url, [known.item], SKILL, benchmark="spreadsheetbench")
     fake.public_files = known.files(known.item.files)
     FakeOperator(fake=fake, docker_url=cli_docker_host).execute({})
 
@@ -260,7 +245,7 @@ def test_a_workbook_is_changed_by_commands(cli_docker_host: str, standin_url: st
 @pytest.mark.parametrize("harness", CLIS)
 def test_a_figure_is_looked_up_in_the_documents(cli_docker_host: str, standin_url: str, harness: HarnessName):
     known = next(one for one in of_benchmark("officeqa") if World().nature(one.item.id).rule)
-    fake = workload(harness, standin_url, [known.item], benchmark="officeqa")
+    fake = workload(harness, SPOKEN[harness], standin_url, [known.item], SKILL, benchmark="officeqa")
     fake.corpus = source_corpus("officeqa", benchmark_config("officeqa"), None)
     FakeOperator(fake=fake, docker_url=cli_docker_host).execute({})
 
@@ -282,7 +267,7 @@ def test_an_issue_is_resolved_in_its_repository(cli_docker_host: str, standin_ur
     record = next(one for one in records if World().nature(one["instance_id"]).rule)
     contents = {name: (sample / record["instance"] / name).read_bytes() for name in ("repo.tar.gz", "requirements.txt")}
     item = with_hashes(swebench.item(record), contents)
-    fake = workload(harness, standin_url, [item], benchmark="swebench")
+    fake = workload(harness, SPOKEN[harness], standin_url, [item], SKILL, benchmark="swebench")
     fake.files_of_images = contents
     FakeOperator(fake=fake, docker_url=cli_docker_host).execute({})
 
@@ -327,7 +312,7 @@ def test_the_server_gets_the_very_picture(cli_docker_host: str, harness: Harness
     # Codex has shown the picture by itself.
     look = ("Read", {"file_path": f"/in/files/0/{file.name}"}) if harness == "claude_code" else None
     with ScriptedProvider(acting(harness, "<answer>left</answer>", look)) as provider:
-        fake = workload(harness, provider.base_url, [item], benchmark="maps")
+        fake = workload(harness, SPOKEN[harness], provider.base_url, [item], SKILL, benchmark="maps")
         fake.settings = fake.settings.model_copy(update={"task": task.model_dump(mode="json")})
         fake.public_files = {file.name: content.getvalue()}
         FakeOperator(fake=fake, docker_url=cli_docker_host).execute({})
