@@ -38,21 +38,17 @@ def test_a_token_that_ends_soon_is_fetched_again(provider: Serve, monkeypatch: p
     assert token.fetch() != "token-0"
 
 
-def test_a_machine_without_an_identity(provider: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_an_identity(provider: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(request: Asked) -> Document:
         raise Refusal(400, "Identity not found")
 
     monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", provider(none).address)
     with pytest.raises(ModelConnectionError, match=r"^no token for Azure: ManagedIdentityCredential"):
         EntraToken(MANAGED).fetch()
-
-
-def test_a_workload_identity_without_a_client_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A workload identity without a client ID.
     monkeypatch.setenv("AZURE_AUTHORITY_HOST", "https://127.0.0.1:1")
     monkeypatch.setenv("AZURE_TENANT_ID", "t")
     monkeypatch.setenv("AZURE_FEDERATED_TOKEN_FILE", str(tmp_path / "token"))
     monkeypatch.delenv("AZURE_CLIENT_ID", raising=False)
-    with pytest.raises(
-        ModelConnectionError, match=r"^no token for Azure: Workload identity was selected but no client ID"
-    ):
+    with pytest.raises(ModelConnectionError, match=r"^no token for Azure: Workload identity"):
         EntraToken(MANAGED).fetch()

@@ -318,17 +318,14 @@ def test_any_user_may_connect_and_the_socket_is_gone_afterwards(tmp_path):
     assert not path.exists()
 
 
-def test_a_path_too_long_for_a_socket_is_explained(tmp_path):
-    path = tmp_path / ("x" * 120)
-    gateway = ModelGateway(upstream_at(UNREACHABLE), path, stage="test", max_attempts=1, call_timeout=1, on_call=print)
-    with pytest.raises(SandboxError, match="cannot listen"), gateway:
-        pass
+UNMADE = Upstream(conn_id="c", dialect="openai-chat", base_url="", model="m", provider="litellm", arguments='{"x": 1}')
 
 
-def test_a_provider_that_cannot_be_made_is_explained(tmp_path):
-    upstream = Upstream(
-        conn_id="c", dialect="openai-chat", base_url="", model="m", provider="litellm", arguments='{"x": 1}'
-    )
-    gateway = ModelGateway(upstream, tmp_path / "s", stage="test", max_attempts=1, call_timeout=1, on_call=print)
-    with pytest.raises(SandboxError, match=r"did not start: connection c: TypeError: .*'x'"), gateway:
+@pytest.mark.parametrize(
+    ("upstream", "name", "words"),
+    [(upstream_at(UNREACHABLE), "x" * 120, "cannot listen"), (UNMADE, "s", r"connection c: TypeError: .*'x'")],
+)
+def test_a_gateway_that_cannot_start_is_explained(tmp_path, upstream, name, words):
+    gateway = ModelGateway(upstream, tmp_path / name, stage="test", max_attempts=1, call_timeout=1, on_call=print)
+    with pytest.raises(SandboxError, match=words), gateway:
         pass

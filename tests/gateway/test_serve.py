@@ -221,10 +221,3 @@ def test_what_cannot_be_served_is_told_without_secrets(tmp_path, listen, content
     assert reason in done.stderr
     assert "secret" not in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_it_knows_neither_airflow_nor_docker():
-    heavy = ("airflow", "docker", "boto3", "pydantic_ai", "openai", "pyarrow")
-    code = f"import sys, skillopt_airflow.gateway.serve; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -48,11 +48,6 @@ def test_the_trajectory_reads_as_one_conversation_either_way():
         assert grown == (["down", "Step 1. [down, up]"] if history == "conversation" else [])
 
 
-def test_an_item_that_runs_out_of_turns_is_judged():
-    trajectory, _ = play([completion("up")] * 3, max_turns=3)
-    assert (trajectory.status, trajectory.answer) == (Status.OK, "not won after 3 actions")
-
-
 def test_a_call_that_fails_is_no_action():
     trajectory, asked = play([completion("down"), failure(401, "who are you")])
     assert (trajectory.status, trajectory.answer) == (Status.MODEL_ERROR, "")
