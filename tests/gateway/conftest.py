@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from local.served import served
 from skillopt_airflow.gateway import fallbacks
-from tests.gateway.dialect_server import Dialect, DialectServer
 from tests.gateway.gateway_rig import Rig, rigs
+from tests.gateway.scripted_provider import Answer, ScriptedProvider
 
-Serve = Callable[[Dialect], DialectServer]
+Serve = Callable[[Answer], ScriptedProvider]
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +20,7 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def provider() -> Iterator[Serve]:
     """Starts servers that speak a dialect."""
     with ExitStack() as servers:
-        yield lambda dialect: servers.enter_context(served(DialectServer(dialect)))
+        yield lambda dialect: servers.enter_context(ScriptedProvider(dialect))
 
 
 @pytest.fixture

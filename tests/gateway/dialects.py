@@ -4,7 +4,16 @@ import json
 import re
 from typing import Any
 
-from tests.gateway.dialect_server import Dialect, Document, Refusal, Request, authorised, expect, only
+from tests.gateway.scripted_provider import (
+    Answer,
+    Asked,
+    Document,
+    Refusal,
+    chat_document,
+    message_document,
+    response_document,
+    response_message,
+)
 
 CHAT_FIELDS = (
     "frequency_penalty logit_bias logprobs max_completion_tokens max_tokens metadata n parallel_tool_calls "
@@ -18,39 +27,59 @@ RESPONSES_FIELDS = (
 MESSAGES_FIELDS = "metadata output_config service_tier stop_sequences stream system thinking tool_choice tools"
 SAMPLING_FIELDS = "temperature top_k top_p"
 """Of messages, too, before Anthropic's version 2026-10-21, and at servers like Anthropic's."""
-CHAT_USAGE = {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14}
+
+
+def expect(request: Asked, method: str, path: str, **query: str) -> None:
+    """Refuse another address."""
+    if (request.method, request.path) != (method, path):
+        raise Refusal(404, f"no {request.method} {request.path} here, only {method} {path}")
+    if request.query != query:
+        raise Refusal(404, f"the query is {request.query}, not {query}")
+
+
+def authorised(request: Asked, header: str, value: str) -> None:
+    """Refuse another key, and more than one."""
+    carried = {name for name in ("authorization", "api-key", "x-api-key") if name in request.headers}
+    if carried != {header} or request.headers[header] != value:
+        raise Refusal(401, f"incorrect key in {carried}")
+
+
+def only(body: Document, required: str, allowed: str) -> None:
+    """Refuse fields that the documentation does not have."""
+    missing, unknown = set(required.split()) - set(body), set(body) - set(required.split()) - set(allowed.split())
+    if missing or unknown:
+        raise Refusal(400, f"missing: {sorted(missing)}; unrecognized request argument supplied: {sorted(unknown)}")
 
 
 def chat_completion(body: Document, text: str, arguments: Document | None = None, **message: Any) -> Document:
     """A chat completion: the text, or a call of the first tool with the arguments."""
-    spoken: Document = {"role": "assistant", "content": text, **message}
     if body.get("tools") and arguments is not None:
         name = body["tools"][0]["function"]["name"]
         call = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
-        spoken = {"role": "assistant", "content": None, "tool_calls": [call]}
-    return {
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "created": 1_790_000_000,
-        "model": body["model"],
-        "choices": [
-            {"index": 0, "message": spoken, "finish_reason": "tool_calls" if "tool_calls" in spoken else "stop"}
-        ],
-        "usage": CHAT_USAGE,
-    }
+        return chat_document(None, "tool_calls", body["model"], tool_calls=[call])
+    return chat_document(text, model=body["model"], **message)
 
 
-def openai(key: str, arguments: Document | None = None, *, prefix: str = "/v1") -> Dialect:
+def response(body: Document, arguments: Document | None) -> Document:
+    """An answer of the responses API: Paris, or a call of the first tool with the arguments."""
+    output = response_message("Paris")
+    if body.get("tools") and arguments is not None:
+        output = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "status": "completed"}
+        output |= {"name": body["tools"][0]["name"], "arguments": json.dumps(arguments)}
+    return response_document(output, model=body["model"])
+
+
+def openai(key: str, arguments: Document | None = None, *, prefix: str = "/v1") -> Answer:
     """OpenAI's chat completions and responses: a bearer key, no field that is not documented."""
 
-    def answer(request: Request) -> Document:
+    def answer(request: Asked) -> Document:
         authorised(request, "authorization", f"Bearer {key}")
         if request.path == f"{prefix}/models":
             return {"object": "list", "data": []}
         if request.path == f"{prefix}/responses":
             expect(request, "POST", f"{prefix}/responses")
             only(request.body, "model input", RESPONSES_FIELDS)
-            return response(request.body, "Paris", arguments)
+            return response(request.body, arguments)
         expect(request, "POST", f"{prefix}/chat/completions")
         only(request.body, "model messages", CHAT_FIELDS)
         return chat_completion(request.body, "Paris", arguments)
@@ -58,48 +87,10 @@ def openai(key: str, arguments: Document | None = None, *, prefix: str = "/v1") 
     return answer
 
 
-def response(body: Document, text: str, arguments: Document | None) -> Document:
-    """An answer of the responses API: the text, or a call of the first tool with the arguments."""
-    content = [{"type": "output_text", "text": text, "annotations": []}]
-    output: list[Document] = [
-        {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": content}
-    ]
-    if body.get("tools") and arguments is not None:
-        name = body["tools"][0]["name"]
-        output = [
-            {
-                "type": "function_call",
-                "id": "fc_1",
-                "call_id": "call_1",
-                "name": name,
-                "arguments": json.dumps(arguments),
-                "status": "completed",
-            }
-        ]
-    return {
-        "id": "resp_1",
-        "object": "response",
-        "created_at": 1_790_000_000,
-        "status": "completed",
-        "model": body["model"],
-        "output": output,
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-        "usage": {
-            "input_tokens": 11,
-            "input_tokens_details": {"cached_tokens": 0},
-            "output_tokens": 3,
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": 14,
-        },
-    }
-
-
-def azure_dated(deployment: str, version: str, header: str, value: str, arguments: Document | None = None) -> Dialect:
+def azure_dated(deployment: str, version: str, header: str, value: str, arguments: Document | None = None) -> Answer:
     """Azure OpenAI's dated API versions: the deployment is in the path of chat completions."""
 
-    def answer(request: Request) -> Document:
+    def answer(request: Asked) -> Document:
         authorised(request, header, value)
         if request.path == "/openai/models":
             expect(request, "GET", "/openai/models", **{"api-version": version})
@@ -107,7 +98,7 @@ def azure_dated(deployment: str, version: str, header: str, value: str, argument
         if request.path == "/openai/responses":
             expect(request, "POST", "/openai/responses", **{"api-version": version})
             only(request.body, "model input", RESPONSES_FIELDS)
-            return response(request.body, "Paris", arguments)
+            return response(request.body, arguments)
         path = f"/openai/deployments/{deployment}/chat/completions"
         expect(request, "POST", path, **{"api-version": version})
         only(request.body, "messages", f"model {CHAT_FIELDS}")
@@ -116,13 +107,13 @@ def azure_dated(deployment: str, version: str, header: str, value: str, argument
     return answer
 
 
-def anthropic(key: str, arguments: Document | None = None, *, prefix: str = "") -> Dialect:
+def anthropic(key: str, arguments: Document | None = None, *, prefix: str = "") -> Answer:
     """Anthropic's messages: a dated version in a header, max_tokens required and above a thinking budget.
 
     At another server, below a prefix, a request may set the sampling.
     """
 
-    def answer(request: Request) -> Document:
+    def answer(request: Asked) -> Document:
         # Keys come in a header of their own, or as Anthropic's own client has them now.
         own_header = "x-api-key" in request.headers
         authorised(request, *(("x-api-key", key) if own_header else ("authorization", f"Bearer {key}")))
@@ -146,16 +137,8 @@ def anthropic(key: str, arguments: Document | None = None, *, prefix: str = "") 
         if request.body.get("tools") and arguments is not None:
             name = request.body["tools"][0]["name"]
             content = [{"type": "tool_use", "id": "toolu_1", "name": name, "input": arguments}]
-        message = {
-            "id": "msg_1",
-            "type": "message",
-            "role": "assistant",
-            "model": request.body["model"],
-            "content": content,
-            "stop_reason": "tool_use" if content[0]["type"] == "tool_use" else "end_turn",
-            "stop_sequence": None,
-            "usage": {"input_tokens": 11, "output_tokens": 3},
-        }
+        stop = "tool_use" if content[0]["type"] == "tool_use" else "end_turn"
+        message = message_document(stop, *content, model=request.body["model"])
         return message_events(message) if request.body.get("stream") else message
 
     return answer
@@ -186,7 +169,7 @@ def message_events(message: Document) -> list[Document]:
     ]
 
 
-def vllm(*, parser: bool, opened: bool = True) -> Dialect:
+def vllm(*, parser: bool, opened: bool = True) -> Answer:
     """A Qwen3 model on vLLM: it thinks unless its template is told not to.
 
     Args:
@@ -194,7 +177,7 @@ def vllm(*, parser: bool, opened: bool = True) -> Dialect:
         opened: whether the model writes `<think>` itself; since Qwen3.5 the template does.
     """
 
-    def answer(request: Request) -> Document:
+    def answer(request: Asked) -> Document:
         if request.path == "/v1/models":
             return {"object": "list", "data": []}
         expect(request, "POST", "/v1/chat/completions")
@@ -209,11 +192,11 @@ def vllm(*, parser: bool, opened: bool = True) -> Dialect:
     return answer
 
 
-def minimax(key: str, arguments: Document | None = None) -> Dialect:
+def minimax(key: str, arguments: Document | None = None) -> Answer:
     """MiniMax: chat completions with the thinking inside the content, and Anthropic's messages below /anthropic."""
     messages = anthropic(key, arguments, prefix="/anthropic")
 
-    def answer(request: Request) -> Document:
+    def answer(request: Asked) -> Document:
         if request.path.startswith("/anthropic/"):
             return messages(request)
         authorised(request, "authorization", f"Bearer {key}")
@@ -229,7 +212,7 @@ def minimax(key: str, arguments: Document | None = None) -> Dialect:
     return answer
 
 
-def bedrock(model: str, authorization: str, arguments: Document | None = None) -> Dialect:
+def bedrock(model: str, authorization: str, arguments: Document | None = None) -> Answer:
     """Bedrock's Converse: the model in the path, camel case, content blocks.
 
     Args:
@@ -238,7 +221,7 @@ def bedrock(model: str, authorization: str, arguments: Document | None = None) -
         arguments: what the model calls the first tool with, until it sees a result.
     """
 
-    def answer(request: Request) -> Document:
+    def answer(request: Asked) -> Document:
         if not request.headers.get("authorization", "").startswith(authorization):
             raise Refusal(403, "The security token included in the request is invalid.")
         expect(request, "POST", f"/model/{model}/converse")
@@ -264,10 +247,10 @@ def bedrock(model: str, authorization: str, arguments: Document | None = None) -
 
 def instance_metadata(
     token: str, client_id: str | None = None, resource: str = "https://cognitiveservices.azure.com"
-) -> Dialect:
+) -> Answer:
     """Azure's instance metadata service, which gives the tokens of managed identities."""
 
-    def answer(request: Request) -> Document:
+    def answer(request: Asked) -> Document:
         wanted = {"resource": resource} | ({"client_id": client_id} if client_id else {})
         asked = {name: value for name, value in request.query.items() if name != "api-version"}
         if request.path != "/metadata/identity/oauth2/token" or asked != wanted:

@@ -1,16 +1,15 @@
 """A model server that is not ours: chat completions as vLLM and llama.cpp answer them, with faults on request."""
 
-import asyncio
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from aiohttp import web
+from tests.gateway.scripted_provider import Asked, Document, Reply, ScriptedProvider, chat_document, failure, reply_of
 
-HTML = "<html><body>It works!</body></html>"
+HTML = Reply(body=b"<html><body>It works!</body></html>", headers={"content-type": "text/html"})
+USAGE = {"usage": {"prompt_tokens": 310, "completion_tokens": 12, "total_tokens": 322}}
 
 
 @dataclass
@@ -38,43 +37,29 @@ class ForeignServer:
     def calls(self) -> int:
         return sum(path.endswith("/completions") for path in self.asked)
 
-    async def handle(self, request: web.Request) -> web.Response:
-        self.asked.append(request.path)
+    def answer(self, asked: Asked) -> Reply | Document:
+        self.asked.append(asked.path)
         if self.html:
-            return web.Response(text=HTML, content_type="text/html")
-        if request.method == "GET":
-            return web.json_response({"object": "list", "data": [{"id": self.model}]})
-        body = await request.json()
-        if request.headers.get("Authorization") != f"Bearer {self.key}":
-            return _error(401, "Unauthorized")
+            return HTML
+        if asked.method == "GET":
+            return {"object": "list", "data": [{"id": self.model}]}
+        body = asked.body
+        if asked.headers.get("authorization") != f"Bearer {self.key}":
+            return failure(401, "Unauthorized")
         if body["model"] != self.model:
-            return _error(404, f"The model `{body['model']}` does not exist.")
+            return failure(404, f"The model `{body['model']}` does not exist.")
         if self.status != 200:
-            return _error(self.status, "out of order")
+            return failure(self.status, "out of order")
         tools = body.get("tools", ())
+        if tools and not self.takes_tools:
+            return failure(400, f"{self.model} does not support tools")
+        self.bodies.append(body)
         if self.replies and not tools:
             status, document = self.replies.pop(0)
-            self.bodies.append(body)
-            return web.json_response(document, status=status)
-        if tools and not self.takes_tools:
-            return _error(400, f"{self.model} does not support tools")
-        self.bodies.append(body)
-        text = self.text if self.takes_tools else _by_schema(body, self.text)
-        return web.json_response(_completion(body, {"tool_calls": [_call(tools[0])]} if tools else {}, text))
-
-
-def _completion(body: dict[str, Any], message: dict[str, Any], text: str) -> dict[str, Any]:
-    said = {"role": "assistant", "content": None, **message} if message else {"role": "assistant", "content": text}
-    choice = {"index": 0, "message": said, "finish_reason": "tool_calls" if message else "stop"}
-    usage = {"prompt_tokens": 310, "completion_tokens": 12, "total_tokens": 322}
-    return {
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "created": 1,
-        "model": body["model"],
-        "choices": [choice],
-        "usage": usage,
-    }
+            return Reply(status, reply_of(document).body)
+        if tools:
+            return chat_document(None, "tool_calls", self.model, tool_calls=[_call(tools[0])]) | USAGE
+        return chat_document(self.text if self.takes_tools else _by_schema(body, self.text), model=self.model) | USAGE
 
 
 def _by_schema(body: dict[str, Any], otherwise: str) -> str:
@@ -106,39 +91,9 @@ def _example(schema: dict[str, Any], named: dict[str, Any]) -> Any:
     return {"string": "Answer in one word.", "integer": 0, "number": 0, "boolean": True}.get(kind)
 
 
-def _error(status: int, message: str) -> web.Response:
-    return web.json_response(
-        {"error": {"message": message, "type": "invalid_request_error", "code": status}}, status=status
-    )
-
-
 @contextmanager
 def serving(server: ForeignServer) -> Iterator[ForeignServer]:
     """It, at its `base_url`, as long as the block runs."""
-    loop, ready = asyncio.new_event_loop(), threading.Event()
-
-    async def start() -> web.AppRunner:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", server.handle)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        server.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-        ready.set()
-        return runner
-
-    def serve() -> None:
-        runner = loop.run_until_complete(start())
-        loop.run_forever()
-        loop.run_until_complete(runner.cleanup())
-        loop.close()
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    ready.wait()
-    try:
+    with ScriptedProvider(server.answer) as provider:
+        server.base_url = provider.base_url
         yield server
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()

@@ -2,6 +2,8 @@
 
 import json
 import socket
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from pydantic import SecretStr
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.upstream import Upstream
-from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider
+from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 
 KEY = "sk-secret-0123456789"
 MODEL = "stand-in-target"
@@ -38,6 +40,12 @@ class Rig:
         raw.connect(str(self.socket_path))
         return raw
 
+    def until_called(self, number: int = 1) -> None:
+        """Wait until the gateway has reported this many calls."""
+        deadline = time.monotonic() + 20
+        while len(self.calls) < number and time.monotonic() < deadline:
+            time.sleep(0.01)
+
     def outcomes(self) -> list[tuple[int, int]]:
         return [(call.http_status, call.attempts) for call in self.calls]
 
@@ -60,6 +68,22 @@ def rigs(folder: Path) -> Iterator[Callable[..., Rig]]:
             return Rig(client, provider, calls, path)
 
         yield make
+
+
+class Hanging:
+    """An answer that comes when it is released, if `hangs` says so of the request."""
+
+    def __init__(self, hangs: Callable[[Asked], bool] = lambda asked: True) -> None:
+        self.asked, self._released, self._hangs = threading.Event(), threading.Event(), hangs
+
+    def __call__(self, asked: Asked) -> Reply:
+        self.asked.set()
+        if self._hangs(asked):
+            self._released.wait(30)
+        return completion("Eiffel")
+
+    def release(self) -> None:
+        self._released.set()
 
 
 def upstream_at(base_url: str, dialect: Any = "openai-chat", **fields: Any) -> Upstream:

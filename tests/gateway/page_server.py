@@ -14,11 +14,11 @@ from skillopt_airflow.gateway.public_address import why_refused
 Served = Callable[[BaseHTTPRequestHandler], None]
 
 
-def page(text: str, media_type: str = "text/html; charset=utf-8", status: int = 200, **headers: str) -> Served:
+def page(text: str | bytes, media_type: str = "text/html; charset=utf-8", status: int = 200, **headers: str) -> Served:
     """What serves a whole page; `_` in a header's name stands for `-`."""
 
     def serve(request: BaseHTTPRequestHandler) -> None:
-        body = text.encode()
+        body = text if isinstance(text, bytes) else text.encode()
         request.send_response(status)
         named = {"content-type": media_type, "content-length": str(len(body))} | headers
         for name, value in named.items():

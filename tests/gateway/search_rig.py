@@ -4,15 +4,13 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 from pydantic import JsonValue, SecretStr
 
-from local.served import served
 from skillopt_airflow.gateway.page_fetcher import PageFetcher
 from skillopt_airflow.gateway.web_search import SearchUpstream, WebSearch
+from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider
 
 KEY = "search-key-0123456789"
 Answered = tuple[int, Any]
@@ -30,13 +28,17 @@ class SearchServer:
     """Of every answer."""
     port: int = 0
 
-    def answered(self, request: BaseHTTPRequestHandler) -> Answered:
-        url = urlsplit(request.path)
-        given = {name: values[0] for name, values in parse_qs(url.query).items()}
-        if self.kind == "searxng" and (url.path, given.get("format")) != ("/search", "json"):
+    def answered(self, request: Asked) -> Reply:
+        status, document = self.found(request)
+        return Reply(status, json.dumps(document).encode(), self.headers)
+
+    def found(self, request: Asked) -> Answered:
+        given = request.query
+        if self.kind == "searxng" and (request.path, given.get("format")) != ("/search", "json"):
             return 403, "Forbidden"
         if self.kind == "brave":
-            if url.path != "/res/v1/web/search" or not 1 <= int(given.get("count", 0)) <= 20 or len(given["q"]) > 400:
+            fits = 1 <= int(given.get("count", 0)) <= 20 and len(given["q"]) <= 400
+            if request.path != "/res/v1/web/search" or not fits:
                 return 422, {"error": "unprocessable"}
             if request.headers["x-subscription-token"] != KEY:
                 return 422, {"error": {"code": "SUBSCRIPTION_TOKEN_INVALID"}}
@@ -50,24 +52,8 @@ class SearchServer:
 @contextmanager
 def search_server(kind: str, answer: Callable[[str], Answered]) -> Iterator[SearchServer]:
     serving = SearchServer(kind, answer)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, document = serving.answered(self)
-            body = json.dumps(document).encode()
-            self.send_response(status)
-            for name, value in {"content-length": str(len(body)), **serving.headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    serving.port = server.server_address[1]
-    with served(server):
+    with ScriptedProvider(serving.answered) as provider:
+        serving.port = provider.server_port
         yield serving
 
 

@@ -6,18 +6,16 @@ import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 
-import httpx
 import pytest
 
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.gateway import app as surface
-from skillopt_airflow.gateway import model_gateway
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.request_filter import DEFAULT_LIMIT
 from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
 from tests.gateway import dialects
-from tests.gateway.gateway_rig import KEY, MODEL, PATH, PATHS, request_bytes, upstream_at
+from tests.gateway.gateway_rig import KEY, MODEL, PATH, PATHS, Hanging, request_bytes, upstream_at
 from tests.gateway.scripted_provider import ANSWERS, Asked, Reply, completion, events, failure
 
 UNREACHABLE = "http://127.0.0.1:9/v1"
@@ -43,21 +41,13 @@ def test_a_call_goes_through_with_the_upstreams_credentials(rig):
     assert before <= call.started <= datetime.now(UTC).timestamp()
 
 
-@pytest.mark.parametrize(
-    ("dialect", "header", "value"),
-    [
-        ("openai-chat", "authorization", f"Bearer {KEY}"),
-        ("openai", "authorization", f"Bearer {KEY}"),
-        ("anthropic", "x-api-key", KEY),
-    ],
-)
-def test_each_dialect_has_its_path_and_its_header(rig, dialect, header, value):
+@pytest.mark.parametrize("dialect", PATHS)
+def test_each_dialect_has_its_path(rig, dialect):
     one = rig(lambda asked: ANSWERS[dialect]("Eiffel"), dialect=dialect)
 
     assert one.post(PATHS[dialect]).status_code == 200
 
     assert one.provider.requests[0].path == PATHS[dialect]
-    assert one.provider.requests[0].headers[header] == value
     assert [(call.prompt_tokens, call.completion_tokens) for call in one.calls] == [(11, 3)]
     others = [path for name, path in PATHS.items() if name != dialect]
     assert [one.post(path).status_code for path in others] == [403, 403]
@@ -101,22 +91,10 @@ def test_the_command_line_clients_beta_query_is_allowed_and_counting_tokens_is_n
     assert [asked.path for asked in one.provider.requests] == ["/v1/messages"]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"not json",
-        b"[" * 100_000,
-        b'["model"]',
-        b'{"model": "stand-in-target", "temperature": NaN}',
-        b"\xff\xfe",
-        b'{"model": "stand-in-target", "a": ' + b"[" * 800 + b"]" * 800 + b"}",
-    ],
-    ids=range(7),
-)
-def test_what_is_no_json_object_is_refused_in_any_case(rig, body):
+def test_what_is_no_json_object_is_refused(rig):
     one = rig(answer)
-    assert one.client.post(PATH, content=body).status_code in (200, 400)
+    for body in (b"", b"\xff\xfe", b"[" * 100_000, b'["model"]'):
+        assert one.client.post(PATH, content=body).status_code == 400
     assert one.post().status_code == 200
 
 
@@ -127,30 +105,6 @@ def test_a_name_that_is_there_twice_leaves_only_as_it_was_checked(rig):
     assert one.client.post(PATH, content=body).status_code == 200
     assert one.client.post(PATH, content=b'{"model": "stand-in-target", "model": "x"}').status_code == 403
     assert [asked.raw.count(b'"model"') for asked in one.provider.requests] == [1]
-
-
-def test_credentials_and_strange_headers_of_the_client_stay_here(rig):
-    one = rig(answer)
-    sent = {
-        "authorization": "Bearer stolen",
-        "x-api-key": "stolen",
-        "api-key": "stolen",
-        "cookie": "stolen",
-        "x-forwarded-for": "stolen",
-        "openai-organization": "stolen",
-        "proxy-authorization": "stolen",
-        "anthropic-beta": "effort-2025-11-24",
-        "content-type": "text/plain",
-    }
-
-    assert one.client.post(PATH, json={"model": MODEL}, headers=sent).status_code == 200
-
-    (asked,) = one.provider.requests
-    assert "stolen" not in str(asked.headers)
-    assert asked.headers["authorization"] == f"Bearer {KEY}"
-    assert asked.headers["content-type"] == "application/json"
-    assert asked.headers["accept-encoding"] == "identity"
-    assert "anthropic-beta" not in asked.headers
 
 
 def test_a_request_over_its_size_is_refused(rig, monkeypatch):
@@ -183,24 +137,18 @@ def test_a_request_of_very_many_parts_is_refused_before_it_is_read(rig, monkeypa
 def test_a_large_request_waits_for_room_beside_others_and_a_small_one_does_not(rig, monkeypatch):
     monkeypatch.setattr(surface, "SMALL_BYTES", 500)
     monkeypatch.setattr(surface, "MAX_HELD_BYTES", 1500)
-    waiting, release = threading.Event(), threading.Event()
-
-    def hang(asked: Asked) -> Reply:
-        waiting.set()
-        release.wait(30)
-        return answer(asked)
-
+    hang = Hanging()
     one = rig(hang, max_attempts=1, call_timeout=60.0)
     with ThreadPoolExecutor(4) as clients:
         first = clients.submit(one.post, messages=[{"role": "user", "content": "x" * 850}])
-        assert waiting.wait(30)
+        assert hang.asked.wait(30)
         others = [clients.submit(one.post, messages=[{"role": "user", "content": "x" * 850}]) for _ in range(2)]
         assert not wait(others, timeout=1).done
         assert len(one.provider.requests) == 1
         small = clients.submit(one.post)
         while len(one.provider.requests) < 2:
             assert not wait([small, *others], timeout=0.01).done
-        release.set()
+        hang.release()
     assert [sent.result().status_code for sent in (first, small, *others)] == [200] * 4
 
 
@@ -244,40 +192,16 @@ def test_the_calls_of_a_budget_are_never_passed(rig):
     assert len(one.provider.requests) == 3
 
 
-@pytest.mark.parametrize(
-    ("allowance", "name"),
-    [
-        (RemainingBudget(tokens=15), "max_tokens"),
-        (RemainingBudget(usd=0.00002, input_price=1.0, output_price=1.0), "max_usd"),
-    ],
-)
-def test_tokens_and_dollars_are_counted_when_an_answer_tells_them(rig, allowance, name):
-    one = rig(answer, allowance=allowance)
-
-    responses = [one.post() for _ in range(3)]
-
-    assert [response.status_code for response in responses] == [200, 200, 402]
-    assert f"budget.{name} is spent" in responses[2].json()["error"]["message"]
-
-
 def test_who_leaves_before_the_answer_pays_for_about_what_was_asked_for(rig):
-    asked_for, release = threading.Event(), threading.Event()
-
-    def hang(asked: Asked) -> Reply:
-        asked_for.set()
-        release.wait(30)
-        return answer(asked)
-
+    hang = Hanging()
     one = rig(hang, allowance=RemainingBudget(tokens=1000))
     with one.connect() as raw:
         raw.sendall(request_bytes(messages=[{"role": "user", "content": "x" * 4000}], max_tokens=50))
-        assert asked_for.wait(30)
-    deadline = time.monotonic() + 20
-    while not one.calls and time.monotonic() < deadline:
-        time.sleep(0.01)
+        assert hang.asked.wait(30)
+    one.until_called()
 
     assert one.post().status_code == 402
-    release.set()
+    hang.release()
     (call,) = one.calls
     assert 1000 < call.prompt_tokens < 1050
     assert (call.completion_tokens, call.http_status) == (50, 0)
@@ -305,50 +229,19 @@ def test_who_leaves_while_more_is_asked_for_takes_nothing_of_it(rig):
 
 
 def test_who_leaves_without_a_limit_pays_for_the_runs(rig):
-    release = threading.Event()
-
-    def hang(asked: Asked) -> Reply:
-        release.wait(30)
-        return answer(asked)
-
+    hang = Hanging()
     one = rig(hang, allowance=RemainingBudget(tokens=1000), max_tokens=700)
     for number in (1, 2):
         with one.connect() as raw:
             raw.sendall(request_bytes(messages=[{"role": "user", "content": "x"}]))
-            deadline = time.monotonic() + 20
-            while len(one.provider.requests) < number and time.monotonic() < deadline:
+            while len(one.provider.requests) < number:
                 time.sleep(0.01)
-        while len(one.calls) < number and time.monotonic() < deadline:
-            time.sleep(0.01)
+        one.until_called(number)
 
     assert one.post().status_code == 402
-    release.set()
+    hang.release()
     assert [asked.body["max_completion_tokens"] for asked in one.provider.requests] == [700, 700]
     assert [call.completion_tokens for call in one.calls] == [700, 700]
-
-
-def test_a_large_request_that_is_refused_delays_no_other(rig):
-    one = rig(answer)
-    part = {"type": "image_url", "image_url": {"url": "http://listener.invalid"}}
-    large = json.dumps(
-        {"model": MODEL, "messages": [{"role": "user", "content": [part]}], "x": [[]] * 240_000}
-    ).encode()
-    stop = threading.Event()
-
-    def refused() -> None:
-        with httpx.Client(transport=httpx.HTTPTransport(uds=str(one.socket_path)), timeout=30) as client:
-            while not stop.is_set():
-                assert client.post(f"http://gateway{PATH}", content=large).status_code == 400
-
-    with ThreadPoolExecutor(4) as clients:
-        running = [clients.submit(refused) for _ in range(4)]
-        time.sleep(0.5)
-        began = time.monotonic()
-        assert one.post().status_code == 200
-        took = time.monotonic() - began
-        stop.set()
-    assert [one.result() for one in running] == [None] * 4
-    assert took < 5
 
 
 def test_who_leaves_between_two_tries_pays_for_nothing(rig):
@@ -364,9 +257,7 @@ def test_who_leaves_between_two_tries_pays_for_nothing(rig):
         assert asked_for.wait(30)
         # The answer of the first try is on its way, and the second one is 20 seconds off.
         time.sleep(1.0)
-    deadline = time.monotonic() + 15
-    while not one.calls and time.monotonic() < deadline:
-        time.sleep(0.01)
+    one.until_called()
 
     (call,) = one.calls
     assert (call.attempts, call.prompt_tokens, call.completion_tokens) == (1, 0, 0)
@@ -420,41 +311,21 @@ def test_refusals_are_logged_some_times_without_what_the_client_sent_along(rig, 
     assert "secret" not in caplog.text
 
 
-def test_any_user_may_connect_and_nothing_stays(rig):
-    one = rig(answer)
-    assert stat.S_IMODE(one.socket_path.stat().st_mode) == 0o666
-
-
-def test_the_socket_is_gone_afterwards(tmp_path):
+def test_any_user_may_connect_and_the_socket_is_gone_afterwards(tmp_path):
     path = tmp_path / "model.sock"
     with ModelGateway(upstream_at(UNREACHABLE), path, stage="test", max_attempts=1, call_timeout=1, on_call=print):
-        assert path.exists()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o666
     assert not path.exists()
 
 
-def test_a_path_too_long_for_a_socket_is_explained(tmp_path):
-    path = tmp_path / ("x" * 120)
-    gateway = ModelGateway(upstream_at(UNREACHABLE), path, stage="test", max_attempts=1, call_timeout=1, on_call=print)
-    with pytest.raises(SandboxError, match="cannot listen"), gateway:
-        pass
+UNMADE = Upstream(conn_id="c", dialect="openai-chat", base_url="", model="m", provider="litellm", arguments='{"x": 1}')
 
 
-def test_a_provider_that_cannot_be_made_is_explained(tmp_path):
-    upstream = Upstream(
-        conn_id="c", dialect="openai-chat", base_url="", model="m", provider="litellm", arguments='{"x": 1}'
-    )
-    gateway = ModelGateway(upstream, tmp_path / "s", stage="test", max_attempts=1, call_timeout=1, on_call=print)
-    with pytest.raises(SandboxError, match=r"did not start: connection c: TypeError: .*'x'"), gateway:
-        pass
-
-
-def test_any_error_of_the_start_is_named(tmp_path, monkeypatch):
-    def broken(*_):
-        raise LookupError("nothing here")
-
-    monkeypatch.setattr(model_gateway, "Provider", broken)
-    gateway = ModelGateway(
-        upstream_at(UNREACHABLE), tmp_path / "s", stage="test", max_attempts=1, call_timeout=1, on_call=print
-    )
-    with pytest.raises(SandboxError, match=r"did not start: LookupError\('nothing here'\)"), gateway:
+@pytest.mark.parametrize(
+    ("upstream", "name", "words"),
+    [(upstream_at(UNREACHABLE), "x" * 120, "cannot listen"), (UNMADE, "s", r"connection c: TypeError: .*'x'")],
+)
+def test_a_gateway_that_cannot_start_is_explained(tmp_path, upstream, name, words):
+    gateway = ModelGateway(upstream, tmp_path / name, stage="test", max_attempts=1, call_timeout=1, on_call=print)
+    with pytest.raises(SandboxError, match=words), gateway:
         pass

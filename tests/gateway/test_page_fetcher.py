@@ -17,21 +17,12 @@ from tests.gateway.page_server import Names, PageServer, fetcher, leading_to, pa
 HTML = "<html><head><title>T</title><script>var x = 1</script></head><body><h1>Harbour</h1><p>Open <b>daily</b>.</p>"
 
 
-def packed(request: object) -> None:
-    page_bytes = gzip.compress(HTML.encode())
-    request.send_response(200)  # type: ignore[attr-defined]
-    request.send_header("content-type", "text/html")  # type: ignore[attr-defined]
-    request.send_header("content-encoding", "gzip")  # type: ignore[attr-defined]
-    request.end_headers()  # type: ignore[attr-defined]
-    request.wfile.write(page_bytes)  # type: ignore[attr-defined]
-
-
 @pytest.fixture(scope="module")
 def server() -> Iterator[PageServer]:
     pages = {
         "/": page(HTML),
         "/old": leading_to("/"),
-        "/packed": packed,
+        "/packed": page(gzip.compress(HTML.encode()), content_encoding="gzip"),
         "/plain": page("One <b>\n\n\nTwo", "text/plain"),
         "/empty": page(""),
         "/latin": page("<p>Hi", "text/html; charset=no-such-charset"),

@@ -16,14 +16,11 @@ def text(body: bytes, media_type: str = "text/html", charset: str = "", characte
         ("<p>Møller".encode("latin-1"), "iso-8859-1", "Møller"),
         ('<meta charset="iso-8859-1"><p>Møller'.encode("latin-1"), "", "Møller"),
         ("<p>Møller".encode(), "utf-8", "Møller"),
+        (b"<style>p {}</style><script>steal()</script><!-- hidden --><p>seen</p>", "", "seen"),
     ],
 )
-def test_the_charset_of_header_or_page_counts(body: bytes, charset: str, expected: str) -> None:
+def test_the_text_is_read_in_the_charset_of_header_or_page(body: bytes, charset: str, expected: str) -> None:
     assert text(body, charset=charset) == expected
-
-
-def test_scripts_and_styles_are_no_text() -> None:
-    assert text(b"<style>p {}</style><script>steal()</script><!-- hidden --><p>seen</p>") == "seen"
 
 
 def test_tables_keep_their_rows() -> None:

@@ -38,68 +38,53 @@ async def at_once(limit: RateLimit, how: Any, tries: int) -> None:
         limit.end(ME, one, how)
 
 
-def test_a_round_of_answers_doubles_the_limit_until_the_first_overload():
-    @played
-    async def scene() -> None:
-        limit = RateLimit(MOST)
-        assert limit.limit == START
-        await round_of(limit, "answered", START)
-        assert limit.limit == 2 * START
-        await round_of(limit, "answered", 1000)
-        assert limit.limit == MOST
-
-    scene()
+@played
+async def test_a_round_of_answers_doubles_the_limit_until_the_first_overload() -> None:
+    limit = RateLimit(MOST)
+    assert limit.limit == START
+    await round_of(limit, "answered", START)
+    assert limit.limit == 2 * START
+    await round_of(limit, "answered", 1000)
+    assert limit.limit == MOST
 
 
-def test_after_an_overload_a_round_of_answers_adds_about_one():
-    @played
-    async def scene() -> None:
-        limit = RateLimit(MOST)
-        await round_of(limit, "answered", START)
-        await round_of(limit, "overloaded", 1)
-        assert limit.limit == START
-        await round_of(limit, "answered", START)
-        assert START + 0.9 < limit.limit <= START + 1
-
-    scene()
+@played
+async def test_after_an_overload_a_round_of_answers_adds_about_one() -> None:
+    limit = RateLimit(MOST)
+    await round_of(limit, "answered", START)
+    await round_of(limit, "overloaded", 1)
+    assert limit.limit == START
+    await round_of(limit, "answered", START)
+    assert START + 0.9 < limit.limit <= START + 1
 
 
-def test_tries_of_one_round_cut_only_once():
-    @played
-    async def scene() -> None:
-        limit = RateLimit(MOST)
-        await at_once(limit, "overloaded", 5)
-        assert limit.limit == START / 2
-        await at_once(limit, "overloaded", 1)
-        assert limit.limit == START / 4
-
-    scene()
+@played
+async def test_tries_of_one_round_cut_only_once() -> None:
+    limit = RateLimit(MOST)
+    await at_once(limit, "overloaded", 5)
+    assert limit.limit == START / 2
+    await at_once(limit, "overloaded", 1)
+    assert limit.limit == START / 4
 
 
-def test_answers_from_before_the_cut_do_not_raise_the_new_limit():
-    @played
-    async def scene() -> None:
-        limit = RateLimit(MOST)
-        one, two = await limit.begin(ME), await limit.begin(ME)
-        limit.end(ME, one, "overloaded")
-        limit.end(ME, two, "answered")
-        assert limit.limit == START / 2
-
-    scene()
+@played
+async def test_answers_from_before_the_cut_do_not_raise_the_new_limit() -> None:
+    limit = RateLimit(MOST)
+    one, two = await limit.begin(ME), await limit.begin(ME)
+    limit.end(ME, one, "overloaded")
+    limit.end(ME, two, "answered")
+    assert limit.limit == START / 2
 
 
-def test_the_longest_pause_that_was_asked_for_holds_for_all():
-    @played
-    async def scene() -> None:
-        limit, loop = RateLimit(MOST), asyncio.get_running_loop()
-        one, two = await limit.begin(ME), await limit.begin(ME)
-        asked = loop.time()
-        limit.end(ME, one, "overloaded", 0.2)
-        limit.end(ME, two, "overloaded", 0.05)
-        await asyncio.gather(*(limit.begin(client) for client in "abc"))
-        assert loop.time() - asked >= 0.2
-
-    scene()
+@played
+async def test_the_longest_pause_that_was_asked_for_holds_for_all() -> None:
+    limit, loop = RateLimit(MOST), asyncio.get_running_loop()
+    one, two = await limit.begin(ME), await limit.begin(ME)
+    asked = loop.time()
+    limit.end(ME, one, "overloaded", 0.2)
+    limit.end(ME, two, "overloaded", 0.05)
+    await asyncio.gather(*(limit.begin(client) for client in "abc"))
+    assert loop.time() - asked >= 0.2
 
 
 @settings(deadline=None)
@@ -118,70 +103,61 @@ def test_the_limit_stays_between_one_and_the_most(steps):
     scene()
 
 
-def test_no_more_begin_than_the_limit_allows_and_they_begin_in_order():
-    @played
-    async def scene() -> None:
-        limit, began = RateLimit(1000), dict[int, int]()
+@played
+async def test_no_more_begin_than_the_limit_allows_and_they_begin_in_order() -> None:
+    limit, began = RateLimit(1000), dict[int, int]()
 
-        async def one(number: int) -> None:
-            began[number] = await limit.begin(ME)
+    async def one(number: int) -> None:
+        began[number] = await limit.begin(ME)
 
-        tasks = [asyncio.ensure_future(one(number)) for number in range(START + 5)]
+    tasks = [asyncio.ensure_future(one(number)) for number in range(START + 5)]
+    await asyncio.sleep(0.02)
+    assert list(began) == list(range(START))
+    # An answer makes room for itself and, in slow start, for one more; a failure only for itself.
+    for how, more in (("answered", 2), ("failed", 1), ("overloaded", 0)):
+        before = len(began)
+        limit.end(ME, 0, how)
         await asyncio.sleep(0.02)
-        assert list(began) == list(range(START))
-        # An answer makes room for itself and, in slow start, for one more; a failure only for itself.
-        for how, more in (("answered", 2), ("failed", 1), ("overloaded", 0)):
-            before = len(began)
-            limit.end(ME, 0, how)
-            await asyncio.sleep(0.02)
-            assert list(began) == list(range(before + more))
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    scene()
+        assert list(began) == list(range(before + more))
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_a_client_with_many_tries_leaves_the_next_place_to_one_with_fewer():
-    @played
-    async def scene() -> None:
-        limit, began = RateLimit(4), list[str]()
+@played
+async def test_a_client_with_many_tries_leaves_the_next_place_to_one_with_fewer() -> None:
+    limit, began = RateLimit(4), list[str]()
 
-        async def one(client: str) -> None:
-            turn = await limit.begin(client)
-            began.append(client)
-            await asyncio.sleep(0.01)
-            limit.end(client, turn, "answered")
-
-        greedy = [asyncio.ensure_future(one("greedy")) for _ in range(40)]
-        await asyncio.sleep(0)
-        others = [asyncio.ensure_future(one(client)) for client in ("a", "b", "a")]
-        await asyncio.gather(*greedy, *others)
-        # Four had begun before the others asked, who come before the rest of the forty.
-        assert began[:4] == ["greedy"] * 4
-        assert began[4:6] == ["a", "b"]
-        assert began.index("a", 5) < 10
-
-    scene()
-
-
-def test_a_try_that_stops_waiting_takes_no_place():
-    @played
-    async def scene() -> None:
-        limit = RateLimit(1)
-        first = await limit.begin(ME)
-        waiting = [asyncio.ensure_future(limit.begin(ME)) for _ in range(3)]
+    async def one(client: str) -> None:
+        turn = await limit.begin(client)
+        began.append(client)
         await asyncio.sleep(0.01)
-        # One is cancelled before its place is free, one after it was given the place, and one never.
-        waiting[0].cancel()
-        limit.end(ME, first, "answered")
-        waiting[1].cancel()
-        async with asyncio.timeout(10):
-            assert await waiting[2] == 0
-            limit.end(ME, 0, "answered")
-            await limit.begin(ME)
+        limit.end(client, turn, "answered")
 
-    scene()
+    greedy = [asyncio.ensure_future(one("greedy")) for _ in range(40)]
+    await asyncio.sleep(0)
+    others = [asyncio.ensure_future(one(client)) for client in ("a", "b", "a")]
+    await asyncio.gather(*greedy, *others)
+    # Four had begun before the others asked, who come before the rest of the forty.
+    assert began[:4] == ["greedy"] * 4
+    assert began[4:6] == ["a", "b"]
+    assert began.index("a", 5) < 10
+
+
+@played
+async def test_a_try_that_stops_waiting_takes_no_place() -> None:
+    limit = RateLimit(1)
+    first = await limit.begin(ME)
+    waiting = [asyncio.ensure_future(limit.begin(ME)) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    # One is cancelled before its place is free, one after it was given the place, and one never.
+    waiting[0].cancel()
+    limit.end(ME, first, "answered")
+    waiting[1].cancel()
+    async with asyncio.timeout(10):
+        assert await waiting[2] == 0
+        limit.end(ME, 0, "answered")
+        await limit.begin(ME)
 
 
 class Crowd:

@@ -23,16 +23,6 @@ ANSWER = {
 }
 
 
-def plainly(text: str, secrets: frozenset[str]) -> str:
-    """From left to right, the longest secret first."""
-    done = ""
-    while text:
-        secret = max((one for one in secrets if text.startswith(one)), key=len, default="")
-        done += "***" if secret else text[0]
-        text = text[len(secret) or 1 :]
-    return done
-
-
 @given(SECRETS, st.data())
 def test_every_secret_is_redacted_the_longest_first(secrets, data):
     words = st.text("abc\n", max_size=3) | st.sampled_from(sorted(secrets) or [""])
@@ -42,7 +32,7 @@ def test_every_secret_is_redacted_the_longest_first(secrets, data):
     # Secrets that overlap may be redacted together.
     assert secrets or said == text
     if len(secrets) == 1:
-        assert said == plainly(text, secrets)
+        assert said == text.replace(*secrets, "***")
 
 
 ENCODED = {

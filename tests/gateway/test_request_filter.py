@@ -157,26 +157,23 @@ def test_a_field_that_no_format_lists_is_dropped(document, dialect):
     assert parsed(json.dumps(document)) == document
 
 
-DROPPED = {
-    **{
-        key: ["x"]
-        for key in ("models", "fallbacks", "route", "provider", "preset", "plugins", "mcp_servers", "container")
-    },
-    **{key: ["x"] for key in ("context_window_fallbacks", "content_policy_fallbacks", "tags", "metadata", "user")},
-    **dict.fromkeys(("n", "best_of", "n_predict", "min_tokens", "background", "enable_code_interpreter"), 128),
-    **dict.fromkeys(("service_tier", "speed", "inference_geo", "lora_path", "lora", "lora_request"), "x"),
-    **dict.fromkeys(("bootstrap_host", "kv_transfer_params", "data_sources", "dataSources", "api_base"), ADDRESS),
-    **{key: {"a": 1} for key in ("web_search_options", "webSearchOptions", "enable_search", "search_parameters")},
-    **{key: {"id": "p"} for key in ("prompt", "previous_response_id", "conversation", "mock_response", "extra_body")},
-    **{key: {"a": 1} for key in ("toolConfig", "tool_config", "functions", "extraBody", "chat_template")},
-    **{key: [{"a": 1}] for key in ("Tools", "TOOLS", "tool s", "maxTokens", "responseFormat", "modalities", "audio")},
-}
+DROPPED = [
+    *("models", "fallbacks", "route", "provider", "preset", "plugins", "mcp_servers", "container"),
+    *("context_window_fallbacks", "tags", "metadata", "user", "content_policy_fallbacks", "n", "best_of"),
+    *("n_predict", "min_tokens", "background", "enable_code_interpreter", "service_tier", "speed"),
+    *("inference_geo", "lora_path", "lora", "lora_request", "bootstrap_host", "kv_transfer_params"),
+    *("data_sources", "dataSources", "api_base", "web_search_options", "webSearchOptions", "enable_search"),
+    *("search_parameters", "prompt", "previous_response_id", "conversation", "mock_response", "extra_body"),
+    *("toolConfig", "tool_config", "functions", "extraBody", "chat_template", "Tools", "TOOLS", "maxTokens"),
+    *("responseFormat", "modalities", "audio"),
+]
+"""Fields by which a provider acts or another model answers."""
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("name", sorted(DROPPED))
-def test_a_field_by_which_a_provider_acts_or_another_model_answers_is_dropped(name, dialect):
-    assert left(REQUESTS[dialect] | {name: DROPPED[name]}, dialect) == REQUESTS[dialect]
+def test_each_field_by_which_a_provider_acts_or_another_model_answers_is_dropped(dialect):
+    for value in ("x", 128, ["x"], {"id": ADDRESS}):
+        assert left(REQUESTS[dialect] | dict.fromkeys(DROPPED, value), dialect) == REQUESTS[dialect]
 
 
 @pytest.mark.parametrize(
@@ -208,14 +205,8 @@ def test_what_no_format_lists_within_a_field_is_dropped(dialect, asked, kept):
     "tool",
     [
         {"type": "web_search", "external_web_access": True},
-        {"type": "web_search_preview_2025_03_11"},
         {"type": "mcp", "server_url": ADDRESS},
-        {"type": "code_interpreter", "container": {"type": "auto"}},
-        {"type": "file_search"},
-        {"type": "tool_search", "execution": "client", "parameters": {}},
         {"type": "web_fetch_20250910", "name": "web_fetch"},
-        {"type": "code_execution_20250825", "name": "code_execution"},
-        {"type": "shell", "environment": {"type": "container_auto"}},
         {"type": ["function"]},
         {"type": "Function", "name": "f"},
         {"type": "googleSearch"},
@@ -264,18 +255,13 @@ def test_the_tools_of_a_namespace_are_filtered_too():
         ("openai-chat", {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}),
         ("openai-chat", {"type": "image_url", "image_url": {"url": f" {ADDRESS}"}}),
         ("openai-chat", {"type": "image_url", "imageUrl": {"url": ADDRESS}}),
-        ("openai-chat", {"type": "image_url"}),
         ("openai-chat", {"type": "video_url", "video_url": {"url": ADDRESS}}),
-        ("openai-chat", {"type": "file", "file": {"file_id": "file-1"}}),
-        ("openai-chat", {"type": "input_audio", "input_audio": {"data": "//uQAAAA"}}),
         ("openai-chat", {"image_url": {"url": ADDRESS}}),
         ("openai-chat", {"type": ["text"], "text": "t"}),
         ("openai-chat", {"type": "text", "text": {"url": ADDRESS}}),
         ("openai-chat", "t"),
         ("openai", {"type": "input_image", "image_url": ADDRESS}),
-        ("openai", {"type": "input_image", "image_url": "HTTPS://listener.invalid"}),
         ("openai", {"type": "input_image", "file_id": "file-1"}),
-        ("openai", {"type": "input_file", "file_url": ADDRESS}),
         ("openai", {"type": "input_image", "image_url": "ht\ttp://listener.invalid"}),
         ("anthropic", {"type": "image", "source": {"type": "url", "url": ADDRESS}}),
         ("anthropic", {"type": "image", "source": {"type": "file", "file_id": "f"}}),
@@ -287,8 +273,6 @@ def test_the_tools_of_a_namespace_are_filtered_too():
         ),
         ("anthropic", {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {"name": "f"}}}),
         ("anthropic", {"type": "server_tool_use", "name": "web_search", "input": {}}),
-        ("anthropic", {"type": "container_upload", "file_id": "f"}),
-        ("anthropic", {"type": "Image", "source": {}}),
     ],
 )
 def test_a_part_of_another_kind_or_with_a_url_is_refused(dialect, part):
@@ -303,8 +287,6 @@ def test_a_part_of_another_kind_or_with_a_url_is_refused(dialect, part):
         {"type": "item_reference", "id": "msg_1"},
         {"type": "additional_tools", "tools": [{"type": "web_search"}]},
         {"type": "tool_search_output", "tools": [{"type": "mcp", "server_url": ADDRESS}]},
-        {"type": "mcp_approval_response", "approve": True},
-        {"type": "computer_call_output", "output": {"image_url": ADDRESS}},
         {"role": "user", "content": [{"type": "input_image", "image_url": ADDRESS}]},
         {"content": "hi"},
         0,
@@ -322,14 +304,11 @@ def test_an_item_of_another_kind_is_refused(item):
         ("openai-chat", "messages", [{"role": "function", "content": "x"}]),
         ("openai-chat", "model", ["m", "other"]),
         ("openai-chat", "temperature", "0"),
-        ("openai-chat", "temperature", True),
         ("openai-chat", "stream", 1),
         ("openai-chat", "stop", [{"url": ADDRESS}]),
-        ("openai-chat", "max_tokens", "50"),
         ("openai-chat", "max_tokens", 0),
         ("openai-chat", "reasoning_effort", "x" * 300),
         ("openai-chat", "response_format", {"type": "url"}),
-        ("openai-chat", "tool_choice", {"type": "web_search"}),
         ("openai-chat", "tools", {"googleSearch": {}}),
         ("openai", "include", ["web_search_call.action.sources"]),
         ("openai", "store", True),

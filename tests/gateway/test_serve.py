@@ -22,7 +22,7 @@ from skillopt_airflow.gateway.backends import handed_over
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.program import forwarded
-from tests.gateway.gateway_rig import KEY, MODEL, PATH, upstream_at
+from tests.gateway.gateway_rig import KEY, MODEL, PATH, Hanging, upstream_at
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -31,11 +31,11 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts the program; it listens when this returns."""
+    """Starts the program; it listens when this returns, and waits for answers if it talks."""
     with ExitStack() as stack:
 
-        def make(upstream: Upstream, listen: str, *arguments: str, **settings: Any) -> subprocess.Popen[str]:
-            command = [sys.executable, "-m", "skillopt_airflow.gateway.serve", "--listen", listen, *arguments]
+        def make(upstream: Upstream, listen: str, talks: bool = False, **settings: Any) -> subprocess.Popen[str]:
+            command = [sys.executable, "-m", "skillopt_airflow.gateway.serve", "--listen", listen]
             environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT / "include")}
             process = subprocess.Popen(
                 command,
@@ -48,8 +48,10 @@ def start() -> Iterator[Start]:
             stack.enter_context(process)
             stack.callback(process.kill)
             assert process.stdin is not None
-            process.stdin.write(document(upstream, **settings))
-            process.stdin.close()
+            process.stdin.write(document(upstream, **settings) + "\n" * talks)
+            process.stdin.flush()
+            if not talks:
+                process.stdin.close()
             assert process.stderr is not None
             assert process.stderr.readline() == "listening\n"
             return process
@@ -105,19 +107,13 @@ def test_it_serves_and_tells_its_calls(start, tmp_path, where):
 def test_a_restart_costs_at_most_the_calls_in_flight(start, tmp_path):
     """As a container sees it: through the forwarder, by one path."""
     path = tmp_path / "model.sock"
-    asked_once, release = threading.Event(), threading.Event()
-
-    def first_hangs(asked: Asked) -> Reply:
-        asked_once.set()
-        if asked.number == 1:
-            release.wait(30)
-        return completion("Eiffel")
+    first_hangs = Hanging(lambda asked: asked.number == 1)
 
     async def scene(upstream: Upstream) -> None:
         process = start(upstream, f"unix:{path}")
         async with forwarded(str(path)) as base_url, httpx.AsyncClient(base_url=base_url, timeout=30) as client:
             in_flight = asyncio.ensure_future(client.post(PATH, json={"model": MODEL}))
-            assert await asyncio.to_thread(asked_once.wait, 30)
+            assert await asyncio.to_thread(first_hangs.asked.wait, 30)
             process.send_signal(signal.SIGKILL)
             process.wait()
             with pytest.raises(httpx.TransportError):
@@ -130,7 +126,7 @@ def test_a_restart_costs_at_most_the_calls_in_flight(start, tmp_path):
 
     with ScriptedProvider(first_hangs) as provider:
         asyncio.run(scene(upstream_at(provider.base_url)))
-        release.set()
+        first_hangs.release()
 
 
 def test_the_settings_arrive(start, tmp_path):
@@ -156,21 +152,11 @@ def test_it_goes_through_the_proxy_of_whoever_started_it(start, tmp_path):
         assert proxy.requests[0].headers["host"] == "model.invalid"
 
 
-def test_it_asks_whoever_started_it_for_more_of_the_budget(tmp_path):
+def test_it_asks_whoever_started_it_for_more_of_the_budget(start, tmp_path):
     path = tmp_path / "model.sock"
     answers = [{"calls": 2}, None, {"calls": -1}]
-    command = [sys.executable, "-m", "skillopt_airflow.gateway.serve", "--listen", f"unix:{path}"]
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT / "include")}
-    pipe = subprocess.PIPE
-    with (
-        ScriptedProvider(lambda asked: completion("x")) as provider,
-        unix_client(path) as client,
-        subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process,
-    ):
-
-        def say(text: str) -> None:
-            process.stdin.write(f"{text}\n")
-            process.stdin.flush()
+    with ScriptedProvider(lambda asked: completion("x")) as provider, unix_client(path) as client:
+        process = start(upstream_at(provider.base_url), f"unix:{path}", talks=True, allowance={"calls": 0})
 
         def answer_all_questions() -> tuple[list[int], list[int]]:
             wanted, calls = [], []
@@ -178,13 +164,12 @@ def test_it_asks_whoever_started_it_for_more_of_the_budget(tmp_path):
                 said = json.loads(line)
                 if "wanted_beyond" in said:
                     wanted.append(said["wanted_beyond"]["calls"])
-                    say(json.dumps({"budget": answers[len(wanted) - 1]}))
+                    process.stdin.write(json.dumps({"budget": answers[len(wanted) - 1]}) + "\n")
+                    process.stdin.flush()
                 else:
                     calls.append(ModelCall.model_validate(said).http_status)
             return wanted, calls
 
-        say(document(upstream_at(provider.base_url), allowance={"calls": 0}))
-        assert process.stderr.readline() == "listening\n"
         with ThreadPoolExecutor(1) as pool:
             told = pool.submit(answer_all_questions)
             statuses = [post(client).status_code for _ in range(4)]
@@ -236,10 +221,3 @@ def test_what_cannot_be_served_is_told_without_secrets(tmp_path, listen, content
     assert reason in done.stderr
     assert "secret" not in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_it_knows_neither_airflow_nor_docker():
-    heavy = ("airflow", "docker", "boto3", "pydantic_ai", "openai", "pyarrow")
-    code = f"import sys, skillopt_airflow.gateway.serve; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

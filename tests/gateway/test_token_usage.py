@@ -78,22 +78,16 @@ def test_anything_may_come(chunks):
         (CHAT, {"max_tokens": 50}, 1600, Tokens(), 50),
         (CHAT, {"max_tokens": 500}, 1600, Tokens(), 100),
         (CHAT, {"max_tokens": 500}, 1600, Tokens(0, 7), 7),
+        # The tokens at the beginning of messages are not all.
+        (MESSAGES, {"max_tokens": 500}, 1600, Tokens(9, 1), 100),
+        (MESSAGES, {"max_tokens": 500}, 1600, Tokens(9, 500), 500),
+        (RESPONSES, {"pad": " " * (5 * MOST_ESTIMATED)}, 0, Tokens(), 0),
     ],
 )
 def test_what_nobody_saw_the_end_of_is_estimated(wire_format, request_fields, streamed, seen, completion):
     request = json.dumps({"model": "m", "messages": ["x" * 400]} | request_fields).encode()
-    assert estimated(request, streamed, seen, wire_format) == Tokens(len(request) // 4, completion)
-
-
-def test_the_tokens_at_the_beginning_of_messages_are_not_all():
-    request = b'{"max_tokens": 500}'
-    assert estimated(request, 1600, Tokens(9, 1), MESSAGES) == Tokens(9, 100)
-    assert estimated(request, 1600, Tokens(9, 500), MESSAGES) == Tokens(9, 500)
-
-
-def test_what_was_seen_of_a_prompt_is_no_estimate_and_no_estimate_is_without_bounds():
-    assert estimated(b"{}" + b" " * 4000, 0, Tokens(7, 0), RESPONSES) == Tokens(7, 0)
-    assert estimated(b"{}" + b" " * (5 * MOST_ESTIMATED), 0, Tokens(), RESPONSES) == Tokens(MOST_ESTIMATED, 0)
+    prompt = seen.prompt or min(len(request) // 4, MOST_ESTIMATED)
+    assert estimated(request, streamed, seen, wire_format) == Tokens(prompt, completion)
 
 
 @pytest.mark.parametrize(("wire_format", "tokens"), [(CHAT, 765), (MESSAGES, 1600)])

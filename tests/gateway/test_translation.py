@@ -5,6 +5,7 @@ import base64
 import json
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,12 @@ from pydantic import SecretStr
 from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior
 from pydantic_ai.messages import (
     ModelMessage,
-    ModelRequest,
     ModelResponse,
     TextPart,
     ThinkingPart,
     ToolCallPart,
-    ToolReturnPart,
 )
-from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.function import AgentInfo, FunctionModel
-from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
 from skillopt_airflow.core.provider_statuses import CODES
@@ -40,9 +37,8 @@ from skillopt_airflow.gateway.upstream import Upstream
 from tests.core.provider_rows import ENDINGS, ERRORS, Row
 from tests.gateway import dialects
 from tests.gateway.conftest import Serve
-from tests.gateway.dialect_server import Dialect, DialectServer, Document, Refusal, Request
-from tests.gateway.scripted_provider import ScriptedProvider, completion
-from tests.gateway.through_backend import QUESTION, ask
+from tests.gateway.scripted_provider import Answer, Asked, Document, Refusal, ScriptedProvider, completion
+from tests.gateway.through_backend import ask
 
 NOVA = "amazon.nova-lite-v1:0"
 CLAUDE = "eu.anthropic.claude-haiku-4-5-20251001-v1:0"
@@ -69,33 +65,64 @@ def bedrock(address: str, model: str = NOVA) -> Upstream:
 
 def send(upstream: Upstream, *, timeout: float = 5, **body: Any) -> httpx.Response:
     asked = {"model": upstream.model, "messages": [USER], "max_tokens": 99} | body
-    return send_bytes(upstream, json.dumps(asked).encode(), timeout)
+    return sent_in_turn(upstream, lambda _: json.dumps(asked).encode(), times=1, timeout=timeout)[0]
 
 
-def send_bytes(upstream: Upstream, body: bytes, timeout: float = 5) -> httpx.Response:
-    async def once() -> httpx.Response:
-        backend = open_backend(upstream, timeout)
+def sent_in_turn(
+    upstream: Upstream, body: Callable[[list[httpx.Response]], bytes], times: int, timeout: float = 5
+) -> list[httpx.Response]:
+    """The answers of one backend to bodies that may depend on the answers before."""
+
+    async def converse() -> list[httpx.Response]:
+        backend, answers = open_backend(upstream, timeout), list[httpx.Response]()
         try:
-            return await backend.send(body, {"authorization": "Bearer sandbox"})
+            for _ in range(times):
+                answers.append(await backend.send(body(answers), {"authorization": "Bearer sandbox"}))
         finally:
             await backend.aclose()
+        return answers
 
-    return asyncio.run(once())
+    return asyncio.run(converse())
 
 
-def failing(status: int, message: str = "no", **headers: str) -> Dialect:
-    def answer(request: Request) -> Document:
+TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
+
+
+def with_a_result(upstream: Upstream, **changed: Any) -> list[httpx.Response]:
+    """The answers to a question and to the result of the tool that the first one calls.
+
+    `question` and `word` replace what the second request repeats of the question and of the call.
+    """
+
+    def body(answers: list[httpx.Response]) -> bytes:
+        messages: list[Document] = [USER]
+        if answers:
+            said = answers[0].json()["choices"][0]["message"]
+            [call] = said["tool_calls"]
+            if changed:
+                call["function"]["arguments"] = json.dumps({"word": changed["word"]})
+                messages = [{"role": "user", "content": changed["question"]}]
+                said = {"role": "assistant", "content": None, "tool_calls": [call]}
+            messages += [said, {"role": "tool", "tool_call_id": call["id"], "content": "a city"}]
+        asked = {"model": upstream.model, "max_tokens": 4096, "tools": [TOOL], "reasoning_effort": "low"}
+        return json.dumps(asked | {"messages": messages}).encode()
+
+    return sent_in_turn(upstream, body, times=2)
+
+
+def failing(status: int, message: str = "no", **headers: str) -> Answer:
+    def answer(request: Asked) -> Document:
         raise Refusal(status, message, headers)
 
     return answer
 
 
 @pytest.fixture
-def server(provider: Serve) -> DialectServer:
+def server(provider: Serve) -> ScriptedProvider:
     return provider(dialects.bedrock(NOVA, SIGNED))
 
 
-def test_a_completion(server: DialectServer) -> None:
+def test_a_completion(server: ScriptedProvider) -> None:
     completion = send(bedrock(server.address)).json()
     (choice,) = completion["choices"]
     assert choice["message"] == {"role": "assistant", "content": "Paris"}
@@ -109,7 +136,7 @@ def test_a_completion(server: DialectServer) -> None:
     }
 
 
-def test_every_role_and_a_text_in_pieces(server: DialectServer) -> None:
+def test_every_role_and_a_text_in_pieces(server: ScriptedProvider) -> None:
     pieces = [{"type": "text", "text": "the "}, {"type": "text", "text": "skill"}]
     call = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": '{"word": "Paris"}'}}
     tool = {"type": "function", "function": {"name": "look_up", "description": "d", "parameters": {"type": "object"}}}
@@ -138,7 +165,7 @@ def test_every_role_and_a_text_in_pieces(server: DialectServer) -> None:
     assert sent["inferenceConfig"] == {"maxTokens": 99, "topP": 0.5, "stopSequences": ["END"]}
 
 
-def test_a_picture_in_its_place(server: DialectServer) -> None:
+def test_a_picture_in_its_place(server: ScriptedProvider) -> None:
     picture = b"\x89PNG\r\n\x1a\nvery small"
     url = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
     pieces = [
@@ -162,7 +189,7 @@ def test_a_picture_in_its_place(server: DialectServer) -> None:
         ({"type": "function", "function": {"name": "look_up"}}, {"tool": {"name": "look_up"}}),
     ],
 )
-def test_the_choice_of_a_tool(server: DialectServer, choice: Any, sent: Document) -> None:
+def test_the_choice_of_a_tool(server: ScriptedProvider, choice: Any, sent: Document) -> None:
     empty = {"type": "object", "properties": {}}
     tools = [
         {"type": "function", "function": {"name": name, "parameters": empty}} for name in ("look_up", "write_down")
@@ -171,30 +198,12 @@ def test_the_choice_of_a_tool(server: DialectServer, choice: Any, sent: Document
     assert server.last.body["toolConfig"].get("toolChoice", {"auto": {}}) == sent
 
 
-LOOK_UP = ToolDefinition(
-    name="look_up",
-    description="d",
-    parameters_json_schema={"type": "object", "properties": {"word": {"type": "string"}}},
-)
-
-
 def test_an_agents_tool_call_and_the_thinking_before_it(provider: Serve) -> None:
     """Claude refuses a tool's result without the signed thinking that led to the call."""
     server = provider(dialects.bedrock(CLAUDE, SIGNED, {"word": "Paris"}))
     upstream = bedrock(server.address, CLAUDE)
 
-    async def converse() -> list[httpx.Response]:
-        backend = open_backend(upstream, timeout=5)
-        tool = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
-        body: Document = {"model": CLAUDE, "max_tokens": 4096, "tools": [tool], "reasoning_effort": "low"}
-        first = await backend.send(json.dumps(body | {"messages": [USER]}).encode(), {})
-        said = first.json()["choices"][0]["message"]
-        result = {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "a city"}
-        second = await backend.send(json.dumps(body | {"messages": [USER, said, result]}).encode(), {})
-        await backend.aclose()
-        return [first, second]
-
-    first, second = asyncio.run(converse())
+    first, second = with_a_result(upstream)
     choice = first.json()["choices"][0]
     assert (choice["finish_reason"], choice["message"]["reasoning_content"]) == ("tool_calls", "France, so")
     assert choice["message"]["tool_calls"][0]["function"] == {"name": "look_up", "arguments": '{"word": "Paris"}'}
@@ -215,18 +224,8 @@ def test_a_signature_that_a_provider_puts_beside_a_tool_call(monkeypatch: pytest
 
     monkeypatch.setattr(translation, "translated_model", lambda upstream, timeout: FunctionModel(answer))
 
-    async def converse() -> None:
-        backend = open_backend(bedrock("http://127.0.0.1:9"), timeout=5)
-        tool = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
-        body: Document = {"model": NOVA, "max_tokens": 99, "tools": [tool]}
-        first = await backend.send(json.dumps(body | {"messages": [USER]}).encode(), {})
-        said = first.json()["choices"][0]["message"]
-        assert "c2ln" not in json.dumps(said)
-        result = {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "a city"}
-        await backend.send(json.dumps(body | {"messages": [USER, said, result]}).encode(), {})
-        await backend.aclose()
-
-    asyncio.run(converse())
+    first, _ = with_a_result(bedrock("http://127.0.0.1:9"))
+    assert "c2ln" not in first.text
     [called] = seen[1][1].parts
     assert isinstance(called, ToolCallPart)
     assert called.provider_details == {"thought_signature": "c2ln"}
@@ -239,13 +238,7 @@ def test_half_a_surrogate_pair_reaches_the_client_as_a_character(monkeypatch: py
 
     monkeypatch.setattr(translation, "translated_model", lambda upstream, timeout: FunctionModel(answer))
 
-    async def asked() -> httpx.Response:
-        backend = open_backend(bedrock("http://127.0.0.1:9"), timeout=5)
-        tool = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
-        body: Document = {"model": NOVA, "max_tokens": 99, "tools": [tool], "messages": [USER]}
-        return await backend.send(json.dumps(body).encode(), {})
-
-    said = asyncio.run(asked()).json()["choices"][0]["message"]
+    said = send(bedrock("http://127.0.0.1:9"), tools=[TOOL]).json()["choices"][0]["message"]
     assert said["content"] == "a\ufffd"
     assert json.loads(said["tool_calls"][0]["function"]["arguments"]) == {"word": "\ufffd"}
 
@@ -254,43 +247,14 @@ def test_half_a_surrogate_pair_reaches_the_client_as_a_character(monkeypatch: py
 def test_a_tool_call_with_the_id_of_another_conversations(provider: Serve, question: str, word: str) -> None:
     """Kimi K2 counts its calls in each conversation anew: functions.look_up:0."""
     server = provider(dialects.bedrock(CLAUDE, SIGNED, {"word": "Paris"}))
-    upstream = bedrock(server.address, CLAUDE)
-
-    async def converse() -> None:
-        backend = open_backend(upstream, timeout=5)
-        tool = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
-        body: Document = {"model": CLAUDE, "max_tokens": 4096, "tools": [tool], "reasoning_effort": "low"}
-        first = await backend.send(json.dumps(body | {"messages": [USER]}).encode(), {})
-        [call] = first.json()["choices"][0]["message"]["tool_calls"]
-        call["function"]["arguments"] = json.dumps({"word": word})
-        said = {"role": "assistant", "content": None, "tool_calls": [call]}
-        result = {"role": "tool", "tool_call_id": call["id"], "content": "a city"}
-        messages = [{"role": "user", "content": question}, said, result]
-        await backend.send(json.dumps(body | {"messages": messages}).encode(), {})
-        await backend.aclose()
-
-    asyncio.run(converse())
+    with_a_result(bedrock(server.address, CLAUDE), question=question, word=word)
     [called] = server.last.body["messages"][1]["content"]
     assert called["toolUse"]["input"] == {"word": word}
-
-
-def test_the_tools_of_a_harness(provider: Serve) -> None:
-    server = provider(dialects.bedrock(NOVA, SIGNED, {"word": "Paris"}))
-    parameters = ModelRequestParameters(function_tools=[LOOK_UP])
-    first = ask(bedrock(server.address), parameters=parameters)
-    (call,) = first.parts
-    assert isinstance(call, ToolCallPart)
-    assert (call.tool_name, call.args_as_dict(), first.finish_reason) == ("look_up", {"word": "Paris"}, "tool_call")
-    result = ToolReturnPart("look_up", "a city", tool_call_id=call.tool_call_id)
-    history: list[ModelMessage] = [*QUESTION, first, ModelRequest(parts=[result])]
-    assert ask(bedrock(server.address), history, parameters).text == "Paris"
 
 
 @pytest.mark.parametrize(
     ("knobs", "thinking"),
     [
-        ({"reasoning_effort": "low"}, {"type": "enabled", "budget_tokens": 2048}),
-        ({"thinking": "on"}, {"type": "enabled", "budget_tokens": 10000}),
         ({"thinking_budget": 3000}, {"type": "enabled", "budget_tokens": 3000}),
         ({"thinking": "off"}, {"type": "disabled"}),
         ({}, None),
@@ -313,43 +277,47 @@ def test_the_providers_status_reaches_the_gateway_after_one_try(provider: Serve,
     assert "aws-secret" not in response.text
 
 
-def test_without_credentials_no_try_helps(server: DialectServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def model_request(*args: object, **kwargs: object) -> None:
-        raise NoCredentialsError
+@pytest.fixture
+def outcome(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception | ModelResponse], None]:
+    """Sets what pydantic-ai raises or returns."""
 
-    monkeypatch.setattr(translation, "model_request", model_request)
-    response = send(bedrock(server.address))
-    assert response.status_code == 401
-    assert "has no credentials, nor does the gateway find any" in response.json()["error"]["message"]
+    def end_with(what: Exception | ModelResponse) -> None:
+        async def model_request(*args: object, **kwargs: object) -> ModelResponse:
+            if isinstance(what, Exception):
+                raise what
+            return what
+
+        monkeypatch.setattr(translation, "model_request", model_request)
+
+    return end_with
 
 
-@pytest.mark.parametrize("error", [UnexpectedModelBehavior("choices: null"), AssertionError(), KeyError("output")])
-def test_an_answer_that_is_none_is_the_servers_failure(
-    server: DialectServer, monkeypatch: pytest.MonkeyPatch, error: Exception
+Ending = Callable[[Exception | ModelResponse], None]
+USAGE = RequestUsage(input_tokens=11, output_tokens=3)
+BROKEN_OFF = ModelResponse([TextPart("Par")], usage=USAGE, finish_reason="error")
+
+
+@pytest.mark.parametrize(
+    ("what", "status", "words", "tokens"),
+    [
+        (NoCredentialsError(), 401, "credentials", Tokens()),
+        (UnexpectedModelBehavior("choices: null"), 502, "no answer", Tokens()),
+        (AssertionError(), 502, "no answer", Tokens()),
+        (KeyError("output"), 502, "no answer", Tokens()),
+        (BROKEN_OFF, 502, "", Tokens(11, 3)),
+    ],
+)
+def test_what_is_no_answer_has_its_status_and_costs_what_it_tells(
+    outcome: Ending, what: Exception | ModelResponse, status: int, words: str, tokens: Tokens
 ) -> None:
-    async def model_request(*args: object, **kwargs: object) -> None:
-        raise error
-
-    monkeypatch.setattr(translation, "model_request", model_request)
-    response = send(bedrock(server.address))
-    assert response.status_code == 502
-    assert "no answer that can be read" in response.json()["error"]["message"]
+    outcome(what)
+    response = send(bedrock("http://127.0.0.1:1"))
+    assert response.status_code == status
+    assert words in response.json()["error"]["message"]
+    assert tokens_of(response.content, WIRE_FORMATS["openai-chat"]) == tokens
 
 
-def test_what_an_answer_cost_that_its_provider_broke_off(
-    server: DialectServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def model_request(*args: object, **kwargs: object) -> ModelResponse:
-        usage = RequestUsage(input_tokens=11, output_tokens=3)
-        return ModelResponse([TextPart("Par")], usage=usage, finish_reason="error")
-
-    monkeypatch.setattr(translation, "model_request", model_request)
-    response = send(bedrock(server.address))
-    assert response.status_code == 502
-    assert tokens_of(response.content, WIRE_FORMATS["openai-chat"]) == Tokens(11, 3)
-
-
-def test_no_server(server: DialectServer) -> None:
+def test_no_server(server: ScriptedProvider) -> None:
     with pytest.raises(httpx.ConnectError):
         send(bedrock("http://127.0.0.1:1"))
 
@@ -358,7 +326,7 @@ def test_as_many_calls_at_once_as_the_gateway_may_make(provider: Serve, tmp_path
     """Bedrock's client blocks a thread for each, of which anyio has 40."""
     calls, known, arrived = 60, threading.Event(), threading.Barrier(60)
 
-    def answer(request: Request) -> Document:
+    def answer(request: Asked) -> Document:
         if known.is_set():
             arrived.wait(30)
         return dialects.bedrock(NOVA, SIGNED)(request)
@@ -380,7 +348,7 @@ def test_as_many_calls_at_once_as_the_gateway_may_make(provider: Serve, tmp_path
 def test_a_server_that_does_not_answer_in_time(provider: Serve) -> None:
     released = threading.Event()
 
-    def hang(request: Request) -> Document:
+    def hang(request: Asked) -> Document:
         released.wait(30)
         return {}
 
@@ -425,44 +393,27 @@ def test_the_gateway_tries_again_meters_and_falls_back(provider: Serve, tmp_path
         ({"response_format": {"type": "json_object"}}, "response_format.type"),
     ],
 )
-def test_a_request_that_cannot_be_translated(server: DialectServer, body: Document, named: str) -> None:
+def test_a_request_that_cannot_be_translated(server: ScriptedProvider, body: Document, named: str) -> None:
     response = send(bedrock(server.address), **body)
     assert response.status_code == 400
-    message = response.json()["error"]["message"]
-    assert message.startswith("connection aws_test translates requests, and cannot this one: ")
-    assert named in message
+    assert response.json()["error"]["message"].startswith("connection aws_test ")
+    assert named in response.json()["error"]["message"]
     assert server.requests == []
 
 
-def test_a_request_that_is_no_json_is_named_without_a_place(server: DialectServer) -> None:
-    response = send_bytes(bedrock(server.address), b"{")
-    assert response.status_code == 400
-    assert "cannot this one: Invalid JSON: " in response.json()["error"]["message"]
-
-
 @pytest.mark.parametrize("row", [row for row in ERRORS if 400 <= row.http_status <= 500], ids=lambda row: row.sends)
-def test_the_code_of_a_refused_prompt_reaches_the_sandbox(
-    server: DialectServer, monkeypatch: pytest.MonkeyPatch, row: Row
-) -> None:
-    async def model_request(*args: object, **kwargs: object) -> None:
-        raise ModelHTTPError(row.http_status, NOVA, row.body)
-
-    monkeypatch.setattr(translation, "model_request", model_request)
-    response = send(bedrock(server.address))
+def test_the_code_of_a_refused_prompt_reaches_the_sandbox(outcome: Ending, row: Row) -> None:
+    outcome(ModelHTTPError(row.http_status, NOVA, row.body))
+    response = send(bedrock("http://127.0.0.1:1"))
     assert response.status_code == min(row.http_status, 499) or response.status_code == 400
     assert response.json()["error"]["code"] == CODES[row.status]
 
 
 @pytest.mark.parametrize("row", ENDINGS, ids=lambda row: row.sends)
-def test_an_ending_means_the_same_as_at_a_compatible_server(
-    server: DialectServer, monkeypatch: pytest.MonkeyPatch, row: Row
-) -> None:
-    async def model_request(*args: object, **kwargs: object) -> ModelResponse:
-        parts = [] if row.status is Status.EMPTY else [TextPart("Par")]
-        return ModelResponse(parts, provider_details={"finish_reason": row.body})
-
-    monkeypatch.setattr(translation, "model_request", model_request)
-    response = send(bedrock(server.address))
+def test_an_ending_means_the_same_as_at_a_compatible_server(outcome: Ending, row: Row) -> None:
+    parts = [] if row.status is Status.EMPTY else [TextPart("Par")]
+    outcome(ModelResponse(parts, provider_details={"finish_reason": row.body}))
+    response = send(bedrock("http://127.0.0.1:1"))
     if row.status is Status.MODEL_ERROR:
         assert response.status_code == 502
     else:

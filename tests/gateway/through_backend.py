@@ -7,7 +7,7 @@ import httpx2
 from openai import AsyncOpenAI
 from pydantic_ai.direct import model_request
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, SystemPromptPart, UserPromptPart
-from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models import Model
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
@@ -48,8 +48,6 @@ def client_model(upstream: Upstream, backend: Backend) -> Model:
 
 def ask(
     upstream: Upstream,
-    messages: list[ModelMessage] = QUESTION,
-    parameters: ModelRequestParameters | None = None,
     **sampling: object,
 ) -> ModelResponse:
     """One call of a rollout, with the settings that its knobs make."""
@@ -59,12 +57,7 @@ def ask(
         settings = sampling_settings(upstream.dialect, **({"max_tokens": 2048} | sampling))  # type: ignore[arg-type]
         try:
             async with client_model(upstream, backend) as model:
-                return await model_request(
-                    model,
-                    messages,
-                    model_settings=cast("ModelSettings", settings),
-                    model_request_parameters=parameters,
-                )
+                return await model_request(model, QUESTION, model_settings=cast("ModelSettings", settings))
         finally:
             await backend.aclose()
 

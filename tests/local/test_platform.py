@@ -17,7 +17,7 @@ from platform_control import RunningPlatform, control, write_settings
 from local import airflow_services, engine, platform, processes, services
 from local.home import Home
 from local.served import served
-from tests.pipeline.slow_model import SlowModel
+from tests.pipeline.faulty_model import SlowModel
 from tests.pipeline.trained_run import (
     DAG,
     SHORT,

@@ -1,4 +1,3 @@
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -50,19 +49,12 @@ def test_the_configured_model_wins_and_a_provider_has_its_own_address(connect: C
 )
 def test_the_key_of_a_provider_is_not_sent_to_another(connect: Connect, own: str, model: str) -> None:
     conn_id = connect(password="secret-key", extra={"model": own})
-    said = rf"^connection model_test: it has no host and its own model is {own}, .*; for {model} use a connection of"
     for ask in (target_upstream, optimizer_model):
-        with pytest.raises(ModelConnectionError, match=said):
+        with pytest.raises(ModelConnectionError, match=rf"^connection model_test: .* host .*{own}.*{model}"):
             ask(conn_id, model)
     assert model_name(connect(host="http://127.0.0.1:9/v1", extra={"model": own}), model) == model
     # Where the workers' environment has the keys, there is none to be sent to another.
     assert model_name(connect(extra={"model": own}), model) == model
-
-
-def test_an_optimizer_model(connect: Connect) -> None:
-    conn_id = connect(host="http://127.0.0.1:9/v1", password="secret-key", extra={"model": "openai-chat:m"})
-    assert optimizer_model(conn_id, None).model_name == "m"
-    assert optimizer_model(conn_id, "openai-chat:other").model_name == "other"
 
 
 @pytest.mark.parametrize(
@@ -80,48 +72,34 @@ def test_an_optimizer_is_told_its_limit_by_the_name_that_the_server_knows(
     assert asked.profile.get("openai_chat_supports_max_completion_tokens", True) is newer
 
 
+def refused(conn_id: str, words: str, *ways: Callable[..., object]) -> None:
+    """All ways to a model name the connection and what is wrong, and none shows its key."""
+    for ask in ways or (target_upstream, optimizer_model):
+        with pytest.raises(ModelConnectionError, match=f"^connection {words}") as found:
+            ask(conn_id, None)
+        assert "secret-key" not in str(found.value)
+
+
 @pytest.mark.parametrize(
-    "ask",
+    ("fields", "words"),
     [
-        lambda: target_upstream("model_missing", None),
-        lambda: optimizer_model("model_missing", None),
-        lambda: model_name("model_missing", None),
-        lambda: check("model_missing"),
+        ({"extra": None}, "model_test names no model"),
+        ({"extra": {"model": ""}}, "model_test names no model"),
+        ({"extra": {"model": 7}}, "model_test names no model"),
+        ({"extra": ["openai-chat:m"]}, "model_test names no model"),
+        ({"extra": {"model": "gpt-5"}}, "model_test: model 'gpt-5'"),
+        ({"extra": {"model": "nope:m"}}, "model_test: model 'nope:m'"),
+        ({"extra": {"model": "openai-chat:"}}, "model_test: model 'openai-chat:'"),
+        ({"conn_type": "http"}, "model_test: .*'http'"),
     ],
 )
-def test_a_missing_connection(ask: Callable[[], object]) -> None:
-    with pytest.raises(ModelConnectionError, match=r"^connection model_missing does not exist; create it with type"):
-        ask()
-
-
-@pytest.mark.parametrize("extra", [None, {}, {"model": ""}, {"model": 7}, ["openai-chat:m"]])
-def test_a_connection_that_names_no_model(connect: Connect, extra: Any) -> None:
-    conn_id = connect(host="http://127.0.0.1:9/v1", password="secret-key", extra=extra)
-    for ask in (model_name, target_upstream, optimizer_model):
-        with pytest.raises(ModelConnectionError, match=r"^connection model_test names no model; set .* in its extra"):
-            ask(conn_id, None)
-
-
-@pytest.mark.parametrize("model", ["gpt-5", "nope:m", "openai-chat:"])
-def test_a_model_in_no_known_dialect(connect: Connect, model: str) -> None:
-    conn_id = connect(password="secret-key", extra={"model": model})
-    with pytest.raises(ModelConnectionError, match=f"^connection model_test: model {model!r} should be written as a"):
-        target_upstream(conn_id, None)
-
-
-def test_another_type(connect: Connect) -> None:
-    conn_id = connect(conn_type="http", extra={"model": "openai-chat:m"})
-    with pytest.raises(ModelConnectionError, match=r"^connection model_test: .*has type 'http'"):
-        target_upstream(conn_id, None)
-    with pytest.raises(ModelConnectionError, match=r"^connection model_test: .*has type 'http'"):
-        optimizer_model(conn_id, None)
+def test_a_connection_without_a_model(connect: Connect, fields: dict[str, Any], words: str) -> None:
+    refused(connect(**{"host": "http://127.0.0.1:9/v1", "password": "secret-key"} | fields), words)
+    refused("model_missing", "model_missing does not exist", model_name, target_upstream, optimizer_model, check)
 
 
 def test_an_optimizer_without_a_key(connect: Connect) -> None:
-    conn_id = connect(extra={"model": "openai-chat:m"})
-    for ask in (lambda: optimizer_model(conn_id, None), lambda: check(conn_id)):
-        with pytest.raises(ModelConnectionError, match=r"^connection model_test: it has no password"):
-            ask()
+    refused(connect(extra={"model": "openai-chat:m"}), "model_test: it has no password", optimizer_model, check)
 
 
 def test_a_vendors_connection_may_leave_the_provider_out(connect: Connect) -> None:
@@ -143,9 +121,7 @@ def test_a_vendors_connection_may_leave_the_provider_out(connect: Connect) -> No
 )
 def test_a_type_that_does_not_lead_to_the_provider(connect: Connect, conn_type: str, model: str, wanted: str) -> None:
     conn_id = connect(conn_type=conn_type, host="http://127.0.0.1:9", password="secret-key", extra={"model": model})
-    for ask in (model_name, target_upstream, optimizer_model):
-        with pytest.raises(ModelConnectionError, match=rf"^connection model_test: type .*; use type '{wanted}'$"):
-            ask(conn_id, None)
+    refused(conn_id, f"model_test: type .* '{wanted}'$", model_name, target_upstream, optimizer_model)
 
 
 def test_a_provider_of_pydantic_ai_without_a_dialect_of_ours_is_translated(connect: Connect) -> None:
@@ -163,29 +139,22 @@ BEDROCK = {"conn_type": "pydanticai_bedrock", "password": None}
 
 
 @pytest.mark.parametrize(
-    ("fields", "extra", "message"),
+    ("fields", "extra", "words"),
     [
-        ({"host": None}, {}, "it has no host; set the resource's endpoint"),
-        ({"host": "https://r.openai.azure.com"}, {}, "its host needs an api_version; end the host in /openai/v1"),
-        ({}, {"api_version": "2024-10-21"}, "a host that ends in /v1 takes no api_version"),
-        ({"password": None}, {}, 'it has no password; set the key, or {"azure_auth": "managed_identity"}'),
-        ({}, {"azure_auth": "cli"}, "it has a password and azure_auth; keep one of them"),
-        ({"password": None}, {"azure_auth": "browser"}, 'azure_auth is "managed_identity" or "cli"'),
-        ({"password": None}, {"azure_auth": "cli", "client_id": "c"}, "client_id is for a managed identity"),
-        (
-            {"password": None},
-            {"azure_auth": "cli", "azure_scope": "ai.azure.com"},
-            'azure_auth is "managed_identity" or "cli", client_id a text, and azure_scope an address such as',
-        ),
-        ({}, {"azure_scope": "https://ai.azure.com/.default"}, "azure_scope is what an identity's token is for"),
+        ({"host": None}, {}, "it has no host"),
+        ({"host": "https://r.openai.azure.com"}, {}, "its host needs an api_version"),
+        ({}, {"api_version": "2024-10-21"}, "a host that ends in /v1"),
+        ({"password": None}, {}, "it has no password"),
+        ({}, {"azure_auth": "cli"}, "it has a password and azure_auth"),
+        ({"password": None}, {"azure_auth": "browser"}, "azure_auth"),
+        ({"password": None}, {"azure_auth": "cli", "client_id": "c"}, "client_id"),
+        ({"password": None}, {"azure_auth": "cli", "azure_scope": "ai.azure.com"}, "azure_auth .*azure_scope"),
+        ({}, {"azure_scope": "https://ai.azure.com/.default"}, "azure_scope"),
     ],
 )
-def test_azures_fields(connect: Connect, fields: dict[str, Any], extra: dict[str, str], message: str) -> None:
+def test_azures_fields(connect: Connect, fields: dict[str, Any], extra: dict[str, str], words: str) -> None:
     conn_id = connect(**(AZURE | fields | {"extra": {"model": "azure:deployed"} | extra}))
-    for ask in (target_upstream, optimizer_model):
-        with pytest.raises(ModelConnectionError, match="^connection model_test: " + re.escape(message)) as raised:
-            ask(conn_id, None)
-        assert "secret-key" not in str(raised.value)
+    refused(conn_id, f"model_test: {words}")
 
 
 @pytest.mark.parametrize(
@@ -205,11 +174,7 @@ def test_azures_addresses(connect: Connect, host: str, version: str | None, base
 
 def test_anthropics_address_with_the_version_that_its_client_adds(connect: Connect) -> None:
     conn_id = connect(host="https://api.anthropic.com/v1", password="secret-key", extra={"model": "anthropic:m"})
-    for ask in (target_upstream, optimizer_model):
-        with pytest.raises(
-            ModelConnectionError, match=r"^connection model_test: its host ends in /v1, .*; leave it out$"
-        ):
-            ask(conn_id, None)
+    refused(conn_id, "model_test: its host ends in /v1")
 
 
 @pytest.mark.parametrize(
@@ -234,10 +199,8 @@ def test_the_agent_clis_send_their_own_wire_format(
     ("fields", "harness", "path"),
     [
         ({"extra": {"model": "openai-chat:m"}}, "claude_code", "/v1/messages"),
-        ({"extra": {"model": "openai:m"}}, "claude_code", "/v1/messages"),
         ({"extra": {"model": "anthropic:m"}}, "codex", "/v1/responses"),
         (AZURE | {"extra": {"model": "azure:m"}}, "claude_code", "/v1/messages"),
-        (BEDROCK | {"extra": {"model": "bedrock:m"}}, "codex", "/v1/responses"),
         (BEDROCK | {"extra": {"model": "bedrock:m"}}, "claude_code", "/v1/messages"),
     ],
 )
@@ -245,51 +208,30 @@ def test_a_harness_that_the_server_does_not_understand(
     connect: Connect, fields: dict[str, Any], harness: HarnessName, path: str
 ) -> None:
     conn_id = connect(**({"password": "secret-key"} | fields))
-    with pytest.raises(
-        ModelConnectionError,
-        match=rf"^connection model_test: model.harness {harness} posts {path}, which [\w-]+ does not have; use harness",
-    ):
+    with pytest.raises(ModelConnectionError, match=rf"^connection model_test: model.harness {harness} posts {path}"):
         target_upstream(conn_id, None, harness)
 
 
 @pytest.mark.parametrize(
-    ("model", "knobs", "message"),
+    ("model", "harness", "knob", "value", "where"),
     [
-        ("openai:m", {"seed": 7}, "model.seed = 7: requests to /v1/responses have no field"),
-        ("anthropic:m", {"seed": 0}, "model.seed = 0: requests to /v1/messages have no field"),
-        ("openai-chat:m", {"seed": 7, "harness": "codex"}, "model.seed = 7: requests to /v1/responses have no field"),
-        ("openai:m", {"thinking": "off"}, "model.thinking = 'off': requests to /v1/responses have no such switch"),
-        ("anthropic:m", {"image_detail": "low"}, "model.image_detail = 'low': requests to /v1/messages have no field"),
-        (
-            "openai:m",
-            {"harness": "codex", "image_detail": "low"},
-            "model.image_detail = 'low': the CLI of harness codex",
-        ),
-        (
-            "openai:m",
-            {"thinking_budget": 512},
-            "model.thinking_budget = 512: requests to /v1/responses have no limit to thinking in tokens; unset it, and "
-            "set model.reasoning_effort",
-        ),
-        (
-            "anthropic:m",
-            {"temperature": 0.5},
-            "model.temperature = 0.5: Anthropic's own API takes no temperature; unset",
-        ),
-        (
-            "openai-chat:m",
-            {"harness": "codex", "temperature": 0.0},
-            "model.temperature = 0.0: the CLI of harness codex",
-        ),
+        ("openai:m", "chat", "seed", 7, "/v1/responses"),
+        ("anthropic:m", "chat", "seed", 0, "/v1/messages"),
+        ("openai-chat:m", "codex", "seed", 7, "/v1/responses"),
+        ("openai:m", "chat", "thinking", "off", "/v1/responses"),
+        ("anthropic:m", "chat", "image_detail", "low", "/v1/messages"),
+        ("openai:m", "codex", "image_detail", "low", "harness codex"),
+        ("openai:m", "chat", "thinking_budget", 512, "/v1/responses"),
+        ("anthropic:m", "chat", "temperature", 0.5, "Anthropic"),
+        ("openai-chat:m", "codex", "temperature", 0.0, "harness codex"),
     ],
 )
 def test_knobs_that_the_target_would_never_be_told(
-    connect: Connect, model: str, knobs: dict[str, Any], message: str
+    connect: Connect, model: str, harness: HarnessName, knob: str, value: Any, where: str
 ) -> None:
-    group = ModelGroup(**knobs)
-    upstream = target_upstream(connect(password="secret-key", extra={"model": model}), None, group.harness)
-    with pytest.raises(ConfigError, match="^" + re.escape(message)):
-        check_sampling(upstream, group)
+    upstream = target_upstream(connect(password="secret-key", extra={"model": model}), None, harness)
+    with pytest.raises(ConfigError, match=rf"^model\.{knob} = {value!r}: .*{where}"):
+        check_sampling(upstream, ModelGroup(**{"harness": harness, knob: value}))
 
 
 def test_a_temperature_goes_to_servers_that_are_like_anthropics(connect: Connect) -> None:
@@ -298,14 +240,13 @@ def test_a_temperature_goes_to_servers_that_are_like_anthropics(connect: Connect
     check_optimizer(ModelGroup(optimizer_conn_id=minimax, optimizer_temperature=0.5))
     claude = connect("claude", host="https://api.anthropic.com/", password="k", extra={"model": "anthropic:m"})
     fallen = connect(password="k", extra={"model": "openai:m", "fallback_conn_ids": [claude]})
-    with pytest.raises(ConfigError, match=r"^model\.optimizer_temperature = 0.0: Anthropic's own API takes no"):
+    with pytest.raises(ConfigError, match=r"^model\.optimizer_temperature = 0.0: Anthropic"):
         check_optimizer(ModelGroup(optimizer_conn_id=fallen, optimizer_temperature=0.0))
 
 
 def test_the_optimizers_thinking_is_switched_where_there_is_a_switch(connect: Connect) -> None:
     named = connect(extra={"model": "openai:m"})
-    message = r"^model\.optimizer_thinking = 'off': .* no such switch; unset it, and set model\.optimizer_reasoning_eff"
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=r"^model\.optimizer_thinking = 'off': .*model\.optimizer_reasoning_effort"):
         check_optimizer(ModelGroup(optimizer_conn_id=named, optimizer_thinking="off"))
     check_optimizer(ModelGroup(optimizer_conn_id=connect(extra={"model": "openai-chat:m"}), optimizer_thinking="off"))
 
@@ -317,11 +258,10 @@ def test_a_limit_to_thinking_goes_where_there_is_one(connect: Connect) -> None:
     claude = {"model": "bedrock:eu.anthropic.claude-haiku-4-5", "region_name": "eu-west-1"}
     check_sampling(target_upstream(connect(conn_type="pydanticai_bedrock", extra=claude), None), group)
     nova = connect(conn_type="pydanticai_bedrock", extra=claude | {"model": "bedrock:amazon.nova-lite-v1:0"})
-    message = r"^model\.thinking_budget = 512: requests to bedrock, for model amazon\.nova-lite-v1:0, have no limit"
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=r"^model\.thinking_budget = 512: .*amazon\.nova-lite-v1:0"):
         check_sampling(target_upstream(nova, None), group)
     optimizer = ModelGroup(optimizer_conn_id=nova, optimizer_thinking_budget=512)
-    with pytest.raises(ConfigError, match=r"^model\.optimizer_thinking_budget = 512: .* set model\.optimizer_reas"):
+    with pytest.raises(ConfigError, match=r"^model\.optimizer_thinking_budget = 512"):
         check_optimizer(optimizer)
     check_optimizer(optimizer.model_copy(update={"optimizer_thinking_budget": None}))
 
@@ -362,32 +302,26 @@ def test_fallbacks_of_a_target_in_their_order(connect: Connect) -> None:
 def test_a_fallback_in_another_wire_format(connect: Connect) -> None:
     connect("second", password="key-2", extra={"model": "anthropic:m2"})
     conn_id = connect(password="key-1", extra={"model": "openai-chat:m1", "fallback_conn_ids": ["second"]})
-    with pytest.raises(
-        ModelConnectionError, match=r"^connection second: it speaks anthropic, and model_test, .* openai-c"
-    ):
-        target_upstream(conn_id, None)
+    refused(conn_id, "second: it speaks anthropic, and model_test, .* openai-chat", target_upstream)
     assert optimizer_model(conn_id, None).model_name == "fallback:m1,m2"
     assert target_dialect(conn_id, None) is None
 
 
 @pytest.mark.parametrize(
-    ("fallbacks", "message"),
+    ("fallbacks", "words"),
     [
-        ("second", "connection model_test: fallback_conn_ids is a list of connection ids, not 'second'"),
-        ([7], "connection model_test: fallback_conn_ids is a list"),
-        ({"second": 1}, "connection model_test: fallback_conn_ids is a list"),
-        (["model_test"], "connection model_test: fallback_conn_ids names a connection twice, or the connection itself"),
-        (["second", "second"], "connection model_test: fallback_conn_ids names a connection twice"),
-        (["nested"], "connection nested: as a fallback of model_test it may have none of its own"),
-        (["missing"], "connection missing does not exist"),
-        (["unnamed"], "connection unnamed names no model"),
+        ("second", "model_test: fallback_conn_ids is a list"),
+        ([7], "model_test: fallback_conn_ids is a list"),
+        (["model_test"], "model_test: fallback_conn_ids names a connection twice"),
+        (["second", "second"], "model_test: fallback_conn_ids names a connection twice"),
+        (["nested"], "nested: as a fallback of model_test"),
+        (["missing"], "missing does not exist"),
+        (["unnamed"], "unnamed names no model"),
     ],
 )
-def test_fallbacks_that_cannot_be(connect: Connect, fallbacks: object, message: str) -> None:
+def test_fallbacks_that_cannot_be(connect: Connect, fallbacks: object, words: str) -> None:
     connect("second", password="key-2", extra={"model": "openai-chat:m2"})
     connect("nested", password="key-3", extra={"model": "openai-chat:m3", "fallback_conn_ids": ["second"]})
     connect("unnamed", password="key-4", extra={})
     conn_id = connect(password="key-1", extra={"model": "openai-chat:m1", "fallback_conn_ids": fallbacks})
-    for ask in (target_upstream, optimizer_model, check):
-        with pytest.raises(ModelConnectionError, match="^" + re.escape(message)):
-            ask(conn_id, None)
+    refused(conn_id, words, target_upstream, optimizer_model, check)

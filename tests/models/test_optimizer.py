@@ -111,161 +111,83 @@ def test_a_good_second_answer_is_taken_and_both_are_calls() -> None:
     assert calls[0].started < calls[1].started
 
 
-@pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
-def test_an_http_error_is_the_providers_and_no_answer(status: int) -> None:
-    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        raise ModelHTTPError(status, "m", {"error": "why"})
-
-    with (
-        optimizer(respond) as (connected, calls),
-        pytest.raises(ModelError, match=f"^rank: the optimizer model answered {status}: ") as raised,
-    ):
-        connected.ask("rank", "i", "p", Ranking)
-    assert not isinstance(raised.value, ModelOutputError)
-    (call,) = calls
-    assert (call.http_status, call.prompt_tokens) == (status, 0)
-
-
 REFUSALS = (
-    (400, {"error": {"message": "registry.ollama.ai/library/gemma:2b does not support tools"}}),
-    (500, {"error": {"message": "tools param requires --jinja flag"}}),
-    (404, "No endpoints found that support tool use"),
-    (400, "Thinking mode does not support this tool_choice"),
-    (400, "The tool_choice parameter does not support being set to required or object in thinking mode"),
-    (400, {"error": {"message": "tool_choice 'required' is incompatible with thinking enabled"}}),
-    (400, {"error": {"message": "Function calling is not enabled for models/gemma-3-12b-it"}}),
+    ModelHTTPError(400, "m", {"error": {"message": "registry.ollama.ai/library/gemma:2b does not support tools"}}),
+    ModelHTTPError(500, "m", {"error": {"message": "tools param requires --jinja flag"}}),
+    ModelHTTPError(404, "m", "No endpoints found that support tool use"),
+    ModelHTTPError(400, "m", "Thinking mode does not support this tool_choice"),
+    ModelHTTPError(400, "m", "tool_choice does not support being set to required or object in thinking mode"),
+    ModelHTTPError(400, "m", {"error": {"message": "tool_choice 'required' is incompatible with thinking enabled"}}),
+    ModelHTTPError(400, "m", {"error": {"message": "Function calling is not enabled for models/gemma-3-12b-it"}}),
+    UserError("Bedrock does not support thinking and output tools at the same time."),
 )
 
 
-@pytest.mark.parametrize(("status", "body"), REFUSALS)
-def test_a_server_without_tools_is_asked_for_plain_text_from_then_on(status: int, body: object) -> None:
+@pytest.mark.parametrize("refusal", REFUSALS, ids=str)
+def test_a_server_without_tools_is_asked_for_plain_text_from_then_on(refusal: Exception) -> None:
     texts = iter(["Sorry, what?", '```json\n{"order": [1, 0]}\n```', '{"order": [0]}'])
 
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         if info.output_tools:
-            raise ModelHTTPError(status, "m", body)
+            raise refusal
         assert '"order"' in str(info.instructions)
         return ModelResponse(parts=[TextPart(next(texts))])
 
     with optimizer(respond) as (connected, calls):
         assert connected.ask("rank", "Order them.", "the edits", Ranking) == Ranking(order=[1, 0])
         assert connected.ask("rank", "Order them.", "the edits", Ranking) == Ranking(order=[0])
-    assert [call.http_status for call in calls] == [status, 200, 200, 200]
+    assert [call.http_status for call in calls] == [getattr(refusal, "status_code", 0), 200, 200, 200]
 
 
-def test_a_model_that_takes_no_tools_while_it_thinks_is_asked_for_plain_text() -> None:
-    texts = iter(['{"order": [1, 0]}', '{"order": [0]}'])
-
-    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        if info.output_tools:
-            raise UserError("Bedrock does not support thinking and output tools at the same time.")
-        return ModelResponse(parts=[TextPart(next(texts))])
-
-    with optimizer(respond) as (connected, calls):
-        assert connected.ask("rank", "Order them.", "the edits", Ranking) == Ranking(order=[1, 0])
-        assert connected.ask("rank", "Order them.", "the edits", Ranking) == Ranking(order=[0])
-    assert [call.http_status for call in calls] == [0, 200, 200]
+TOO_LONG = {"error": {"type": "invalid_request_error", "message": "prompt is too long: 210000 tokens > 200000"}}
+DECODER = "The decoder prompt (length 10127) is longer than the maximum model length of 8192."
+FILTERED = {"error": {"code": "content_filter", "message": "filtered"}}
 
 
 @pytest.mark.parametrize(
-    ("status", "body"),
+    ("raised", "kind", "words", "status"),
     [
-        (400, {"error": {"code": "context_length_exceeded", "message": "too many tokens"}}),
-        (400, "maximum context length is 64000 tokens. You requested about 64387 tokens (9445 of tool input)"),
-        (400, {"error": {"type": "invalid_request_error", "message": "prompt is too long: 210000 tokens > 200000"}}),
-        (400, {"error": {"message": "the request exceeds the available context size"}}),
-        (400, "The input (61709 tokens) is longer than the model's context length (40960 tokens)."),
-        (400, "The decoder prompt (length 10127) is longer than the maximum model length of 8192."),
-        (400, {"error": {"message": "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000"}}),
-        (400, "This model's maximum prompt length is 131072 but the request contains 140000 tokens."),
-        (400, {"error": {"message": "invalid params, context window exceeds limit (2013)"}}),
-        (400, "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 204800]"),
-        (400, "Input length 230000 exceeds the maximum length 229376"),
-        (400, "prompt too long; exceeded max context length by 4 tokens"),
+        (ModelHTTPError(400, "m", TOO_LONG), ModelOutputError, "is too long for the model", 400),
+        (ModelHTTPError(400, "m", DECODER), ModelOutputError, "too long", 400),
+        (
+            ModelHTTPError(400, "m", "Input length 9 exceeds the maximum length 8"),
+            ModelOutputError,
+            "long",
+            400,
+        ),
+        (TooLong(400, "m", "Input is too long for requested model."), ModelOutputError, "too long", 400),
+        (ModelHTTPError(400, "m", FILTERED), ModelOutputError, "content filter refused", 400),
+        (ContentFilterError("filtered"), ModelOutputError, "filtered", 200),
+        (ModelHTTPError(401, "m", {"error": "why"}), ModelError, "^rank: .* 401: ", 401),
+        (ModelHTTPError(503, "m", {"error": "why"}), ModelError, "^rank: .* 503: ", 503),
+        # It is no refusal of tools.
+        (ModelHTTPError(500, "m", "Failed to parse tool call arguments as JSON"), ModelError, "Failed to parse", 500),
+        (ModelAPIError("m", "Connection error."), ModelError, "^rank: .*Connection error", 0),
+        (ModelConnectionError("m", "Connection error."), ModelUnreachable, "Connection error", 0),
     ],
 )
-def test_a_prompt_that_is_too_long_has_no_answer_of_use_and_is_sent_once(status: int, body: object) -> None:
-    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        raise ModelHTTPError(status, "m", body)
-
-    with optimizer(respond) as (connected, calls), pytest.raises(ModelOutputError, match="is too long for the model"):
-        connected.ask("rank", "i", "p", Ranking)
-    assert [call.http_status for call in calls] == [status]
-
-
-def test_a_prompt_that_the_providers_library_calls_too_long_is_so() -> None:
-    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        raise TooLong(400, "m", "Input is too long for requested model.")
-
-    with optimizer(respond) as (connected, _), pytest.raises(ModelOutputError, match="is too long for the model"):
-        connected.ask("rank", "i", "p", Ranking)
-
-
-@pytest.mark.parametrize(
-    ("status", "body"),
-    [
-        (400, {"code": "invalid_prompt", "message": "Your prompt was flagged as potentially violating our policy."}),
-        (400, {"error": {"code": "content_filter", "message": "filtered"}}),
-        (403, {"error": {"code": 403, "message": "Your input was flagged", "metadata": {"reasons": ["violence"]}}}),
-    ],
-)
-def test_a_prompt_that_the_provider_refuses_has_no_answer_of_use(status: int, body: object) -> None:
-    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        raise ModelHTTPError(status, "m", body)
-
-    with optimizer(respond) as (connected, calls), pytest.raises(ModelOutputError, match="content filter refused"):
-        connected.ask("rank", "i", "p", Ranking)
-    assert [call.http_status for call in calls] == [status]
-
-
-def test_a_connection_that_breaks_may_come_back() -> None:
-    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        raise ModelConnectionError("m", "Connection error.")
-
-    with optimizer(respond) as (connected, _), pytest.raises(ModelUnreachable, match=r"did not answer: .*Connection"):
-        connected.ask("rank", "i", "p", Ranking)
-
-
-def test_an_answer_whose_call_of_a_tool_is_broken_is_no_refusal_of_tools() -> None:
+def test_what_a_provider_does_wrong_is_an_error_of_its_kind_after_one_call(
+    raised: Exception, kind: type[ModelError], words: str, status: int
+) -> None:
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         assert info.output_tools
-        raise ModelHTTPError(500, "m", {"error": {"message": "Failed to parse tool call arguments as JSON"}})
+        raise raised
 
-    with optimizer(respond) as (connected, _), pytest.raises(ModelError, match="Failed to parse"):
+    with optimizer(respond) as (connected, calls), pytest.raises(kind, match=words) as found:
         connected.ask("rank", "i", "p", Ranking)
+    assert isinstance(found.value, ModelOutputError) == (kind is ModelOutputError)
+    assert [(call.http_status, call.prompt_tokens) for call in calls] == [(status, 0)]
 
 
 def test_plain_text_that_never_fits_is_asked_for_twice() -> None:
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         if info.output_tools:
-            raise ModelHTTPError(*REFUSALS[0][:1], "m", REFUSALS[0][1])
+            raise REFUSALS[0]
         return ModelResponse(parts=[TextPart("I would rather not.")])
 
     with optimizer(respond) as (connected, calls), pytest.raises(ModelOutputError):
         connected.ask("rank", "i", "p", Ranking)
     assert [call.http_status for call in calls] == [400, 200, 200]
-
-
-def test_no_connection_to_the_provider() -> None:
-    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        raise ModelAPIError("m", "Connection error.")
-
-    with (
-        optimizer(respond) as (connected, calls),
-        pytest.raises(ModelError, match=r"^rank: the optimizer model did not answer: .*Connection error") as raised,
-    ):
-        connected.ask("rank", "i", "p", Ranking)
-    assert not isinstance(raised.value, ModelOutputError)
-    assert [call.http_status for call in calls] == [0]
-
-
-def test_a_refusal_is_an_unusable_answer() -> None:
-    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        raise ContentFilterError("filtered")
-
-    with optimizer(respond) as (connected, calls), pytest.raises(ModelOutputError, match="filtered"):
-        connected.ask("rank", "i", "p", Ranking)
-    assert [call.http_status for call in calls] == [200]
 
 
 class Number(BaseModel):

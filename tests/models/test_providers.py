@@ -22,7 +22,7 @@ from skillopt_airflow.models.server_check import check
 from skillopt_airflow.models.target import PydanticAITarget
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from tests.gateway import dialects
-from tests.gateway.dialect_server import Dialect, DialectServer, Document, Refusal
+from tests.gateway.scripted_provider import Answer, Document, Refusal
 from tests.gateway.through_backend import ask
 from tests.models.conftest import Connect, Serve
 
@@ -67,7 +67,7 @@ def thought(response: ModelResponse) -> str:
 @pytest.mark.parametrize(("dialect", "path"), [("openai-chat", "/v1/chat/completions"), ("openai", "/v1/responses")])
 def test_openai(connect: Connect, provider: Serve, dialect: str, path: str) -> None:
     server = provider(dialects.openai(KEY, ARGUMENTS))
-    conn_id = connect(host=f"{server.address}/v1", password=KEY, extra={"model": f"{dialect}:gpt-4.1"})
+    conn_id = connect(host=server.base_url, password=KEY, extra={"model": f"{dialect}:gpt-4.1"})
     check(conn_id)
     response = ask(target_upstream(conn_id, None))
     assert (text_of(response), response.usage.input_tokens, response.usage.output_tokens) == ("Paris", 11, 3)
@@ -78,7 +78,7 @@ def test_openai(connect: Connect, provider: Serve, dialect: str, path: str) -> N
 
 def test_openais_knobs(connect: Connect, provider: Serve) -> None:
     server = provider(dialects.openai(KEY, ARGUMENTS))
-    conn_id = connect(host=f"{server.address}/v1", password=KEY, extra={"model": "openai-chat:gpt-4.1"})
+    conn_id = connect(host=server.base_url, password=KEY, extra={"model": "openai-chat:gpt-4.1"})
     ask(target_upstream(conn_id, None), temperature=0.3, seed=7, max_tokens=99)
     sent = server.last.body
     assert (sent["temperature"], sent["seed"], sent["max_completion_tokens"]) == (0.3, 7, 99)
@@ -89,73 +89,42 @@ def test_openais_knobs(connect: Connect, provider: Serve) -> None:
     ask(target_upstream(conn_id, "openai:gpt-4.1"), temperature=0.3, max_tokens=99)
     sent = server.last.body
     assert (sent["temperature"], sent["max_output_tokens"]) == (0.3, 99)
-    connect(host=f"{server.address}/v1", password=KEY, extra={"model": "openai:gpt-5"})
+    connect(host=server.base_url, password=KEY, extra={"model": "openai:gpt-5"})
     optimize(conn_id, reasoning_effort="high")
     assert server.last.body["reasoning"]["effort"] == "high"
 
 
-def test_azure_with_the_v1_api(connect: Connect, provider: Serve) -> None:
-    server = provider(dialects.openai(KEY, ARGUMENTS, prefix="/openai/v1"))
-    host = f"{server.address}/openai/v1"
-    conn_id = connect(conn_type="pydanticai_azure", host=host, password=KEY, extra={"model": "azure:deployed"})
-    check(conn_id)
-    assert text_of(ask(target_upstream(conn_id, None))) == "Paris"
-    assert text_of(ask(target_upstream(conn_id, "azure-responses:deployed"), reasoning_effort="low")) == "Paris"
-    assert server.last.body["reasoning"] == {"effort": "low"}
-    assert optimize(conn_id).order == [1, 0]
-    assert server.last.path == "/openai/v1/chat/completions"
-
-
-def test_azure_with_a_dated_version(connect: Connect, provider: Serve) -> None:
-    server = provider(dialects.azure_dated("deployed", "2024-10-21", "api-key", KEY, ARGUMENTS))
-    extra = {"model": "azure:deployed", "api_version": "2024-10-21"}
-    conn_id = connect(conn_type="pydanticai_azure", host=server.address, password=KEY, extra=extra)
+@pytest.mark.parametrize("client_id", [None, "", "11111111-2222-3333-4444-555555555555"])
+@pytest.mark.parametrize("dated", [False, True])
+def test_azure_with_a_key_or_a_managed_identity(
+    connect: Connect, provider: Serve, monkeypatch: pytest.MonkeyPatch, client_id: str | None, dated: bool
+) -> None:
+    """A managed identity's token is from the machine's metadata service, which azure-identity asks."""
+    metadata = provider(dialects.instance_metadata("entra-token", client_id))
+    monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", metadata.address)
+    key = KEY if client_id is None else "entra-token"
+    header = ("api-key", key) if dated and client_id is None else ("authorization", f"Bearer {key}")
+    server = provider(
+        dialects.azure_dated("deployed", "2024-10-21", *header, ARGUMENTS)
+        if dated
+        else dialects.openai(key, ARGUMENTS, prefix="/openai/v1")
+    )
+    extra = {"model": "azure:deployed"}
+    extra |= {} if client_id is None else {"azure_auth": "managed_identity"}
+    extra |= {"client_id": client_id} if client_id else {}
+    extra |= {"api_version": "2024-10-21"} if dated else {}
+    fields = {"password": KEY} if client_id is None else {}
+    host = server.address if dated else f"{server.address}/openai/v1"
+    conn_id = connect(conn_type="pydanticai_azure", host=host, extra=extra, **fields)
     check(conn_id)
     assert text_of(ask(target_upstream(conn_id, None), seed=7)) == "Paris"
     assert server.last.body["seed"] == 7
-    assert text_of(ask(target_upstream(conn_id, "azure-responses:deployed"))) == "Paris"
+    assert text_of(ask(target_upstream(conn_id, "azure-responses:deployed"), reasoning_effort="low")) == "Paris"
+    assert server.last.body["reasoning"] == {"effort": "low"}
+    asked = len(metadata.requests)
     assert optimize(conn_id, reasoning_effort="low").order == [1, 0]
     assert server.last.body["reasoning_effort"] == "low"
-
-
-@pytest.fixture
-def managed_identity(provider: Serve, monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], DialectServer]:
-    """The machine's metadata service, which azure-identity asks for a token."""
-
-    def identified(client_id: str | None) -> DialectServer:
-        metadata = provider(dialects.instance_metadata("entra-token", client_id))
-        monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", metadata.address)
-        return metadata
-
-    return identified
-
-
-@pytest.mark.parametrize("client_id", [None, "11111111-2222-3333-4444-555555555555"])
-@pytest.mark.parametrize("dated", [False, True])
-def test_azure_with_a_managed_identity(
-    connect: Connect,
-    provider: Serve,
-    managed_identity: Callable[[str | None], DialectServer],
-    client_id: str | None,
-    dated: bool,
-) -> None:
-    metadata = managed_identity(client_id)
-    bearer = ("authorization", "Bearer entra-token")
-    server = provider(
-        dialects.azure_dated("deployed", "2024-10-21", *bearer, ARGUMENTS)
-        if dated
-        else dialects.openai("entra-token", ARGUMENTS, prefix="/openai/v1")
-    )
-    extra = {"model": "azure:deployed", "azure_auth": "managed_identity"}
-    extra |= {"client_id": client_id} if client_id else {}
-    extra |= {"api_version": "2024-10-21"} if dated else {}
-    host = server.address if dated else f"{server.address}/openai/v1"
-    conn_id = connect(conn_type="pydanticai_azure", host=host, extra=extra)
-    check(conn_id)
-    assert text_of(ask(target_upstream(conn_id, None))) == "Paris"
-    asked = len(metadata.requests)
-    assert optimize(conn_id).order == [1, 0]
-    assert len(metadata.requests) <= asked + 1
+    assert len(metadata.requests) <= asked + (client_id is not None)
 
 
 @pytest.fixture
@@ -176,16 +145,6 @@ test "$*" = "account get-access-token --output json --resource https://cognitive
 echo '{"accessToken": "cli-token", "expiresOn": "2100-01-01 00:00:00.000000", "tokenType": "Bearer"}'"""
 
 
-def test_azure_with_the_login_of_the_cli(connect: Connect, provider: Serve, az: Callable[[str], None]) -> None:
-    az(LOGGED_IN)
-    server = provider(dialects.openai("cli-token", ARGUMENTS, prefix="/openai/v1"))
-    extra = {"model": "azure:deployed", "azure_auth": "cli"}
-    conn_id = connect(conn_type="pydanticai_azure", host=f"{server.address}/openai/v1", extra=extra)
-    check(conn_id)
-    assert text_of(ask(target_upstream(conn_id, None))) == "Paris"
-    assert optimize(conn_id).order == [1, 0]
-
-
 FOUNDRY, GOVERNMENT = "https://ai.azure.com", "https://cognitiveservices.azure.us"
 
 
@@ -194,10 +153,15 @@ def test_an_azure_token_is_for_the_scope_that_the_connection_names(
 ) -> None:
     metadata = provider(dialects.instance_metadata("entra-token", resource=FOUNDRY))
     monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", metadata.address)
-    az(LOGGED_IN.replace("https://cognitiveservices.azure.com", GOVERNMENT))
-    for kind, token, resource in (("managed_identity", "entra-token", FOUNDRY), ("cli", "cli-token", GOVERNMENT)):
+    for kind, token, resource in (
+        ("managed_identity", "entra-token", FOUNDRY),
+        ("cli", "cli-token", GOVERNMENT),
+        ("cli", "cli-token", ""),
+    ):
+        az(LOGGED_IN.replace("https://cognitiveservices.azure.com", resource) if resource else LOGGED_IN)
         server = provider(dialects.openai(token, ARGUMENTS, prefix="/openai/v1"))
-        extra = {"model": "azure:deployed", "azure_auth": kind, "azure_scope": f"{resource}/.default"}
+        extra = {"model": "azure:deployed", "azure_auth": kind}
+        extra |= {"azure_scope": f"{resource}/.default"} if resource else {}
         conn_id = connect(conn_type="pydanticai_azure", host=f"{server.address}/openai/v1", extra=extra)
         check(conn_id)
         assert text_of(ask(target_upstream(conn_id, None))) == "Paris"
@@ -219,12 +183,9 @@ def test_anthropic(connect: Connect, provider: Serve) -> None:
 @pytest.mark.parametrize(
     ("knobs", "thinking"),
     [
-        ({"reasoning_effort": "minimal"}, {"type": "enabled", "budget_tokens": 1024}),
         ({"reasoning_effort": "high"}, {"type": "enabled", "budget_tokens": 16384}),
         ({"thinking": "on"}, {"type": "enabled", "budget_tokens": 10000}),
-        ({"thinking": "on", "reasoning_effort": "low"}, {"type": "enabled", "budget_tokens": 2048}),
         ({"thinking_budget": 3000}, {"type": "enabled", "budget_tokens": 3000}),
-        ({"thinking_budget": 3000, "reasoning_effort": "low"}, {"type": "enabled", "budget_tokens": 3000}),
         ({"thinking": "off"}, None),
         ({}, None),
     ],
@@ -260,7 +221,7 @@ def test_an_optimizer_at_anthropic_thinks(connect: Connect, provider: Serve) -> 
 @pytest.mark.parametrize("server_side", [{"parser": True}, {"parser": False}])
 def test_qwen_on_vllm(connect: Connect, provider: Serve, thinking: str | None, server_side: dict[str, bool]) -> None:
     server = provider(dialects.vllm(**server_side))
-    conn_id = connect(host=f"{server.address}/v1", extra={"model": "openai-chat:Qwen/Qwen3-8B"})
+    conn_id = connect(host=server.base_url, extra={"model": "openai-chat:Qwen/Qwen3-8B"})
     check(conn_id)
     response = ask(target_upstream(conn_id, None), thinking=thinking, seed=7)
     assert server.last.body.get("chat_template_kwargs") == (
@@ -274,21 +235,17 @@ def test_qwen_on_vllm(connect: Connect, provider: Serve, thinking: str | None, s
 
 def test_thinking_that_the_template_opened_is_no_answer(connect: Connect, provider: Serve) -> None:
     server = provider(dialects.vllm(parser=False, opened=False))
-    conn_id = connect(host=f"{server.address}/v1", extra={"model": "openai-chat:Qwen/Qwen3.5-9B"})
+    conn_id = connect(host=server.base_url, extra={"model": "openai-chat:Qwen/Qwen3.5-9B"})
     with PydanticAITarget(optimizer_model(conn_id, None), lambda call: None, {"max_tokens": 99}) as target:
         answer = target.ask("follow_up", [Message(role="user", content="The capital of France?")], {})
     assert answer.strip() == "Paris"
 
 
-def test_minimax(connect: Connect, provider: Serve) -> None:
+def test_minimax_by_chat_completions_and_by_its_messages(connect: Connect, provider: Serve) -> None:
     server = provider(dialects.minimax(KEY, ARGUMENTS))
-    conn_id = connect(host=f"{server.address}/v1", password=KEY, extra={"model": "openai-chat:MiniMax-M2.7"})
+    conn_id = connect(host=server.base_url, password=KEY, extra={"model": "openai-chat:MiniMax-M2.7"})
     response = ask(target_upstream(conn_id, None), temperature=1.0)
     assert (text_of(response).strip(), thought(response).strip()) == ("Paris", "France, so")
-
-
-def test_minimax_by_its_messages(connect: Connect, provider: Serve) -> None:
-    server = provider(dialects.minimax(KEY, ARGUMENTS))
     host = f"{server.address}/anthropic"
     conn_id = connect(host=host, password=KEY, extra={"model": "anthropic:MiniMax-M2.7"})
     check(conn_id)
@@ -322,22 +279,11 @@ def test_bedrock(connect: Connect, provider: Serve, credentials: dict[str, str],
     assert optimize(conn_id).order == [1, 0]
 
 
-def failing(status: int) -> Dialect:
+def failing(status: int) -> Answer:
     def answer(request: object) -> Document:
         raise Refusal(status, "no")
 
     return answer
-
-
-def test_a_target_and_an_optimizer_at_different_providers(connect: Connect, provider: Serve) -> None:
-    targets, optimizers = provider(dialects.vllm(parser=True)), provider(dialects.anthropic(KEY, ARGUMENTS))
-    target = connect("skillopt_target", host=f"{targets.address}/v1", extra={"model": "openai-chat:Qwen/Qwen3-8B"})
-    optimizer = connect(
-        "skillopt_optimizer", host=optimizers.address, password=KEY, extra={"model": "anthropic:claude-haiku-4-5"}
-    )
-    assert text_of(ask(target_upstream(target, None))) == "Paris"
-    assert optimize(optimizer).order == [1, 0]
-    assert (len(targets.requests), len(optimizers.requests)) == (1, 1)
 
 
 @pytest.fixture
@@ -385,10 +331,10 @@ def test_an_optimizers_fallback_answers_when_the_first_cannot(connect: Connect, 
     assert optimize(conn_id, reasoning_effort="low").order == [1, 0]
     assert first.last.body["reasoning"]["effort"] == "low"
     assert second.last.body["thinking"] == {"type": "enabled", "budget_tokens": 2048}
+    connect("unreachable", host="http://127.0.0.1:9/v1", extra={"model": "openai:m", "fallback_conn_ids": ["second"]})
+    assert optimize("unreachable").order == [1, 0]
     connect("second", host=first.address, password=KEY, extra={"model": "anthropic:claude-haiku-4-5"})
-    with pytest.raises(
-        ModelError, match=r"^rank: neither the optimizer model nor its fallbacks answered: .*503.*; .*503"
-    ):
+    with pytest.raises(ModelError, match=r"^rank: .*503.*; .*503"):
         optimize(conn_id)
 
 
@@ -407,21 +353,13 @@ def test_no_fallback_hides_what_is_wrong_with_an_optimizers_connection(
 
 
 @pytest.mark.usefixtures("hurried")
-def test_an_optimizers_fallback_answers_when_nothing_listens_at_the_first(connect: Connect, provider: Serve) -> None:
-    second = provider(dialects.anthropic(KEY, ARGUMENTS))
-    connect("second", host=second.address, password=KEY, extra={"model": "anthropic:claude-haiku-4-5"})
-    extra = {"model": "openai:gpt-5", "fallback_conn_ids": ["second"]}
-    assert optimize(connect(host="http://127.0.0.1:9/v1", password="key-1", extra=extra)).order == [1, 0]
-
-
-@pytest.mark.usefixtures("hurried")
 def test_a_question_to_the_target_takes_no_longer_than_a_call_of_the_run(connect: Connect, provider: Serve) -> None:
     def slow(request: object) -> Document:
         time.sleep(1.0)
         return {}
 
     server = provider(slow)
-    connect("skillopt_target", host=f"{server.address}/v1", password=KEY)
+    connect("skillopt_target", host=server.base_url, password=KEY)
     model = ModelGroup(target_conn_id="skillopt_target", call_timeout=0.2, max_attempts=2)
     with AirflowConnections().target(model, lambda call: None) as target, pytest.raises(ModelError, match="timed out"):
         target.ask("follow_up", [Message(role="user", content="Why?")], {})
@@ -434,7 +372,7 @@ def test_a_key_that_a_server_repeats_is_in_no_error(connect: Connect, provider: 
         raise Refusal(401, f"incorrect key {KEY}")
 
     server = provider(refusing)
-    own = {"host": f"{server.address}/v1", "password": KEY}
+    own = {"host": server.base_url, "password": KEY}
     names = [connect(f"skillopt_{role}", **own) for role in ("target", "optimizer", "judge")]
     target, optimizer, judge = names
     model = ModelGroup(
@@ -453,7 +391,7 @@ def test_a_question_to_the_target_shows_pictures_as_closely_as_its_rollouts(
     connect: Connect, provider: Serve, detail: str | None
 ) -> None:
     server = provider(dialects.openai(KEY, ARGUMENTS))
-    conn_id = connect(host=f"{server.address}/v1", password=KEY)
+    conn_id = connect(host=server.base_url, password=KEY)
     model = TrainConfig.from_layers({"model": {"target_conn_id": conn_id, "image_detail": detail}}).model
     asked = [Message(role="user", content=f"Is {mark('a.png')} red?"), Message(role="assistant", content="yes")]
     with AirflowConnections().target(model, lambda call: None) as target:
@@ -467,7 +405,7 @@ def test_the_models_of_a_run(connect: Connect, provider: Serve, harness: str) ->
     """A run's knobs on their way to the gateway's upstream, the target's questions and the optimizer."""
     server = provider(dialects.openai(KEY, ARGUMENTS))
     for conn_id, model in (("skillopt_target", "openai-chat:gpt-5"), ("skillopt_optimizer", "openai:gpt-5")):
-        connect(conn_id, host=f"{server.address}/v1", password=KEY, extra={"model": model})
+        connect(conn_id, host=server.base_url, password=KEY, extra={"model": model})
     knobs = {"harness": harness, "seed": 7, "reasoning_effort": "low"}
     knobs |= {"optimizer_reasoning_effort": "max", "optimizer_max_tokens": 500}
     model = TrainConfig.from_layers({"model": knobs}).model

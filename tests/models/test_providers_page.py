@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from skillopt_airflow.core.config import fields_by_path
 from skillopt_airflow.core.errors import ModelConnectionError
 from skillopt_airflow.models.connection import optimizer_model, target_upstream
 from tests.models.conftest import PROVIDER_VARIABLES
@@ -84,15 +83,3 @@ def test_the_connections_that_an_agent_cli_may_have(harness: str, names: set[str
         return True
 
     assert {name for name in LEADS if serves(name)} == names
-
-
-def test_the_knobs_of_the_page_exist() -> None:
-    named = set(re.findall(r"`((?:model|sandbox|budget)\.\w+)`", PAGE))
-    assert named <= set(fields_by_path())
-    assert {path for path in named if path.startswith("model.")} >= {
-        "model.temperature",
-        "model.seed",
-        "model.reasoning_effort",
-        "model.thinking",
-        "model.optimizer_reasoning_effort",
-    }

@@ -16,6 +16,7 @@ from skillopt_airflow.core.pictures import mark
 from skillopt_airflow.core.types import Message, ModelCall
 from skillopt_airflow.models.target import PydanticAITarget
 
+PICTURE = b"\x89PNG\r\n\x1a\nvery small"
 CONVERSATION = [
     Message(role="system", content="the skill"),
     Message(role="user", content="the clue"),
@@ -47,33 +48,32 @@ def test_the_whole_conversation_reaches_the_model_with_the_settings_of_a_rollout
     assert (call.prompt_tokens, call.completion_tokens) == (9, 2)
 
 
-def test_a_conversation_is_continued_with_the_pictures_that_it_began_with() -> None:
+@pytest.mark.parametrize(
+    ("turns", "prompts"),
+    [
+        (
+            [("user", f"Is {mark('a.png')} red?"), ("assistant", "yes"), ("user", f"Why? {mark('a.png')}")],
+            [["Is ", BinaryContent(PICTURE, media_type="image/png"), " red?"], "Why? [picture: a.png]"],
+        ),
+        (
+            [("user", "the clue"), ("assistant", "an answer"), ("user", "Why?"), ("user", "Tell.")],
+            ["the clue", "Why?\n\nTell."],
+        ),
+    ],
+)
+def test_pictures_are_shown_once_and_what_the_user_says_in_a_row_is_one_turn(
+    turns: list[tuple[str, str]], prompts: list[object]
+) -> None:
     seen: list[ModelMessage] = []
 
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         seen.extend(messages)
         return ModelResponse(parts=[TextPart("because")])
 
-    picture = b"\x89PNG\r\n\x1a\nvery small"
-    said = [("user", f"Is {mark('a.png')} red?"), ("assistant", "yes"), ("user", f"Why? {mark('a.png')}")]
     with PydanticAITarget(FunctionModel(respond), [].append, {}) as target:
-        turns = [Message.model_validate({"role": role, "content": text}) for role, text in said]
-        target.ask("follow_up", turns, {"a.png": picture})
-    shown = [part.content for turn in seen for part in turn.parts if isinstance(part, UserPromptPart)]
-    assert shown == [["Is ", BinaryContent(picture, media_type="image/png"), " red?"], "Why? [picture: a.png]"]
-
-
-def test_a_question_after_what_the_user_said_last_belongs_to_the_same_turn() -> None:
-    seen: list[ModelMessage] = []
-
-    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        seen.extend(messages)
-        return ModelResponse(parts=[TextPart("because")])
-
-    with PydanticAITarget(FunctionModel(respond), [].append, {}) as target:
-        target.ask("follow_up", [*CONVERSATION, Message(role="user", content="Tell.")], {})
-    asked = [part.content for turn in seen for part in turn.parts if isinstance(part, UserPromptPart)]
-    assert asked == ["the clue", "Why?\n\nTell."]
+        said = [Message.model_validate({"role": role, "content": text}) for role, text in turns]
+        target.ask("follow_up", said, {"a.png": PICTURE})
+    assert [part.content for turn in seen for part in turn.parts if isinstance(part, UserPromptPart)] == prompts
 
 
 def test_a_provider_that_does_not_answer_is_a_model_error_and_still_a_call() -> None:

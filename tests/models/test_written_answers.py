@@ -84,7 +84,7 @@ def test_an_object_counts_if_it_has_all_that_is_required() -> None:
     assert answer_in(f"Verdict: {json.dumps(verdict)}", Verdict) == verdict | {"quote": "\ufffd", "reason": "a\ufffdb"}
 
 
-@pytest.mark.parametrize("written", UNDERSTOOD.values(), ids=UNDERSTOOD)
+@pytest.mark.parametrize("written", [EDITS, CALL, UNDERSTOOD["a string within a string"], UNDERSTOOD["a fence"]])
 @pytest.mark.parametrize("as_text", [False, True])
 def test_such_an_answer_is_taken_at_once(written: Any, as_text: bool) -> None:
     calls: list[ModelCall] = []
@@ -147,7 +147,6 @@ ORDER = {"type": "function", "id": "c", "function": {"name": "rank_result", "arg
     ("first", "requests"),
     [
         (groq(None), 2),
-        (groq(""), 2),
         (groq("I can't do that."), 2),
         (groq('{"order": "x"'), 2),
         (groq('<function=rank_result{"order": [1, 0]}</function>'), 1),

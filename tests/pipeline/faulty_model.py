@@ -1,15 +1,35 @@
-"""A model server that passes everything on to another one, and fails a fixed share of the tries."""
+"""Model servers that pass everything on to another one: slowly, or failing a fixed share of the tries."""
 
 import hashlib
-import json
-import threading
 import time
+import urllib.request
 from collections import Counter
 
-from tests.pipeline.slow_model import PassingOn, SlowModel
+from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, failure
 
 SHARES = {"busy": 0.20, "broken": 0.10, "hang": 0.05, "garbage": 0.05}
 GARBAGE = (b"<html>502 Bad Gateway</html>", b'{"choices": 7}', b'{"choices": [{"index": 0, "mess')
+
+
+class SlowModel(ScriptedProvider):
+    """`delay` is how many seconds it takes to a call before it asks `upstream`; it may change at any time."""
+
+    def __init__(self, upstream: str, delay: float = 0.0) -> None:
+        super().__init__(self.answer_to)
+        self.upstream = upstream
+        self.delay = delay
+
+    def answer_to(self, asked: Asked) -> Reply | None:
+        if asked.method == "POST":
+            time.sleep(self.delay)
+        return self.passed_on(asked)
+
+    def passed_on(self, asked: Asked) -> Reply:
+        address = self.upstream + asked.path.removeprefix("/v1")
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(address, data=asked.raw or None, headers=headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return Reply(body=answer.read())
 
 
 class FaultyModel(SlowModel):
@@ -19,7 +39,7 @@ class FaultyModel(SlowModel):
     """
 
     def __init__(self, upstream: str, hang: float) -> None:
-        super().__init__(upstream, handler=_Failing)
+        super().__init__(upstream)
         self.hang = hang
         self.tries: Counter[bytes] = Counter()
         self.answers: Counter[str] = Counter()
@@ -27,44 +47,40 @@ class FaultyModel(SlowModel):
         self.outcomes: Counter[str] = Counter()
         self.keys: set[str] = set()
         """Credentials that came with the requests."""
-        self._lock = threading.Lock()
 
     @property
     def lost(self) -> float:
         """Share of the tries that were in vain."""
         return 1 - self.outcomes["answer"] / self.outcomes.total()
 
-    def outcome(self, body: bytes) -> str:
-        with self._lock:
-            self.tries[body] += 1
-            number = self.tries[body]
-        digest = hashlib.sha256(number.to_bytes(4, "big") + body).digest()
+    def outcome(self, asked: Asked) -> str:
+        with self.lock:
+            self.tries[asked.raw] += 1
+            number = self.tries[asked.raw]
+        digest = hashlib.sha256(number.to_bytes(4, "big") + asked.raw).digest()
         drawn = int.from_bytes(digest[:4], "big") / 2**32
         chosen = "answer"
         for name, share in SHARES.items():
             if 0 <= drawn < share:
                 chosen = name
             drawn -= share
-        with self._lock:
+        with self.lock:
             self.outcomes[chosen] += 1
-            self.answers[json.loads(body)["model"]] += chosen == "answer"
+            self.answers[asked.body["model"]] += chosen == "answer"
         return chosen
 
-
-class _Failing(PassingOn):
-    server: FaultyModel
-
-    def answer(self, body: bytes) -> None:
-        self.server.keys |= {self.headers.get("Authorization", "")}
-        outcome = self.server.outcome(body)
-        if outcome == "busy":
-            self.send(429, b'{"error": {"message": "slow down"}}', **{"Retry-After": "0"})
-        elif outcome == "broken":
-            self.send(500, b'{"error": {"message": "out of luck"}}')
-        elif outcome == "hang":
-            time.sleep(self.server.hang)
-            self.close_connection = True
-        elif outcome == "garbage":
-            self.send(200, GARBAGE[len(body) % len(GARBAGE)])
-        else:
-            self.pass_on(body)
+    def answer_to(self, asked: Asked) -> Reply | None:
+        if asked.method == "GET":
+            return self.passed_on(asked)
+        self.keys.add(asked.headers.get("authorization", ""))
+        match self.outcome(asked):
+            case "busy":
+                return failure(429, "slow down", **{"retry-after": "0"})
+            case "broken":
+                return failure(500, "out of luck")
+            case "hang":
+                time.sleep(self.hang)
+                return None
+            case "garbage":
+                return Reply(body=GARBAGE[len(asked.raw) % len(GARBAGE)])
+        return self.passed_on(asked)

@@ -10,7 +10,6 @@ import pytest
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowFailException
 
-from local.served import served
 from skillopt_airflow.benchmarks import LIST_VARIABLE
 from skillopt_airflow.core.budget import MEASURING
 from skillopt_airflow.core.config import TrainConfig
@@ -34,8 +33,8 @@ from skillopt_airflow.pipeline.triggered import cell_config, configured, reopene
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
 from tests.gateway import dialects
-from tests.gateway.dialect_server import DialectServer
 from tests.gateway.foreign_server import ForeignServer, serving
+from tests.gateway.scripted_provider import ScriptedProvider
 from tests.training.in_process import Training
 from tests.training.local_store import LocalStore
 from tests.training.served_training import connect
@@ -96,7 +95,7 @@ def test_only_the_models_that_a_run_asks_are_checked() -> None:
 
 
 def test_a_server_without_the_path_of_the_harness(monkeypatch: pytest.MonkeyPatch) -> None:
-    with served(DialectServer(dialects.vllm(parser=True))) as server:
+    with ScriptedProvider(dialects.vllm(parser=True)) as server:
         fields = {"conn_type": "pydanticai", "host": f"{server.address}/v1", "extra": {"model": "openai-chat:m"}}
         monkeypatch.setenv("AIRFLOW_CONN_OWN", json.dumps(fields))
         with pytest.raises(

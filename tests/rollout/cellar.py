@@ -1,5 +1,7 @@
 """A benchmark whose items are worlds without an engine: a cellar with a lamp to be found, and worlds that break."""
 
+import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -87,9 +89,11 @@ def open_world(files):
 """
 
 
-def make_cellar(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make the benchmark below a folder, the only one that there is, and return its folder."""
-    place = folder / NAME
+@pytest.fixture
+def cellar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the benchmark, the only one that there is."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    place = tmp_path / NAME
     place.mkdir()
     for name, text in {"adapter.py": ADAPTER, "worlds.py": WORLD, "benchmark.yaml": "{}\n"}.items():
         (place / name).write_text(text)

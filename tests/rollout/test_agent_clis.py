@@ -26,7 +26,7 @@ from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.protocols import JudgesRepository
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.task_group import TaskGroup
-from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
+from skillopt_airflow.core.types import ModelCall, Status, Trajectory
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
@@ -37,7 +37,8 @@ from skillopt_airflow.training.repository_judging import engine_test_runner, jud
 from skillopt_airflow.training.run_corpus import source_corpus
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, failure
 from tests.rollout.test_claude_code import COMMANDS
-from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
+from tests.rollout.test_in_containers import workload
+from tests.sandbox.fake_workload import FakeOperator
 from tests.sandbox.small_repository import with_hashes
 
 MODEL = "stand-in-target"
@@ -115,22 +116,6 @@ def run(cli_docker_host: str, tmp_path: Path) -> Iterator[Run]:
     client.close()
 
 
-def workload(harness: HarnessName, base_url: str, items: list[Item], benchmark: str = "searchqa") -> FakeWorkload:
-    dialect: Any = SPOKEN.get(harness, "openai-chat")
-    settings: dict[str, Any] = {"benchmark": benchmark, "model": MODEL, "max_tokens": 512, "concurrency": 2}
-    settings |= {"harness": harness, "dialect": dialect, "call_timeout": 60, "max_attempts": 1}
-    return FakeWorkload(
-        items=items,
-        upstream=Upstream(dialect=dialect, base_url=base_url, model=MODEL, api_key=SecretStr("sk-never-inside")),
-        settings=RolloutSettings(**settings),
-        limits=SandboxGroup(),
-        labels={"run": f"agent-clis-{benchmark}", "step": "1", "chunk": harness},
-        skill=SKILL,
-        image=HARNESSES[harness].image,
-        one_item_each=HARNESSES[harness].is_cli,
-    )
-
-
 def in_chat(item: dict[str, Any], skill: str) -> str:
     messages = [message.model_dump() for message in BENCHMARK.messages(item["public"], skill)]
     return str(chat.complete({"messages": messages}, STAND_IN.reply)["choices"][0]["message"]["content"])
@@ -156,28 +141,6 @@ def test_the_answers_are_those_of_the_chat_harness(
     assert [call.http_status for call in calls] == [200] * len(items)
     assert [call.prompt_tokens for call in calls] == [one.prompt_tokens for one in trajectories]
     assert [call.completion_tokens for call in calls] == [one.completion_tokens for one in trajectories]
-
-
-@pytest.mark.engine
-@pytest.mark.nightly
-@pytest.mark.parametrize("harness", ["chat", *CLIS])
-def test_the_operator_runs_every_harness_to_the_same_end(cli_docker_host: str, standin_url: str, harness: HarnessName):
-    items = [Item(id=item["id"], public=item["public"], reference={}) for item in ITEMS]
-    fake = workload(harness, standin_url, items)
-    FakeOperator(fake=fake, docker_url=cli_docker_host).execute({})
-
-    assert {one.item_id: (one.status, one.answer) for one in fake.trajectories} == {
-        item["id"]: (Status.OK, BENCHMARK.answer(in_chat(item, SKILL))) for item in ITEMS
-    }
-    assert len(fake.calls) == len(ITEMS)
-
-
-@pytest.mark.engine
-@pytest.mark.nightly
-@pytest.mark.parametrize("harness", CLIS)
-def test_a_skill_without_text_is_delivered_too(run: Run, standin_url: str, harness: HarnessName):
-    (trajectory,), _ = run(harness, standin_url, ITEMS[:1], skill="")
-    assert (trajectory.status, trajectory.messages[-1].content) == (Status.OK, in_chat(ITEMS[0], ""))
 
 
 @pytest.mark.engine
@@ -265,7 +228,7 @@ def test_a_budget_ends_a_cli_too(run: Run, standin_url: str, harness: HarnessNam
 @pytest.mark.parametrize("harness", CLIS)
 def test_a_workbook_is_changed_by_commands(cli_docker_host: str, standin_url: str, harness: HarnessName):
     known = next(one for one in of_benchmark("spreadsheetbench") if World().nature(one.item.id).rule)
-    fake = workload(harness, standin_url, [known.item], benchmark="spreadsheetbench")
+    fake = workload(harness, SPOKEN[harness], standin_url, [known.item], SKILL, benchmark="spreadsheetbench")
     fake.public_files = known.files(known.item.files)
     FakeOperator(fake=fake, docker_url=cli_docker_host).execute({})
 
@@ -282,7 +245,7 @@ def test_a_workbook_is_changed_by_commands(cli_docker_host: str, standin_url: st
 @pytest.mark.parametrize("harness", CLIS)
 def test_a_figure_is_looked_up_in_the_documents(cli_docker_host: str, standin_url: str, harness: HarnessName):
     known = next(one for one in of_benchmark("officeqa") if World().nature(one.item.id).rule)
-    fake = workload(harness, standin_url, [known.item], benchmark="officeqa")
+    fake = workload(harness, SPOKEN[harness], standin_url, [known.item], SKILL, benchmark="officeqa")
     fake.corpus = source_corpus("officeqa", benchmark_config("officeqa"), None)
     FakeOperator(fake=fake, docker_url=cli_docker_host).execute({})
 
@@ -304,7 +267,7 @@ def test_an_issue_is_resolved_in_its_repository(cli_docker_host: str, standin_ur
     record = next(one for one in records if World().nature(one["instance_id"]).rule)
     contents = {name: (sample / record["instance"] / name).read_bytes() for name in ("repo.tar.gz", "requirements.txt")}
     item = with_hashes(swebench.item(record), contents)
-    fake = workload(harness, standin_url, [item], benchmark="swebench")
+    fake = workload(harness, SPOKEN[harness], standin_url, [item], SKILL, benchmark="swebench")
     fake.files_of_images = contents
     FakeOperator(fake=fake, docker_url=cli_docker_host).execute({})
 
@@ -316,20 +279,24 @@ def test_an_issue_is_resolved_in_its_repository(cli_docker_host: str, standin_ur
     assert judged.score.hard == 1.0, judged.score.feedback
 
 
-def looking(harness: HarnessName, path: str) -> Callable[[Asked], Reply]:
-    """A model that looks at a picture and then answers; codex has shown it by itself."""
+def acting(harness: HarnessName, answer: str, action: tuple[str, dict[str, Any]] | None) -> Callable[[Asked], Reply]:
+    """A model that uses one tool, if there is an action, and then answers."""
+
+    def codex(asked: Asked) -> Reply:
+        if asked.number == 1 and action:
+            call = {"type": "function_call", "id": "f-1", "call_id": "c-1", "name": action[0]}
+            return codex_turn(call | {"arguments": json.dumps(action[1])})
+        content = [{"type": "output_text", "text": answer}]
+        return codex_turn({"type": "message", "id": "m-1", "role": "assistant", "content": content})
 
     def claude(asked: Asked) -> Reply:
-        if asked.number == 1:
-            start = {"type": "tool_use", "id": "toolu_1", "name": "Read", "input": {}}
-            arguments = json.dumps({"file_path": path})
-            return claude_turn(start, {"type": "input_json_delta", "partial_json": arguments}, "tool_use", 1)
-        delta = {"type": "text_delta", "text": "<answer>left</answer>"}
-        return claude_turn({"type": "text", "text": ""}, delta, "end_turn", 2)
+        if asked.number == 1 and action:
+            start = {"type": "tool_use", "id": "toolu_1", "name": action[0], "input": {}}
+            delta = {"type": "input_json_delta", "partial_json": json.dumps(action[1])}
+            return claude_turn(start, delta, "tool_use", 1)
+        return claude_turn({"type": "text", "text": ""}, {"type": "text_delta", "text": answer}, "end_turn", 2)
 
-    content = [{"type": "output_text", "text": "<answer>left</answer>"}]
-    turn = codex_turn({"type": "message", "id": "m-1", "role": "assistant", "content": content})
-    return claude if harness == "claude_code" else lambda asked: turn
+    return codex if harness == "codex" else claude
 
 
 @pytest.mark.engine
@@ -342,8 +309,10 @@ def test_the_server_gets_the_very_picture(cli_docker_host: str, harness: Harness
     [file] = item.files
     content = io.BytesIO()
     Image.effect_noise((64, 48), 90).convert("RGB").save(content, "PNG")
-    with ScriptedProvider(looking(harness, f"/in/files/0/{file.name}")) as provider:
-        fake = workload(harness, provider.base_url, [item], benchmark="maps")
+    # Codex has shown the picture by itself.
+    look = ("Read", {"file_path": f"/in/files/0/{file.name}"}) if harness == "claude_code" else None
+    with ScriptedProvider(acting(harness, "<answer>left</answer>", look)) as provider:
+        fake = workload(harness, SPOKEN[harness], provider.base_url, [item], SKILL, benchmark="maps")
         fake.settings = fake.settings.model_copy(update={"task": task.model_dump(mode="json")})
         fake.public_files = {file.name: content.getvalue()}
         FakeOperator(fake=fake, docker_url=cli_docker_host).execute({})
@@ -382,34 +351,14 @@ def claude_turn(start: dict[str, Any], delta: dict[str, Any], stop: str, number:
     )
 
 
-def shell(harness: HarnessName, command: str) -> Callable[[Asked], Reply]:
-    """A model that runs one command and then answers."""
-
-    def codex(asked: Asked) -> Reply:
-        if asked.number == 1:
-            arguments = json.dumps({"cmd": command})
-            call = {"type": "function_call", "id": "f-1", "call_id": "c-1", "name": "exec_command"}
-            return codex_turn(call | {"arguments": arguments})
-        content = [{"type": "output_text", "text": "<answer>done</answer>"}]
-        return codex_turn({"type": "message", "id": "m-1", "role": "assistant", "content": content})
-
-    def claude(asked: Asked) -> Reply:
-        if asked.number == 1:
-            start = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {}}
-            arguments = json.dumps({"command": command, "description": "x"})
-            return claude_turn(start, {"type": "input_json_delta", "partial_json": arguments}, "tool_use", 1)
-        delta = {"type": "text_delta", "text": "<answer>done</answer>"}
-        return claude_turn({"type": "text", "text": ""}, delta, "end_turn", 2)
-
-    return codex if harness == "codex" else claude
-
-
 @pytest.mark.engine
 @pytest.mark.nightly
 @pytest.mark.parametrize("harness", CLIS)
 def test_commands_run_without_asking_inside_the_containers_limits(run: Run, harness: HarnessName):
     command = "id -u; touch made.txt && pwd; env | grep -i 'sk-' ; cat /proc/net/route | wc -l; python3 -c 'print(6*7)'"
-    with ScriptedProvider(shell(harness, command)) as provider:
+    bash = ("Bash", {"command": command, "description": "x"})
+    action = bash if harness == "claude_code" else ("exec_command", {"cmd": command})
+    with ScriptedProvider(acting(harness, "<answer>done</answer>", action)) as provider:
         (trajectory,), calls = run(harness, provider.base_url, ITEMS[:1])
 
     assert (trajectory.status, trajectory.answer, trajectory.calls) == (Status.OK, "done", 2)

@@ -21,7 +21,10 @@ ITEM = PublicItem(id="i-1", public={"question": "Which tower?", "context": "[DOC
 
 
 class Coach(SearchQA):
-    """Tells each reply back until it has an answer; runs the code in a reply."""
+    """Shows the item's files; tells each reply back until it has an answer; runs the code in a reply."""
+
+    async def shown_files(self, public: JsonObject, workspace: Workspace) -> str:
+        return f"{public['question']}: {len(workspace.input_names())} files"
 
     async def follow_up(self, public: JsonObject, response: str, workspace: Workspace) -> str | None:
         if response.startswith("run "):
@@ -38,34 +41,18 @@ def run(
     return run_item(answer, partial(ChatHarness, RolloutSettings(**PLAIN | settings), benchmark), ITEM, outputs)
 
 
-class Librarian(SearchQA):
-    """Shows the item's files."""
+@pytest.mark.parametrize(("dialect", "path"), PATHS.items())
+def test_an_item_becomes_one_request_and_its_answer(dialect: str, path: str):
+    trajectory, (asked,) = run(lambda asked: says(dialect, "Hm. <answer>Eiffel</answer>"), dialect=dialect)
 
-    async def shown_files(self, public: JsonObject, workspace: Workspace) -> str:
-        return f"{public['question']}: {len(workspace.input_names())} files"
-
-
-def test_what_a_benchmark_shows_of_the_files_ends_the_opening():
-    trajectory, (asked,) = run(lambda asked: completion("<answer>Eiffel</answer>"), Librarian())
-    assert trajectory.messages[1].content.endswith("\n\nWhich tower?: 0 files")
-    assert asked.body["messages"][1]["content"] == trajectory.messages[1].content
-
-
-def test_an_item_becomes_one_request_and_its_answer():
-    trajectory, requests = run(lambda asked: completion("Hm. <answer>Eiffel</answer>"), temperature=0.0)
-
-    assert trajectory.status is Status.OK
-    assert trajectory.item_id == "i-1"
-    assert trajectory.answer == "Eiffel"
+    assert (trajectory.item_id, trajectory.status, trajectory.answer) == ("i-1", Status.OK, "Eiffel")
     assert [message.role for message in trajectory.messages] == ["system", "user", "assistant"]
     assert trajectory.messages[0].content == "Be short."
     assert trajectory.messages[2].content == "Hm. <answer>Eiffel</answer>"
     assert (trajectory.calls, trajectory.prompt_tokens, trajectory.completion_tokens) == (1, 11, 3)
     assert trajectory.started > 0
-    (asked,) = requests
-    assert asked.path == "/v1/chat/completions"
-    assert asked.body["temperature"] == 0.0
-    assert 64 in (asked.body.get("max_tokens"), asked.body.get("max_completion_tokens"))
+    assert (asked.path, asked.body["model"]) == (path, "stand-in-target")
+    assert "Be short." in asked.raw.decode()
 
 
 BROKEN = [
@@ -73,13 +60,10 @@ BROKEN = [
     (failure(402, "tokens are spent", code="budget"), Status.BUDGET, "tokens are spent"),
     (failure(402, "pay first", code="insufficient_balance"), Status.MODEL_ERROR, "pay first"),
     (failure(400, "held back", code="content_filter"), Status.REFUSED, "held back"),
-    (failure(500, "broken"), Status.MODEL_ERROR, "broken"),
     (failure(504, "too slow"), Status.TIMEOUT, "too slow"),
     (Reply(200, b"<html>", {"content-type": "text/html"}), Status.MODEL_ERROR, ""),
-    (Reply(200, b"<html>"), Status.MODEL_ERROR, ""),
     (Reply(200, b'{"hello": 1}'), Status.MODEL_ERROR, ""),
     (Reply(200, b"[]"), Status.MODEL_ERROR, ""),
-    (Reply(200, b"null"), Status.MODEL_ERROR, ""),
     (Reply(200, b""), Status.MODEL_ERROR, ""),
     (Reply(200, b'{"choices": [], "output": 3, "content": {"a": 1}}'), Status.MODEL_ERROR, ""),
     (Reply(500, b"<html>", {"content-type": "text/html"}), Status.MODEL_ERROR, "500"),
@@ -101,17 +85,17 @@ def test_what_a_provider_does_wrong_becomes_the_status(dialect: str, reply: Repl
 
 
 @pytest.mark.parametrize(
-    ("reply", "words"),
+    ("reply", "status", "words"),
     [
-        (completion("", refusal="I will not"), "I will not"),
-        (completion("", finish_reason="content_filter"), "content filter"),
-        (completion("", finish_reason="content_filter: SAFETY"), "content filter"),
-        (completion("half of", finish_reason="PROHIBITED_CONTENT"), "content filter"),
+        (completion("", refusal="I will not"), Status.REFUSED, "I will not"),
+        (completion("half of", finish_reason="PROHIBITED_CONTENT"), Status.REFUSED, "content filter"),
+        (completion("<answer>Eiffel</answer> and", finish_reason="MAX_TOKENS"), Status.TRUNCATED, ""),
+        (completion("<answer>Eiffel</answer>", finish_reason=""), Status.OK, ""),
     ],
 )
-def test_a_refusal_is_none_of_the_errors(reply: Reply, words: str):
+def test_an_ending_has_its_status(reply: Reply, status: Status, words: str):
     trajectory, _ = run(lambda asked: reply)
-    assert trajectory.status is Status.REFUSED
+    assert (trajectory.status, bool(trajectory.answer)) == (status, status.scored)
     assert words in trajectory.error
 
 
@@ -129,11 +113,6 @@ def test_an_answer_that_never_comes_is_a_timeout(dialect: str):
     assert trajectory.status is Status.TIMEOUT
 
 
-def test_an_ending_without_a_name_ends_an_answer():
-    trajectory, _ = run(lambda asked: completion("<answer>Eiffel</answer>", finish_reason=""))
-    assert (trajectory.status, trajectory.answer) == (Status.OK, "Eiffel")
-
-
 NO_BUDGET: dict[str, Any] = {"dialect": "anthropic", "model": "claude-opus-4-7", "thinking_budget": 32}
 """The model thinks by an effort alone, which pydantic-ai knows."""
 
@@ -145,7 +124,6 @@ def test_a_setting_that_the_model_does_not_take_would_be_refused_again():
 
 
 EMPTY = [
-    (completion("", reasoning_content="It must be <answer>Eiffel</answer>"), "openai-chat"),
     (completion(None, reasoning_content="It must be <answer>Eiffel</answer>"), "openai-chat"),
     (completion(None, finish_reason="function_call_filter: MALFORMED_FUNCTION_CALL"), "openai-chat"),
     (completion("<think>It must be Eiffel</think>\n"), "openai-chat"),
@@ -156,32 +134,12 @@ EMPTY = [
 
 
 @pytest.mark.parametrize(("reply", "dialect"), EMPTY)
-def test_an_empty_answer_is_scored_and_counted(reply: Reply, dialect: str, tmp_path: Path):
+def test_an_empty_answer_is_scored_and_counted_unless_there_are_files(reply: Reply, dialect: str, tmp_path: Path):
     trajectory, _ = run(lambda asked: reply, outputs=tmp_path, dialect=dialect)
     assert (trajectory.status, trajectory.answer, trajectory.error) == (Status.EMPTY, "", "")
     assert trajectory.completion_tokens == 3
-
-
-def test_files_are_an_answer(tmp_path: Path):
     (tmp_path / "made.txt").write_text("x")
-    trajectory, _ = run(lambda asked: completion(""), outputs=tmp_path)
-    assert trajectory.status is Status.OK
-
-
-@pytest.mark.parametrize("ending", ["max_tokens", "MAX_TOKENS", "model_length", "model_context_window_exceeded"])
-def test_every_name_of_a_cut_answer_is_known(ending: str):
-    trajectory, _ = run(lambda asked: completion("<answer>Eiffel</answer> and", finish_reason=ending))
-    assert (trajectory.status, trajectory.answer) == (Status.TRUNCATED, "Eiffel")
-
-
-@pytest.mark.parametrize(("dialect", "path"), PATHS.items())
-def test_every_dialect(dialect: str, path: str):
-    trajectory, (asked,) = run(lambda asked: says(dialect, "<answer>Eiffel</answer>"), dialect=dialect)
-
-    assert (asked.path, asked.body["model"]) == (path, "stand-in-target")
-    assert "Be short." in asked.raw.decode()
-    assert (trajectory.status, trajectory.answer) == (Status.OK, "Eiffel")
-    assert (trajectory.prompt_tokens, trajectory.completion_tokens) == (11, 3)
+    assert run(lambda asked: reply, outputs=tmp_path, dialect=dialect)[0].status is Status.OK
 
 
 @pytest.mark.parametrize("dialect", PATHS)
@@ -195,15 +153,6 @@ def test_thinking_in_the_answer_is_none_of_it(dialect: str, text: str):
     assert "Big Ben" not in trajectory.messages[-1].content
 
 
-def test_sampling_is_told_in_the_words_of_the_server():
-    _, (chat,) = run(lambda asked: says("openai-chat", "x"), seed=7, reasoning_effort="low", thinking="off")
-    assert (chat.body["seed"], chat.body["reasoning_effort"]) == (7, "low")
-    assert chat.body["chat_template_kwargs"] == {"enable_thinking": False}
-
-    _, (responses,) = run(lambda asked: says("openai", "x"), dialect="openai", reasoning_effort="low")
-    assert responses.body["reasoning"]["effort"] == "low"
-
-
 @pytest.mark.parametrize("dialect", PATHS)
 def test_a_conversation_goes_on_until_the_benchmark_ends_it(dialect: str):
     said = ["Big Ben", "Tower", "<answer>Eiffel</answer>", "never asked"]
@@ -213,6 +162,7 @@ def test_a_conversation_goes_on_until_the_benchmark_ends_it(dialect: str):
 
     assert (trajectory.status, trajectory.answer, trajectory.calls) == (Status.OK, "Eiffel", 3)
     assert (trajectory.prompt_tokens, trajectory.completion_tokens) == (33, 9)
+    assert trajectory.messages[1].content.endswith("\n\nWhich tower?: 0 files")
     roles = [message.role for message in trajectory.messages]
     assert roles == ["system", "user", "assistant", "user", "assistant", "user", "assistant"]
     assert trajectory.messages[3].content == "Which tower? not Big Ben!!!!!!!"
@@ -261,13 +211,6 @@ def test_turns_are_limited_and_the_last_reply_is_seen_too(tmp_path: Path):
         "1\n\n[exit status 0]",
         "2\n\n[exit status 0]",
     ]
-
-
-def test_code_runs_in_a_single_shot(tmp_path: Path):
-    trajectory, _ = run(lambda asked: completion("run open('made.txt', 'w').write('x')"), Coach(), tmp_path)
-
-    assert trajectory.calls == 1
-    assert (tmp_path / "made.txt").read_text() == "x"
 
 
 def test_a_failure_after_some_turns_is_the_trajectorys(tmp_path: Path):

@@ -71,9 +71,7 @@ def test_a_trace_becomes_turns_and_tokens():
     ("status_code", "words", "status"),
     [
         (402, "API Error: 402 budget.max_calls is spent, so the run makes no more model calls", Status.BUDGET),
-        (504, "API Error: 504 slow", Status.TIMEOUT),
         (400, "API Error: 400 content_filter", Status.REFUSED),
-        (429, "API Error: Request rejected (429)", Status.MODEL_ERROR),
         (None, "", Status.MODEL_ERROR),
     ],
 )
@@ -86,14 +84,10 @@ def test_an_error_says_why(status_code: int | None, words: str, status: Status):
     assert (trace.messages, trace.final, trace.calls) == ([], "", 0)
 
 
-def test_a_refusal_is_one():
-    trace = harness().read(lines(said("msg_1", text("I will not.")), result(stop_reason="refusal")))
-    assert trace.status is Status.REFUSED
-
-
-def test_a_result_without_a_model_call_is_no_answer():
-    trace = harness().read(lines(result(num_turns=0, result="Unknown command: /searchqa")))
-    assert trace.status is Status.MODEL_ERROR
+def test_a_refusal_and_a_result_without_a_model_call_are_no_answers():
+    refused = harness().read(lines(said("msg_1", text("I will not.")), result(stop_reason="refusal")))
+    uncalled = harness().read(lines(result(num_turns=0, result="Unknown command: /searchqa")))
+    assert (refused.status, uncalled.status) == (Status.REFUSED, Status.MODEL_ERROR)
 
 
 @pytest.mark.parametrize("broken", [b"", b"{", b"[]", b'{"type":"assistant","message":{"content":["x"]}}', b"\xff"])
@@ -114,9 +108,8 @@ def test_every_model_is_the_one_and_efforts_are_those_that_the_cli_knows():
     assert (variables["CLAUDE_CODE_MAX_OUTPUT_TOKENS"], variables["MAX_THINKING_TOKENS"]) == ("9", "0")
     assert command[command.index("--effort") + 1] == "low"
     assert one.prompt("Which?", []) == "/searchqa Which?"
-    for effort in ("low", "xhigh", "max"):
-        command = list(harness(reasoning_effort=effort).command([]))
-        assert command[command.index("--effort") + 1] == effort
+    command = list(harness(reasoning_effort="max").command([]))
+    assert command[command.index("--effort") + 1] == "max"
     assert "--effort" not in harness().command([])
     assert "MAX_THINKING_TOKENS" not in harness().variables()
     assert harness(thinking_budget=512).variables()["MAX_THINKING_TOKENS"] == "512"

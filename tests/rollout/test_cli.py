@@ -118,7 +118,7 @@ def test_the_last_text_is_answered_with(tmp_path: Path):
     assert trajectory.calls == 2
 
 
-def test_a_cli_is_told_of_the_corpus_and_can_read_it(tmp_path: Path):
+def test_a_cli_is_told_of_its_folders_and_can_read_the_corpus(tmp_path: Path):
     folder = tmp_path / "corpus"
     folder.mkdir()
     (folder / "a.txt").write_text("alpha")
@@ -130,7 +130,11 @@ print(json.dumps({"say": pathlib.Path(os.environ["CORPUS"], "a.txt").read_text()
     assert trajectory.answer == "alpha"
     task = trajectory.messages[1].content
     assert task.startswith(BENCHMARK.task(ITEM.public))
-    assert task.endswith(f"The documents lie in {folder} ($CORPUS), and cannot be changed.")
+    assert f"{folder} ($CORPUS)" in task.removeprefix(BENCHMARK.task(ITEM.public))
+    coded = run("print()", tmp_path, benchmark=Coding()).messages[1].content
+    assert coded.startswith("Answer Which tower? in a file.")
+    assert "/nowhere ($INPUTS)" in coded
+    assert f"{tmp_path} ($OUTPUTS)" in coded
 
 
 def test_the_cli_works_in_the_outputs_with_a_home_of_its_own_and_little_else(tmp_path: Path, monkeypatch: Any):
@@ -157,17 +161,10 @@ pathlib.Path("made.txt").write_text("x")
     ("code", "status", "words"),
     [
         ('print(\'{"error": "budget.max_usd is spent, so", "status": 402}\')', Status.BUDGET, "max_usd"),
-        ('print(\'{"error": "your account is empty", "status": 402}\')', Status.MODEL_ERROR, "account"),
         ('print(\'{"error": "too slow", "status": 504}\')', Status.TIMEOUT, "too slow"),
         ('print(\'{"error": "broken", "status": 500}\')', Status.MODEL_ERROR, "broken"),
-        ('print(\'{"error": "stopped by content_filter", "status": 400}\')', Status.REFUSED, "content_filter"),
-        (
-            'print(\'{"say": "I will not", "refused": 1, "done": 1}\')',
-            Status.REFUSED,
-            "or the answer: I will not",
-        ),
+        ('print(\'{"say": "I will not", "refused": 1, "done": 1}\')', Status.REFUSED, "I will not"),
         ('import sys; sys.exit("no such option")', Status.MODEL_ERROR, "exit status 1 and no result: no such option"),
-        ('print(\'{"say": "x"}\')', Status.MODEL_ERROR, "exit status 0 and no result"),
         ("print('{\"done\": 1}')", Status.MODEL_ERROR, "exit status 0 and no result"),
         ('print(\'{"say": "x"}\\n{"done": 1}\'); import os; os.abort()', Status.MODEL_ERROR, "exit status -6"),
     ],
@@ -202,7 +199,7 @@ time.sleep(600)
     trajectory = run(code, tmp_path, timeout=3.5)
 
     assert trajectory.status is Status.TIMEOUT
-    assert trajectory.error == "the CLI was not done after 3 s (sandbox.timeout)"
+    assert "sandbox.timeout" in trajectory.error
     assert trajectory.messages[-1].content == "wait"
     # A signal takes effect when the process gets its turn; what is dead may wait to be buried.
     assert eventually(lambda: is_gone(int((tmp_path / "pid").read_text())))
@@ -228,13 +225,6 @@ print('{"done": 1}')
     assert max(len(message.content) for message in trajectory.messages) <= MAX_MESSAGE_CHARS
     assert trajectory.answer == ("299" * 50000)[-MAX_FINAL_CHARS:]
     assert trajectory.messages[-1].content.endswith("299")
-
-
-def test_an_agent_is_told_where_files_lie(tmp_path: Path):
-    task = run("print()", tmp_path, benchmark=Coding()).messages[1].content
-
-    assert task.startswith("Answer Which tower? in a file.\n\nThe files that you are given lie in /nowhere ($INPUTS).")
-    assert f"in {tmp_path} ($OUTPUTS)" in task
 
 
 @pytest.mark.parametrize(("benchmark", "name"), [("searchqa", "searchqa"), ("_my_Bench2", "my-bench2")])

@@ -42,7 +42,14 @@ pandas.DataFrame({"a": [7]}).to_excel(os.environ["OUTPUTS"] + "/output.xlsx", in
 """
 
 
-def workload(harness: HarnessName, dialect: Any, base_url: str, items: list[Item], **changed: Any) -> FakeWorkload:
+def workload(
+    harness: HarnessName,
+    dialect: Any,
+    base_url: str,
+    items: list[Item],
+    skill: str = "Answer in few words.",
+    **changed: Any,
+) -> FakeWorkload:
     plain: dict[str, Any] = {"benchmark": "searchqa", "model": MODEL, "max_tokens": 512, "concurrency": 2}
     plain |= {"harness": harness, "dialect": dialect, "call_timeout": 60, "max_attempts": 1, "max_turns": 4}
     settings = RolloutSettings(**plain | changed)
@@ -51,9 +58,10 @@ def workload(harness: HarnessName, dialect: Any, base_url: str, items: list[Item
         upstream=Upstream(dialect=dialect, base_url=base_url, model=MODEL, api_key=SecretStr("sk-never-inside")),
         settings=settings,
         limits=SandboxGroup(),
-        labels={"run": "in-containers", "step": "1", "chunk": f"{harness}-{dialect}"},
+        labels={"run": "in-containers", "step": "1", "chunk": f"{harness}-{dialect}-{settings.benchmark}"},
+        skill=skill,
         image=HARNESSES[harness].image,
-        one_item_each=settings.benchmark != "searchqa",
+        one_item_each=HARNESSES[harness].is_cli or settings.benchmark != "searchqa",
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.found_document import FoundDocument
-from skillopt_airflow.rollout.item_search import SearchLost, WebSearch, best_documents
+from skillopt_airflow.rollout.item_search import SearchLost, WebSearch
 from skillopt_airflow.rollout.workspace import ItemFolders
 from tests.gateway.gateway_rig import rigs
 from tests.gateway.page_server import fetcher, page, page_server
@@ -23,16 +23,13 @@ PAGES = [
 def test_offline_the_items_own_documents_are_searched_and_opened() -> None:
     folders = ItemFolders(Path("/nowhere"), Path("/nowhere"), 1.0)
     assert asyncio.run(folders.search("mayor", PAGES)) == [PAGES[1]]
+    assert asyncio.run(folders.search("council", PAGES)) == [PAGES[1]]
     assert asyncio.run(folders.search("zebra", PAGES)) == []
+    assert asyncio.run(folders.search("mayor", [])) == []
     assert asyncio.run(folders.open_page(" https://b.example", PAGES)) == PAGES[1].text
     for address in ("https://c.example", "../../etc/passwd", "file:///etc/passwd", "http://127.0.0.1/", ""):
         with pytest.raises(DataError, match="no such page"):
             asyncio.run(folders.open_page(address, PAGES))
-
-
-def test_titles_count() -> None:
-    assert best_documents("council", PAGES) == [PAGES[1]]
-    assert best_documents("mayor", []) == []
 
 
 def test_a_search_of_the_web_goes_through_the_gateway(tmp_path: Path) -> None:

@@ -64,6 +64,14 @@ def inputs(folder: Path, items: list[dict[str, object]], **changed: object) -> P
     return folder
 
 
+def trajectories(out: Path) -> dict[str, Trajectory]:
+    """The rows of the program's outputs, one per item."""
+    lines = (out / "trajectories.jsonl").read_bytes().splitlines()
+    rows = {row.item_id: row for row in map(Trajectory.model_validate_json, lines)}
+    assert len(rows) == len(lines)
+    return rows
+
+
 def test_the_program_runs_alone(python: Path, tmp_path: Path):
     program, out = tmp_path / "program", tmp_path / "out"
     image.stage_program(image.ROOT, program)
@@ -83,19 +91,11 @@ def test_the_program_runs_alone(python: Path, tmp_path: Path):
         )
         socket = tmp_path / "model.sock"
         with ModelGateway(upstream, socket, stage="test", max_attempts=1, call_timeout=30, on_call=lambda call: None):
-            command = [
-                python,
-                "-m",
-                "skillopt_airflow.rollout",
-                inputs(tmp_path / "in", items),
-                out,
-                "--gateway",
-                socket,
-            ]
+            folder = inputs(tmp_path / "in", items)
+            command = [python, "-m", "skillopt_airflow.rollout", folder, out, "--gateway", socket]
             subprocess.run(command, cwd=program, env={"PATH": "/usr/bin:/bin"}, check=True, timeout=120)
 
-    lines = (out / "trajectories.jsonl").read_text().splitlines()
-    rows = {row.item_id: row for row in map(Trajectory.model_validate_json, lines)}
+    rows = trajectories(out)
     assert {name: row.answer for name, row in rows.items()} == {"i-0": "Q0", "i-1": "Q1", "i-2": "Q2", "broken": ""}
     assert rows["broken"].status is Status.SANDBOX_ERROR
     assert "context" in rows["broken"].error
@@ -136,9 +136,8 @@ def test_replies_that_cannot_be_stored_as_they_are_cost_no_other_item(tmp_path: 
         command += ["--gateway", provider.base_url.removesuffix("/v1")]
         subprocess.run(command, env=_environment(), check=True, timeout=120)
 
-    lines = (out / "trajectories.jsonl").read_bytes().splitlines()
-    rows = {row.item_id: row for row in map(Trajectory.model_validate_json, lines)}
-    assert len(rows) == len(lines) == 30
+    rows = trajectories(out)
+    assert len(rows) == 30
     for name, (_, status, text) in BAD.items():
         row = rows.pop(name)
         assert (name, row.status) == (name, status)
@@ -176,23 +175,8 @@ print(openpyxl.load_workbook("made.xlsx").active["B2"].value.upper())
         command = [python, "-m", "skillopt_airflow.rollout", folder, out, "--gateway", address]
         subprocess.run(command, cwd=program, env={"PATH": "/usr/bin:/bin"}, check=True, timeout=120)
 
-    lines = (out / "trajectories.jsonl").read_text().splitlines()
-    rows = {row.item_id: row for row in map(Trajectory.model_validate_json, lines)}
+    rows = trajectories(out)
     assert {name: row.files for name, row in rows.items()} == {"i-0": (), "i-1": ("made.xlsx",)}
     assert "FileNotFoundError" in rows["i-0"].messages[-1].content
     assert rows["i-1"].messages[-1].content == "SEVEN\n\n[exit status 0]"
     assert (out / "files" / "1" / "made.xlsx").stat().st_size > 0
-
-
-def test_the_program_needs_nothing_of_the_host(python: Path, tmp_path: Path):
-    image.stage_program(image.ROOT, tmp_path)
-    code = """
-import importlib.util, sys
-import skillopt_airflow.rollout.program
-unwanted = ["airflow", "boto3", "docker", "pyarrow"]
-unwanted += [f"skillopt_airflow.{name}" for name in ("store", "sandbox", "pipeline")]
-slow = ["anthropic", "openai", "openpyxl", "pandas", "pydantic_ai"]
-print([name for name in unwanted if importlib.util.find_spec(name)], [name for name in slow if name in sys.modules])
-"""
-    done = subprocess.run([python, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[] []"

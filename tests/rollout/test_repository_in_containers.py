@@ -5,16 +5,13 @@ from typing import Any
 
 import docker
 import pytest
-from pydantic import SecretStr
 
-from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Status
-from skillopt_airflow.gateway.upstream import Upstream
-from skillopt_airflow.rollout.settings import RolloutSettings
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider
+from tests.rollout.test_in_containers import workload
 from tests.rollout.wire import calls, results, says
-from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
+from tests.sandbox.fake_workload import FakeOperator
 from tests.sandbox.small_repository import CONTENTS, small_item
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]
@@ -57,28 +54,9 @@ def test_the_target_works_in_a_copy_and_its_difference_comes_out(engine: tuple[S
         return says("openai-chat", "I summed all amounts.")
 
     with ScriptedProvider(answer) as provider:
-        fake = FakeWorkload(
-            items=[small_item()],
-            upstream=Upstream(
-                dialect="openai-chat", base_url=provider.base_url, model="m", api_key=SecretStr("sk-never-inside")
-            ),
-            settings=RolloutSettings(
-                benchmark="swebench",
-                harness="tools",
-                dialect="openai-chat",
-                model="m",
-                max_tokens=512,
-                max_turns=12,
-                concurrency=1,
-                call_timeout=60,
-                max_attempts=1,
-            ),
-            limits=limits,
-            labels={"run": "repository", "step": "1", "chunk": "0"},
-            image=HARNESSES["tools"].image,
-            one_item_each=True,
-            files_of_images=CONTENTS,
-        )
+        changed = {"benchmark": "swebench", "max_turns": 12, "concurrency": 1}
+        fake = workload("tools", "openai-chat", provider.base_url, [small_item()], **changed)
+        fake.limits, fake.files_of_images = limits, CONTENTS
         FakeOperator(fake=fake, docker_url=docker_url).execute({})
 
     (row,) = fake.trajectories

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from benchmarks.livemathematicianbench.adapter import BENCHMARK as WITHOUT_TOOLS
@@ -6,15 +8,11 @@ from benchmarks.searchqa.adapter import BENCHMARK as WITH_TOOLS
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.declared_task import declared
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.search_group import SearchGroup
 from skillopt_airflow.rollout.requirements import check_requirements, check_search
-
-
-def test_the_tools_harness_needs_tools():
-    with pytest.raises(ConfigError, match="no tools; use harness chat"):
-        check_requirements(ModelGroup(harness="tools", max_turns=5), WITHOUT_TOOLS)
 
 
 def declared_with(**section: object) -> Benchmark:
@@ -24,31 +22,29 @@ def declared_with(**section: object) -> Benchmark:
     return declared(section_read)
 
 
-def test_files_need_an_agent():
-    with pytest.raises(ConfigError, match=r"model\.harness = 'chat': .*task\.files.* to tools or codex or claude_code"):
-        check_requirements(ModelGroup(), declared_with(files=["path"]))
-    for harness in ("tools", "codex", "claude_code"):
-        check_requirements(ModelGroup(harness=harness, max_turns=2), declared_with(files=["path"]))
-    with pytest.raises(ConfigError, match=r"no tools; use harness chat .*, or its section task the key files"):
-        check_requirements(ModelGroup(harness="tools", max_turns=2), declared_with())
+FILES, PICTURES = declared_with(files=["path"]), declared_with(pictures=["path"])
 
 
-def test_pictures_need_no_agent():
-    for harness in ("chat", "tools", "codex", "claude_code"):
-        check_requirements(
-            ModelGroup.model_validate({"harness": harness, "max_turns": 2}), declared_with(pictures=["path"])
-        )
+@pytest.mark.parametrize(
+    ("group", "benchmark", "words"),
+    [
+        ({"harness": "chat"}, FILES, r"model\.harness = 'chat': .*task\.files"),
+        ({"harness": "tools", "max_turns": 2}, declared_with(), "no tools"),
+        ({"harness": "tools", "max_turns": 5}, WITHOUT_TOOLS, "no tools"),
+        ({"harness": "tools"}, WITH_TOOLS, r"model\.max_turns = 1"),
+    ],
+)
+def test_a_harness_that_a_benchmark_cannot_have(group: dict[str, Any], benchmark: Benchmark, words: str):
+    with pytest.raises(ConfigError, match=words):
+        check_requirements(ModelGroup(**group), benchmark)
 
 
-def test_the_tools_harness_needs_two_turns():
-    with pytest.raises(ConfigError, match=r"model\.max_turns = 1: harness tools needs at least 2"):
-        check_requirements(ModelGroup(harness="tools"), WITH_TOOLS)
-    check_requirements(ModelGroup(harness="tools", max_turns=2), WITH_TOOLS)
-
-
-@pytest.mark.parametrize("harness", ["chat", "codex", "claude_code"])
-def test_the_others_need_nothing(harness: str):
-    check_requirements(ModelGroup.model_validate({"harness": harness}), WITHOUT_TOOLS)
+@pytest.mark.parametrize("harness", HARNESSES)
+def test_files_need_an_agent_and_pictures_and_other_items_none(harness: HarnessName):
+    group = ModelGroup(harness=harness, max_turns=2)
+    check_requirements(group, PICTURES)
+    check_requirements(group, FILES if harness != "chat" else WITHOUT_TOOLS)
+    check_requirements(group, WITHOUT_TOOLS if harness != "tools" else WITH_TOOLS)
 
 
 def test_a_search_needs_a_benchmark_that_searches():

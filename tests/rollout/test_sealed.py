@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from skillopt_airflow.rollout.sealed import take
-
 HOLDER = """
 import ctypes, sys
 from pathlib import Path
@@ -31,7 +29,3 @@ def test_files_are_read_once_and_the_memory_that_holds_them_is_closed(tmp_path: 
     assert (before, after) == ("1", "0")
     assert eval(taken) == {0: {"game": b"goal 0"}, 1: {"game": b"goal 1"}}
     assert not sealed.exists()
-
-
-def test_items_that_are_no_sessions_have_none(tmp_path: Path):
-    assert take(tmp_path / "sealed") == {}

@@ -1,6 +1,5 @@
 import asyncio
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +8,12 @@ import pytest
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.rollout.session import Session, opened_session
 from skillopt_airflow.rollout.settings import RolloutSettings
-from tests.rollout.cellar import NAME, files, make_cellar
+from tests.rollout.cellar import NAME, cellar, files
 from tests.rollout.single_item import PLAIN
 
+__all__ = ["cellar"]
 
-@pytest.fixture(autouse=True)
-def cellar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_cellar(tmp_path, monkeypatch)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+pytestmark = pytest.mark.usefixtures("cellar")
 
 
 def played(depth: str, *actions: str, max_turns: int = 10, **session: Any) -> Session:
@@ -32,17 +29,13 @@ def played(depth: str, *actions: str, max_turns: int = 10, **session: Any) -> Se
     return asyncio.run(play())
 
 
-def test_a_session_goes_on_until_the_goal_is_reached():
+def test_a_session_goes_on_until_the_goal_is_reached_or_its_turns_are_over():
     session = played("2", "down", "north", "down")
     assert [turn.observation.text for turn in session.episode.turns] == ["Step 1.", "Step 1.", "Step 2."]
     assert session.over
     assert session.episode.outcome == "won after 3 actions"
-
-
-def test_a_session_is_over_when_its_turns_are():
-    session = played("5", "down", "down", max_turns=2)
-    assert session.over
-    assert session.episode.outcome == "not won after 2 actions"
+    ended = played("5", "down", "down", max_turns=2)
+    assert (ended.over, ended.episode.outcome) == (True, "not won after 2 actions")
 
 
 def test_what_a_world_shows_is_cut_to_size_and_actions_are_told_if_asked_for():

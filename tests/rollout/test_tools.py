@@ -1,7 +1,5 @@
 import asyncio
-import os
 import re
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -10,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.livemathematicianbench.adapter import BENCHMARK as WITHOUT_TOOLS
 from benchmarks.searchqa.adapter import BENCHMARK, SearchQA
-from local.standin.known_items import of_benchmark
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.errors import ConfigError, SandboxError
+from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.protocols import Benchmark, Workspace
 from skillopt_airflow.core.shortening import MOST_TOLD_CHARS
 from skillopt_airflow.core.types import JsonObject, Status, Trajectory
@@ -23,10 +19,12 @@ from skillopt_airflow.rollout.tools import ToolsHarness
 from skillopt_airflow.rollout.workspace import ItemFolders
 from tests.gateway.gateway_rig import PATHS
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
-from tests.rollout.cellar import NAME, files, make_cellar
+from tests.rollout.cellar import NAME, cellar, files
 from tests.rollout.single_item import PLAIN, run_item
 from tests.rollout.test_chat import EMPTY, NO_BUDGET
 from tests.rollout.wire import calls, cut_off, results, says
+
+__all__ = ["cellar"]
 
 CONTEXT = "[DOC] [TLE] London [PAR] Big Ben stands in London. [DOC] [TLE] Paris [PAR] The Eiffel tower stands in Paris."
 ITEM = PublicItem(id="i-1", public={"question": "Which tower stands in Paris?", "context": CONTEXT})
@@ -81,19 +79,6 @@ def test_the_target_searches_and_answers(dialect: str, path: str):
     assert b"Big Ben" not in first.raw
 
 
-def test_text_beside_a_call_is_kept():
-    def answer(asked: Asked) -> Reply:
-        if not results(asked):
-            return calls("anthropic", "search_documents", {"query": "tower"}, "<think>Hm</think>I look it up.")
-        return says("anthropic", "<answer>x</answer>")
-
-    trajectory, _ = run(answer, dialect="anthropic")
-    assert [(message.role, message.content) for message in trajectory.messages[2:4]] == [
-        ("assistant", "I look it up."),
-        ("call", 'search_documents({"query":"tower"})'),
-    ]
-
-
 @pytest.mark.parametrize("dialect", PATHS)
 @pytest.mark.parametrize("text", ["\ud83d", "\0"])
 def test_half_a_character_in_a_call_and_in_a_result_reaches_no_request_and_no_row(
@@ -107,21 +92,6 @@ def test_half_a_character_in_a_call_and_in_a_result_reaches_no_request_and_no_ro
     trajectory, requests = run(answer, Coding(), tmp_path, dialect=dialect)
     assert (trajectory.status, trajectory.answer, len(requests)) == (Status.OK, "\ufffd", 2)
     assert not re.search("[\0\ud800-\udfff]", trajectory.model_dump_json() + "".join(results(requests[1])))
-
-
-def test_code_runs_in_the_items_folders(tmp_path: Path):
-    code = "import os; open(os.environ['OUTPUTS'] + '/made.txt', 'w').write('x'); print(6 * 7)"
-
-    def answer(asked: Asked) -> Reply:
-        return (
-            says("openai-chat", results(asked)[0])
-            if results(asked)
-            else calls("openai-chat", "run_python", {"code": code})
-        )
-
-    trajectory, _ = run(answer, Coding(), tmp_path)
-    assert trajectory.messages[-1].content == "42\n\n[exit status 0]"
-    assert (tmp_path / "made.txt").read_text() == "x"
 
 
 @pytest.mark.parametrize("dialect", PATHS)
@@ -166,7 +136,7 @@ def test_results_are_cut_for_the_target_and_kept_as_it_was_told_them_with_their_
 
 def looking(asked: Asked) -> Reply:
     return calls(
-        "anthropic", "search_documents", {"query": f"tower {asked.number}"}, f"<answer>{asked.number}</answer>"
+        "anthropic", "search_documents", {"query": "tower"}, f"<think>Hm</think><answer>{asked.number}</answer>"
     )
 
 
@@ -175,6 +145,10 @@ def test_a_target_that_used_up_its_turns_is_taken_at_its_last_word():
 
     assert (trajectory.status, trajectory.error, trajectory.answer) == (Status.OK, "", "3")
     assert (trajectory.calls, len(requests), trajectory.prompt_tokens) == (3, 3, 33)
+    assert [(message.role, message.content) for message in trajectory.messages[2:4]] == [
+        ("assistant", "<answer>1</answer>"),
+        ("call", 'search_documents({"query":"tower"})'),
+    ]
     assert trajectory.messages[-1].role == "tool"
 
 
@@ -237,11 +211,8 @@ def test_an_answer_that_stays_empty_is_as_with_the_chat_harness(reply: Reply, di
 @pytest.mark.parametrize(
     ("reply", "status", "words"),
     [
-        (failure(401, "who are you"), Status.MODEL_ERROR, "who are you"),
         (failure(402, "spent", code="budget"), Status.BUDGET, "spent"),
         (failure(400, "held back", code="content_filter"), Status.REFUSED, "held back"),
-        (failure(504, "too slow"), Status.TIMEOUT, "too slow"),
-        (Reply(200, b"<html>", {"content-type": "text/html"}), Status.MODEL_ERROR, ""),
         (Reply(200, b"[]"), Status.MODEL_ERROR, ""),
     ],
 )
@@ -256,17 +227,6 @@ def test_what_a_provider_does_wrong_becomes_the_status(dialect: str, reply: Repl
     assert trajectory.error
     assert trajectory.calls == len(requests) == 2
     assert [message.role for message in trajectory.messages] == ["system", "user", "call", "tool"]
-
-
-def test_a_refusal():
-    trajectory, _ = run(lambda asked: completion("", refusal="I will not"))
-    assert trajectory.status is Status.REFUSED
-    assert "I will not" in trajectory.error
-
-
-def test_a_filtered_answer():
-    trajectory, _ = run(lambda asked: completion("half an", finish_reason="content_filter"))
-    assert (trajectory.status, trajectory.calls) == (Status.REFUSED, 1)
 
 
 def test_several_items_at_once_keep_to_themselves():
@@ -287,32 +247,8 @@ def test_several_items_at_once_keep_to_themselves():
     assert {trajectory.calls for trajectory in trajectories} == {2}
 
 
-def test_a_benchmark_without_tools_is_refused():
-    with pytest.raises(ConfigError, match="no tools"):
-        ToolsHarness(RolloutSettings(**TOOLS), WITHOUT_TOOLS, "http://127.0.0.1:1")
-
-
-@pytest.mark.parametrize("dialect", PATHS)
-def test_the_stand_in_searches_too(dialect: str, standin_url: str):
-    known = next(iter(of_benchmark("searchqa")))
-    item = PublicItem(id=known.item.id, public=known.item.public)
-
-    async def main() -> Trajectory:
-        settings = RolloutSettings(**TOOLS | {"dialect": dialect})
-        async with aclosing(ToolsHarness(settings, BENCHMARK, standin_url.removesuffix("/v1"))) as harness:
-            return await harness.run(item, "", ItemFolders(Path("/nowhere"), Path("/nowhere"), 1.0))
-
-    trajectory = asyncio.run(main())
-    assert (trajectory.status, trajectory.error, trajectory.calls) == (Status.OK, "", 2)
-    assert [message.role for message in trajectory.messages] == ["system", "user", "call", "tool", "assistant"]
-    assert "[DOC]" in trajectory.messages[3].content
-    assert trajectory.answer
-
-
-def test_a_session_is_played_by_one_tool_and_judged_by_its_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    make_cellar(tmp_path, monkeypatch)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-
+@pytest.mark.usefixtures("cellar")
+def test_a_session_is_played_by_one_tool_and_judged_by_its_outcome(tmp_path: Path):
     def answer(asked: Asked) -> Reply:
         done = results(asked)
         return says("openai-chat", "Enough.") if len(done) == 3 else calls("openai-chat", "act", {"action": "down"})
@@ -334,11 +270,8 @@ def test_a_session_is_played_by_one_tool_and_judged_by_its_outcome(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("action", "words"), [("die", "the engine has crashed"), ("sleep", "session.turn_timeout")])
-def test_a_world_that_breaks_down_is_no_score_of_the_targets(
-    action: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    make_cellar(tmp_path, monkeypatch)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+@pytest.mark.usefixtures("cellar")
+def test_a_world_that_breaks_down_is_no_score_of_the_targets(action: str, words: str, tmp_path: Path):
     asked: list[Asked] = []
 
     def answer(one: Asked) -> Reply:
@@ -355,4 +288,3 @@ def test_a_world_that_breaks_down_is_no_score_of_the_targets(
 def test_a_setting_that_the_model_does_not_take_would_be_refused_again():
     trajectory, requests = run(lambda asked: says("anthropic", "Eiffel"), **NO_BUDGET)
     assert (trajectory.status, trajectory.lasting_error, requests) == (Status.MODEL_ERROR, "400", [])
-    assert "does not support" in trajectory.error
