@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from skillopt_airflow.core.errors import Conflict, ObjectMissing
-from skillopt_airflow.core.types import Item, Rollout, Score, Split, Status, Trajectory
+from skillopt_airflow.core.types import Item, Rollout, Score, Status, Trajectory
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.corpora import SourceCorpus, StoredCorpus, store_corpus
 from skillopt_airflow.store.keys import CorpusKeys, grades_of, searches_of
@@ -16,19 +16,11 @@ from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import from_parquet, to_parquet
 from skillopt_airflow.store.parts import parts_of
 from skillopt_airflow.store.retention import Cleaned, compact, drop_corpora, drop_old, partitions
-from skillopt_airflow.store.rollout_table import RolloutKey, RolloutTable
+from skillopt_airflow.store.rollout_table import RolloutTable
+from tests.store.stored_rollouts import rollout_key
 from tests.store.test_artifacts import KEYS, provenance, publish
 
-KEY = RolloutKey(
-    benchmark="searchqa",
-    target="openai-chat:m",
-    harness="chat",
-    split=Split.VAL,
-    skill_sha256="a" * 64,
-    draw=0,
-    settings_sha256="s",
-    image="sha256:i",
-)
+KEY = rollout_key()
 ITEMS = [Item(id=f"i-{n}", public={}, reference={}) for n in range(6)]
 FUTURE = datetime.now(UTC) + timedelta(days=1)
 

@@ -13,18 +13,10 @@ from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Item, ItemRef, Message, ModelCall, Rollout, Score, Split, Status, Trajectory
 from skillopt_airflow.store import parts
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.rollout_table import KnownParts, RolloutKey, RolloutTable, UsageTable
+from skillopt_airflow.store.rollout_table import KnownParts, RolloutTable, UsageTable
+from tests.store.stored_rollouts import rollout_key
 
-KEY = RolloutKey(
-    benchmark="searchqa",
-    target="openai-chat:org/model",
-    harness="chat",
-    split=Split.VAL,
-    skill_sha256="ab" * 32,
-    draw=0,
-    settings_sha256="cd" * 32,
-    image="sha256:1",
-)
+KEY = rollout_key()
 ITEMS = [Item(id=name, public={"question": name}, reference={"answers": [name]}) for name in "abcd"]
 SEED, STEP = Moment(kind="seed", epoch=0, step=0), Moment(kind="step", epoch=1, step=1)
 
@@ -148,7 +140,8 @@ def test_the_effort_is_that_of_the_rollouts_that_count(table: RolloutTable) -> N
 @pytest.mark.parametrize(
     "other",
     [
-        {"skill_sha256": "ab" * 6 + "00" * 26},
+        # Of the same partition.
+        {"skill_sha256": "a" * 12 + "0" * 52},
         {"image": "sha256:2"},
         {"draw": 1},
         {"split": Split.TEST},

@@ -102,7 +102,7 @@ def test_what_is_wrong_is_said_of_both_connections_after_a_few_calls(
 
 def test_nobody_listens_or_an_optimizer_talks_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     trained = prepared(monkeypatch, "http://127.0.0.1:9/v1")
-    with pytest.raises(ModelConnectionError, match=r"^connection skillopt_target: .*cannot be reached.* its host"):
+    with pytest.raises(ModelConnectionError, match=r"^connection skillopt_target: .* correct its host"):
         tried(trained)
     talking = Training.of(reply=lambda stage, prompt, tool: "I am ready." if stage == "preflight" else None)
     talking.prepare()
