@@ -127,9 +127,7 @@ def test_who_reads_at_any_moment_of_a_merge_finds_every_row_once(store: ObjectSt
     assert found == [list(range(12))] * 13
 
 
-@pytest.mark.parametrize(
-    "at", ["before it is written", "after it is written", "after it, while others count"]
-)
+@pytest.mark.parametrize("at", ["before it is written", "after it is written", "after it, while others count"])
 def test_who_merges_some_of_the_parts_at_the_same_moment_doubles_no_row(store: ObjectStore, at: str) -> None:
     """The writer of some of the parts merges them beside who merges all of them."""
     mine = put_each(store, range(6), "mine-")
