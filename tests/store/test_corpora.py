@@ -78,29 +78,26 @@ def test_what_begins_with_a_dot_is_left_out(folder: Path) -> None:
     assert at(folder).manifest.sha256 == before
 
 
-@pytest.mark.parametrize("target", ["/etc/passwd", "../outside.txt", "a.txt", "/nowhere"])
-def test_a_link_is_refused_wherever_it_leads(folder: Path, target: str) -> None:
+def test_links_and_what_is_no_file_are_refused(folder: Path) -> None:
     (folder.parent / "outside.txt").write_bytes(b"secret")
-    (folder / "1944" / "link.txt").symlink_to(target)
-    with pytest.raises(
-        DataError, match=rf"data\.corpus = corpus: 1944/link\.txt is a link to {target}; .*put the file"
-    ):
-        _ = at(folder).manifest
-
-
-def test_a_linked_folder_and_what_is_no_file_are_refused(folder: Path) -> None:
-    (folder / "linked").symlink_to(folder.parent)
-    with pytest.raises(DataError, match="linked is a link"):
-        _ = at(folder).manifest
-    (folder / "linked").unlink()
+    link = folder / "1944" / "link"
+    for target in ("/etc/passwd", "../outside.txt", "../a.txt", "/nowhere", str(folder.parent)):
+        link.symlink_to(target)
+        with pytest.raises(DataError, match=rf"data\.corpus = corpus: 1944/link is a link to {target}"):
+            _ = at(folder).manifest
+        link.unlink()
     os.mkfifo(folder / "pipe")
     with pytest.raises(DataError, match="pipe is no plain file"):
         _ = at(folder).manifest
 
 
-def test_a_file_that_becomes_a_link_meanwhile_is_not_followed(folder: Path) -> None:
-    corpus = at(folder)
+def test_a_file_that_changes_meanwhile_or_becomes_a_link_is_not_stored(folder: Path) -> None:
+    corpus, store = at(folder), LocalStore()
     assert corpus.manifest.files
+    (folder / "a.txt").write_bytes(b"gamma")
+    with pytest.raises(DataError, match=r"a\.txt changed"):
+        store_corpus(store, "", corpus)
+    assert not [key for key in store.objects if key.endswith("manifest.json")]
     (folder.parent / "outside.txt").write_bytes(b"alpha")
     (folder / "a.txt").unlink()
     (folder / "a.txt").symlink_to(folder.parent / "outside.txt")
@@ -108,26 +105,10 @@ def test_a_file_that_becomes_a_link_meanwhile_is_not_followed(folder: Path) -> N
         unpacked(corpus)
 
 
-def test_a_file_that_changes_meanwhile_is_told(folder: Path) -> None:
-    corpus, store = at(folder), LocalStore()
-    assert corpus.manifest.files
-    (folder / "a.txt").write_bytes(b"gamma")
-    with pytest.raises(DataError, match=r"a\.txt changed while the corpus was stored; leave the folder alone"):
-        store_corpus(store, "", corpus)
-    assert not [key for key in store.objects if key.endswith("manifest.json")]
-
-
-@pytest.mark.parametrize(
-    ("address", "why"),
-    [
-        ("nowhere", "there is no folder .*nowhere; expected one with the documents"),
-        ("corpus/a.txt", "there is no folder"),
-        ("ftp://host/corpus", "data.corpus = ftp://host/corpus: expected a local path, file:///path or s3"),
-    ],
-)
-def test_an_address_that_leads_to_no_folder_is_named(folder: Path, address: str, why: str) -> None:
+@pytest.mark.parametrize("address", ["nowhere", "corpus/a.txt", "ftp://host/corpus"])
+def test_an_address_that_leads_to_no_folder_is_named(folder: Path, address: str) -> None:
     client: Any = None
-    with pytest.raises(DataError, match=why):
+    with pytest.raises(DataError, match=address):
         _ = SourceCorpus(address, folder.parent, client).manifest
 
 
@@ -143,7 +124,7 @@ def test_a_corpus_in_a_bucket_is_the_same_as_in_a_folder(folder: Path, store: Ob
     sha256 = store_corpus(store, "", corpus)
     assert unpacked(StoredCorpus(store, "", sha256)) == CONTENTS
     store.put_bytes("data/corpus/../../up.txt", b"")
-    with pytest.raises((DataError, StoreError), match="expected a path below the folder"):
+    with pytest.raises((DataError, StoreError), match="path below the folder"):
         _ = SourceCorpus(f"s3://{store.bucket}/data/corpus", folder, store._client).manifest
-    with pytest.raises(DataError, match="the folder holds no file"):
+    with pytest.raises(DataError, match="holds no file"):
         _ = SourceCorpus(f"s3://{store.bucket}/data/none", folder, store._client).manifest

@@ -50,32 +50,23 @@ def test_a_file_of_records_by_every_kind_of_address(folder: Path, bucket: str, s
 
 
 def test_a_pattern_stands_for_all_files_that_match(folder: Path, bucket: str, s3_client: "S3Client") -> None:
-    for uri in ("sample/*/items.json", f"{folder.as_uri()}/sample/t*/it*.json", f"s3://{bucket}/data/sample/t*/*.json"):
+    for uri, ids in {
+        "sample/*/items.json": ["test", "train", "val"],
+        f"{folder.as_uri()}/sample/t*/it*.json": ["test", "train"],
+        f"s3://{bucket}/data/sample/t*/*.json": ["test", "train"],
+    }.items():
         found = read_records(uri, folder, "ratio", s3_client)["all"]
-        first = "sample" if "val" in str(found) else None
-        assert [record["id"] for record in found] == (["test", "train", "val"] if first else ["test", "train"])
-        assert [record["folder"] for record in found] == [record["id"] for record in found]
-    assert read_records("one*.json", folder, "ratio", s3_client) == {"all": RECORDS}
-    assert read_records(f"s3://{bucket}/data/l*.jsonl", folder, "ratio", s3_client) == {"all": RECORDS}
-
-
-def test_a_pattern_enters_folders_that_are_links(tmp_path: Path, unreachable_client: "S3Client") -> None:
-    for name in ("elsewhere/a", "data/b"):
-        (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / "items.json").write_text(json.dumps([{"id": name[-1]}]))
-    (tmp_path / "data" / "a").symlink_to(tmp_path / "elsewhere" / "a")
-    found = read_records(f"{tmp_path}/data/*/items.json", tmp_path, "ratio", unreachable_client)["all"]
-    assert [record["id"] for record in found] == ["a", "b"]
-
-
-def test_a_record_keeps_a_folder_of_its_own_and_a_star_in_a_name_is_read_once(
-    tmp_path: Path, s3_client: "S3Client"
-) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "x*.json").write_text('[{"id": "1", "folder": "mine"}, 5]')
-    found = read_records("*/x*.json", tmp_path, "ratio", s3_client)["all"]
-    assert found[0] == {"id": "1", "folder": "mine"}
-    assert len(found) == 2
+        assert [record["id"] for record in found] == [record["folder"] for record in found] == ids
+    for uri in ("one*.json", f"s3://{bucket}/data/l*.jsonl"):
+        assert read_records(uri, folder, "ratio", s3_client) == {"all": RECORDS}
+    # It enters folders that are links, a record keeps a folder of its own, and a star in a name is read once.
+    (folder / "linked").mkdir()
+    (folder / "linked" / "a").symlink_to(folder / "sample" / "val")
+    (folder / "linked" / "b").mkdir()
+    (folder / "linked" / "b" / "items*.json").write_text('[{"id": "1", "folder": "mine"}, 5]')
+    first, second, third = read_records("linked/*/items*.json", folder, "ratio", s3_client)["all"]
+    assert (first, second) == ({"id": "val", "folder": "a"}, {"id": "1", "folder": "mine"})
+    assert isinstance(third, UnreadableRecord)
 
 
 def test_a_folder_whose_name_is_not_utf8_costs_no_record(tmp_path: Path, unreachable_client: "S3Client") -> None:
@@ -93,42 +84,36 @@ def test_a_split_folder_by_every_kind_of_address(folder: Path, bucket: str, s3_c
     expected = {split: [{"id": split}] for split in ("train", "val", "test")}
     for uri in ("sample", "sample/", (folder / "sample").as_uri(), f"s3://{bucket}/data/sample"):
         assert read_records(uri, folder, "split_dir", s3_client) == expected
-
-
-def test_a_split_folder_may_have_one_for_publishing(folder: Path, s3_client: "S3Client") -> None:
     (folder / "sample" / "publish").mkdir()
     (folder / "sample" / "publish" / "items.jsonl").write_text('{"id": "publish"}')
-    found = read_records("sample", folder, "split_dir", s3_client)
-    assert found == {split: [{"id": split}] for split in ("train", "val", "test", "publish")}
+    assert read_records("sample", folder, "split_dir", s3_client) == expected | {"publish": [{"id": "publish"}]}
+    (folder / "sample/val/items.csv").write_text("id\nval\n")
+    with pytest.raises(DataError, match=r"sample/val/items\.csv and sample/val/items\.json"):
+        read_records("sample", folder, "split_dir", s3_client)
 
 
 @pytest.mark.parametrize(
     ("uri", "mode", "message"),
     [
-        ("none.json", "ratio", r"none\.json: No such file or directory; expected a file of records: check data\.uri"),
-        ("sample/*/none*.json", "ratio", r"data\.uri = sample/\*/none\*\.json: no file matches"),
-        ("nowhere/*.json", "ratio", r"data\.uri = nowhere/\*\.json: no file matches"),
-        ("no/such/x.json", "ratio", r"the folder .*/no does not exist; expected a file of records"),
+        ("none.json", "ratio", r"none\.json: No such file"),
+        ("sample/*/none*.json", "ratio", r"data\.uri = sample/\*/none\*\.json"),
+        ("nowhere/*.json", "ratio", r"data\.uri = nowhere/\*\.json"),
+        ("no/such/x.json", "ratio", "the folder .*/no does not exist"),
         ("absent", "split_dir", r"absent/train/items\.json: the folder .*/absent does not exist"),
-        (
-            "sample",
-            "ratio",
-            r"data\.uri = sample: split_mode ratio expects one file .* set data\.split_mode to split_dir",
-        ),
-        (
-            "lines.jsonl",
-            "split_dir",
-            r"expects a folder with train\|val\|test/items\.json .*; .* data\.split_mode to ratio",
-        ),
-        ("http://host/x.json", "ratio", r"expected a local path, file:///path or s3://bucket/key"),
-        ("file://host/x.json", "ratio", r"expected a local path, file:///path or s3://bucket/key"),
-        ("s3:///x.json", "ratio", r"expected a local path, file:///path or s3://bucket/key"),
-        ("s3://no-such-bucket/x.json", "ratio", r"s3://no-such-bucket/x\.json: bucket no-such-bucket does not exist"),
+        ("sample", "ratio", r"data\.uri = sample: .* set data\.split_mode to split_dir"),
+        ("lines.jsonl", "split_dir", r"data\.split_mode to ratio"),
+        ("http://host/x.json", "ratio", "http://host"),
+        ("file://host/x.json", "ratio", "file://host"),
+        ("s3:///x.json", "ratio", "s3:///x"),
+        ("s3://no-such-bucket/x.json", "ratio", "bucket no-such-bucket does not exist"),
+        ("s3://{bucket}/none", "split_dir", r"s3://{bucket}/none/train/items\.json .*data\.uri"),
     ],
 )
-def test_what_is_not_there_is_named(folder: Path, s3_client: "S3Client", uri: str, mode: str, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        read_records(uri, folder, mode, s3_client)  # type: ignore[arg-type]
+def test_what_is_not_there_is_named(
+    folder: Path, bucket: str, s3_client: "S3Client", uri: str, mode: SplitMode, message: str
+) -> None:
+    with pytest.raises(DataError, match=message.replace("{bucket}", bucket)):
+        read_records(uri.replace("{bucket}", bucket), folder, mode, s3_client)
 
 
 def test_a_manifest_splits_a_file_or_a_folder(folder: Path, bucket: str, s3_client: "S3Client") -> None:
@@ -138,16 +123,16 @@ def test_a_manifest_splits_a_file_or_a_folder(folder: Path, bucket: str, s3_clie
     expected = SplitList(splits={Split.TRAIN: ListedItems(ids=("a",))})
     for uri in ("m.json", (folder / "m.json").as_uri()):
         assert read_split_list(uri, folder, s3_client) == expected
-    with pytest.raises(DataError, match=r"^data\.split_manifest = one file\.json: .* is no manifest, such as"):
-        read_split_list("one file.json", folder, s3_client)
-    (folder / "bad.json").write_text(json.dumps({"splits": {"train": {"ids": [[]] * 5}}}))
-    with pytest.raises(DataError, match=r"splits\.train\.ids\.2: Input should be a valid string; and 2 more$"):
-        read_split_list("bad.json", folder, s3_client)
-    (folder / "bad.json").write_text("train: a")
-    with pytest.raises(DataError, match=r"\.\.\.\}\}: Invalid JSON"):
-        read_split_list("bad.json", folder, s3_client)
-    with pytest.raises(DataError, match=rf"^data\.split_manifest = s3://{bucket}/none: nothing is stored as"):
-        read_split_list(f"s3://{bucket}/none", folder, s3_client)
+    (folder / "ids.json").write_text(json.dumps({"splits": {"train": {"ids": [[]] * 5}}}))
+    (folder / "text.json").write_text("train: a")
+    for uri, reason in {
+        "one file.json": "",
+        "ids.json": r".*splits\.train\.ids\.2: .* and 2 more$",
+        "text.json": ".*Invalid JSON",
+        f"s3://{bucket}/none": "",
+    }.items():
+        with pytest.raises(DataError, match=rf"^data\.split_manifest = {uri}: {reason}"):
+            read_split_list(uri, folder, s3_client)
 
 
 @pytest.mark.parametrize("form", ["objects", "texts"])
@@ -173,17 +158,8 @@ def test_a_folder_of_lists_of_ids_is_a_manifest(
         assert read_split_list(uri, tmp_path, s3_client) == expected
     (tmp_path / "x_id_split" / "val" / "items.json").write_text('[{"name": "c"}]')
     for uri in ("x_id_split", "x_id_split/split_manifest.json"):
-        with pytest.raises(
-            DataError, match=rf"^data\.split_manifest = {uri}: it is no manifest, .* no folder with lists"
-        ):
+        with pytest.raises(DataError, match=rf"^data\.split_manifest = {uri}: it is no manifest"):
             read_split_list(uri, tmp_path, s3_client)
-
-
-def test_a_missing_object_is_named(folder: Path, bucket: str, s3_client: "S3Client") -> None:
-    with pytest.raises(
-        DataError, match=rf"nothing is stored as s3://{bucket}/none/train/items\.json .*check data\.uri"
-    ):
-        read_records(f"s3://{bucket}/none", folder, "split_dir", s3_client)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +168,7 @@ def test_a_missing_object_is_named(folder: Path, bucket: str, s3_client: "S3Clie
 def test_a_store_that_does_not_answer_is_no_fault_of_the_data(
     folder: Path, unreachable_client: "S3Client", uri: str, mode: SplitMode
 ) -> None:
-    with pytest.raises(StoreUnavailable, match=r"the object store at .* did not answer for s3://b/"):
+    with pytest.raises(StoreUnavailable, match="s3://b/"):
         read_records(uri, folder, mode, unreachable_client)
 
 
@@ -211,12 +187,6 @@ def test_a_split_folder_has_each_split_in_its_own_format(
     for uri in (str(tmp_path), f"s3://{store.bucket}/formats"):
         read = read_records(uri, tmp_path, "split_dir", s3_client)
         assert read == {"train": [{"id": "a"}], "val": [{"id": "b"}], "test": [{"id": "c"}]}
-
-
-def test_two_files_of_one_split_are_named(folder: Path, unreachable_client: "S3Client") -> None:
-    (folder / "sample/val/items.csv").write_text("id\nval\n")
-    with pytest.raises(DataError, match=r"found sample/val/items\.csv and sample/val/items\.json; remove what is old"):
-        read_records("sample", folder, "split_dir", unreachable_client)
 
 
 def test_a_nights_items_come_late_and_in_any_format(tmp_path: Path, unreachable_client: "S3Client") -> None:

@@ -57,13 +57,13 @@ def test_a_file_by_its_path_or_by_a_pattern_that_only_it_fits(data_files: DataFi
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("books/none.xlsx", r"none\.xlsx.*the record names this file"),
-        ("books/a b/*.xlsx", r"books/a b: expected one file \*\.xlsx, found 1_x_golden\.xlsx, 1_x_init\.xlsx"),
-        ("nowhere/*.xlsx", r"expected one file \*\.xlsx, found none"),
-        ("../secret.xlsx", r"expected a path below .*data"),
-        ("books/../../secret.xlsx", "expected a path below"),
-        ("/secret.xlsx", "expected a path below"),
-        ("*/1_x_init.xlsx", "in its last part only"),
+        ("books/none.xlsx", r"none\.xlsx"),
+        ("books/a b/*.xlsx", r"books/a b: .* \*\.xlsx, found 1_x_golden\.xlsx, 1_x_init\.xlsx"),
+        ("nowhere/*.xlsx", r"\*\.xlsx, found none"),
+        ("../secret.xlsx", "a path below .*data"),
+        ("books/../../secret.xlsx", "a path below"),
+        ("/secret.xlsx", "a path below"),
+        ("*/1_x_init.xlsx", "last part only"),
     ],
 )
 def test_what_is_not_there_or_not_below_the_folder_is_named(data_files: DataFiles, path: str, message: str) -> None:
@@ -73,7 +73,7 @@ def test_what_is_not_there_or_not_below_the_folder_is_named(data_files: DataFile
 
 def test_a_file_above_the_limit_is_refused(data_files: DataFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MAX_FILE_BYTES", len(BOOK) - 1)
-    with pytest.raises(DataError, match=r"1_x_init\.xlsx: an item's file may have 6 bytes; this one has more"):
+    with pytest.raises(DataError, match=r"1_x_init\.xlsx: .* 6 bytes"):
         data_files.read("books/a b/1_x_init.xlsx")
     assert data_files.read("top.xlsx") == b"top"
 

@@ -24,11 +24,16 @@ ITEMS = [
 ]
 
 
-def test_items_come_back_in_order(store: ObjectStore) -> None:
+def test_items_come_back_in_order_and_by_their_ids(store: ObjectStore) -> None:
+    with pytest.raises(ObjectMissing, match=r"data/val\.parquet"):
+        load_items(store, "data/val.parquet")
     save_items(store, "data/val.parquet", ITEMS)
     assert load_items(store, "data/val.parquet") == ITEMS
     save_items(store, "data/empty.parquet", [])
     assert load_items(store, "data/empty.parquet") == []
+    assert [find_item(store, "data/val.parquet", item.id) for item in ITEMS] == ITEMS
+    assert find_item(store, "data/val.parquet", "Z") is None
+    assert find_item(store, "data/test.parquet", "z") is None
 
 
 @pytest.mark.parametrize("group", [1, 2, 2000])
@@ -43,11 +48,6 @@ def test_some_items_come_back_by_their_places(store: ObjectStore, monkeypatch: p
     assert load_items(store, "val", []) == []
 
 
-def test_a_split_that_was_not_saved_is_named(store: ObjectStore) -> None:
-    with pytest.raises(ObjectMissing, match=r"data/val\.parquet"):
-        load_items(store, "data/val.parquet")
-
-
 def test_a_split_without_the_columns_that_came_later_is_read(store: ObjectStore) -> None:
     save_items(store, "new", ITEMS[:2])
     table: pa.Table = from_parquet(store.get_bytes("new")).drop_columns(
@@ -56,13 +56,6 @@ def test_a_split_without_the_columns_that_came_later_is_read(store: ObjectStore)
     store.put_bytes("other", to_parquet(table))
     assert load_items(store, "other") == ITEMS[:2]
     assert load_item_refs(store, "other") == [(item.id, item.fingerprint, "", "", ()) for item in ITEMS[:2]]
-
-
-def test_an_item_is_found_by_its_id(store: ObjectStore) -> None:
-    save_items(store, "data/val.parquet", ITEMS)
-    assert [find_item(store, "data/val.parquet", item.id) for item in ITEMS] == ITEMS
-    assert find_item(store, "data/val.parquet", "Z") is None
-    assert find_item(store, "data/test.parquet", "z") is None
 
 
 def test_a_file_that_is_not_stored_keeps_its_item_from_being_saved(store: ObjectStore) -> None:
@@ -77,11 +70,8 @@ def test_the_fingerprint_is_of_what_a_file_holds_and_not_of_where_it_was() -> No
     moved = item.model_copy(update={"files": (ItemFile(name="input.xlsx", path="c.xlsx", sha256="1" * 64),)})
     changed = item.model_copy(update={"files": (ItemFile(name="input.xlsx", path="a/b.xlsx", sha256="3" * 64),)})
     golden = item.model_copy(update={"reference_files": ()})
-    assert moved.fingerprint == item.fingerprint
+    grouped = item.model_copy(update={"group": "b"})
+    assert moved.fingerprint == grouped.fingerprint == item.fingerprint
     assert len({item.fingerprint, changed.fingerprint, golden.fingerprint}) == 3
-
-
-def test_the_group_is_no_part_of_what_a_rollout_depends_on() -> None:
-    assert ITEMS[2].model_copy(update={"group": "b"}).fingerprint == ITEMS[2].fingerprint
     # As rollouts were stored before there were groups.
     assert ITEMS[1].fingerprint == "f19c8025284451ec6682dddb696df2c01f58073e3881a48af1de23abfa2ec8a5"

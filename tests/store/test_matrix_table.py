@@ -82,6 +82,14 @@ def test_a_run_that_is_concluded_again_replaces_its_matrix(store: LocalStore) ->
     # Prepared at another time, it is still one.
     table.save(example(day=1), "later")
     assert table.of_skill("0") == [example(day=1)]
+    # Now it compared another champion, so the name of the former leads nowhere.
+    skills = tuple(skill.model_copy(update={"sha256": "new"}) for skill in example().skills)
+    table.save(example().model_copy(update={"skills": skills}), "")
+    assert (table.of_skill("0"), len(table.of_skill("new"))) == ([], 1)
+    store.delete(KEYS.matrix("r"))
+    assert table.of_skill("new") == []
+    with pytest.raises(ObjectMissing):
+        table.read("r")
 
 
 def test_the_newest_matrices_of_a_skill_are_found_by_few_reads(store: LocalStore) -> None:
@@ -96,17 +104,3 @@ def test_the_newest_matrices_of_a_skill_are_found_by_few_reads(store: LocalStore
     assert len(read) == 4
     assert len(table.of_skill("1")) == 10
     assert table.of_skill("2") == []
-
-
-def test_a_name_that_leads_nowhere_is_passed_over(store: LocalStore) -> None:
-    table = MatrixTable(store, KEYS)
-    table.save(example(), "")
-    store.delete(KEYS.matrix("r"))
-    assert table.of_skill("0") == []
-    with pytest.raises(ObjectMissing):
-        table.read("r")
-    # Prepared again, the run compared another champion.
-    table.save(example(), "")
-    skills = tuple(skill.model_copy(update={"sha256": "new"}) for skill in example().skills)
-    table.save(example().model_copy(update={"skills": skills}), "")
-    assert (table.of_skill("0"), len(table.of_skill("new"))) == ([], 1)

@@ -44,20 +44,12 @@ def test_a_body_comes_with_the_time_of_its_last_write(store: ObjectStore) -> Non
     body, written = store.get_dated(KEY)
     assert body == b"two"
     assert before <= written <= datetime.now(UTC)
-    with pytest.raises(ObjectMissing):
-        store.get_dated("missing")
 
 
-def test_exists_wants_the_whole_key(store: ObjectStore) -> None:
-    store.put_text("steps/step_0001/state.json", "{}")
-    assert store.exists("steps/step_0001/state.json")
-    assert not store.exists("steps/step_0001/")
-    assert not store.exists("steps/step_0001/state")
-
-
-def test_the_size_is_that_of_exactly_this_key(store: ObjectStore) -> None:
+def test_an_object_is_found_and_measured_by_its_whole_key(store: ObjectStore) -> None:
     store.put_bytes("a/b", b"")
     store.put_bytes("a/bc", b"123")
+    assert [store.exists(key) for key in ("a/b", "a/bc", "a/", "a")] == [True, True, False, False]
     assert (store.size("a/b"), store.size("a/bc")) == (0, 3)
     with pytest.raises(ObjectMissing, match=f"s3://{store.bucket}/a"):
         store.size("a/")
@@ -102,33 +94,28 @@ def test_replace_wants_the_version_that_was_read(store: ObjectStore) -> None:
         store.replace("gone", b"3", first.etag)
 
 
-def test_a_missing_object_is_named(store: ObjectStore) -> None:
-    with pytest.raises(ObjectMissing, match=f"nothing is stored as s3://{store.bucket}/no/such"):
-        store.get_bytes("no/such")
-
-
-@pytest.mark.parametrize("body", ["{", '{"edits": 1}'])
-def test_a_body_that_is_no_model_is_named(store: ObjectStore, body: str) -> None:
-    store.put_text("bad.json", body)
-    with pytest.raises(StoreError, match=r"bad.json does not hold a Patch"):
-        store.get_model("bad.json", Patch)
-
-
-def test_a_body_that_is_no_text_is_named(store: ObjectStore) -> None:
+def test_what_is_missing_or_of_another_kind_is_named(store: ObjectStore) -> None:
+    for read in (store.get_bytes, store.get_dated):
+        with pytest.raises(ObjectMissing, match=f"s3://{store.bucket}/no/such"):
+            read("no/such")
+    for body in ("{", '{"edits": 1}'):
+        store.put_text("bad.json", body)
+        with pytest.raises(StoreError, match=r"bad\.json .* Patch"):
+            store.get_model("bad.json", Patch)
     store.put_bytes("bad", b"\xff")
-    with pytest.raises(StoreError, match="bad is not UTF-8 text"):
+    with pytest.raises(StoreError, match="bad is not UTF-8"):
         store.get_text("bad")
 
 
 def test_a_missing_bucket_is_named(s3_client: "S3Client") -> None:
     store = ObjectStore(s3_client, "no-such-bucket")
     for use in (store.get_bytes, store.exists, store.list_keys, lambda key: store.put_text(key, "")):
-        with pytest.raises(StoreError, match=r"bucket no-such-bucket does not exist \(wanted s3://.*create it"):
+        with pytest.raises(StoreError, match="bucket no-such-bucket"):
             use("key")
 
 
 def test_an_endpoint_that_does_not_answer_is_named(unreachable_client: "S3Client") -> None:
-    with pytest.raises(StoreUnavailable, match=r"object store at http://127.0.0.1:\d+ did not answer.*endpoint_url"):
+    with pytest.raises(StoreUnavailable, match=r"http://127.0.0.1:\d+ .*endpoint_url"):
         ObjectStore(unreachable_client, "bucket").get_bytes("key")
 
 
@@ -136,11 +123,11 @@ def test_an_endpoint_that_does_not_answer_is_named(unreachable_client: "S3Client
     ("code", "status", "passes"),
     [
         ("InternalError", 500, True),
-        ("SlowDown", 503, True),
         ("TooManyRequests", 429, True),
         ("OperationAborted", 409, True),
         ("RequestTimeout", 400, True),
         ("InvalidRequest", 400, False),
+        ("AccessDenied", 403, False),
     ],
 )
 def test_what_may_be_asked_again_is_told_apart(
@@ -148,7 +135,7 @@ def test_what_may_be_asked_again_is_told_apart(
 ) -> None:
     with Stubber(unreachable_client) as stub:
         stub.add_client_error("get_object", code, http_status_code=status)
-        with pytest.raises(StoreError, match="s3://bucket/key") as raised:
+        with pytest.raises(StoreError, match=f"s3://bucket/key.*{'' if passes else code}") as raised:
             ObjectStore(unreachable_client, "bucket").get_bytes("key")
     assert isinstance(raised.value, StoreUnavailable) == passes
 
@@ -175,18 +162,3 @@ def test_an_answer_that_breaks_off_is_told_as_no_answer(cut: int) -> None:
             ObjectStore(client, "bucket").get_bytes("key")
         client.close()
         thread.join()
-
-
-def test_a_store_without_conditional_writes_is_told_so(unreachable_client: "S3Client") -> None:
-    with Stubber(unreachable_client) as stub:
-        stub.add_client_error("put_object", "NotImplemented", http_status_code=501)
-        with pytest.raises(StoreError, match=r"does not do .* use one with conditional writes") as raised:
-            ObjectStore(unreachable_client, "bucket").create("key", b"")
-    assert not isinstance(raised.value, StoreUnavailable)
-
-
-def test_denied_access_is_named(unreachable_client: "S3Client") -> None:
-    with Stubber(unreachable_client) as stub:
-        stub.add_client_error("get_object", "AccessDenied", http_status_code=403)
-        with pytest.raises(StoreError, match=r"access to s3://bucket/key at http://.* was denied \(AccessDenied\)"):
-            ObjectStore(unreachable_client, "bucket").get_bytes("key")

@@ -77,11 +77,11 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "y.parquet").write_bytes(b"nothing")
     files = DataFiles(str(tmp_path), tmp_path, None)  # type: ignore[arg-type]
     for cell, message in {
-        Cell("x.parquet", "image", 0): "the file is not in the table, which has its name alone",
-        Cell("x.parquet", "image", 1): "there is no such cell with a file",
-        Cell("x.parquet", "image", 0, 2): "there is no such cell with a file",
-        Cell("x.parquet", "n", 0): "there is no such cell with a file",
-        Cell("x.parquet", "gone", 0): "there is no such cell with a file",
+        Cell("x.parquet", "image", 0): "its name alone",
+        Cell("x.parquet", "image", 1): "no such cell",
+        Cell("x.parquet", "image", 0, 2): "no such cell",
+        Cell("x.parquet", "n", 0): "no such cell",
+        Cell("x.parquet", "gone", 0): "no such cell",
         Cell("y.parquet", "image", 0): "not a Parquet file",
         Cell("z.parquet", "image", 0): "z.parquet: .*No such file",
         Cell("../x.parquet", "image", 0): "expected a path below",

@@ -34,19 +34,41 @@ class Interrupted(Exception):
 
 
 class Watched(ObjectStore):
-    """A store in which something happens before every write and removal."""
+    """A store in which something happens before every write and removal, or after the write of a merged part."""
 
-    def __init__(self, store: ObjectStore, happens: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        happens: Callable[[], object] = lambda: None,
+        created: Callable[[], object] = lambda: None,
+    ) -> None:
         super().__init__(store._client, store.bucket)
-        self._happens = happens
+        self._happens, self._created = happens, created
 
     def create(self, key: str, body: bytes) -> None:
         self._happens()
         super().create(key, body)
+        self._created()
 
     def delete(self, key: str) -> None:
         self._happens()
         super().delete(key)
+
+
+def dies_after(writes: int) -> Callable[[], None]:
+    rest = [writes]
+
+    def happens() -> None:
+        rest[0] -= 1
+        if rest[0] < 0:
+            raise Interrupted
+
+    return happens
+
+
+def put_each(store: ObjectStore, names: range, prefix: str = "") -> list[str]:
+    """Store one part per number."""
+    return [put(store, f"{prefix}{number:02d}", number) for number in names]
 
 
 def test_what_is_known_of_a_part_is_not_read_again(store: ObjectStore) -> None:
@@ -68,7 +90,7 @@ def test_what_is_known_of_a_part_is_not_read_again(store: ObjectStore) -> None:
 
 
 def test_few_parts_are_left_as_they_are(store: ObjectStore) -> None:
-    written = [put(store, str(number), number) for number in range(FEW)]
+    written = put_each(store, range(FEW))
     merge_parts(store, FOLDER)
     assert parts_of(store, FOLDER) == written
     put(store, "more", FEW)
@@ -78,7 +100,7 @@ def test_few_parts_are_left_as_they_are(store: ObjectStore) -> None:
 
 
 def test_a_large_stage_has_at_most_one_part_a_thousand_rows_and_one_more(store: ObjectStore) -> None:
-    written = [put(store, str(number), number) for number in range(4)]
+    written = put_each(store, range(4))
     merge_parts(store, FOLDER, 999)
     merge_parts(store, FOLDER, 3000)
     assert parts_of(store, FOLDER) == written
@@ -87,66 +109,39 @@ def test_a_large_stage_has_at_most_one_part_a_thousand_rows_and_one_more(store: 
 
 
 def test_a_writer_merges_its_own_parts_alone(store: ObjectStore) -> None:
-    mine = [put(store, f"mine-{number}", number) for number in range(3)]
+    mine = put_each(store, range(3))
     other = put(store, "other", 3)
     merge_these(store, FOLDER, mine)
-    assert len(parts_of(store, FOLDER)) == 2
-    assert other in parts_of(store, FOLDER)
-    assert read(store) == [0, 1, 2, 3]
     before = parts_of(store, FOLDER)
+    assert len(before) == 2
+    assert other in before
+    assert read(store) == [0, 1, 2, 3]
     merge_these(store, FOLDER, [other])
     assert parts_of(store, FOLDER) == before
 
 
 def test_who_reads_at_any_moment_of_a_merge_finds_every_row_once(store: ObjectStore) -> None:
-    found = []
-    for number in range(12):
-        put(store, f"{number:02d}", number)
+    found: list[list[int]] = []
+    put_each(store, range(12))
     merge_parts(Watched(store, lambda: found.append(read(store))), FOLDER)
-    assert len(found) == 13
     assert found == [list(range(12))] * 13
 
 
-@pytest.mark.parametrize("at", ["before it is written", "after it is written"])
+@pytest.mark.parametrize("at", ["before it is written", "after it is written", "after it, while others count"])
 def test_who_merges_some_of_the_parts_at_the_same_moment_doubles_no_row(store: ObjectStore, at: str) -> None:
-    mine = [put(store, f"mine-{number}", number) for number in range(6)]
-    for number in range(6, 12):
-        put(store, f"other-{number}", number)
+    """The writer of some of the parts merges them beside who merges all of them."""
+    mine = put_each(store, range(6), "mine-")
+    put_each(store, range(6, 12), "other-")
+    beside = Watched(store, created=lambda: counted(store, FOLDER)) if "count" in at else store
+    once = [lambda: merge_these(beside, FOLDER, mine)]
 
-    class Between(ObjectStore):
-        """A store in which the writer of some of the parts merges them beside who merges all of them."""
+    def merge() -> None:
+        if once:
+            once.pop()()
 
-        def create(self, key: str, body: bytes) -> None:
-            if at == "before it is written":
-                merge_these(store, FOLDER, mine)
-            super().create(key, body)
-            if at == "after it is written":
-                merge_these(store, FOLDER, mine)
-
-    merge_parts(Between(store._client, store.bucket), FOLDER)
+    merge_parts(Watched(store, merge) if at.startswith("before") else Watched(store, created=merge), FOLDER)
     assert read(store) == list(range(12))
     merge_parts(store, FOLDER)
-    assert read(store) == list(range(12))
-
-
-def test_who_counts_the_parts_while_two_merge_some_of_the_same_takes_none_away(store: ObjectStore) -> None:
-    mine = [put(store, f"mine-{number}", number) for number in range(6)]
-    for number in range(6, 12):
-        put(store, f"other-{number}", number)
-
-    class Between(ObjectStore):
-        """A store in which others look at all parts when a merged one is just written."""
-
-        def create(self, key: str, body: bytes) -> None:
-            super().create(key, body)
-            merge_these(Counted(store._client, store.bucket), FOLDER, mine)
-
-    class Counted(ObjectStore):
-        def create(self, key: str, body: bytes) -> None:
-            super().create(key, body)
-            counted(store, FOLDER)
-
-    merge_parts(Between(store._client, store.bucket), FOLDER)
     assert read(store) == list(range(12))
 
 
@@ -155,32 +150,23 @@ def test_after_two_merges_of_some_of_the_same_parts_that_died_every_row_counts_o
     store: ObjectStore, one: int, other: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "LONGEST_MERGE", timedelta(seconds=-2))
-    written = [put(store, f"{number:02d}", number) for number in range(12)]
+    written = put_each(store, range(12))
 
-    def dies_after(writes: int) -> Callable[[], None]:
-        rest = [writes]
+    def reads_until(writes: int) -> Callable[[], None]:
+        dies = dies_after(writes)
 
         def happens() -> None:
             assert read(store) == list(range(12))
-            rest[0] -= 1
-            if rest[0] < 0:
-                raise Interrupted
+            dies()
 
         return happens
 
     def merge_others() -> None:
         with suppress(Interrupted):
-            merge_these(Watched(store, dies_after(other)), FOLDER, written[4:])
-
-    class Beside(Watched):
-        """A store in which others merge some of the parts when a merged one is just written."""
-
-        def create(self, key: str, body: bytes) -> None:
-            super().create(key, body)
-            merge_others()
+            merge_these(Watched(store, reads_until(other)), FOLDER, written[4:])
 
     with suppress(Interrupted):
-        merge_these(Beside(store, dies_after(one)), FOLDER, written[:8])
+        merge_these(Watched(store, reads_until(one), merge_others), FOLDER, written[:8])
     assert read(store) == list(range(12))
     assert sum(part.rows for part in counted(store, FOLDER)) == 12
     assert sum(part.rows for part in counted(store, FOLDER)) == 12
@@ -192,24 +178,15 @@ def test_after_a_merge_that_died_every_row_counts_once_and_the_next_one_finishes
     store: ObjectStore, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "LONGEST_MERGE", timedelta(seconds=-2))
-    rest = [after]
-
-    def die() -> None:
-        rest[0] -= 1
-        if rest[0] < 0:
-            raise Interrupted
-
-    for number in range(12):
-        put(store, f"{number:02d}", number)
+    put_each(store, range(12))
     try:
-        merge_parts(Watched(store, die), FOLDER)
+        merge_parts(Watched(store, dies_after(after)), FOLDER)
     except Interrupted:
         assert after < 13
     assert read(store) == list(range(12))
     put(store, "later", 12)
     assert sum(part.rows for part in counted(store, FOLDER)) == 13
-    for number in range(13, 24):
-        put(store, f"{number:02d}", number)
+    put_each(store, range(13, 24))
     merge_parts(store, FOLDER)
     assert read(store) == list(range(24))
     assert len(parts_of(store, FOLDER)) == 1
@@ -219,21 +196,13 @@ def test_after_a_merge_that_died_every_row_counts_once_and_the_next_one_finishes
 def test_what_a_merge_that_died_has_replaced_does_not_come_back_when_its_part_is_merged(
     store: ObjectStore, after: int
 ) -> None:
-    rest = [after]
-
-    def die() -> None:
-        rest[0] -= 1
-        if rest[0] < 0:
-            raise Interrupted
-
-    mine = [put(store, f"mine-{number}", number) for number in range(4)]
+    mine = put_each(store, range(4), "mine-")
     try:
-        merge_these(Watched(store, die), FOLDER, mine)
+        merge_these(Watched(store, dies_after(after)), FOLDER, mine)
     except Interrupted:
         assert after < 5
     for last in (12, 24, 36):
-        for number in range(max(4, last - 12), last):
-            put(store, f"other-{number}", number)
+        put_each(store, range(max(4, last - 12), last), "other-")
         merge_parts(store, FOLDER)
         assert read(store) == list(range(last))
 

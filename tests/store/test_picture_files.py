@@ -70,17 +70,12 @@ def test_other_formats_become_png(kind: str) -> None:
     assert blue < 60
 
 
-def test_a_png_that_is_called_a_jpeg_becomes_one() -> None:
+def test_the_name_decides_the_format_and_a_photo_that_lies_on_its_side_is_turned() -> None:
     assert opened(prepared(drawn("PNG"), "photo.JPG")).format == "JPEG"
-
-
-def test_what_is_transparent_stays_so_in_a_png_and_is_white_in_a_jpeg() -> None:
+    # What is transparent stays so in a PNG and is white in a JPEG.
     clear = drawn("PNG", size=(3000, 10), colour=(0, 0, 0, 0), mode="RGBA")
     assert opened(prepared(clear, "a.png")).mode == "RGBA"
     assert min(opened(prepared(clear, "a.jpg")).getpixel((5, 3))) > 250  # type: ignore[arg-type, type-var]
-
-
-def test_a_photo_that_lies_on_its_side_is_turned() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     assert opened(prepared(drawn("JPEG", exif=exif), "a.jpg")).size == (40, 60)
@@ -99,16 +94,12 @@ def test_shades_of_more_than_eight_bits_stay_apart(mode: str, largest: float) ->
     assert len(set(shades)) == 64
 
 
-def test_a_large_picture_is_scaled_down() -> None:
+def test_a_picture_of_many_pixels_or_bytes_is_scaled_until_it_has_few() -> None:
     # Forty megapixels.
     image = opened(prepared(drawn("PNG", size=(8000, 5000)), "a.png"))
     assert image.size == (LONGEST_SIDE, LONGEST_SIDE * 5 // 8)
-
-
-def test_a_picture_of_many_bytes_is_scaled_until_it_has_few() -> None:
-    noise = Image.effect_noise((1900, 1900), 100).convert("RGB")
     made = BytesIO()
-    noise.save(made, "PNG")
+    Image.effect_noise((1900, 1900), 100).convert("RGB").save(made, "PNG")
     assert len(made.getvalue()) > MOST_BYTES
     found = prepared(made.getvalue(), "a.png")
     assert len(found) <= MOST_BYTES
@@ -119,12 +110,12 @@ def test_one_page_of_many() -> None:
     tiff = pages("TIFF", 500)
     assert opened(prepared(tiff, "a.png")).getpixel((5, 5)) == RED
     assert opened(prepared(tiff, "a.png", 500)).getpixel((5, 5)) == BLUE
-    with pytest.raises(DataError, match="the picture has no page 501"):
+    with pytest.raises(DataError, match="no page 501"):
         prepared(tiff, "a.png", 501)
     second = opened(prepared(pdf(2), "a.png", 2))
     assert (second.format, second.size) == ("PNG", (LONGEST_SIDE, LONGEST_SIDE))
     assert opened(prepared(pdf(2), "a.jpg")).size == (LONGEST_SIDE, LONGEST_SIDE * 2 // 3 + 1)
-    with pytest.raises(DataError, match="the PDF has no page 3, but 2"):
+    with pytest.raises(DataError, match="no page 3"):
         prepared(pdf(2), "a.png", 3)
 
 
@@ -145,12 +136,8 @@ def png_that_claims(width: int, height: int) -> bytes:
         (png_that_claims(9000, 9000), rf"has 9,000 x 9,000 pixels; it may have {MOST_PIXELS:,} in all"),
         (png_that_claims(100, 100), "damaged"),
         (drawn("JPEG", size=(900, 900))[:2000], "damaged"),
-        (drawn("PNG")[:60], "damaged"),
         (b"\x89PNG\r\n\x1a\nI only say so", "damaged|no picture"),
-        (
-            b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>',
-            "no picture that can be read: expected one of PNG",
-        ),
+        (b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>', "no picture"),
         (drawn("BMP"), "no picture"),
         (b"", "no picture"),
         (b"%PDF-1.7 and nothing else", "the PDF is damaged"),
@@ -190,7 +177,7 @@ def test_a_small_file_that_takes_long_is_refused_alone(
 ) -> None:
     monkeypatch.setattr(picture_files, "LIMITS", picture_files.LIMITS._replace(cpu_seconds=1))
     with picture_reader() as reader:
-        with pytest.raises(DataError, match="takes more than 1 s of a processor"):
+        with pytest.raises(DataError, match="1 s of a processor"):
             prepared(content, "a.png", page, reader)
         assert prepared(drawn("PNG"), "a.png", 1, reader) == drawn("PNG")
 

@@ -77,155 +77,125 @@ def test_a_nul_character_costs_no_record(name: str, content: bytes) -> None:
     assert parsed(name, content) == [{"id": "1", "q": "a\0b"}, {"id": "2", "q": "c"}]
 
 
-def test_a_cell_of_a_csv_file_is_a_text_and_an_empty_one_is_missing() -> None:
-    content = b'id,question,answer\n007,"one, two",1.50\n8,,\n\n9,"two\nlines",x\n'
-    assert parsed("x.csv", content) == [
+def test_a_cell_of_a_csv_file_is_a_text_of_any_length_and_an_empty_one_is_missing() -> None:
+    long = "word " * 100_000
+    content = f'id,question,answer\n007,"one, two",1.50\n8,,\n\n9,"two\nlines",{long}\n'
+    assert parsed("x.csv", content.encode()) == [
         {"id": "007", "question": "one, two", "answer": "1.50"},
         {"id": "8"},
-        {"id": "9", "question": "two\nlines", "answer": "x"},
+        {"id": "9", "question": "two\nlines", "answer": long},
     ]
 
 
-def test_a_cell_of_a_csv_file_may_be_as_long_as_any_text() -> None:
-    long = "word " * 100_000
-    assert parsed("x.csv", f"id,context\n1,{long}\n2,b\n".encode()) == [
-        {"id": "1", "context": long},
-        {"id": "2", "context": "b"},
-    ]
-
-
-def test_a_parquet_file_keeps_its_types_and_what_is_null_is_missing() -> None:
+def test_a_parquet_file_keeps_its_types_and_what_is_null_or_json_cannot_hold_is_missing() -> None:
     content = parquet(
         number=[7, None],
         share=[0.5, float("nan")],
+        weight=[float("inf"), 1.5],
         price=[Decimal("1.50"), None],
         day=[datetime.date(2026, 11, 1), None],
+        took=[datetime.timedelta(seconds=90), None],
         words=[["a", "b"], []],
-        nested=[{"x": 1}, None],
+        audio=[b"\0\xff", None],
+        nested=[{"x": 1, "inner": [b"a"]}, None],
+        counts=pa.array([[("x", 1)], None], pa.map_(pa.string(), pa.int64())),
     )
-    assert parsed("x.parquet", content) == [
-        {"number": 7, "share": 0.5, "price": "1.50", "day": "2026-11-01", "words": ["a", "b"], "nested": {"x": 1}},
-        {"words": []},
+    first = {"number": 7, "share": 0.5, "price": "1.50", "day": "2026-11-01", "took": 90.0, "words": ["a", "b"]}
+    assert parsed("x.PARQUET", content) == [
+        first | {"nested": {"x": 1, "inner": [None]}, "counts": {"x": 1}},
+        {"weight": 1.5, "words": []},
     ]
-
-
-def test_an_object_may_say_more_of_a_data_set_beside_its_records() -> None:
-    assert parsed("x.json", b'{"name": "val", "data": [{"id": "a"}], "version": 1}') == [{"id": "a"}]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.json", b'[\n{"id": "a"},\n{"id" "b"}]', r"x\.json: line 3, column 7: not JSON"),
-        ("x.json", b"", r"x\.json: line 1, column 1: not JSON"),
-        ("x.json", b"{}", r"x\.json: expected an array of records, .*, got an object; with pandas"),
-        ("x.json", b"5", r"x\.json: expected an array of records, .*, got a number; with pandas"),
-        (
-            "x.json",
-            b'{"train": [{}], "test": [{}], "n": 1}',
-            r"x\.json: .* got an object with 2 arrays \(train, test\)",
-        ),
-        ("x.json", b'{"question": ["q"], "answer": ["a"]}', r"x\.json: .* got an object with 2 arrays \(question, a"),
-        ("x.json", b'{"question": {"0": "q"}, "answer": {"0": "a"}}', r"x\.json: .* got an object; with pandas write"),
-        ("x.json", b'[{"id": NaN}]', r"x\.json: not JSON \(NaN is no JSON number\)"),
-        ("x.json", b'[{"id": "\xe9"}]', r"x\.json: is not UTF-8 text \(.* at byte 9\)"),
-        ("x.csv", b"", r"x\.csv: line 1: expected a header"),
-        ("x.csv", b"id,id\n", r"x\.csv: line 1: expected a header of different column names"),
-        ("x.csv", b"id, id\n", r"x\.csv: line 1: expected a header of different column names"),
-        ("x.csv", b",\n1,2\n", r"x\.csv: line 1: expected a header"),
-        ("x.csv", b"sep=;\n", r"x\.csv: line 2: expected a header"),
-        ("x.csv", b'id,"q"s\n1,a\n', r"x\.csv: line 1: not CSV \(',' expected"),
-        ("x.csv", b"id,\xe9\n1,a\n", r"x\.csv: is not UTF-8 text"),
-        ("x.csv", "id,q\n1,a\n".encode("utf-16"), r"x\.csv: is not UTF-8 text"),
-        ("x.parquet", b"id,q\n", r"x\.parquet: not a Parquet file"),
+        ("x.json", b'[\n{"id": "a"},\n{"id" "b"}]', "line 3, column 7: not JSON"),
+        ("x.json", b"", "line 1, column 1: not JSON"),
+        ("x.json", b"5", "got a number"),
+        ("x.json", b'{"train": [{}], "test": [{}], "n": 1}', r"2 arrays \(train, test\)"),
+        ("x.json", b'{"question": {"0": "q"}, "answer": {"0": "a"}}', "got an object; with pandas write"),
+        ("x.json", b'[{"id": NaN}]', "NaN"),
+        ("x.json", b'[{"id": "\xe9"}]', "UTF-8 text .* at byte 9"),
+        ("x.csv", b"", "line 1: expected a header"),
+        ("x.csv", b"id, id\n", "line 1: .* different column names"),
+        ("x.csv", b",\n1,2\n", "line 1: expected a header"),
+        ("x.csv", b"sep=;\n", "line 2: expected a header"),
+        ("x.csv", b'id,"q"s\n1,a\n', "line 1: not CSV"),
+        ("x.csv", "id,q\n1,a\n".encode("utf-16"), "UTF-8 text"),
+        ("x.parquet", b"id,q\n", "not a Parquet file"),
     ],
 )
 def test_a_file_that_holds_no_records_is_named(name: str, content: bytes, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=f"^{re.escape(name)}: .*{message}"):
         parsed(name, content)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "broken", "message"),
     [
-        ("x.json", b'[{"id": "a"}, "b"]', 2, r"x\.json: record 2: expected an object .* got a text"),
-        ("x.json", b'[{"id": "\\ud800"}, {"id": "b"}]', 1, r"x\.json: record 1: holds half of a surrogate pair"),
-        ("x.jsonl", b'{"id": "a"}\n\n{"id": }\n', 2, r"x\.jsonl: line 3: not JSON .* one record per line"),
-        ("x.jsonl", b'{"id": Infinity}\n{}', 1, r"x\.jsonl: line 1: not JSON \(Infinity is no JSON number\)"),
-        ("x.jsonl", b'{"id": "a"}\n"\xe9"\n', 2, r"x\.jsonl: line 2: not JSON \('utf-8' codec can't decode"),
-        ("x.jsonl", b"{}\n[1]", 2, r"x\.jsonl: record 2: expected an object .* got an array"),
-        ("x.csv", b"id,q\n1,a\n2,caf\xe9\n", 2, r"x\.csv: record 2: holds .* bytes that aren't UTF-8$"),
-        ("x.csv", b"id,q\n1,\xed\xa0\xbd\n2,a\n", 1, r"x\.csv: record 1: holds .* bytes that aren't UTF-8$"),
-        ("x.json", b'[{"id": "a"}, {"id": {"\\udfff": 1}}]', 2, r"x\.json: record 2: holds half of a surrogate pair"),
-        ("x.jsonl", b'{"id": "a"}\n{"id": "\\ud83d"}\n', 2, r"x\.jsonl: record 2: holds half of a surrogate pair"),
-        ("x.parquet", parquet(q=not_utf8("a", "\xe9")), 2, r"x\.parquet: record 2: holds text that isn't UTF-8"),
-        (
-            "x.parquet",
-            parquet(x=[1, 2], q=not_utf8("\xff", "b")),
-            1,
-            r"x\.parquet: record 1: holds text that isn't UTF-8",
-        ),
-        ("x.csv", b"id,q\n1,a\n2,b,c\n", 2, r"x\.csv: line 3: 3 cells, and the header has 2 columns \(id, q\); put q"),
-        ("x.csv", b"id,q,\n1,a,\n2\n", 2, r"x\.csv: line 3: 1 cells, and the header has 3 columns"),
-        ("x.json", b'{"id": "a"}\n{"id": }\n', 2, r"x\.json: line 2: not JSON .* one record per line"),
-        ("x.json", b'{"id": NaN}\n{"id": "b"}', 1, r"x\.json: line 1: not JSON \(NaN is no JSON number\)"),
-        ("x.csv", b'id,q\n1, "a, b"\n2,c\n', 1, r"x\.csv: line 2: 3 cells, .* a delimiter, with no space before them"),
+        ("x.json", b'[{"id": "a"}, "b"]', 2, "record 2: expected an object"),
+        ("x.json", b'[{"id": "\\ud800"}, {"id": "b"}]', 1, "record 1: .* surrogate"),
+        ("x.json", b'[{"id": "a"}, {"id": {"\\udfff": 1}}]', 2, "record 2: .* surrogate"),
+        ("x.json", b'{"id": "a"}\n{"id": }\n', 2, "line 2: not JSON"),
+        ("x.json", b'{"id": NaN}\n{"id": "b"}', 1, "line 1: not JSON .*NaN"),
+        ("x.jsonl", b'{"id": "a"}\n\n{"id": }\n', 2, "line 3: not JSON"),
+        ("x.jsonl", b'{"id": Infinity}\n{}', 1, "line 1: not JSON .*Infinity"),
+        ("x.jsonl", b'{"id": "a"}\n"\xe9"\n', 2, "line 2: not JSON .*utf-8"),
+        ("x.jsonl", b"{}\n[1]", 2, "record 2: expected an object"),
+        ("x.jsonl", b'{"id": "a"}\n{"id": "\\ud83d"}\n', 2, "record 2: .* surrogate"),
+        ("x.csv", b"id,q\n1,a\n2,caf\xe9\n", 2, "record 2: .* UTF-8"),
+        ("x.csv", b"id,q\n1,\xed\xa0\xbd\n2,a\n", 1, "record 1: .* UTF-8"),
+        ("x.csv", b"id,q\n1,a\n2,b,c\n", 2, "line 3: 3 cells, .* 2 columns"),
+        ("x.csv", b"id,q,\n1,a,\n2\n", 2, "line 3: 1 cells, .* 3 columns"),
+        ("x.csv", b'id,q\n1, "a, b"\n2,c\n', 1, "line 2: 3 cells, .* no space before"),
+        ("x.parquet", parquet(x=[1, 2], q=not_utf8("\xff", "b")), 1, "record 1: .* UTF-8"),
     ],
 )
 def test_one_record_that_cannot_be_read_says_why_and_the_others_are_read(
     name: str, content: bytes, broken: int, message: str
 ) -> None:
     records = parsed(name, content)
-    assert len(records) == 2
     assert [isinstance(record, UnreadableRecord) for record in records] == [broken == 1, broken == 2]
     (reason,) = [record.reason for record in records if isinstance(record, UnreadableRecord)]
-    assert re.match(message, reason)
+    assert re.match(f"{re.escape(name)}: {message}", reason)
 
 
 @pytest.mark.parametrize(
     ("lines", "records"),
     [
         # The index of pandas' to_csv, and Excel's trailing commas, in the header, in the rows, or in both.
-        (",q,a\n0,x,y\n1,z,w\n", ["xy", "zw"]),
-        ("q,a,,,\nx,y,,,\nz,w\n,,,,\n", ["xy", "zw"]),
-        ("q,a\nx,y,,\nz,w,\n", ["xy", "zw"]),
-        ("q,,a\nx,unused,y\n", ["xy"]),
+        (",q,a\n0,x,y\n1,z,w\n", ["x y", "z w"]),
+        ("q,a,,,\nx,y,,,\nz,w\n,,,,\n", ["x y", "z w"]),
+        ("q,a\nx,y,,\nz,w,\n", ["x y", "z w"]),
+        ("q,,a\nx,unused,y\n", ["x y"]),
         # Other delimiters, with quotation marks and without, and named as for Excel.
-        ('"q";"a"\n"x";"1,5"\n', ["x1,5"]),
-        ("q;a\nx;1,5\nz;w\n", ["x1,5", "zw"]),
-        ("sep=;\nq;a\nx;1,5\n", ["x1,5"]),
-        ('"sep=|"\r\nq|a\r\nx|1,5\r\n', ["x1,5"]),
-        ("q\ta\nx\ty, z\n", ["xy, z"]),
+        ('"q";"a"\n"x";"1,5"\n', ["x 1,5"]),
+        ("q;a\nx;1,5\nz;w\n", ["x 1,5", "z w"]),
+        ('"sep=|"\r\nq|a\r\nx|1,5\r\n', ["x 1,5"]),
+        ("q\ta\nx\ty, z\n", ["x y, z"]),
         ('"q;b",a\nx;y,z\n', [{"q;b": "x;y", "a": "z"}]),
         ("q\nwhat; why\n", [{"q": "what; why"}]),
         # Spaces around names, and after delimiters.
-        ("q , a\nx,y\n", ["xy"]),
-        ('q, a\nx, "y, z"\n', ["xy, z"]),
+        ("q , a\nx,y\n", ["x y"]),
+        ('q, a\nx, "y, z"\n', ["x y, z"]),
         # Quotation marks within a cell that has none around it.
-        ('q,a\nsay "hi",5"\n', ['say "hi"5"']),
+        ('q,a\nsay "hi",5"\n', [{"q": 'say "hi"', "a": '5"'}]),
     ],
 )
 def test_a_csv_file_as_spreadsheets_and_pandas_write_it(lines: str, records: list[Any]) -> None:
-    named = [record if isinstance(record, dict) else {"q": _cut(record)[0], "a": _cut(record)[1]} for record in records]
+    named = [one if isinstance(one, dict) else dict(zip("qa", one.split(" ", 1), strict=True)) for one in records]
     assert parsed("x.CSV", lines.encode("utf-8-sig")) == named
-
-
-def _cut(record: str) -> tuple[str, str]:
-    """Return the first cell, of one letter or in words of its own, and the rest."""
-    first = 'say "hi"' if record.startswith("say") else record[0]
-    return first, record.removeprefix(first)
 
 
 @pytest.mark.parametrize(
     ("lines", "broken", "others"),
     [
         ('"Cars are "in stock" or not.",a0\nq0,a0\nq1,a1\n', "line 2", "q0 q1"),
-        ('"Cars are in stock,a0\nq0,a0\nq1,a1\n', "line 2", "q0 q1"),
         ('q0,a0\n"Cars are in stock,a0\nq1,a1\n"q2","x, y"\nq3,a3\n', "line 3", "q0 q1 q2 q3"),
         ('"Cars are in stock,a0\nq0,a0\n"two\nlines",a1\nq2,a2\n', "line 2", "q0 two\nlines q2"),
         ('q0,"Cars\nq1,a1\nq2,a2\n', "line 2", "q1 q2"),
         ('"two "stray" marks\nthree\nlines",a0\nq1,a1\n', "line 2 to 4", "q1"),
-        ('"three\nlines, "stray" mark\nhere",a0\nq1,a1\n', "line 2 to 4", "q1"),
         ('"two\nlines",a0,more\nq1,a1\n', "line 2 to 3", "q1"),
         ('q0,a0\nq1,"a1', "line 3", "q0"),
     ],
@@ -261,7 +231,7 @@ def test_a_cell_whose_quotation_mark_is_not_closed_takes_no_other_row_along(
     assert [(record["q"], record["a"]) for record in found if record] == [*rows[:broken], *rows[broken + 1 :]]
 
 
-@pytest.mark.parametrize("name", ["x.json", "x.jsonl", "x.ndjson", "X.JSONL"])
+@pytest.mark.parametrize("name", ["x.json", "x.ndjson", "X.JSONL"])
 def test_lines_and_arrays_are_read_under_each_others_extension(name: str) -> None:
     records = [{"id": "a"}, {"id": "b"}]
     assert parsed(name, b'\xef\xbb\xbf{"id": "a"}\r\n\n{"id": "b"}\n') == records
@@ -272,7 +242,7 @@ def test_lines_and_arrays_are_read_under_each_others_extension(name: str) -> Non
     ("content", "records"),
     [
         ({"one": {"q": "x"}, "two": {"q": "y", "id": 5}}, [{"id": "one", "q": "x"}, {"id": 5, "q": "y"}]),
-        ({"0": {"q": "x"}}, [{"id": "0", "q": "x"}]),
+        ({"name": "val", "data": [{"id": "a"}], "version": 1}, [{"id": "a"}]),
         (
             {"company": "A", "boxes": [[1], [2]], "at": {"x": 1}},
             [{"id": "7", "company": "A", "boxes": [[1], [2]], "at": {"x": 1}}],
@@ -283,21 +253,6 @@ def test_lines_and_arrays_are_read_under_each_others_extension(name: str) -> Non
 def test_an_object_may_hold_records_by_key_or_be_one(content: JsonObject, records: list[JsonObject]) -> None:
     """The key, or the name of the file, is the record's id unless it has one."""
     assert parsed("data/7.json", json.dumps(content).encode()) == records
-
-
-def test_what_json_cannot_hold_is_missing_from_a_parquet_file() -> None:
-    content = parquet(
-        q=["a", "b"],
-        audio=[b"\0\xff", None],
-        weight=[float("inf"), 1.5],
-        nested=[{"n": 1, "inner": [b"a"]}, None],
-        took=[datetime.timedelta(seconds=90), None],
-        counts=pa.array([[("x", 1)], None], pa.map_(pa.string(), pa.int64())),
-    )
-    assert parsed("x.PARQUET", content) == [
-        {"q": "a", "nested": {"n": 1, "inner": [None]}, "took": 90.0, "counts": {"x": 1}},
-        {"q": "b", "weight": 1.5},
-    ]
 
 
 @pytest.mark.parametrize("extension", FORMATS)

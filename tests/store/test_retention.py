@@ -1,4 +1,5 @@
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -7,27 +8,19 @@ import pyarrow as pa
 import pytest
 
 from skillopt_airflow.core.errors import Conflict, ObjectMissing
-from skillopt_airflow.core.types import Item, Rollout, Score, Split, Status, Trajectory
+from skillopt_airflow.core.types import Item, Rollout, Score, Status, Trajectory
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.corpora import SourceCorpus, StoredCorpus, store_corpus
-from skillopt_airflow.store.keys import ArtifactKeys, CorpusKeys, grades_of, searches_of, target_of
+from skillopt_airflow.store.keys import CorpusKeys, grades_of, searches_of
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import from_parquet, to_parquet
 from skillopt_airflow.store.parts import parts_of
 from skillopt_airflow.store.retention import Cleaned, compact, drop_corpora, drop_old, partitions
-from skillopt_airflow.store.rollout_table import RolloutKey, RolloutTable
+from skillopt_airflow.store.rollout_table import RolloutTable
+from tests.store.stored_rollouts import rollout_key
 from tests.store.test_artifacts import KEYS, provenance, publish
 
-KEY = RolloutKey(
-    benchmark="searchqa",
-    target="openai-chat:m",
-    harness="chat",
-    split=Split.VAL,
-    skill_sha256="a" * 64,
-    draw=0,
-    settings_sha256="s",
-    image="sha256:i",
-)
+KEY = rollout_key()
 ITEMS = [Item(id=f"i-{n}", public={}, reference={}) for n in range(6)]
 FUTURE = datetime.now(UTC) + timedelta(days=1)
 
@@ -45,23 +38,16 @@ def table(store: ObjectStore) -> RolloutTable:
 
 
 def test_many_parts_become_one_and_read_the_same(store: ObjectStore, table: RolloutTable) -> None:
+    table.append(KEY, "another-run", [(ITEMS[0], rollout(ITEMS[0], hard=0.0))])
     before = table.read(KEY, ITEMS)
+    assert before["i-0"].score == rollout(ITEMS[0]).score
     [partition] = partitions(store, "team/", "searchqa")
-    assert compact(store, partition, None) == Cleaned(6, 1, 6, 0)
+    assert compact(store, partition, None) == Cleaned(7, 1, 7, 0)
     assert table.read(KEY, ITEMS) == before
     assert len(parts_of(store, partition)) == 1
     again = store.list_keys("")
     assert compact(store, partition, None) == Cleaned(1, 1, 0, 0)
     assert store.list_keys("") == again
-
-
-def test_the_first_of_two_rows_still_wins(store: ObjectStore, table: RolloutTable) -> None:
-    table.append(KEY, "another-run", [(ITEMS[0], rollout(ITEMS[0], hard=0.0))])
-    [partition] = partitions(store, "team/", "searchqa")
-    compact(store, partition, None)
-    score = table.read(KEY, ITEMS)["i-0"].score
-    assert score is not None
-    assert score.hard == 1.0
 
 
 def test_old_rows_go_and_new_ones_stay(store: ObjectStore, table: RolloutTable) -> None:
@@ -87,21 +73,6 @@ def test_columns_of_another_version_stay(store: ObjectStore, table: RolloutTable
     assert len(table.read(KEY, ITEMS)) == 4
 
 
-def test_who_reads_while_parts_are_merged_misses_nothing(store: ObjectStore, table: RolloutTable) -> None:
-    [partition] = partitions(store, "team/", "searchqa")
-
-    class Merging(ObjectStore):
-        """A store in which the parts are merged between a listing and the first read."""
-
-        def list_keys(self, prefix: str) -> list[str]:
-            found = super().list_keys(prefix)
-            if len(found) > 1:
-                compact(store, partition, None)
-            return found
-
-    assert set(RolloutTable(Merging(store._client, store.bucket), "team/").read(KEY, ITEMS)) == {i.id for i in ITEMS}
-
-
 def test_two_who_merge_at_once_lose_nothing(store: ObjectStore, table: RolloutTable) -> None:
     [partition] = partitions(store, "team/", "searchqa")
 
@@ -115,30 +86,29 @@ def test_two_who_merge_at_once_lose_nothing(store: ObjectStore, table: RolloutTa
     assert len(parts_of(store, partition)) == 1
 
 
-def test_old_grades_go_and_new_ones_and_those_of_other_benchmarks_stay(store: ObjectStore) -> None:
-    mine, others = (f"{grades_of('team/', name)}judge-1.json" for name in ("searchqa", "searchqa2"))
+@pytest.mark.parametrize("folder_of", [grades_of, searches_of])
+def test_old_grades_and_searches_go_and_new_ones_and_those_of_other_benchmarks_stay(
+    store: ObjectStore, folder_of: Callable[[str, str], str]
+) -> None:
+    mine, others = (f"{folder_of('team/', name)}2026-01-01/page-1.json" for name in ("sealqa", "sealqa2"))
     for key in (mine, others):
         store.put_text(key, "{}")
-    assert drop_old(store, grades_of("team/", "searchqa"), datetime.now(UTC) - timedelta(days=1)) == 0
-    assert drop_old(store, grades_of("team/", "searchqa"), FUTURE) == 1
-    assert store.list_keys("team/grades/") == [others]
+    assert drop_old(store, folder_of("team/", "sealqa"), datetime.now(UTC) - timedelta(days=1)) == 0
+    assert drop_old(store, folder_of("team/", "sealqa"), FUTURE) == 1
+    assert store.list_keys("team/") == [others]
 
 
-def test_what_old_searches_found_goes_too(store: ObjectStore) -> None:
-    mine, others = (f"{searches_of('team/', name)}2026-01-01/page-1.json" for name in ("sealqa", "sealqa2"))
-    for key in (mine, others):
-        store.put_text(key, "{}")
-    assert drop_old(store, searches_of("team/", "sealqa"), datetime.now(UTC) - timedelta(days=1)) == 0
-    assert drop_old(store, searches_of("team/", "sealqa"), FUTURE) == 1
-    assert store.list_keys("team/searches/") == [others]
-
-
-@pytest.mark.parametrize("prepared", [True, False])
-def test_corpora_that_no_run_used_are_removed_whole(store: ObjectStore, tmp_path: Path, prepared: bool) -> None:
+@pytest.fixture
+def source(tmp_path: Path) -> SourceCorpus:
     client: Any = None
     (tmp_path / "documents").mkdir()
     (tmp_path / "documents" / "a.txt").write_text("alpha")
-    sha256 = store_corpus(store, "team/", SourceCorpus("documents", tmp_path, client))
+    return SourceCorpus("documents", tmp_path, client)
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_corpora_that_no_run_used_are_removed_whole(store: ObjectStore, source: SourceCorpus, prepared: bool) -> None:
+    sha256 = store_corpus(store, "team/", source)
     keys = CorpusKeys("team/", sha256)
     store.put_bytes(CorpusKeys("team/", "f" * 64).archive(0), b"of a task that was killed")
     time.sleep(1.1)
@@ -146,7 +116,7 @@ def test_corpora_that_no_run_used_are_removed_whole(store: ObjectStore, tmp_path
     assert drop_corpora(store, "team/", now - timedelta(days=1)) == 0
     # The manifest is written anew whenever a run is prepared, and by the tasks that use the corpus.
     if prepared:
-        store_corpus(store, "team/", SourceCorpus("documents", tmp_path, client))
+        store_corpus(store, "team/", source)
     else:
         StoredCorpus(store, "team/", sha256).keep()
     assert drop_corpora(store, "team/", now) == 1
@@ -157,11 +127,7 @@ def test_corpora_that_no_run_used_are_removed_whole(store: ObjectStore, tmp_path
         StoredCorpus(store, "team/", sha256).keep()
 
 
-def test_a_corpus_that_a_cleanup_has_half_removed_is_stored_anew(store: ObjectStore, tmp_path: Path) -> None:
-    client: Any = None
-    (tmp_path / "documents").mkdir()
-    (tmp_path / "documents" / "a.txt").write_text("alpha")
-    source = SourceCorpus("documents", tmp_path, client)
+def test_a_corpus_that_a_cleanup_has_half_removed_is_stored_anew(store: ObjectStore, source: SourceCorpus) -> None:
     keys = CorpusKeys("team/", store_corpus(store, "team/", source))
     store.delete(keys.archive(0))
     store_corpus(store, "team/", source)
@@ -209,11 +175,3 @@ def test_an_old_version_that_is_published_while_others_are_removed_stays(store: 
 
     assert Overtaken(store, KEYS).drop_unused(FUTURE) == []
     assert [artifacts.read(version).skill for version in artifacts.list_versions()] == ["one", "overtaken", "three"]
-
-
-def test_targets_are_told_by_the_keys(store: ObjectStore) -> None:
-    publish(ArtifactStore(store, KEYS), "one", provenance())
-    publish(ArtifactStore(store, ArtifactKeys("team/", "search_qa", "openai:b")), "one", provenance())
-    publish(ArtifactStore(store, ArtifactKeys("team/", "other", "openai:c")), "one", provenance())
-    folders = store.list_folders(ArtifactKeys.of_benchmark("team/", "search_qa"))
-    assert sorted(map(target_of, folders)) == ["openai-chat:org/model", "openai:b"]

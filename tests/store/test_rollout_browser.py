@@ -1,11 +1,12 @@
 import random
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from skillopt_airflow.core.errors import StoreUnavailable
-from skillopt_airflow.core.types import Split
+from skillopt_airflow.core.types import Rollout, Score, Split
 from skillopt_airflow.store import rollout_browser
 from skillopt_airflow.store.parquet import to_parquet
 from skillopt_airflow.store.parts import parts_of
@@ -38,43 +39,36 @@ def test_rollouts_under_several_settings_are_told_apart(store: LocalStore, brows
     few, many = rollout_key(settings="1" * 64), rollout_key(settings="2" * 64)
     put(store, few, [[Try("a", run="run-1")]])
     put(store, many, [[Try("b"), Try("c")], [Try("a", 0.0)]])
-    variants = browser.variants(PLACE)
-    assert [(one.key, one.rows, one.run) for one in variants] == [(many, 3, "run"), (few, 1, "run-1")]
-    assert ids(browser.listing(few).rows) == ["a"]
-    assert browser.listing(many).rows["hard"].to_pylist() == [0.0, 1.0, 1.0]
 
+    def told_apart() -> None:
+        assert [(one.key, one.rows, one.run) for one in browser.variants(PLACE)] == [
+            (many, 3, "run"),
+            (few, 1, "run-1"),
+        ]
+        assert ids(browser.listing(few).rows) == ["a"]
+        assert browser.listing(many).rows["hard"].to_pylist() == [0.0, 1.0, 1.0]
+        assert [row.settings_sha256 for row in browser.tries(few, "a")] == ["1" * 64]
 
-def test_settings_in_one_part_are_told_apart_too(store: LocalStore, browser: RolloutBrowser) -> None:
-    few, many = rollout_key(settings="1" * 64), rollout_key(settings="2" * 64)
-    put(store, few, [[Try("a")]])
-    put(store, many, [[Try("b"), Try("c")]])
+    told_apart()
     parts = parts_of(store, "")
     together = pa.concat_tables([pq.read_table(pa.BufferReader(store.get_bytes(part))) for part in parts])
     for part in parts:
         store.delete(part)
     store.put_bytes(parts[0], to_parquet(together))
-    assert [(one.key, one.rows) for one in browser.variants(PLACE)] == [(many, 2), (few, 1)]
-    assert ids(browser.listing(many).rows) == ["b", "c"]
-    assert [row.settings_sha256 for row in browser.tries(few, "a")] == ["1" * 64]
+    told_apart()
 
 
-def test_only_the_items_of_a_run_count(store: LocalStore, browser: RolloutBrowser) -> None:
-    put(store, rollout_key(), [[Try("a"), Try("b", content="changed"), Try("c")]])
+def test_what_a_run_sees_of_the_rollouts_of_all(store: LocalStore, browser: RolloutBrowser) -> None:
+    failed = [Try("d", None, error="first"), Try("d", None, run="another", error="last")]
+    put(store, rollout_key(), [[Try("a", 0.0, run="another"), Try("a"), Try("b", content="changed"), *failed]])
     refs = [Try("a").ref, Try("b").ref]
     items = pa.table({"id": [ref.id for ref in refs], "fingerprint": [ref.fingerprint for ref in refs]})
     assert ids(browser.listing(rollout_key(), "run", items).rows) == ["a"]
-
-
-def test_the_failures_of_other_runs_count_where_no_run_is_named(store: LocalStore, browser: RolloutBrowser) -> None:
-    put(store, rollout_key(), [[Try("a", None, error="first"), Try("a", None, run="another", error="last")]])
-    assert browser.listing(rollout_key(), "run").rows["error"].to_pylist() == ["first"]
-    assert browser.listing(rollout_key()).rows["error"].to_pylist() == ["last"]
-
-
-def test_a_run_that_is_alone_with_its_items_sees_its_own_rollouts(store: LocalStore, browser: RolloutBrowser) -> None:
-    put(store, rollout_key(), [[Try("a", 0.0, run="another"), Try("a", run="run")], [Try("b", run="another")]])
-    listing = browser.listing(rollout_key(), "run", alone=True)
-    assert listing.rows.select(["item_id", "hard"]).to_pylist() == [{"item_id": "a", "hard": 1.0}]
+    # The failures of other runs count where no run is named.
+    assert browser.listing(rollout_key(), "run").rows["error"].to_pylist() == ["", "", "first"]
+    assert browser.listing(rollout_key()).rows["error"].to_pylist() == ["", "", "last"]
+    # A run that is alone with its items sees its own rollouts.
+    assert browser.listing(rollout_key(), "run", alone=True).rows["hard"].to_pylist() == [1.0, 1.0, None]
 
 
 def test_an_item_is_read_with_all_its_tries(store: LocalStore, browser: RolloutBrowser) -> None:
@@ -88,10 +82,6 @@ def test_an_item_is_read_with_all_its_tries(store: LocalStore, browser: RolloutB
     assert counting([found[2]], "another") is None
     assert counting([found[2]]) == found[2]
     assert browser.tries(rollout_key(), "A") == []
-
-
-def test_an_item_is_found_by_its_mark(store: LocalStore, browser: RolloutBrowser) -> None:
-    put(store, rollout_key(), [[Try("a"), Try("b")]])
     assert browser.item_id(rollout_key(), Try("b").ref.fingerprint[:MARK]) == "b"
     assert browser.item_id(rollout_key(), "0" * MARK) is None
 
@@ -118,19 +108,23 @@ def test_a_page_of_a_list_reads_no_text_and_an_item_one_row_group(store: LocalSt
 
 
 def test_a_search_finds_what_was_said_in_any_case_but_not_the_skill(store: LocalStore, browser: RolloutBrowser) -> None:
-    rows = [Try("a", said="Paris, of course"), Try("b", said="London"), Try("c", said="pARIs"), Try("d")]
+    said = ["Paris, of course", "ÄPFEL (X.Y)", "pARIs ΣΊΣΥΦΟΣ", "aab A*B"]
+    rows = [Try(name, said=text) for name, text in zip("abcd", said, strict=True)]
     put(store, rollout_key(), [rows[:2], rows[2:]])
     listing = browser.listing(rollout_key())
 
-    def search(text: str, places: list[int], most: int = ALL) -> tuple[list[int], int]:
+    def search(text: str, places: Sequence[int] = range(4), most: int = ALL) -> tuple[list[int], int]:
         found = browser.saying(listing, pa.array(places, pa.uint64()), text, most)
         return found.places.to_pylist(), found.searched
 
-    assert search("paris", [0, 1, 2, 3]) == ([0, 2], 4)
+    assert search("paris") == ([0, 2], 4)
     assert search("PARIS", [1, 2]) == ([2], 2)
-    assert search("the skill", [0, 1, 2, 3]) == ([], 4)
+    assert search("the skill") == ([], 4)
     assert search("", []) == ([], 0)
-    assert search("paris", [0, 1, 2, 3], most=1) == ([0], 1)
+    assert search("paris", most=1) == ([0], 1)
+    # Letters in all their forms, and signs as they are.
+    found = [search(text)[0] for text in ("σίσυφος", "äpfel (x.", "pfel .x", "a*b")]
+    assert found == [[2], [1], [], [3]]
 
 
 def test_parts_that_are_merged_during_a_search_are_told(store: LocalStore, browser: RolloutBrowser) -> None:
@@ -141,26 +135,13 @@ def test_parts_that_are_merged_during_a_search_are_told(store: LocalStore, brows
         browser.saying(listing, pa.array([0], pa.uint64()), "a", ALL)
 
 
-@pytest.mark.parametrize(("text", "found"), [("σίσυφος", [0]), ("äpfel (x.", [1]), ("pfel .x", []), ("a*b", [2])])
-def test_a_search_takes_letters_in_all_their_forms_and_signs_as_they_are(
-    store: LocalStore, browser: RolloutBrowser, text: str, found: list[int]
-) -> None:
-    put(store, rollout_key(), [[Try("a", said="ΣΊΣΥΦΟΣ"), Try("b", said="ÄPFEL (X.Y)"), Try("c", said="aab A*B")]])
-    listing = browser.listing(rollout_key())
-    assert browser.saying(listing, pa.array([0, 1, 2], pa.uint64()), text, ALL).places.to_pylist() == found
-
-
 def test_a_search_finds_answers_and_feedback(store: LocalStore, browser: RolloutBrowser) -> None:
     table = RolloutTable(store, "")
-    for name, more in (("a", {"answer": "Sofia"}), ("b", {"feedback": "expected Sofia"}), ("c", {})):
+    for name, answer, feedback in (("a", "Sofia", ""), ("b", "", "expected Sofia"), ("c", "", "")):
         one = Try(name)
-        rollout = one.rollout
-        assert rollout.score is not None
-        trajectory = rollout.trajectory.model_copy(update={key: more[key] for key in more if key == "answer"})
-        score = rollout.score.model_copy(update={key: more[key] for key in more if key == "feedback"})
-        table.append(
-            rollout_key(), "run", [(one.ref, rollout.model_copy(update={"trajectory": trajectory, "score": score}))]
-        )
+        trajectory = one.rollout.trajectory.model_copy(update={"answer": answer})
+        rollout = Rollout(trajectory=trajectory, score=Score(hard=1, soft=1, feedback=feedback))
+        table.append(rollout_key(), "run", [(one.ref, rollout)])
     listing = browser.listing(rollout_key())
     assert browser.saying(listing, pa.array([0, 1, 2], pa.uint64()), "sofia", ALL).places.to_pylist() == [0, 1]
 

@@ -19,21 +19,14 @@ def partitions() -> RolloutPartitions:
     return RolloutPartitions(store, "")
 
 
-def test_what_a_benchmark_has_rollouts_of(partitions: RolloutPartitions) -> None:
-    expected = [ELSEWHERE, PLACE, PLACE._replace(draw=1), PLACE._replace(skill=OTHER[:12]), CODEX]
-    assert partitions.of_benchmark("searchqa") == expected
+def test_what_a_benchmark_and_a_skill_have_rollouts_of(partitions: RolloutPartitions) -> None:
+    own = [PLACE, PLACE._replace(draw=1)]
+    assert partitions.of_benchmark("searchqa") == [ELSEWHERE, *own, PLACE._replace(skill=OTHER[:12]), CODEX]
     assert partitions.of_benchmark("searchqa2") == []
-
-
-def test_what_a_skill_has_rollouts_of(partitions: RolloutPartitions) -> None:
-    own = [PLACE, PLACE._replace(draw=1), CODEX]
-    assert partitions.of_skill("searchqa", SKILL[:12], PLACE.target) == own
-    assert partitions.of_skill("searchqa", SKILL[:12]) == [ELSEWHERE, *own]
-    assert partitions.of_skill("searchqa", OTHER[:12], "a:b") == []
-    assert partitions.of_skill("searchqa", "0" * 12) == []
-    assert partitions.of_skill("searchqa", SKILL[:12], "no such model") == []
-
-
-def test_which_skills_ran_on_the_same(partitions: RolloutPartitions) -> None:
+    assert partitions.of_skill("searchqa", SKILL[:12], PLACE.target) == [*own, CODEX]
+    assert partitions.of_skill("searchqa", SKILL[:12]) == [ELSEWHERE, *own, CODEX]
+    for skill, target in ((OTHER[:12], "a:b"), ("0" * 12, ""), (SKILL[:12], "no such model")):
+        assert partitions.of_skill("searchqa", skill, target) == []
+    # Which skills ran on the same.
     assert partitions.skills_beside(PLACE) == sorted([SKILL[:12], OTHER[:12]])
     assert partitions.skills_beside(CODEX) == [SKILL[:12]]

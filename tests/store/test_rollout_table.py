@@ -13,18 +13,10 @@ from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Item, ItemRef, Message, ModelCall, Rollout, Score, Split, Status, Trajectory
 from skillopt_airflow.store import parts
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.rollout_table import KnownParts, RolloutKey, RolloutTable, UsageTable
+from skillopt_airflow.store.rollout_table import KnownParts, RolloutTable, UsageTable
+from tests.store.stored_rollouts import rollout_key
 
-KEY = RolloutKey(
-    benchmark="searchqa",
-    target="openai-chat:org/model",
-    harness="chat",
-    split=Split.VAL,
-    skill_sha256="ab" * 32,
-    draw=0,
-    settings_sha256="cd" * 32,
-    image="sha256:1",
-)
+KEY = rollout_key()
 ITEMS = [Item(id=name, public={"question": name}, reference={"answers": [name]}) for name in "abcd"]
 SEED, STEP = Moment(kind="seed", epoch=0, step=0), Moment(kind="step", epoch=1, step=1)
 
@@ -46,41 +38,33 @@ def failed(item: Item, status: Status = Status.TIMEOUT) -> tuple[Item, Rollout]:
     return item, Rollout(trajectory=Trajectory(item_id=item.id, status=status, error=status.value), score=None)
 
 
-def test_what_was_stored_is_read_by_any_run(table: RolloutTable) -> None:
-    table.append(KEY, "run-1", [ok(ITEMS[0]), ok(ITEMS[1])])
-    table.append(KEY, "run-2", [ok(ITEMS[2], hard=0.0)])
-    assert table.read(KEY, ITEMS) == {item.id: rollout for item, rollout in map(ok, ITEMS[:2])} | {
-        "c": ok(ITEMS[2], hard=0.0)[1]
-    }
-    assert set(table.read(KEY, ITEMS[1:])) == {"b", "c"}
-
-
-def test_an_empty_table_has_nothing(table: RolloutTable, store: ObjectStore) -> None:
+def test_what_was_stored_is_read_by_any_run_and_the_first_of_duplicates_wins(
+    table: RolloutTable, store: ObjectStore
+) -> None:
     table.append(KEY, "run", [])
     assert store.list_keys("") == []
-    assert table.read(KEY, ITEMS) == {}
-    assert table.errors(KEY, "run", ITEMS) == {}
-
-
-def test_errors_are_not_cached_and_the_last_of_this_run_is_told(table: RolloutTable) -> None:
-    table.append(KEY, "run", [failed(ITEMS[0]), failed(ITEMS[1]), ok(ITEMS[2])])
-    table.append(KEY, "run", [failed(ITEMS[0], Status.MODEL_ERROR), ok(ITEMS[1])])
-    table.append(KEY, "other", [failed(ITEMS[3])])
-    assert set(table.read(KEY, ITEMS)) == {"b", "c"}
-    errors = table.errors(KEY, "run", ITEMS)
-    assert {name: rollout.trajectory.status for name, rollout in errors.items()} == {
-        "a": Status.MODEL_ERROR,
-        "b": Status.TIMEOUT,
-    }
+    assert table.read(KEY, ITEMS) == table.errors(KEY, "run", ITEMS) == {}
+    table.append(KEY, "run-1", [ok(ITEMS[0]), ok(ITEMS[1])])
+    table.append(KEY, "run-2", [ok(ITEMS[2], hard=0.0), ok(ITEMS[0], "second")])
+    stored = [ok(ITEMS[0]), ok(ITEMS[1]), ok(ITEMS[2], hard=0.0)]
+    assert table.read(KEY, ITEMS) == {item.id: rollout for item, rollout in stored}
+    assert set(table.read(KEY, ITEMS[1:])) == {"b", "c"}
+    changed = ITEMS[0].model_copy(update={"reference": {"answers": ["new"]}})
+    assert table.read(KEY, [changed]) == {}
 
 
 def test_results_are_scores_of_any_run_and_the_last_failures_of_this_one(table: RolloutTable) -> None:
     table.append(KEY, "run", [failed(ITEMS[0]), failed(ITEMS[1]), ok(ITEMS[2], hard=0.5)])
     table.append(KEY, "other", [failed(ITEMS[0], Status.REFUSED), ok(ITEMS[1]), ok(ITEMS[2]), failed(ITEMS[3])])
     table.append(KEY, "run", [failed(ITEMS[0], Status.MODEL_ERROR)])
-    whole = table.errors(KEY, "run", ITEMS) | table.read(KEY, ITEMS)
-    assert table.results(KEY, "run", ITEMS) == {name: rollout.result for name, rollout in whole.items()}
-    assert {name: (one.status, one.hard) for name, one in table.results(KEY, "run", ITEMS).items()} == {
+    errors, scored = table.errors(KEY, "run", ITEMS), table.read(KEY, ITEMS)
+    assert {name: one.trajectory.status for name, one in errors.items()} == {
+        "a": Status.MODEL_ERROR,
+        "b": Status.TIMEOUT,
+    }
+    results = table.results(KEY, "run", ITEMS)
+    assert results == {name: rollout.result for name, rollout in (errors | scored).items()}
+    assert {name: (one.status, one.hard) for name, one in results.items()} == {
         "a": (Status.MODEL_ERROR, None),
         "b": (Status.OK, 1.0),
         "c": (Status.OK, 0.5),
@@ -153,17 +137,11 @@ def test_the_effort_is_that_of_the_rollouts_that_count(table: RolloutTable) -> N
     assert table.effort(KEY.model_copy(update={"draw": 1}), ITEMS) == []
 
 
-def test_of_duplicates_the_first_stored_wins(table: RolloutTable) -> None:
-    for answer in ("first", "second", "third"):
-        table.append(KEY, "run", [ok(ITEMS[0], answer)])
-    assert table.read(KEY, ITEMS)["a"].trajectory.answer == "first"
-
-
 @pytest.mark.parametrize(
     "other",
     [
-        {"skill_sha256": "ab" * 6 + "00" * 26},
-        {"settings_sha256": "00"},
+        # Of the same partition.
+        {"skill_sha256": "a" * 12 + "0" * 52},
         {"image": "sha256:2"},
         {"draw": 1},
         {"split": Split.TEST},
@@ -179,12 +157,6 @@ def test_another_key_is_another_rollout(table: RolloutTable, other: dict[str, ob
     assert table.errors(other_key, "run", ITEMS) == {}
 
 
-def test_a_changed_item_is_another_item(table: RolloutTable) -> None:
-    table.append(KEY, "run", [ok(ITEMS[0])])
-    changed = ITEMS[0].model_copy(update={"reference": {"answers": ["new"]}})
-    assert table.read(KEY, [changed]) == {}
-
-
 def test_writers_at_the_same_time_lose_nothing(table: RolloutTable) -> None:
     items = [Item(id=str(number), public={}, reference={}) for number in range(40)]
     with ThreadPoolExecutor(8) as pool:
@@ -192,9 +164,18 @@ def test_writers_at_the_same_time_lose_nothing(table: RolloutTable) -> None:
     assert set(table.read(KEY, items)) == {item.id for item in items}
 
 
-def test_pandas_reads_the_table_from_the_store(table: RolloutTable, store: ObjectStore, s3_endpoint: str) -> None:
+def call(started: float) -> ModelCall:
+    return ModelCall(
+        role="target", stage="rollout", model="m", http_status=200, attempts=1, started=started, seconds=0.5
+    )
+
+
+def test_pandas_reads_the_table_from_the_store_and_duckdb_both(
+    table: RolloutTable, store: ObjectStore, s3_endpoint: str, tmp_path: Path
+) -> None:
     table.append(KEY, "run", [ok(ITEMS[0]), failed(ITEMS[1])])
     table.append(KEY.model_copy(update={"draw": 1, "skill_sha256": "1" * 64}), "run", [ok(ITEMS[2])])
+    UsageTable(store, "team/").append("searchqa", "run", [call(1.5)], STEP)
     filesystem = pyarrow.fs.S3FileSystem(
         access_key="test", secret_key="test", endpoint_override=s3_endpoint, region="us-east-1"
     )
@@ -203,13 +184,6 @@ def test_pandas_reads_the_table_from_the_store(table: RolloutTable, store: Objec
     assert frame["hard"].to_dict() == pytest.approx({"a": 1.0, "b": float("nan"), "c": 1.0}, nan_ok=True)
     assert frame.loc["a", "started"] == pd.Timestamp(1763696507.25, unit="s", tz="UTC")
     assert [message["role"] for message in frame.loc["a", "messages"]] == ["system", "assistant"]
-    assert frame["draw"].astype(int).to_dict() == {"a": 0, "b": 0, "c": 1}
-
-
-def test_duckdb_reads_both_tables(table: RolloutTable, store: ObjectStore, tmp_path: Path) -> None:
-    table.append(KEY, "run", [ok(ITEMS[0]), failed(ITEMS[1])])
-    table.append(KEY.model_copy(update={"skill_sha256": "1" * 64}), "run", [ok(ITEMS[2])])
-    UsageTable(store, "team/").append("searchqa", "run", [call(1.5)], STEP)
     for key in store.list_keys("team/"):
         path = tmp_path / key
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -227,15 +201,9 @@ def test_duckdb_reads_both_tables(table: RolloutTable, store: ObjectStore, tmp_p
     assert rollouts == [
         ("a", "openai-chat:org/model", "val", 0, "ok", 1.0, "x", 2025),
         ("b", "openai-chat:org/model", "val", 0, "timeout", None, None, None),
-        ("c", "openai-chat:org/model", "val", 0, "ok", 1.0, "x", 2025),
+        ("c", "openai-chat:org/model", "val", 1, "ok", 1.0, "x", 2025),
     ]
     assert calls == [("searchqa", "run", 1, "m")]
-
-
-def call(started: float) -> ModelCall:
-    return ModelCall(
-        role="target", stage="rollout", model="m", http_status=200, attempts=1, started=started, seconds=0.5
-    )
 
 
 def test_usage_of_a_run_comes_back_in_order(store: ObjectStore) -> None:
@@ -252,22 +220,23 @@ def test_usage_of_a_run_comes_back_in_order(store: ObjectStore) -> None:
 
 def test_unparsed_are_all_rows_of_a_run_and_what_others_have_scored(table: RolloutTable, store: ObjectStore) -> None:
     elsewhere = Item(id="z", public={}, reference={})
-    table.append(KEY, "run", [failed(ITEMS[0]), ok(ITEMS[1])])
+    table.append(KEY, "run", [failed(ITEMS[0]), ok(ITEMS[1]), ok(ITEMS[1], hard=0.0)])
     table.append(KEY, "other", [ok(ITEMS[0]), ok(ITEMS[1]), failed(ITEMS[2]), ok(elsewhere)])
     table.append(KEY, "run", [ok(elsewhere)])
     table.append(KEY.model_copy(update={"image": "sha256:2"}), "run", [ok(ITEMS[3])])
     # As while parts are merged.
     for key in store.list_keys("team/trajectories/"):
         store.put_bytes(key.replace("part-", "part-again-"), store.get_bytes(key))
-    rows = [(row["run"], row["item_id"], row["status"]) for row in table.unparsed(KEY, "run", ITEMS)]
-    assert set(rows) == {("run", "a", "timeout"), ("run", "b", "ok"), ("other", "a", "ok"), ("run", "z", "ok")}
-    assert rows.count(("run", "b", "ok")) == rows.count(("other", "a", "ok")) == 1
-
-
-def test_unparsed_has_both_rows_of_an_item_that_one_write_has_twice(table: RolloutTable) -> None:
-    table.append(KEY, "run", [ok(ITEMS[0]), ok(ITEMS[0], hard=0.0)])
-    table.append(KEY, "run", [ok(ITEMS[0])])
-    assert [row["hard"] for row in table.unparsed(KEY, "run", ITEMS)] == [1.0, 0.0]
+    rows = [(row["run"], row["item_id"], row["hard"]) for row in table.unparsed(KEY, "run", ITEMS)]
+    assert set(rows) == {
+        ("run", "a", None),
+        ("run", "b", 1.0),
+        ("run", "b", 0.0),
+        ("other", "a", 1.0),
+        ("run", "z", 1.0),
+    }
+    # Both rows of an item that one write has twice, and each row once.
+    assert rows.count(("run", "b", 1.0)) == rows.count(("other", "a", 1.0)) == 1, rows
 
 
 class Merging(ObjectStore):

@@ -149,14 +149,11 @@ def test_refused_checksums_are_explained_and_the_named_setting_helps(
         with pytest.raises(StoreError, match="checksums") as raised:
             use("key", b"")
         said = str(raised.value)
-        assert "connection skillopt_s3" in said
+        assert "skillopt_s3" in said
         assert not re.search("credentials|rights|conditional writes", said)
         assert not isinstance(raised.value, StoreUnavailable | Conflict | ObjectMissing)
-    setting = json.loads(
-        said[said.index('"config_kwargs": ') + len('"config_kwargs": ') : said.index(" in the extra of")]
-    )
-    assert setting == SETTING
-    behind(Answers(refusal, of_checksums=True), **setting).put_bytes("key", b"1")
+    assert f'"config_kwargs": {json.dumps(SETTING)}' in said
+    behind(Answers(refusal, of_checksums=True), **SETTING).put_bytes("key", b"1")
 
 
 @pytest.mark.parametrize("refusal", PERHAPS_CHECKSUMS.values(), ids=PERHAPS_CHECKSUMS)
@@ -170,7 +167,7 @@ def test_a_refusal_that_checksums_may_have_caused_names_the_setting(
     assert "checksum" not in str(raised.value)
 
 
-@pytest.mark.parametrize("code", ["AccessDenied", "InvalidAccessKeyId", "ExpiredToken"])
+@pytest.mark.parametrize("code", ["AccessDenied", "ExpiredToken"])
 def test_refused_credentials_are_not_called_checksums(behind: Behind, code: str) -> None:
     with pytest.raises(StoreError, match="check the credentials of connection skillopt_s3") as raised:
         behind(Answers((403, code, "Access denied"))).put_bytes("key", b"1")
@@ -198,7 +195,9 @@ CONFLICTS = [(409, "ConditionalRequestConflict", "Try again"), (409, "OperationA
 
 
 @pytest.mark.parametrize("refusal", CONFLICTS)
-def test_an_upload_that_is_asked_for_again_is_sent_again(behind: Behind, refusal: tuple[int, str, str]) -> None:
+def test_an_upload_that_is_asked_for_again_is_sent_again_until_the_store_is_unavailable(
+    behind: Behind, refusal: tuple[int, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers = Answers(refusal, times=2)
     store = behind(answers)
     assert store.first_model("first", PATCH) == PATCH
@@ -211,18 +210,11 @@ def test_an_upload_that_is_asked_for_again_is_sent_again(behind: Behind, refusal
         store.create("first", b"3")
     with pytest.raises(Conflict):
         store.replace("first", b"3", '"another"')
-
-
-@pytest.mark.parametrize("refusal", CONFLICTS)
-def test_a_store_that_never_takes_the_upload_is_unavailable(
-    behind: Behind, refusal: tuple[int, str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
-    answers = Answers(refusal)
-    store = behind(answers)
-    for use in (lambda: store.first_model("first", PATCH), lambda: store.replace("first", b"1", '"tag"')):
+    answers.times = 10**6
+    for use in (lambda: store.first_model("other", PATCH), lambda: store.replace("other", b"1", '"tag"')):
         answers.uploads = 0
-        with pytest.raises(StoreUnavailable, match="s3://bucket/first"):
+        with pytest.raises(StoreUnavailable, match="s3://bucket/other"):
             use()
         assert answers.uploads == 6
 

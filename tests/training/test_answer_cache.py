@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,16 +16,15 @@ from tests.training.local_store import LocalStore
 class Counting:
     """Answers with a counter, or fails."""
 
-    def __init__(self) -> None:
-        self.asked = 0
-        self.broken = False
+    def __init__(self, error: Exception | None = None) -> None:
+        self.asked, self.error = 0, error
 
     def ask(
         self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
     ) -> Output:
         self.asked += 1
-        if self.broken:
-            raise ModelOutputError("broken")
+        if self.error is not None:
+            raise self.error
         return output_type.model_validate({"order": [self.asked]})
 
 
@@ -39,17 +39,10 @@ def test_an_answer_is_paid_once_also_by_another_process() -> None:
     assert counting.asked == 1
     (key,) = shelf.objects
     assert key.startswith("answers/rank-")
-
-
-def test_no_connection_is_made_for_a_known_answer() -> None:
-    shelf = LocalStore()
-    remembering(shelf, Counting()).ask("rank", "i", "p", Ranking)
-
-    def unreachable() -> Counting:
-        raise AssertionError("connected")
-
-    memory = RememberingOptimizer(unreachable, "m", shelf, "answers/")  # type: ignore[arg-type]
-    assert memory.ask("rank", "i", "p", Ranking) == Ranking(order=[1])
+    # No connection is made for a known answer.
+    unreachable = Mock(side_effect=AssertionError("connected"))
+    memory = RememberingOptimizer(unreachable, "m", shelf, "answers/")
+    assert memory.ask("rank", "i", "p", Ranking) == first
 
 
 class OtherRanking(Ranking):
@@ -74,31 +67,15 @@ def test_another_question_is_asked(model: str, question: tuple[str, str, str, ty
     assert remembering(shelf, counting, model).ask(*question).order == [2]
 
 
-def test_an_unusable_answer_is_not_paid_twice_either() -> None:
-    shelf, counting = LocalStore(), Counting()
-    counting.broken = True
+def test_an_unusable_answer_is_not_paid_twice_either_and_a_call_without_one_is_made_again() -> None:
+    shelf, counting = LocalStore(), Counting(ModelOutputError("broken"))
     for _ in range(2):
         with pytest.raises(ModelOutputError, match="broken"):
             remembering(shelf, counting).ask("rank", "i", "p", Ranking)
     assert counting.asked == 1
-
-
-def test_a_call_that_was_not_answered_is_asked_again() -> None:
     shelf = LocalStore()
-
-    class Away(Counting):
-        def ask(
-            self,
-            stage: str,
-            instructions: str,
-            prompt: str,
-            output_type: type[Output],
-            pictures: Pictures = NO_PICTURES,
-        ) -> Output:
-            raise ModelError("no answer")
-
     with pytest.raises(ModelError):
-        remembering(shelf, Away()).ask("rank", "i", "p", Ranking)
+        remembering(shelf, Counting(ModelError("no answer"))).ask("rank", "i", "p", Ranking)
     assert shelf.objects == {}
     assert remembering(shelf, Counting()).ask("rank", "i", "p", Ranking).order == [1]
 

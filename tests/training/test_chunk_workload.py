@@ -1,5 +1,8 @@
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -7,7 +10,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import StoreUnavailable
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.core.types import Item, Message, ModelCall, Score, Split, Status, Trajectory
+from skillopt_airflow.core.types import Item, JsonObject, Message, ModelCall, Score, Split, Status, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.sandbox.gateway_container import gateway_settings
 from skillopt_airflow.sandbox.labels import identity
@@ -24,7 +27,7 @@ from skillopt_airflow.training.seed_and_final import seed_plan
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.gateway.foreign_server import ForeignServer, serving
 from tests.training.in_process import Training, call
-from tests.training.served_training import connect, training
+from tests.training.served_training import ServedTraining, connect, training
 
 
 @pytest.mark.parametrize("runs_code", [False, True])
@@ -53,8 +56,6 @@ def test_equal_runs_of_installations_with_stores_of_their_own_do_not_remove_each
     one, again, other, below = named(), named(), named(bucket="other"), named(prefix="team/")
     assert one == again
     assert len({workload_label(each) for each in (one, other, below)}) == 3
-    assert one["skillopt.benchmark"] == run.ref.benchmark
-    assert below["skillopt.store"] == "skillopt/team/"
     assert labels_of(below, 5.4)["skillopt/store"] == "skillopt-team"
 
 
@@ -115,8 +116,7 @@ def test_text_that_arrow_cannot_hold_costs_no_item(monkeypatch: pytest.MonkeyPat
 def test_what_is_handed_over_again_after_a_failure_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training.of(budget__max_calls=100)
     chunk = ChunkWorkload(training.run, training.prepare()[0], "run")
-    failures = [StoreUnavailable("no answer")]
-    monkeypatch.setattr(chunk._lease, "renew", lambda: failures and raised(failures.pop()))
+    monkeypatch.setattr(chunk._lease, "renew", Mock(side_effect=[StoreUnavailable("no answer"), None]))
     calls = [call("target", chunk.stage, 400), call("target", chunk.stage, 300)]
     answered = [Outcome(Trajectory(item_id=item.id, status=Status.OK)) for item in chunk.assigned[:2]]
     with pytest.raises(StoreUnavailable):
@@ -125,37 +125,35 @@ def test_what_is_handed_over_again_after_a_failure_counts_once(monkeypatch: pyte
     assert len(training.run.usage.read("searchqa", training.run.account)) == 2
 
 
-def raised(error: Exception) -> None:
-    raise error
-
-
-@pytest.mark.parametrize(("draws", "wanted"), [(1, 0.9), (2, 0.95), (4, 0.975)])
-def test_the_draws_of_an_evaluation_may_lack_together_what_one_may(draws: int, wanted: float) -> None:
-    training = Training.of(evaluation__draws=draws, evaluation__min_coverage=0.9)
-    training.prepare()
-    found = [ChunkWorkload(training.run, ref, "run").wanted_coverage for ref in seed_plan(training.run)]
-    assert found == [pytest.approx(wanted)] * len(found) != []
-
-
-@pytest.mark.parametrize(("useless", "wanted"), [(0, 0.9), (1, 1 - 1 / 19), (2, 1.0)])
-def test_items_of_no_use_lack_a_score_like_those_that_failed(useless: int, wanted: float) -> None:
-    training = Training.of(evaluation__val_limit=20, evaluation__min_coverage=0.9)
+@pytest.mark.parametrize(("draws", "useless", "wanted"), [(1, 0, 0.9), (4, 0, 0.975), (1, 1, 1 - 1 / 19), (1, 2, 1.0)])
+def test_the_draws_of_an_evaluation_and_its_items_of_no_use_may_lack_together_what_one_draw_may(
+    draws: int, useless: int, wanted: float
+) -> None:
+    training = Training.of(evaluation__draws=draws, evaluation__val_limit=20, evaluation__min_coverage=0.9)
     training.prepare()
     keys, items = training.run.keys, training.run.items(Split.VAL)
     spoiled = [item.model_copy(update={"unusable": "no answers"}) for item in items[:useless]]
     save_items(training.store, keys.items(Split.VAL), [*spoiled, *items[useless:]])
     run = TrainingRun(training.run.ref, training.run.connections)
-    assert [ChunkWorkload(run, ref, "run").wanted_coverage for ref in seed_plan(run)] == [pytest.approx(wanted)]
+    found = [ChunkWorkload(run, ref, "run").wanted_coverage for ref in seed_plan(run)]
+    assert found == [pytest.approx(wanted)] * draws
+
+
+@contextmanager
+def served(
+    monkeypatch: pytest.MonkeyPatch, server: ForeignServer, key: str = "sk-right", **knobs: Any
+) -> Iterator[tuple[ServedTraining, JsonObject]]:
+    """A run whose only chunk runs with the gateway, the program and the loop over containers of every rollout."""
+    with serving(server) as running:
+        connect(monkeypatch, "target", running.base_url, key)
+        trained = training(sandbox__max_containers=1, model__concurrency=4, train__preflight=False, **knobs)
+        (chunk,) = trained.prepare()
+        yield trained, chunk
 
 
 def test_a_chunk_whose_first_items_are_refused_ends_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gateway, the program and the loop over containers are those of every rollout."""
-    with serving(ForeignServer("sk-right")) as server:
-        connect(monkeypatch, "target", server.base_url, "sk-wrong")
-        trained = training(
-            evaluation__val_limit=60, sandbox__max_containers=1, model__concurrency=4, train__preflight=False
-        )
-        (chunk,) = trained.prepare()
+    server = ForeignServer("sk-right")
+    with served(monkeypatch, server, "sk-wrong", evaluation__val_limit=60) as (trained, chunk):
         work = trained.run_program(chunk)
     assert str(work.hopeless).startswith("8 of 8 items: model_error: status_code: 401")
     assert work.settled()
@@ -167,10 +165,8 @@ def test_a_chunk_whose_first_items_are_refused_ends_there(monkeypatch: pytest.Mo
 
 
 def test_replies_with_half_a_surrogate_pair_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(ForeignServer("sk-right", text="Well \ud83d <answer>Paris \0</answer>")) as server:
-        connect(monkeypatch, "target", server.base_url, "sk-right")
-        trained = training(evaluation__val_limit=8, sandbox__max_containers=1, train__preflight=False)
-        (chunk,) = trained.prepare()
+    server = ForeignServer("sk-right", text="Well \ud83d <answer>Paris \0</answer>")
+    with served(monkeypatch, server, evaluation__val_limit=8) as (trained, chunk):
         work = trained.run_program(chunk)
     assert (work.tally().scored, work.tally().planned) == (8, 8)
     stored = trained.run.stored(Split.VAL, trained.run.skill(0), 0, work.assigned)
@@ -178,12 +174,8 @@ def test_replies_with_half_a_surrogate_pair_are_scored(monkeypatch: pytest.Monke
 
 
 def test_items_that_fail_where_others_did_not_fail_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(ForeignServer("sk-right")) as server:
-        connect(monkeypatch, "target", server.base_url, "sk-right")
-        trained = training(
-            evaluation__val_limit=20, sandbox__max_containers=1, model__concurrency=4, train__preflight=False
-        )
-        (chunk,) = trained.prepare()
+    server = ForeignServer("sk-right")
+    with served(monkeypatch, server, evaluation__val_limit=20) as (trained, chunk):
         first = ChunkWorkload(trained.run, chunk, "run").items[0]
         one = Chunk(stage="seed", skill=trained.run.keys.skill(0), split=Split.VAL, draw=0, item_ids=(first.id,))
         trained.run_programs(store_plan(trained.run, trained.run.timeline[0], "one", [one]))
@@ -195,18 +187,14 @@ def test_items_that_fail_where_others_did_not_fail_for_themselves(monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("items", "isolated", "concurrency", "chunks", "share"),
-    [(24, 6, 32, 4, 8), (24, 12, 32, 2, 16), (24, 8, 32, 3, 10), (24, 400, 32, 1, 32), (24, 6, 2, 4, 1)],
+    ("isolated", "concurrency", "chunks", "share"), [(6, 32, 4, 8), (8, 32, 3, 10), (400, 32, 1, 32), (6, 2, 4, 1)]
 )
 def test_chunks_at_the_same_time_share_the_runs_concurrency(
-    items: int, isolated: int, concurrency: int, chunks: int, share: int, monkeypatch: pytest.MonkeyPatch
+    isolated: int, concurrency: int, chunks: int, share: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect(monkeypatch, "target", "http://127.0.0.1:9/v1", "none")
-    trained = training(
-        evaluation__val_limit=items, sandbox__items_per_container=isolated, model__concurrency=concurrency
-    )
-    refs = trained.prepare()
-    found = [ChunkWorkload(trained.run, ref, "run") for ref in refs]
+    trained = training(evaluation__val_limit=24, sandbox__items_per_container=isolated, model__concurrency=concurrency)
+    found = [ChunkWorkload(trained.run, ref, "run") for ref in trained.prepare()]
     assert len(found) == chunks
     assert {work.settings.concurrency for work in found} == {share}
     limits = [gateway_settings(work, RemainingBudget()) for work in found]

@@ -60,16 +60,15 @@ def test_items_get_the_hashes_of_their_files_which_are_stored_once(run: Training
     assert len(run.store.list_keys("team/files/")) == len(run.store.list_keys("")) == 2
 
 
-def test_an_item_with_a_missing_file_fails_by_itself(run: TrainingRun, folder: DataFiles, tmp_path: Path) -> None:
+def test_an_item_with_a_missing_file_fails_by_itself_and_too_many_refuse_the_split(
+    run: TrainingRun, folder: DataFiles, tmp_path: Path
+) -> None:
     rows = [item(f"item-{number}") for number in range(19)] + [item("b", "none.xlsx")]
     found = store_files(run, {Split.VAL: rows}, folder)[Split.VAL]
     assert [one.unusable for one in found[:19]] == [""] * 19
     assert f"{tmp_path}/books/none.xlsx: No such file" in found[19].unusable
     assert found[19] == Item(id="b", public={}, reference={}, unusable=found[19].unusable)
-
-
-def test_too_many_missing_files_refuse_the_split(run: TrainingRun, folder: DataFiles, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=rf"val row 2 \(id b\): {tmp_path}/books/none\.xlsx: No such file"):
+    with pytest.raises(DataError, match=rf"val row 2 \(id b\): {tmp_path}/books/none\.xlsx"):
         store_files(run, {Split.VAL: [item("a"), item("b", "none.xlsx")]}, folder)
 
 
@@ -89,14 +88,9 @@ def test_few_records_of_no_use_become_items_that_say_why() -> None:
     items, quality = questions({2: record(2, context=" "), 7: {"question": "q", "context": "c", "answers": ["a"]}})
     assert quality.success
     assert {row: item.id for row, item in enumerate(items, start=1) if item.unusable} == {3: "q2", 8: "val-row-8"}
-    assert items[2].unusable == "context is missing, blank or not a text"
-    assert items[7].unusable.startswith("no id can be told (id: expected")
-    assert unusable_items({Split.VAL: items})[0] == (
-        "val row 3 (id q2) is of no use and counts as failed: context is missing, blank or not a text"
-    )
-
-
-def test_so_are_a_line_that_cannot_be_read_and_the_second_record_with_an_id() -> None:
+    assert "context" in items[2].unusable
+    assert items[7].unusable.startswith("no id can be told")
+    assert unusable_items({Split.VAL: items})[0].startswith("val row 3 (id q2) ")
     items, quality = questions({3: UnreadableRecord("x.jsonl: line 4: not JSON"), 9: record(8)})
     assert quality.success
     assert {item.id: item.unusable for item in items if item.unusable} == {
@@ -134,13 +128,13 @@ def test_a_record_that_the_benchmark_cannot_read_is_one_too(run: TrainingRun) ->
         {"id": n, "instruction": "i", "instruction_type": "t", "answer_position": "A1", "spreadsheet_path": "s"}
         for n in range(20)
     ]
-    broken = rows[4] | {"answer_position": "the last row"}
-    items, _ = checked_items(run, config, "data", {Split.VAL: [*rows[:4], broken, *rows[5:]]})
+    rows[4] |= {"answer_position": "the last row"}
+    items, _ = checked_items(run, config, "data", {Split.VAL: rows})
     assert [item.id for item in items[Split.VAL] if item.unusable] == ["4"]
     assert {item.task_types for item in items[Split.VAL] if not item.unusable} == {("t",)}
-    said = r"^data: val row 5 \(id 4\): answer_position: expected cells .* got 'the last row'; 2 of 20 are of no use$"
-    with pytest.raises(DataError, match=said):
-        checked_items(run, config, "data", {Split.VAL: [*rows[:4], broken, broken | {"id": 5}, *rows[6:]]})
+    rows[5] |= {"answer_position": "the last row"}
+    with pytest.raises(DataError, match=r"^data: val row 5 \(id 4\): answer_position: .*; 2 of 20 "):
+        checked_items(run, config, "data", {Split.VAL: rows})
 
 
 def test_the_manifest_of_a_run_splits_other_data_in_the_same_way(
@@ -181,7 +175,7 @@ def test_such_an_item_fails_in_a_training_without_a_rollout_and_is_told(
     training = Training.of(data__uri=str(tmp_path), train__num_epochs=1, train__batch_size=20, evaluation__val_limit=20)
     training()
     first = json.loads((tmp_path / "val" / "items.json").read_text())[0]["id"]
-    assert f"val row 1 (id {first}) is of no use and counts as failed: answers is empty" in caplog.text
+    assert f"val row 1 (id {first})" in caplog.text
     assert f"val row 1 (id {first})" in training.run.store.get_text(training.run.keys.quality_page)
     measured = training.run.state(training.run.timeline[0]).current.evaluation
     assert measured.failures == {Status.DATA_ERROR: 1}
@@ -224,10 +218,8 @@ def test_copies_of_records_without_an_id_are_left_out_with_a_count(
     assert not any(item.unusable for found in items.values() for item in found)
 
 
-def test_lines_that_cannot_be_read_are_no_copies_of_each_other() -> None:
-    config = TrainConfig.from_layers(
-        {"task": {"prompt": "{{ q }}", "reference": "a", "score": {"by": "exact"}}, "model": {"target": "x:y"}}
-    )
+def test_lines_that_cannot_be_read_are_no_copies_of_each_other(tmp_path: Path) -> None:
+    config = declared(tmp_path, [])
     broken = [UnreadableRecord("line 1"), UnreadableRecord("line 2")]
     record: JsonObject = {"q": "1"}
     kept, notes = without_copies(config, {Split.TRAIN: [*broken, record], Split.VAL: [record, {"q": "2"}]})
@@ -240,9 +232,7 @@ def test_an_id_of_the_users_that_occurs_twice_stays_an_error(tmp_path: Path) -> 
     config = declared(tmp_path, [*rows, rows[0]], id="key")
     splits, notes = read_splits("searchqa", config, None)  # type: ignore[arg-type]
     assert notes == ()
-    with pytest.raises(
-        DataQualityError, match=r"the same id is used by an earlier record \(\w+ row \d\) in \w+ row \d"
-    ):
+    with pytest.raises(DataQualityError, match=r"the same id .*\(\w+ row \d\) in \w+ row \d"):
         checked_items(Training(config).run, config, "data", splits)
 
 
@@ -259,10 +249,7 @@ def test_contents_that_train_shares_with_held_out_splits_are_counted() -> None:
             Split.PUBLISH: [one("l", "newer")],
         }
     )
-    assert [sentence.partition(",")[0] for sentence in shared] == [
-        "2 items of the val split have the same content as items of the train split under other ids",
-        "1 items of the test split have the same content as items of the train split under other ids",
-    ]
+    assert [sentence.partition(" split ")[0] for sentence in shared] == ["2 items of the val", "1 items of the test"]
     assert "such as f and a;" in shared[0]
 
 

@@ -22,7 +22,7 @@ def test_without_a_file_runs_name_what_their_benchmark_does(monkeypatch: pytest.
     monkeypatch.delenv(VARIABLE)
     assert benchmark_config("searchqa").sandbox.queue is None
     check_allowed(TrainConfig(), TrainConfig())
-    with pytest.raises(ConfigError, match=r"storage.conn_id = 'theirs'.*the file that SKILLOPT_DEPLOYMENT names"):
+    with pytest.raises(ConfigError, match=r"storage.conn_id = 'theirs'.* SKILLOPT_DEPLOYMENT"):
         check_allowed(THEIRS, TrainConfig())
 
 
@@ -37,13 +37,10 @@ def test_a_mapping_may_be_merged_into_others(file: Path) -> None:
     }
 
 
-def test_everything_is_allowed_where_the_file_says_so(file: Path) -> None:
+def test_the_file_allows_everything_or_a_list(file: Path) -> None:
     file.write_text("allowed: everything")
     check_allowed(THEIRS, TrainConfig())
     check_skills({"skill": "s3://theirs/skill.md"})
-
-
-def test_a_list(file: Path) -> None:
     file.write_text("allowed: {connections: [theirs], data: ['s3://ours/*']}")
     check_allowed(THEIRS, TrainConfig())
     check_skills({"skill": "s3://ours/skill.md", "compare_to": "seed"})
@@ -53,8 +50,7 @@ def test_a_list(file: Path) -> None:
 
 def test_defaults_lie_below_what_a_benchmark_says(file: Path) -> None:
     file.write_text("defaults: {sandbox: {queue: engine, memory: 3g}, train: {batch_size: 7}}")
-    config = benchmark_config("swebench")
-    assert config.sandbox.queue == "engine"
+    assert benchmark_config("swebench").sandbox.queue == "engine"
     file.write_text("defaults: {data: {split_ratio: '1:1:1'}, sandbox: {registry: registry.example.com}}")
     assert benchmark_config("searchqa").image == "registry.example.com/skillopt-sandbox:latest"
 
@@ -62,12 +58,12 @@ def test_defaults_lie_below_what_a_benchmark_says(file: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("allowed: {connection: [a]}", r"deployment.yaml: allowed.connection: no such key; allowed here: connections,"),
-        ("allowed: everthing", r"deployment.yaml: allowed: it holds patterns by kind, or is everything"),
-        ("a: 1", r"deployment.yaml: a: no such key; allowed here: allowed, defaults, shared_folders"),
+        ("allowed: {connection: [a]}", r"deployment.yaml: allowed.connection: .* connections,"),
+        ("allowed: everthing", r"deployment.yaml: allowed: .* everything"),
+        ("a: 1", r"deployment.yaml: a: .* allowed, defaults, shared_folders"),
         ("- 1", "deployment"),
         ("a: [", "not YAML"),
-        ("defaults:\n  train: {seed: 1}\n  train: {batch_size: 2}", r"the key train occurs twice\n.*line 3, column 3"),
+        ("defaults:\n  train: {seed: 1}\n  train: {batch_size: 2}", r"train occurs twice\n.*line 3, column 3"),
     ],
 )
 def test_a_file_of_something_else(file: Path, content: str, says: str) -> None:
@@ -77,16 +73,10 @@ def test_a_file_of_something_else(file: Path, content: str, says: str) -> None:
 
 
 def test_defaults_that_no_benchmark_could_have_are_not_blamed_on_one(file: Path) -> None:
-    file.write_text("defaults: {sandbox: {registri: x}}")
-    with pytest.raises(ConfigError, match=rf"^SKILLOPT_DEPLOYMENT: {file}: defaults: sandbox.registri: no such key"):
-        benchmark_config("searchqa")
-
-
-def test_a_file_that_is_not_there(file: Path) -> None:
     with pytest.raises(ConfigError, match=f"{file}: it cannot be read"):
         deployment()
-
-
-def test_an_empty_file(file: Path) -> None:
     file.write_text("# nothing yet\n")
     assert deployment().defaults == {}
+    file.write_text("defaults: {sandbox: {registri: x}}")
+    with pytest.raises(ConfigError, match=rf"^SKILLOPT_DEPLOYMENT: {file}: defaults: sandbox.registri"):
+        benchmark_config("searchqa")

@@ -75,11 +75,11 @@ def test_a_healthy_run_pays_for_one_item_and_one_answer_and_finds_the_item_again
 
 
 FAULTS: list[tuple[dict[str, Any], type[SkillOptError], str]] = [
-    ({"key": "sk-other"}, ModelConnectionError, "does not answer; correct its password"),
-    ({"model": "another-model"}, ModelConnectionError, "correct the name of its model"),
-    ({"html": True}, ModelConnectionError, "no model server answers there"),
-    ({"status": 400}, ModelConnectionError, "settings under model."),
-    ({"status": 503}, ModelUnavailable, "has no answer now; try again when it has"),
+    ({"key": "sk-other"}, ModelConnectionError, "password"),
+    ({"model": "another-model"}, ModelConnectionError, "name of its model"),
+    ({"html": True}, ModelConnectionError, "no model server"),
+    ({"status": 400}, ModelConnectionError, "under model."),
+    ({"status": 503}, ModelUnavailable, "has no answer now"),
 ]
 
 
@@ -100,19 +100,14 @@ def test_what_is_wrong_is_said_of_both_connections_after_a_few_calls(
     assert 2 <= server.calls <= 2 * ATTEMPTS
 
 
-def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_listens_or_an_optimizer_talks_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     trained = prepared(monkeypatch, "http://127.0.0.1:9/v1")
-    with pytest.raises(ModelConnectionError, match=r"^connection skillopt_target: .* correct its host") as raised:
+    with pytest.raises(ModelConnectionError, match=r"^connection skillopt_target: .* correct its host"):
         tried(trained)
-    assert "cannot be reached" in str(raised.value)
-
-
-def test_an_optimizer_that_talks_instead(monkeypatch: pytest.MonkeyPatch) -> None:
-    trained = Training.of(reply=lambda stage, prompt, tool: "I am ready." if stage == "preflight" else None)
-    trained.prepare()
-    sentence = r"^connection skillopt_optimizer: the optimizer .* not in the form .*; use a model that calls tools"
-    with pytest.raises(ModelOutputError, match=sentence):
-        tried(trained)
+    talking = Training.of(reply=lambda stage, prompt, tool: "I am ready." if stage == "preflight" else None)
+    talking.prepare()
+    with pytest.raises(ModelOutputError, match=r"^connection skillopt_optimizer: .* a model that calls tools"):
+        tried(talking)
 
 
 @pytest.mark.parametrize("bucket", ["store", "artifacts"])
@@ -132,11 +127,10 @@ def test_a_bucket_that_nobody_may_write_to(bucket: str) -> None:
 @pytest.mark.parametrize(
     ("status", "message"),
     [
-        (Status.SANDBOX_ERROR, "the sandbox of training item .* sandbox_error: played"),
+        (Status.SANDBOX_ERROR, "sandbox_error: played"),
         (Status.TIMEOUT, "has no answer now"),
-        (Status.BUDGET, "raise the limit under budget"),
-        (Status.REFUSED, "answers none of the training items .*: refused. Change or shorten the prompts"),
-        (Status.TOO_LONG, "answers none of the training items .*: too_long. Change or shorten the prompts"),
+        (Status.BUDGET, "under budget"),
+        (Status.REFUSED, ": refused. Change or shorten the prompts"),
     ],
 )
 def test_what_became_of_the_item(status: Status, message: str) -> None:
@@ -181,16 +175,10 @@ def test_an_item_without_an_answer_is_followed_by_the_next(
 
 EIGHT = {
     "refused": ([(400, {"error": {"message": "Content Exists Risk"}})] * 8, "Content Exists Risk"),
-    "too long": ([(413, {"error": {"message": "no"}})] * 8, "too_long. Change or shorten the prompts"),
-    "empty": ([answer(None, reasoning_content="Hm")] * 8, "It wrote 4000 tokens, but no answer. .*--reasoning-parser"),
-    "cut": (
-        [answer("", "length", reasoning_content="Hm")] * 8,
-        "model.max_tokens, raise it or lower model.reasoning_ef",
-    ),
-    "mixed": (
-        [answer(""), (400, {"error": {"message": "x", "code": "content_filter"}})] * 4,
-        "empty; .*: refused. It wrote",
-    ),
+    "too long": ([(413, {"error": {"message": "no"}})] * 8, "too_long"),
+    "empty": ([answer(None, reasoning_content="Hm")] * 8, "4000 tokens.*--reasoning-parser"),
+    "cut": ([answer("", "length", reasoning_content="Hm")] * 8, "model.max_tokens.* model.reasoning_effort"),
+    "mixed": ([answer(""), (400, {"error": {"message": "x", "code": "content_filter"}})] * 4, "empty; .*: refused"),
 }
 
 

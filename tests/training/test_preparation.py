@@ -27,11 +27,20 @@ THEN = ModelPrice(input=1.0, output=2.0, source="the table of Monday")
 DATE = "2026-11-23"
 JUDGE = "openai-chat:judge"
 PRICED = {TARGET: {"input": 1.0, "output": 2.0}}
+QUESTION = Question(candidate="a", rival="b", draws=1, metric="hard", policy="mcnemar", alpha=0.05)
 
 
 def opened(training: Training, *, prepares: bool = False) -> Training:
     """The same run, as tasks open it that follow, or all of them from the first one on."""
     return Training(training.config, store=training.store, done={} if prepares else training.done)
+
+
+def stored_night(folder: Path, version: int = 1) -> Path:
+    """The items of a night, as a file."""
+    items = folder / f"date={DATE}" / "items.json"
+    items.parent.mkdir(exist_ok=True)
+    items.write_text(json.dumps(healthy(version)))
+    return items
 
 
 def begun_on_monday() -> Training:
@@ -51,6 +60,12 @@ def begun_on_monday() -> Training:
 
 def test_a_run_that_is_prepared_again_on_another_day_finds_its_rollouts_and_keeps_its_prices() -> None:
     training = begun_on_monday()
+    early = opened(training, prepares=True)
+    early.prepare()
+    assert early.run.record.created == MONDAY
+    # It has no state yet, so it takes the prices of today.
+    assert THEN not in early.run.prices.values()
+    training = begun_on_monday()
     training()
     assert training.rollouts
     cleared = opened(training, prepares=True)
@@ -62,13 +77,6 @@ def test_a_run_that_is_prepared_again_on_another_day_finds_its_rollouts_and_keep
     assert again.run.prices == {"target": THEN, "optimizer": THEN}
 
 
-def test_a_run_that_has_no_state_yet_takes_the_prices_of_today() -> None:
-    cleared = opened(begun_on_monday(), prepares=True)
-    cleared.prepare()
-    assert cleared.run.record.created == MONDAY
-    assert THEN not in cleared.run.prices.values()
-
-
 def scoring(folder: Path, **knobs: Any) -> object:
     training = Training.of(**knobs)
     request = ScoringRequest(skill="seed", other="", splits=(Split.VAL,))
@@ -76,9 +84,7 @@ def scoring(folder: Path, **knobs: Any) -> object:
 
 
 def night(folder: Path, **knobs: Any) -> object:
-    items = folder / f"date={DATE}" / "items.json"
-    items.parent.mkdir(exist_ok=True)
-    items.write_text(json.dumps(healthy(1)))
+    stored_night(folder)
     nights = Nights()
     nights.publish(CHAMPION)
     training = Training.of(regate__fresh_uri=str(folder), **knobs)
@@ -89,9 +95,7 @@ def night(folder: Path, **knobs: Any) -> object:
 def test_a_settled_night_keeps_its_items_and_asks_no_model(tmp_path: Path) -> None:
     nights = Nights()
     nights.publish(CHAMPION)
-    items = tmp_path / f"date={DATE}" / "items.json"
-    items.parent.mkdir()
-    items.write_text(json.dumps(healthy(1)))
+    items = stored_night(tmp_path)
 
     def done() -> Training:
         training = Training(
@@ -111,7 +115,7 @@ def test_a_settled_night_keeps_its_items_and_asks_no_model(tmp_path: Path) -> No
     assert first.models.checked == [MEASURING]
     stored = first.run.keys.items(Split.FRESH)
     before = nights.store.get_bytes(stored)
-    items.write_text(json.dumps(healthy(2)))
+    stored_night(tmp_path, 2)
     assert done().models.checked == []
     items.unlink()
     assert done().models.checked == []
@@ -147,10 +151,7 @@ def test_a_night_of_a_target_without_a_champion_names_the_targets_that_have_one(
     assert str(prepared(TARGET)).startswith(f"no_data: {tmp_path}")
 
 
-@pytest.mark.parametrize(
-    ("protected", "said"),
-    [([], "no_regression without evaluation"), (["nobody"], "the selection split has no usable item nobody")],
-)
+@pytest.mark.parametrize(("protected", "said"), [([], "no_regression without evaluation"), (["nobody"], "item nobody")])
 def test_items_that_a_gate_is_to_protect_have_to_be_there(protected: list[str], said: str) -> None:
     rules = {"evaluation__gate_policy": "no_regression", "evaluation__gate_protected_items": protected}
     with pytest.raises(ConfigError, match=said):
@@ -168,13 +169,6 @@ def test_where_skills_are_only_measured_a_budget_in_dollars_needs_the_prices_of_
     assert prepare(tmp_path, budget__max_usd=1.0, budget__prices=PRICED)
 
 
-def test_an_evaluation_checks_no_model_that_it_does_not_ask() -> None:
-    training = Training.of()
-    request = ScoringRequest(skill="seed", other="", splits=(Split.VAL,))
-    prepare_scoring(training.run, training.config, request, 1024)
-    assert training.models.checked == [MEASURING]
-
-
 def test_the_seed_of_an_evaluation_is_the_one_that_a_training_has_measured() -> None:
     training = Training.of()
     training.run_containers(training.prepare())
@@ -183,15 +177,15 @@ def test_the_seed_of_an_evaluation_is_the_one_that_a_training_has_measured() -> 
     evaluation.run_containers(prepare_scoring(evaluation.run, evaluation.config, request, 1024))
     assert training.rollouts
     assert not evaluation.rollouts
+    # It checks no model that it doesn't ask.
+    assert evaluation.models.checked == [MEASURING]
 
 
 def test_the_gain_that_publishing_can_find_is_that_of_its_next_look() -> None:
     training = Training.of(evaluation__test_limit=12)
     training.prepare()
     assert [gain.look for gain in training.run.record.smallest_gains] == [1, 1]
-    question = Question(candidate="a", rival="b", draws=1, metric="hard", policy="mcnemar", alpha=0.05)
-    records = training.run.store.get_model(training.run.keys.whole_splits, WholeSplits).splits[Split.TEST]
-    training.run.published.looks.enter(records, question, Split.TEST, 12, "other", "other")
+    training.run.published.looks.enter(held_out_records(training), QUESTION, Split.TEST, 12, "other", "other")
     prepare_training(training.run, training.config, 1024)
     record = training.run.store.get_model(training.run.keys.config, RunRecord)
     assert [gain.look for gain in record.smallest_gains] == [1, 2]
@@ -210,7 +204,6 @@ DECLARED = {
     [
         {"evaluation.test_limit": 11},
         {"data.limit": 40},
-        {"data.split_seed": 7},
         {"data.split_ratio": "3:2:5"},
         {"task": DECLARED | {"prompt": "{{ context }} {{ question }}", "id": "question"}},
         {"data.uri": "copy.json"},
@@ -224,24 +217,19 @@ def test_no_setting_of_a_run_begins_another_ledger_for_the_same_data(knobs: dict
         {"id": f"i-{number}", "question": f"Who is number {number}?", "context": "A list.", "answers": f"{number}"}
         for number in range(120)
     ]
-    spaced = [{**reversed_of(row), "question": f" {row['question']} \n"} for row in rows]
+    spaced = [{**dict(reversed(row.items())), "question": f" {row['question']} \n"} for row in rows]
     files = {"all.json": rows, "copy.json": spaced, "grown.json": [*rows, {**rows[0], "id": "new", "question": "New?"}]}
     for name, content in files.items():
         (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
     plain = {"task": DECLARED, "data.split_mode": "ratio", "data.uri": "all.json", "evaluation.test_limit": 12}
     first, again = (declared_training(plain | changed, tmp_path) for changed in ({}, knobs))
-    question = Question(candidate="a", rival="b", draws=1, metric="hard", policy="mcnemar", alpha=0.05)
     ledger = first.run.published.looks
-    assert ledger.enter(held_out_records(first), question, Split.TEST, 12, "other", "other").number == 1
+    assert ledger.enter(held_out_records(first), QUESTION, Split.TEST, 12, "other", "other").number == 1
     assert ledger.last(held_out_records(again)) == 1
 
 
 def held_out_records(training: Training) -> tuple[str, ...]:
     return training.run.store.get_model(training.run.keys.whole_splits, WholeSplits).splits[Split.TEST]
-
-
-def reversed_of(row: dict[str, str]) -> dict[str, str]:
-    return dict(reversed(row.items()))
 
 
 def declared_training(knobs: dict[str, Any], folder: Path) -> Training:

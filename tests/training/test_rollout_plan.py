@@ -1,5 +1,6 @@
 import math
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -63,45 +64,35 @@ def test_there_are_no_more_parts_than_calls_or_isolation_ask_for_unless_a_contai
         assert parts == count or parts * times == round_of or (parts - round_of // times) * size < count
 
 
+BY_CALL: dict[str, Any] = {"sandbox": {"pool": "provider"}, "model": {"pool_slot": "call"}}
+
+
 @pytest.mark.parametrize(
-    ("count", "lanes", "times", "calls", "parts"),
+    ("count", "size", "lanes", "times", "calls", "parts", "slots"),
     [
-        (400, 4, 1, 32, 4),
-        (400, 3, 1, 24, 3),
-        (10, 4, 1, 32, 2),
-        (400, 4, 2, 32, 2),
-        (400, 1, 1, 24, 1),
-        (6, 8, 1, 4, 4),
+        (40, 400, 4, 1, 32, 1, {}),
+        (401, 400, 4, 1, 32, 2, {}),
+        (1601, 400, 4, 1, 32, 8, {}),
+        (100_000, 400, 4, 1, 32, 252, {}),
+        (200, 400, 4, 1, 256, 4, {}),
+        (200, 400, 4, 1, 100, 2, {}),
+        (40, 10, 4, 1, 32, 4, {}),
+        (60, 400, 4, 3, 32, 1, {}),
+        (60, 400, 4, 5, 32, 4, {}),
+        (3, 400, 4, 1, 32, 1, {}),
+        # Where a slot is a call, a stage is cut so that all its calls find slots.
+        (400, 2000, 4, 1, 32, 4, BY_CALL),
+        (10, 2000, 4, 1, 32, 2, BY_CALL),
+        (400, 2000, 4, 2, 32, 2, BY_CALL),
+        (400, 2000, 1, 1, 24, 1, BY_CALL),
+        (6, 2000, 8, 1, 4, 4, BY_CALL),
     ],
 )
-def test_where_a_slot_is_a_call_a_stage_is_cut_so_that_all_its_calls_find_slots(
-    count: int, lanes: int, times: int, calls: int, parts: int
+def test_examples_of_parts(
+    count: int, size: int, lanes: int, times: int, calls: int, parts: int, slots: dict[str, Any]
 ) -> None:
-    plain = config_of(2000, lanes, calls).model_dump()
-    config = TrainConfig.from_layers(plain, {"sandbox": {"pool": "provider"}, "model": {"pool_slot": "call"}})
+    config = TrainConfig.from_layers(config_of(size, lanes, calls).model_dump(), slots)
     assert parts_of(count, config, times) == parts
-
-
-@pytest.mark.parametrize(
-    ("count", "size", "lanes", "times", "calls", "parts"),
-    [
-        (40, 400, 4, 1, 32, 1),
-        (400, 400, 4, 1, 64, 1),
-        (401, 400, 4, 1, 32, 2),
-        (1400, 400, 4, 1, 32, 4),
-        (1601, 400, 4, 1, 32, 8),
-        (100_000, 400, 4, 1, 32, 252),
-        (200, 400, 4, 1, 256, 4),
-        (200, 400, 4, 1, 100, 2),
-        (40, 10, 4, 1, 32, 4),
-        (200, 400, 4, 2, 32, 1),
-        (60, 400, 4, 3, 32, 1),
-        (60, 400, 4, 5, 32, 4),
-        (3, 400, 4, 1, 32, 1),
-    ],
-)
-def test_examples_of_parts(count: int, size: int, lanes: int, times: int, calls: int, parts: int) -> None:
-    assert parts_of(count, config_of(size, lanes, calls), times) == parts
 
 
 @given(COUNTS, SIZES, LANES, st.integers(1, 3), st.integers(1, 4), CALLS)
@@ -138,10 +129,8 @@ def test_a_plan_never_gets_shorter() -> None:
     training = Training.of(train__num_epochs=1, sandbox__items_per_container=6)
     training.prepare()
     run = training.run
-    moment, chunks = (
-        run.timeline[1],
-        chunks_of(run.config, "evaluate", [run.keys.skill(0)], Split.VAL, ids(run.items(Split.VAL))),
-    )
+    moment, items = run.timeline[1], ids(run.items(Split.VAL))
+    chunks = chunks_of(run.config, "evaluate", [run.keys.skill(0)], Split.VAL, items)
     assert len(store_plan(run, moment, "evaluate", [])) == 0
     assert len(store_plan(run, moment, "evaluate", chunks)) == len(chunks) == 4
     refs = store_plan(run, moment, "evaluate", chunks[:1])

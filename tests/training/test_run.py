@@ -16,18 +16,21 @@ def prepared(benchmark: str, **options: Any) -> TrainingRun:
     return training.run
 
 
-def settings_of(benchmark: str, **options: Any) -> str:
-    return of(prepared(benchmark, **options))
-
-
 def of(run: TrainingRun) -> str:
     return run.rollout_key(Split.VAL, SkillDocument("# Skill\n"), 0).settings_sha256
 
 
+def settings_of(benchmark: str, **options: Any) -> str:
+    return of(prepared(benchmark, **options))
+
+
 @pytest.mark.parametrize("limit", [{"sandbox__code_timeout": 5}, {"sandbox__memory": "1g"}], ids=str)
-def test_the_limits_of_code_shape_rollouts_of_benchmarks_that_run_some(limit: dict[str, Any]) -> None:
+def test_the_limits_of_code_shape_rollouts_where_some_runs(limit: dict[str, Any]) -> None:
     assert settings_of("spreadsheetbench", **limit) != settings_of("spreadsheetbench")
     assert settings_of("searchqa", **limit) == settings_of("searchqa")
+    # An agent's CLI runs code whatever the benchmark.
+    cli = {"model__harness": "codex"}
+    assert settings_of("searchqa", **limit, **cli) != settings_of("searchqa", **cli)
 
 
 def test_a_run_from_before_the_limits_counted_finds_its_rollouts() -> None:
@@ -35,11 +38,6 @@ def test_a_run_from_before_the_limits_counted_finds_its_rollouts() -> None:
     former = run.record.model_copy(update={"counts_limits": False})
     run.store.put_model(run.keys.config, former)
     assert of(TrainingRun(run.ref, run.connections, run.store)) == settings_of("spreadsheetbench")
-
-
-def test_an_agents_cli_runs_code_whatever_the_benchmark() -> None:
-    cli = {"model__harness": "codex"}
-    assert settings_of("searchqa", sandbox__memory="1g", **cli) != settings_of("searchqa", **cli)
 
 
 def test_default_limits_leave_the_keys_of_stored_rollouts_as_they_were() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from skillopt_airflow.core.search_group import SearchGroup
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.gateway import page_fetcher, web_search
 from skillopt_airflow.gateway.page_fetcher import PageFetcher
 from skillopt_airflow.gateway.web_search import SearchUpstream
+from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_search import PER_TURN, StoredAnswers, run_search
 from tests.gateway.page_server import fetcher, page, page_server
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
@@ -30,23 +30,18 @@ def answers(store: LocalStore, day: str = DAY, **shaping: Any) -> StoredAnswers:
     return StoredAnswers(store, f"searches/sealqa/{day}/", {"conn_id": "a"} | shaping)
 
 
-def test_an_answer_is_stored_by_what_was_asked_and_the_day() -> None:
+def test_the_first_answer_is_stored_by_what_was_asked_and_the_day() -> None:
     store = LocalStore()
     assert answers(store).recall("search", "mayor") is None
     assert answers(store).keep("search", "mayor", ["one"]) == ["one"]
+    assert answers(store).keep("search", "mayor", ["two"]) == ["one"]
     assert answers(store).recall("search", "mayor") == ["one"]
     for other in (answers(store, "2026-11-24"), answers(store, conn_id="b"), answers(store, results=9)):
         assert other.recall("search", "mayor") is None
     assert answers(store).recall("page", "mayor") is None
 
 
-def test_of_two_answers_the_first_counts() -> None:
-    store = LocalStore()
-    answers(store).keep("search", "mayor", ["one"])
-    assert answers(store).keep("search", "mayor", ["two"]) == ["one"]
-
-
-@pytest.mark.parametrize("asked", ["../../champion.json", "a/../b", "\0", "x" * 5000, "é"])
+@pytest.mark.parametrize("asked", ["../../champion.json", "\0", "x" * 5000, "é"])
 def test_what_was_asked_is_no_part_of_a_path(asked: str) -> None:
     store = LocalStore()
     answers(store).keep("page", asked, "text")
@@ -97,6 +92,12 @@ def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[ServedT
         yield make
 
 
+def rolled_out(trained: ServedTraining) -> TrainingRun:
+    for ref in trained.prepare():
+        trained.run_program(ref)
+    return trained.run
+
+
 def searching(steps: list[tuple[str, dict[str, str]]]) -> Callable[[Asked], Reply]:
     """A target that uses one tool after the other and then answers."""
 
@@ -116,12 +117,10 @@ def searching(steps: list[tuple[str, dict[str, str]]]) -> Callable[[Asked], Repl
 def test_two_skills_see_the_same_results(web: Any) -> None:
     target = searching([("search", {"query": "mayor of Brindle"})])
     trained, server, _ = web(target, {"/": page("<p>Hi")}, "/")
-    for ref in trained.prepare():
-        trained.run_program(ref)
+    run = rolled_out(trained)
     assert server.asked == ["mayor of Brindle"]
     # Later the web says something else, under another skill.
     server.answer = lambda query: (200, [{"url": "https://changed.example", "title": "changed"}])
-    run = trained.run
     search = run_search(run, 2)
     assert search is not None
     assert search.left == 2 * 6 * PER_TURN
@@ -150,9 +149,7 @@ def test_a_page_that_gives_orders_learns_nothing(web: Any) -> None:
 
     trained, _, pages = web(target, {"/orders": page(f"<p>{orders}")}, "/orders")
     steps[1] = ("open_page", {"address": pages.address("/orders")})
-    for ref in trained.prepare():
-        trained.run_program(ref)
-    run = trained.run
+    run = rolled_out(trained)
     items = run.items(Split.VAL)
     rollouts = run.stored(Split.VAL, run.skill(0), 0, items)
     assert {one.trajectory.status for one in rollouts.values()} == {Status.OK}
@@ -169,14 +166,7 @@ def test_a_page_that_gives_orders_learns_nothing(web: Any) -> None:
 def test_a_search_that_is_down_fails_items_and_is_no_wrong_answer(web: Any) -> None:
     trained, server, _ = web(searching([("search", {"query": "mayor"})]), {"/": page("")}, "/")
     server.answer = lambda query: (401, {"error": "no such subscription"})
-    for ref in trained.prepare():
-        trained.run_program(ref)
-    run = trained.run
+    run = rolled_out(trained)
     rollouts = run.stored(Split.VAL, run.skill(0), 0, run.items(Split.VAL))
     assert {(one.trajectory.status, one.score) for one in rollouts.values()} == {(Status.SANDBOX_ERROR, None)}
     assert all("give its key" in one.trajectory.error for one in rollouts.values())
-
-
-def test_a_run_has_no_search_unless_it_names_one() -> None:
-    assert SearchGroup().conn_id is None
-    assert SearchGroup(seconds=5).patience == 4 * 25

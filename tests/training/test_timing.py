@@ -20,17 +20,15 @@ def test_a_step_is_split_into_model_container_own_and_airflow() -> None:
 def test_of_tasks_side_by_side_the_busiest_counts() -> None:
     rows = [task("rollout", 0, 4, model=1, container=2), task("rollout", 1, 6, model=2, container=2.5)]
     assert step_seconds(rows, 0) == StepSeconds(wall=6, model=2, container=2.5, own=1.5, airflow=0)
-
-
-def test_a_gap_inside_a_stage_is_airflows() -> None:
-    assert step_seconds([task("rollout", 0, 2), task("rollout", 5, 6)], 0).airflow == 3
+    rows = [task("evaluate", 0, 60, model=50, container=5), task("speculate", 0, 60, model=50, container=10)]
+    assert step_seconds(rows, 0) == StepSeconds(wall=60, model=50, container=10, own=0, airflow=0)
 
 
 @pytest.mark.parametrize("previous_end", [0.0, 0.5])
-def test_no_part_is_negative(previous_end: float) -> None:
+def test_a_gap_inside_a_stage_is_airflows_and_no_part_is_negative(previous_end: float) -> None:
+    assert step_seconds([task("rollout", 0, 2), task("rollout", 5, 6)], 0).airflow == 3
     seconds = step_seconds([task("rollout", 0, 1, model=3, container=3)], previous_end)
-    assert seconds.own == 0
-    assert seconds.airflow == 0
+    assert (seconds.own, seconds.airflow) == (0, 0)
 
 
 def test_a_step_whose_gate_before_it_was_decided_again_later_has_the_time_of_its_tasks() -> None:
@@ -49,11 +47,6 @@ def test_a_step_whose_gate_before_it_was_decided_again_later_has_the_time_of_its
 def test_chunks_that_wait_for_a_container_count_after_those_that_had_it(rows: Sequence[tuple[float, float]]) -> None:
     tasks = [task("evaluate", *times, model=50, container=5) for times in rows]
     assert step_seconds(tasks, 0) == StepSeconds(wall=120, model=100, container=10, own=10, airflow=0)
-
-
-def test_stages_side_by_side_count_once() -> None:
-    rows = [task("evaluate", 0, 60, model=50, container=5), task("speculate", 0, 60, model=50, container=10)]
-    assert step_seconds(rows, 0) == StepSeconds(wall=60, model=50, container=10, own=0, airflow=0)
 
 
 SECONDS = st.integers(0, 100)

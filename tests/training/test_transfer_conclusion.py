@@ -6,8 +6,7 @@ from skillopt_airflow.core.budget_ledger import BudgetLedger
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.paired import interval, paired
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.transfer_matrix import TransferMatrix
-from skillopt_airflow.core.types import JsonObject, Split, Status
+from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.quality.quality_report import QualityReport
 from skillopt_airflow.report.matrix_markdown import as_markdown
 from skillopt_airflow.store.keys import TransferKeys
@@ -19,7 +18,6 @@ from skillopt_airflow.training.seed_and_final import opened
 from skillopt_airflow.training.spending import allowance
 from skillopt_airflow.training.transfer_conclusion import conclude_transfer
 from skillopt_airflow.training.transfer_plan import prepare_transfer
-from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.served_training import ServedTraining, connect
 from tests.training.transfer_training import BETTER, OTHER, TARGET, TransferTraining, asked, of_cell
 
@@ -54,10 +52,6 @@ def test_every_cell_has_its_scores_and_one_that_fails_takes_no_other_down() -> N
     for lost in matrix.cells[2].skills:
         assert (lost.score, lost.items, lost.coverage) == (None, 0, 0.0)
         assert "model_error: The model `broken` does not exist." in str(lost.reason)
-    _is_stored(training, matrix)
-
-
-def _is_stored(training: TransferTraining, matrix: TransferMatrix) -> None:
     table = MatrixTable(training.store, KEYS)
     assert table.read("run") == matrix
     assert training.store.get_text(KEYS.markdown("run")) == as_markdown(matrix)
@@ -86,21 +80,16 @@ def test_what_is_stored_is_not_made_again_and_a_retry_makes_what_is_missing() ->
     assert wider.cells[:4] == first.cells
 
 
-def test_the_seed_is_the_one_that_a_training_has_measured() -> None:
-    training = TransferTraining.of()
-    training.run_containers(training.prepare())
-    matrix = TransferTraining(training.config, name="matrix", store=training.store)
-    matrix.run_containers(matrix.plan(asked(skills=("seed",), targets=(TARGET,), split=Split.VAL)))
-    assert training.rollouts
-    assert not matrix.rollouts
-
-
 def test_equal_texts_share_their_rollouts_and_are_not_compared() -> None:
     training = TransferTraining.of()
+    training.run_containers(training.prepare())
+    rollouts = training.rollouts["seed"]
     seed = opened(training.run.seed_skill(), training.config).text
-    matrix = training.matrix(asked(skills=("seed", seed, BETTER), targets=(TARGET,)))
-    assert len(training.asked_of) == 2 * 12
-    first, same, better = matrix.cells[0].skills
+    matrix = TransferTraining(training.config, name="matrix", store=training.store)
+    found = matrix.matrix(asked(skills=("seed", seed, BETTER), targets=(TARGET,), split=Split.VAL))
+    # The seed is the one that a training has measured.
+    assert len(matrix.asked_of) == rollouts == 24
+    first, same, better = found.cells[0].skills
     assert same == first
     assert same.against_first is None
     assert better.against_first is not None
@@ -147,9 +136,6 @@ def test_real_harnesses_on_the_stand_in(standin_url: str, monkeypatch: pytest.Mo
     chunks = prepare_transfer(
         training.run, training.config, request, lambda *cell: of_cell(training.config, *cell), 1024
     )
-    assert {_asks(training, chunk) for chunk in chunks} == {
-        (target, harness) for target in (TARGET, OTHER) for harness in ("chat", "tools")
-    }
     for chunk in chunks:
         training.run_program(chunk)
     matrix = conclude_transfer(training.run, request)
@@ -168,8 +154,3 @@ def test_real_harnesses_on_the_stand_in(standin_url: str, monkeypatch: pytest.Mo
         call.model for account in ("run", f"run@{OTHER}") for call in training.run.usage.calls("searchqa", account)
     }
     assert models == {"stand-in-target", "other-target"}
-
-
-def _asks(training: ServedTraining, chunk: JsonObject) -> tuple[str, str]:
-    model = ChunkWorkload(training.run, chunk, "run").run.config.model
-    return str(model.target), model.harness

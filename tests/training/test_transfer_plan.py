@@ -21,9 +21,6 @@ from skillopt_airflow.training.workload import ChunkWorkload
 from tests.store.test_artifacts import provenance
 from tests.training.transfer_training import BETTER, OTHER, TARGET, TransferTraining, asked, of_cell
 
-UNKNOWN = "v0007-0123456789ab"
-
-
 LOGGER = "skillopt_airflow.training.transfer_plan"
 
 
@@ -66,7 +63,7 @@ def test_all_that_is_named_wrongly_is_told_at_once() -> None:
         return of_cell(training.config, target, harness)
 
     request = asked(
-        skills=("seed", "champion", UNKNOWN, "sed"),
+        skills=("seed", "champion", "v0007-0123456789ab", "sed"),
         targets=(TARGET, OTHER, "nowhere"),
         harnesses=("chat", "codex"),
     )
@@ -92,7 +89,7 @@ def test_a_skill_that_may_not_be_named_is_not_even_read(tmp_path: Path, monkeypa
     (tmp_path / "deployment.yaml").write_text("allowed: {data: ['s3://ours/*']}\n")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "deployment.yaml"))
     # In this process, there is no client that could read it.
-    with pytest.raises(ConfigError, match=r"^skills\[1\] = 's3://theirs/skill.md': a run may name .*\nskill 'sed'"):
+    with pytest.raises(ConfigError, match=r"^skills\[1\] = 's3://theirs/skill.md': .*\nskill 'sed'"):
         TransferTraining.of().plan(asked(skills=("seed", "s3://theirs/skill.md", "sed")))
 
 
@@ -123,23 +120,18 @@ def test_a_run_has_few_tasks(knobs: dict[str, Any], targets: int, chunks: int | 
     if chunks is not None:
         assert len(training.plan(request)) == chunks <= MOST_CHUNKS
         return
-    with pytest.raises(ConfigError, match=r"chunks, and a run has room for 298: name fewer skills, targets or harn"):
+    with pytest.raises(ConfigError, match="chunks, and a run has room for 298"):
         training.plan(request)
     # Nothing of the run is there, and nothing was asked.
     assert not [key for key in training.store.objects if key.endswith("config.json")]
 
 
-def test_airflow_may_make_fewer_tasks_of_a_list() -> None:
-    with pytest.raises(ConfigError, match=r"^2 targets with harnesses, 2 skills and 1 draws of 12 items are 4 chunks"):
+def test_a_plan_keeps_to_airflows_limit_the_splits_and_the_data_limit() -> None:
+    with pytest.raises(ConfigError, match="are 4 chunks"):
         TransferTraining.of().plan(asked(), most=3)
-
-
-def test_the_split_has_to_be_there() -> None:
-    with pytest.raises(ConfigError, match=r"^split = publish: the data set has no such split"):
+    with pytest.raises(ConfigError, match=r"^split = publish"):
         TransferTraining.of().plan(asked(split=Split.PUBLISH))
-
-
-def test_a_limit_may_be_lower_than_what_evaluations_need() -> None:
+    # The limit may be lower than what evaluations need.
     training = TransferTraining.of(data__limit=5)
     training.plan(asked())
     assert len(training.run.item_refs(Split.TEST)) == 5
@@ -162,18 +154,17 @@ def test_the_whole_matrix_is_estimated_before_its_first_call(caplog: pytest.LogC
     # Of three calls the second reads one answer and what it was told, and the third two of each.
     answer = training.config.model.max_tokens - ROLLOUT_TOKENS + (MOST_TOLD_CHARS - TOLD_CHARS) / CHARS_PER_TOKEN
     assert cheap.most.prompt - cheap.likely.prompt == pytest.approx(24 * 3 * answer, abs=1)
-    assert estimate.usd("likely") == pytest.approx(3 * prices_of(cheap, 1.0, 10.0))
+    usd = (cheap.likely.prompt * 1.0 + cheap.likely.completion * 10.0) / 1e6
+    assert estimate.usd("likely") == pytest.approx(3 * usd)
     assert (estimate.usd("most") or 0) > (estimate.usd("likely") or 0) > 0
 
 
-def prices_of(cell: Any, read: float, written: float) -> float:
-    return float(cell.likely.prompt * read + cell.likely.completion * written) / 1e6
-
-
-def test_an_estimate_without_prices_and_with_an_agent(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_estimate_without_prices_with_an_agent_or_a_judge(caplog: pytest.LogCaptureFixture) -> None:
     lines = logged(caplog, TransferTraining.of(), harnesses=("codex",))
-    assert lines[3].endswith("no price known; set budget.prices")
-    assert lines[4] == "  codex decides by itself how many calls an item takes; here an item counts as one"
+    assert "no price known" in lines[3]
+    assert "codex" in lines[4]
+    lines = logged(caplog, TransferTraining.of(model__judge="openai-chat:judge", model__judge_conn_id="judge"))
+    assert "  together: 48 rollouts, 96 calls, 48 of them the judge's, " in lines[3]
 
 
 def test_stored_rollouts_are_not_estimated_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -190,19 +181,12 @@ def test_stored_rollouts_are_not_estimated_again(caplog: pytest.LogCaptureFixtur
 
 def test_a_budget_that_is_surely_too_small_is_refused_and_one_that_is_spent_on_stored_rollouts_is_not() -> None:
     training = TransferTraining.of(budget__max_calls=47)
-    with pytest.raises(
-        ConfigError, match=r"^budget.max_calls leaves 47 calls, and 48 rollouts are needed; raise it, or"
-    ):
+    with pytest.raises(ConfigError, match=r"^budget.max_calls leaves 47 calls, and 48 rollouts"):
         training.plan(asked())
     enough = TransferTraining.of(budget__max_calls=48)
     enough.run_containers(enough.plan(asked()))
     assert len(enough.asked_of) == 48
     # Cleared, it has nothing left to spend, and nothing to spend it on.
     assert len(enough.plan(asked())) == 4
-    with pytest.raises(ConfigError, match=r"^budget.max_calls is used up; raise it"):
+    with pytest.raises(ConfigError, match=r"^budget.max_calls is used up"):
         enough.plan(asked(skills=("seed", "# Another one\n")))
-
-
-def test_a_judge_is_estimated_too(caplog: pytest.LogCaptureFixture) -> None:
-    lines = logged(caplog, TransferTraining.of(model__judge="openai-chat:judge", model__judge_conn_id="judge"))
-    assert "  together: 48 rollouts, 96 calls, 48 of them the judge's, " in lines[3]

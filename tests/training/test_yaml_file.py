@@ -9,7 +9,6 @@ from skillopt_airflow.training.yaml_file import read_yaml
 @pytest.mark.parametrize(
     "lines",
     [
-        "prompt: {{ question }}",
         "prompt: {{ question }} Answer.",
         "prompt: Question: {{ question }}",
         "prompt: {% if hint %}{{ hint }}{% endif %}",
