@@ -1,12 +1,8 @@
 """The report of a training in the tab of its DAG runs."""
 
-import io
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from botocore.response import StreamingBody
-from botocore.stub import Stubber
 from fastapi.testclient import TestClient
 
 from skillopt_airflow.core.resource_groups import StorageGroup
@@ -14,21 +10,13 @@ from skillopt_airflow.pipeline import addresses
 from skillopt_airflow.store.keys import run_name
 from skillopt_airflow.training.deployment_file import VARIABLE
 from skillopt_airflow.training.run_record import RunRef
-from skillopt_airflow.ui import reports
+from tests.ui.conftest import StoredPage
 from tests.ui.shelf import Tables
-from tests.ui.users import log_in
 
 PAGE = "<!doctype html><title>searchqa</title>"
 TRAINING, EPOCH = "train_searchqa", "train_searchqa_epoch"
 RUN_ID = "manual__2026-11-21T04:00:00+00:00"
 MOVED = StorageGroup(bucket="elsewhere", prefix="team/a/")
-
-
-@pytest.fixture
-def browser(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    log_in(monkeypatch)
-    with TestClient(reports.app) as client:
-        yield client
 
 
 def path(dag_id: str, run_id: str = RUN_ID) -> str:
@@ -44,31 +32,24 @@ def epoch_conf(**more: Any) -> dict[str, Any]:
     ("dag_id", "run_id", "conf", "storage"),
     [
         (TRAINING, RUN_ID, None, StorageGroup()),
-        (
-            TRAINING,
-            RUN_ID,
-            {"overrides": {"storage.bucket": MOVED.bucket, "storage.prefix": MOVED.prefix}, "train.seed": 7},
-            MOVED,
-        ),
+        (TRAINING, RUN_ID, {"overrides": {"storage": MOVED.model_dump()}, "train.seed": 7}, MOVED),
         (EPOCH, f"{RUN_ID}__epoch_02", epoch_conf(storage=MOVED.model_dump()), MOVED),
         # Of a version that had other knobs.
         (TRAINING, RUN_ID, {"train.num_epochs": 99, "overrides": {"train.knob_that_was": 1}}, StorageGroup()),
     ],
 )
 def test_a_run_shows_the_report_of_its_training(
-    browser: TestClient,
+    viewer: TestClient,
     tables: Tables,
-    bucket: Stubber,
+    bucket: StoredPage,
     dag_id: str,
     run_id: str,
     conf: dict[str, Any] | None,
     storage: StorageGroup,
 ) -> None:
     tables.has_run(dag_id, run_id, conf)
-    body = StreamingBody(io.BytesIO(PAGE.encode()), len(PAGE))
-    key = f"{storage.prefix}runs/searchqa/{run_name(RUN_ID)}/report.html"
-    bucket.add_response("get_object", {"Body": body, "ETag": "1"}, {"Bucket": storage.bucket, "Key": key})
-    answer = browser.get(path(dag_id, run_id))
+    bucket.holds(f"{storage.prefix}runs/searchqa/{run_name(RUN_ID)}/report.html", PAGE, storage.bucket)
+    answer = viewer.get(path(dag_id, run_id))
     assert (answer.status_code, answer.text) == (200, PAGE)
 
 
@@ -81,16 +62,16 @@ def test_a_run_shows_the_report_of_its_training(
     ],
 )
 def test_a_storage_that_no_run_may_name_is_not_opened(
-    browser: TestClient,
+    viewer: TestClient,
     tables: Tables,
-    bucket: Stubber,
+    bucket: StoredPage,
     monkeypatch: pytest.MonkeyPatch,
     dag_id: str,
     conf: dict[str, Any],
 ) -> None:
     monkeypatch.delenv(VARIABLE)
     tables.has_run(dag_id, RUN_ID, conf)
-    answer = browser.get(path(dag_id))
+    answer = viewer.get(path(dag_id))
     assert answer.status_code in (404, 502)
     assert "storage.conn_id = &#39;theirs&#39;" in answer.text
     assert "storage.bucket and storage.prefix = &#39;s3://elsewhere/&#39;" in answer.text
@@ -98,17 +79,17 @@ def test_a_storage_that_no_run_may_name_is_not_opened(
 
 @pytest.mark.parametrize("conf", [None, epoch_conf(benchmark="livemathematicianbench"), epoch_conf(run=RUN_ID)])
 def test_an_epoch_that_no_training_triggered_reads_nothing(
-    browser: TestClient, tables: Tables, bucket: Stubber, conf: dict[str, Any] | None
+    viewer: TestClient, tables: Tables, bucket: StoredPage, conf: dict[str, Any] | None
 ) -> None:
     tables.has_run(EPOCH, RUN_ID, conf)
-    answer = browser.get(path(EPOCH))
+    answer = viewer.get(path(EPOCH))
     assert (answer.status_code, "This run has no report" in answer.text) == (404, True)
 
 
-def test_what_has_no_report_says_so(browser: TestClient) -> None:
+def test_what_has_no_report_says_so(viewer: TestClient) -> None:
     for dag_id, run_id, said in (
         ("another_dag", RUN_ID, "train_&lt;benchmark&gt;"),
         (TRAINING, "<script>alert(1)", "&lt;script&gt;"),
     ):
-        answer = browser.get(path(dag_id, run_id))
+        answer = viewer.get(path(dag_id, run_id))
         assert (answer.status_code, said in answer.text, "<script" in answer.text) == (404, True, False)

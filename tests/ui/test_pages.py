@@ -2,7 +2,6 @@ import html
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,12 +107,6 @@ def test_a_message_says_no_more_than_fits() -> None:
     assert len(text) < 100_000
     assert "characters left out" in text
     assert HOSTILE not in text
-
-
-def test_every_template_compiles() -> None:
-    folder = Path(pages.__file__).with_name("templates")
-    for path in folder.glob("*.html"):
-        pages._environment().get_template(path.name)
 
 
 def request(route: str) -> Request:

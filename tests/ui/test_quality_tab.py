@@ -1,15 +1,10 @@
 """The tab that shows what was found about the data of a run."""
 
-import io
-import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from airflow.models.xcom import XComModel
-from botocore.response import StreamingBody
-from botocore.stub import Stubber
 from fastapi.testclient import TestClient
 from sqlalchemy import insert
 
@@ -20,9 +15,9 @@ from skillopt_airflow.training.deployment_file import VARIABLE
 from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui import quality_tab as quality
 from skillopt_airflow.ui.quality_tab import DagRunRow
-from tests.training.in_process import configured
+from tests.training.served_training import connect
+from tests.ui.conftest import StoredPage
 from tests.ui.shelf import Tables
-from tests.ui.users import log_in
 
 PAGE = "<!doctype html><title>quality</title>"
 RUN_ID = "manual__2026-11-21T04:00:00+00:00"
@@ -31,16 +26,8 @@ DAY = datetime(2026, 11, 20, tzinfo=UTC)
 
 @pytest.fixture(autouse=True)
 def _connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TARGET", "OPTIMIZER"):
-        connection = {"conn_type": "pydanticai", "host": "http://127.0.0.1:1/v1", "extra": {"model": "openai-chat:m"}}
-        monkeypatch.setenv(f"AIRFLOW_CONN_SKILLOPT_{name}", json.dumps(connection))
-
-
-@pytest.fixture
-def browser(monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    log_in(monkeypatch)
-    with TestClient(quality.app) as client:
-        yield client
+    for role in ("target", "optimizer"):
+        connect(monkeypatch, role, "http://127.0.0.1:1/v1", "key", "m")
 
 
 def begin(monkeypatch: pytest.MonkeyPatch, row: DagRunRow | None) -> None:
@@ -55,14 +42,6 @@ def epoch() -> dict[str, Any]:
     return RunRef(benchmark="searchqa", run="the-training", storage=StorageGroup()).model_dump(mode="json")
 
 
-def test_a_night_is_found_by_the_date_of_its_time_zone(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = {"regate.timezone": "Europe/Berlin", "model.target": "openai-chat:m"}
-    monkeypatch.setattr("skillopt_airflow.pipeline.triggered.night_config", lambda *_: configured("searchqa", own))
-    begin = datetime(2026, 11, 19, 23, tzinfo=UTC)
-    found = quality.checked_run("regate_searchqa", RUN_ID, DagRunRow({}, begin))
-    assert found.run == night_name("2026-11-20", "openai-chat:m")
-
-
 @pytest.mark.parametrize(
     ("dag_id", "conf", "run"),
     [
@@ -75,32 +54,29 @@ def test_a_night_is_found_by_the_date_of_its_time_zone(monkeypatch: pytest.Monke
     ],
 )
 def test_a_run_shows_the_page_of_its_data(
-    browser: TestClient, bucket: Stubber, monkeypatch: pytest.MonkeyPatch, dag_id: str, conf: dict[str, Any], run: str
+    viewer: TestClient, bucket: StoredPage, monkeypatch: pytest.MonkeyPatch, dag_id: str, conf: dict[str, Any], run: str
 ) -> None:
     begin(monkeypatch, DagRunRow(conf, DAY))
     prefix = conf.get("overrides", {}).get("storage.prefix", "")
-    wanted = {"Bucket": "skillopt", "Key": f"{prefix}runs/searchqa/{run}/data_quality.html"}
-    bucket.add_response(
-        "get_object", {"Body": StreamingBody(io.BytesIO(PAGE.encode()), len(PAGE)), "ETag": "1"}, wanted
-    )
-    answer = browser.get(path(dag_id))
+    bucket.holds(f"{prefix}runs/searchqa/{run}/data_quality.html", PAGE)
+    answer = viewer.get(path(dag_id))
     assert (answer.status_code, answer.text) == (200, PAGE)
     assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
 @pytest.mark.parametrize("dag_id", ["evaluate_searchqa", "transfer_searchqa", "regate_searchqa"])
 def test_a_storage_that_no_run_may_name_is_not_opened(
-    browser: TestClient, bucket: Stubber, monkeypatch: pytest.MonkeyPatch, dag_id: str
+    viewer: TestClient, bucket: StoredPage, monkeypatch: pytest.MonkeyPatch, dag_id: str
 ) -> None:
     monkeypatch.delenv(VARIABLE)
     begin(monkeypatch, DagRunRow({"overrides": {"storage.conn_id": "theirs"}}, DAY))
-    answer = browser.get(path(dag_id))
+    answer = viewer.get(path(dag_id))
     assert answer.status_code == 404
     assert "storage.conn_id = &#39;theirs&#39;" in answer.text
 
 
 def test_a_night_stays_the_one_that_was_prepared(
-    browser: TestClient, bucket: Stubber, monkeypatch: pytest.MonkeyPatch
+    viewer: TestClient, bucket: StoredPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # By now the connection leads to another model, m.
     prepared = RunRef(benchmark="searchqa", run=night_name("2026-11-20", "openai-chat:former"), storage=StorageGroup())
@@ -126,10 +102,10 @@ def test_a_night_stays_the_one_that_was_prepared(
     ],
 )
 def test_what_has_no_page_says_so(
-    browser: TestClient, monkeypatch: pytest.MonkeyPatch, dag_id: str, row: DagRunRow | None, said: str
+    viewer: TestClient, monkeypatch: pytest.MonkeyPatch, dag_id: str, row: DagRunRow | None, said: str
 ) -> None:
     begin(monkeypatch, row)
-    answer = browser.get(path(dag_id))
+    answer = viewer.get(path(dag_id))
     assert answer.status_code == 404
     assert said in answer.text
 

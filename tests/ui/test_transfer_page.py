@@ -1,6 +1,5 @@
 """The matrix of a run of the transfer DAG, in the tab of its run."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from skillopt_airflow.ui import reports, transfer_page
 from tests.store.test_matrix_table import example
 from tests.training.local_store import LocalStore
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
-from tests.ui.users import log_in
 
 RUN_ID = "manual__2026-11-21T04:00:00+00:00"
 PATH = DAG_RUN_REPORT.format(dag_id="transfer_searchqa", run_id=RUN_ID)
@@ -27,15 +25,8 @@ RUN = transfer_name(RUN_ID)
 def store(monkeypatch: pytest.MonkeyPatch) -> LocalStore:
     store = LocalStore()
     monkeypatch.setattr(transfer_page, "open_bucket", lambda storage, bucket: store)
-    return store
-
-
-@pytest.fixture
-def browser(monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    log_in(monkeypatch)
     begin(monkeypatch)
-    with TestClient(reports.app) as client:
-        yield client
+    return store
 
 
 def begin(monkeypatch: pytest.MonkeyPatch, conf: dict[str, Any] | None = None, *, there: bool = True) -> None:
@@ -47,9 +38,9 @@ def save(store: LocalStore, matrix: TransferMatrix, prefix: str = "") -> None:
     MatrixTable(store, TransferKeys(prefix, "searchqa")).save(matrix.model_copy(update={"run": RUN}), "")
 
 
-def test_the_tab_of_a_run_shows_its_matrix(browser: TestClient, store: LocalStore) -> None:
+def test_the_tab_of_a_run_shows_its_matrix(viewer: TestClient, store: LocalStore) -> None:
     save(store, example())
-    answer = browser.get(PATH)
+    answer = viewer.get(PATH)
     assert answer.status_code == 200
     assert "script-src 'self'" in answer.headers["content-security-policy"]
     text = answer.text
@@ -62,21 +53,21 @@ def test_the_tab_of_a_run_shows_its_matrix(browser: TestClient, store: LocalStor
     assert "s3://local/transfer/benchmark=searchqa/run=" in text
 
 
-def test_a_run_may_store_elsewhere(browser: TestClient, store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_may_store_elsewhere(viewer: TestClient, store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     save(store, example(), "team/")
-    missing = browser.get(PATH)
+    missing = viewer.get(PATH)
     assert (missing.status_code, "No matrix yet" in missing.text) == (404, True)
     assert f"s3://local/transfer/benchmark=searchqa/run={RUN}/matrix.json" in missing.text
     begin(monkeypatch, {"overrides": {"storage.prefix": "team/"}})
-    assert browser.get(PATH).status_code == 200
+    assert viewer.get(PATH).status_code == 200
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_what_others_wrote_is_text(browser: TestClient, store: LocalStore, name: str) -> None:
+def test_what_others_wrote_is_text(viewer: TestClient, store: LocalStore, name: str) -> None:
     shown = []
     for text in (HOSTILE[name], plain(HOSTILE[name])):
         save(store, named(text))
-        shown.append(browser.get(PATH).text)
+        shown.append(viewer.get(PATH).text)
     assert_harmless(*shown, most=100_000)
 
 
@@ -98,6 +89,6 @@ def named(text: str) -> TransferMatrix:
     return matrix.model_copy(update={"skills": skills, "cells": cells})
 
 
-def test_a_run_that_is_not_there(browser: TestClient, store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_not_there(viewer: TestClient, store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     begin(monkeypatch, there=False)
-    assert browser.get(PATH).status_code == 404
+    assert viewer.get(PATH).status_code == 404
