@@ -10,7 +10,6 @@ import pytest
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowFailException
 
-from local.served import served
 from skillopt_airflow.benchmarks import LIST_VARIABLE
 from skillopt_airflow.core.budget import MEASURING
 from skillopt_airflow.core.config import TrainConfig
@@ -32,8 +31,6 @@ from skillopt_airflow.pipeline.airflow_connections import AirflowConnections, at
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.triggered import cell_config, configured, reopened
 from skillopt_airflow.training.run import TrainingRun
-from tests.gateway import dialects
-from tests.gateway.dialect_server import DialectServer
 from tests.gateway.foreign_server import ForeignServer, serving
 from tests.training.in_process import Training
 from tests.training.local_store import LocalStore
@@ -88,24 +85,6 @@ def test_only_the_models_that_a_run_asks_are_checked() -> None:
     with pytest.raises(ModelUnreachable, match="connection own"):
         AirflowConnections().image(judged, MEASURING)
     assert AirflowConnections().image(judged, ()) == pinned["image"]
-
-
-def test_a_server_without_the_path_of_the_harness(monkeypatch: pytest.MonkeyPatch) -> None:
-    with served(DialectServer(dialects.vllm(parser=True))) as server:
-        fields = {"conn_type": "pydanticai", "host": f"{server.address}/v1", "extra": {"model": "openai-chat:m"}}
-        monkeypatch.setenv("AIRFLOW_CONN_OWN", json.dumps(fields))
-        with pytest.raises(ModelConnectionError, match=r"^connection own: model.harness claude_code"):
-            image(config(target_conn_id="own", harness="claude_code"))
-
-
-def test_the_models_of_the_connections_are_part_of_the_configuration() -> None:
-    form = {
-        "model.target_conn_id": "openai",
-        "model.optimizer_conn_id": "anthropic",
-        "model.target": "openai-chat:gpt-5",
-    }
-    model = configured("searchqa", form).model
-    assert (model.target, model.optimizer) == ("openai-chat:gpt-5", "anthropic:claude-haiku-4-5")
 
 
 def test_an_object_store_without_a_connection_is_not_reached_by_the_workers_own_credentials(

@@ -15,13 +15,7 @@ from bench.real_data import ABSENT, SEARCHQA
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import DATA_SPLITS, Split
 from skillopt_airflow.store.keys import ArtifactKeys, trajectories_of
-from tests.pipeline.trained_run import (
-    DAG,
-    TrainedRun,
-    executions,
-    set_paused,
-    trajectories,
-)
+from tests.pipeline.trained_run import DAG, TrainedRun, executions, set_paused, trajectories
 
 pytestmark = pytest.mark.platform
 
