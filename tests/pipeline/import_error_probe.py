@@ -1,7 +1,7 @@
 """For a process with an Airflow of its own: the DAG processor reads a DAG folder once for each change of a file.
 
-Arguments: the file, and the texts that it gets one after the other. Prints, as JSON and for each text, Airflow's import
-errors by file, and the DAGs by whether Airflow runs them.
+Arguments: the folder, the file, and the texts that it gets one after the other. Prints, as JSON and for each text,
+Airflow's import errors by file, and the DAGs by whether Airflow runs them.
 """
 
 import gc
@@ -38,8 +38,8 @@ def read_folder() -> None:
 if __name__ == "__main__":
     initdb()
     seen = []
-    for text in sys.argv[2:]:
-        Path(sys.argv[1]).write_text(text)
+    for text in sys.argv[3:]:
+        Path(sys.argv[2]).write_text(text)
         read_folder()
         with create_session() as session:
             errors = {error.filename: error.stacktrace for error in session.scalars(select(ParseImportError))}

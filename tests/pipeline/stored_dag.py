@@ -12,15 +12,10 @@ BUNDLE = "dags-folder"
 
 def store_dag(folder: Path) -> DAG:
     """What the DAG processor does with the only file of a folder, which has one DAG; returns that."""
-    [dag] = store_dags(folder)
-    return dag
-
-
-def store_dags(folder: Path) -> list[DAG]:
-    """What the DAG processor does with the only file of a folder; returns its DAGs, by their ids."""
     initdb()
     DagBundlesManager().sync_bundles_to_db()
     bag = BundleDagBag(folder, bundle_path=folder, bundle_name=BUNDLE)
     assert not bag.import_errors, bag.import_errors
     sync_bag_to_db(bag, BUNDLE, None)
-    return [dag for _, dag in sorted(bag.dags.items())]
+    [dag] = bag.dags.values()
+    return dag

@@ -79,26 +79,22 @@ def test_a_failed_night_and_a_late_one_are_told_once_each(hook: Hook, tmp_path: 
     assert len(hook.said) == 2, (hook.said, log)
     assert {path for path, _ in hook.said} == {f"/services/{SECRET}"}
     failed, late = (message for _, message in hook.said)
-    assert failed["text"] == (
-        f"regate_searchqa, run {failed['run_id']}, failed; failed tasks: prepare_night; prepare_night: 24 of 24 items: "
-        f"model_error: who are you (for example item 3). {failed['link']}"
-    )
+    for part in (f"run {failed['run_id']}, failed", "prepare_night: 24 of 24 items", failed["link"]):
+        assert part in failed["text"]
     assert failed["run_id"].startswith("scheduled__")
     assert late["run_id"] == late_run != failed["run_id"]
-    assert late["text"].startswith(f"regate_searchqa, run {late_run}, is late: running, but due by ")
+    assert late["text"].startswith(f"regate_searchqa, run {late_run}, is late")
     assert late["link"] == f"https://airflow.example.org/team/dags/regate_searchqa/runs/{quote(late_run, safe='')}"
     assert SECRET not in json.dumps([failed, late])
 
 
-def test_nobody_is_told_unless_a_connection_is_named() -> None:
-    dag = regate_dag("searchqa", configured(late_hours=1))
-    assert (dag.on_failure_callback, dag.deadline) == (None, None)
-
-
-def test_what_a_training_waits_for_and_tries_again_tells_nothing_by_itself() -> None:
+def test_who_tells_of_a_failure_and_whom() -> None:
     config = configured(conn_id="on_call")
     assert train_dag("searchqa", config).on_failure_callback is not None
+    # What a training waits for and tries again tells nothing by itself.
     assert epoch_dag("searchqa", config).on_failure_callback is None
+    dag = regate_dag("searchqa", configured(late_hours=1))
+    assert (dag.on_failure_callback, dag.deadline) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -125,26 +121,19 @@ def ended_as(monkeypatch: pytest.MonkeyPatch, states: dict[str, str]) -> None:
     monkeypatch.setattr("airflow.sdk.execution_time.xcom.XCom.get_one", lambda **where: None)
 
 
-def test_many_failed_tasks_are_counted_and_a_refused_alert_is_an_error(
+def test_a_run_that_no_task_failed_says_why_and_a_refused_alert_is_an_error(
     hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_ON_CALL", hook.connection)
-    ended_as(monkeypatch, {f"measure_{n:02d}": "failed" for n in range(25)})
+    ended_as(monkeypatch, {"measure_1": "failed"})
     with dag_of("train_x", "doc", "x", configured()) as dag:
         pass
     context: Any = {"dag": dag, "run_id": "manual__1", "reason": "task_failure"}
     alerts.tell_failure("on_call", context)
-    assert "measure_19 and 5 more. " in hook.said[0][1]["text"]
+    assert "failed tasks: measure_1. " in hook.said[0][1]["text"]
+    ended_as(monkeypatch, {"measure": "success"})
+    alerts.tell_failure("on_call", context | {"reason": "timed_out"})
+    assert "no task failed: timed_out. " in hook.said[1][1]["text"]
     hook.status = 500
     with pytest.raises(AirflowException, match="500"):
         alerts.tell_failure("on_call", context)
-
-
-def test_a_run_that_no_task_failed_says_why(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_ON_CALL", hook.connection)
-    ended_as(monkeypatch, {"measure": "success"})
-    with dag_of("train_x", "doc", "x", configured()) as dag:
-        pass
-    context: Any = {"dag": dag, "run_id": "manual__1", "reason": "timed_out"}
-    alerts.tell_failure("on_call", context)
-    assert "failed; no task failed: timed_out. " in hook.said[0][1]["text"]

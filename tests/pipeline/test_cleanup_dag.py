@@ -28,12 +28,6 @@ from tests.training.local_store import LocalStore
 NO_ENGINE = "tcp://127.0.0.1:9"
 
 
-def test_the_task_of_a_benchmark_bears_its_name_and_waits_for_no_other() -> None:
-    dag = cleanup_dag(["broken", "one"], {"one": TrainConfig()})
-    assert set(dag.task_dict) == {"benchmarks.broken", "benchmarks.one", "engines.drop_item_images_1"}
-    assert not any(task.upstream_task_ids for task in dag.tasks)
-
-
 def test_it_runs_at_every_schedule_and_tells_every_connection_once() -> None:
     def config(schedule: str, conn_id: str | None) -> TrainConfig:
         return TrainConfig.from_layers({"retention": {"schedule": schedule}, "alerts": {"conn_id": conn_id}})
@@ -65,7 +59,6 @@ def test_a_benchmark_that_cannot_be_read_fails_for_good_and_is_named(
         ("{data: {corpus: b}, retention: {trajectory_days: 40}}", 0),
         ("{data: {corpus: b}}", 0),
         ("{train: {sed: 1}}", 0),
-        ("{}", 1),
         ("{data: {corpus: b}, storage: {prefix: team/}}", 1),
     ],
 )
@@ -88,6 +81,10 @@ def test_images_of_items_are_removed_where_the_benchmarks_engines_are() -> None:
     own = TrainConfig.from_layers({"sandbox": {"queue": "engine"}})
     pods = TrainConfig.from_layers({"sandbox": {"engine": "kubernetes", "kubernetes_conn_id": "k"}})
     dag = cleanup_dag(["broken", "one", "two", "three"], {"one": own, "two": TrainConfig(), "three": pods})
+    assert {name for name in dag.task_dict if not name.startswith("engines.")} == {
+        f"benchmarks.{name}" for name in ("broken", "one", "two", "three")
+    }
+    assert not any(task.upstream_task_ids for task in dag.tasks)
     engines = [task for task in dag.tasks if task.task_id.startswith("engines.")]
     assert [(task.queue, task.op_args) for task in engines] == [("engine", (["one"],)), ("default", (["two"],))]
     assert {task.queue for task in dag.tasks if task not in engines} == {"default"}
@@ -106,18 +103,15 @@ def test_what_fails_keeps_the_other_part_from_nothing(monkeypatch: pytest.Monkey
     assert done == ["searchqa"]
 
 
-@pytest.mark.parametrize("sandbox", ["{}", "{engine: kubernetes, kubernetes_conn_id: nowhere}"])
-def test_without_an_engine_there_are_no_images_to_remove(
-    sandbox: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_an_engine_there_are_no_images_to_remove_but_one_that_a_connection_names_has_to_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deployed(tmp_path, sandbox, monkeypatch)
     monkeypatch.setenv("DOCKER_HOST", NO_ENGINE)
-    assert drop_item_images.function(["swebench"]) == []
-
-
-def test_an_engine_that_a_connection_names_has_to_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    deployed(tmp_path, "{docker_conn_id: far}", monkeypatch)
     monkeypatch.setenv("AIRFLOW_CONN_FAR", json.dumps({"conn_type": "docker", "host": NO_ENGINE}))
+    for sandbox in ("{}", "{engine: kubernetes, kubernetes_conn_id: nowhere}"):
+        deployed(tmp_path, sandbox, monkeypatch)
+        assert drop_item_images.function(["swebench"]) == []
+    deployed(tmp_path, "{docker_conn_id: far}", monkeypatch)
     with pytest.raises(EngineUnavailable, match=NO_ENGINE):
         drop_item_images.function(["swebench"])
 

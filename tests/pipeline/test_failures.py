@@ -29,12 +29,6 @@ def test_without_a_retry_the_log_has_the_reason(caplog: pytest.LogCaptureFixture
     assert caplog.messages == ["1 of 4 rollouts have a score; 3 model_error without a score", SENTENCE]
 
 
-def test_rollouts_that_were_not_needed_are_no_failure(caplog: pytest.LogCaptureFixture):
-    with caplog.at_level(logging.INFO):
-        tell_rollouts(RolloutTally.of(GOOD, 4), 0.95, may_retry=False)
-    assert caplog.messages == ["1 of 4 rollouts have a score"]
-
-
 def test_cut_answers_are_counted_and_many_are_a_warning(caplog: pytest.LogCaptureFixture):
     cut = [Trajectory(item_id=f"i-{n}", status=Status.TRUNCATED) for n in range(3)]
     with caplog.at_level(logging.INFO):

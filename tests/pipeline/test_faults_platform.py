@@ -1,22 +1,20 @@
-"""A run behind a provider that keeps failing, and with a key that must not show up anywhere."""
+"""A run behind a provider that keeps failing, and with a key that must not show up anywhere.
 
-import json
-import threading
+What containers know is in tests/sandbox/test_operator.py and test_escapes.py there.
+"""
+
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import docker
-import psutil
 import psycopg2
 import pyarrow.parquet as pq
 import pytest
-from docker.errors import APIError, ImageNotFound
 
 from local.served import served
 from skillopt_airflow.core.errors import ObjectMissing
@@ -30,42 +28,18 @@ DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 HOLDS_CONNECTIONS = "connection"
 
 
-@dataclass
-class Watch:
-    """What the engine and the kernel tell about a run's containers while they live."""
-
-    engine: docker.DockerClient
-    run: str
-    seen: dict[str, str] = field(default_factory=dict)
-    stopping: threading.Event = field(default_factory=threading.Event)
-
-    def follow(self) -> None:
-        while not self.stopping.wait(1.0):
-            engine = self.engine.api
-            for row in engine.containers(filters={"label": f"skillopt.run={self.run}"}):
-                try:
-                    description = engine.inspect_container(row["Id"])
-                    processes = [_process(pid) for pid in _pids(engine.top(row["Id"], ps_args="-eo pid,comm"))]
-                except APIError:
-                    # It has ended meanwhile.
-                    continue
-                self.seen[row["Id"]] = json.dumps([description, processes])
-
-
-@dataclass
+@dataclass(frozen=True)
 class FaultyRun:
     began: datetime
     """Before it nobody knew the key."""
     run: TrainedRun
     server: FaultyModel
-    containers: dict[str, str]
 
 
 @pytest.fixture(scope="module")
 def faulty(platform: Any, plain_started: TrainedRun) -> Iterator[FaultyRun]:
     """Beside the run that it is compared with, for which the first test that wants this one must not wait."""
     name, began = f"faulty-{time.time_ns()}", datetime.now(UTC) - timedelta(seconds=2)
-    engine = docker.DockerClient(base_url=platform.environment["DOCKER_HOST"])
     with served(FaultyModel(stand_in(platform), hang=10.0)) as server:
         for role in ("target", "optimizer"):
             model = f"openai-chat:stand-in-{role}"
@@ -74,17 +48,8 @@ def faulty(platform: Any, plain_started: TrainedRun) -> Iterator[FaultyRun]:
         settings |= {"model.call_timeout": 3.0, "model.max_attempts": 12, "storage.prefix": f"{name}/"}
         # A check of the models beforehand makes its own calls, which fail as well.
         settings |= {"model.concurrency": 16, "train.preflight": False}
-        run = TrainedRun.trigger(platform, name, SHORT | settings)
-        watch = Watch(engine, run.keys.run)
-        thread = threading.Thread(target=watch.follow, daemon=True)
-        thread.start()
-        try:
-            run.wait()
-        finally:
-            watch.stopping.set()
-            thread.join()
-            engine.close()
-        yield FaultyRun(began, run, server, watch.seen)
+        run = TrainedRun.trigger(platform, name, SHORT | settings).wait()
+        yield FaultyRun(began, run, server)
 
 
 def test_behind_a_failing_provider_every_rollout_is_paid_once(faulty: FaultyRun) -> None:
@@ -143,40 +108,6 @@ def test_the_key_is_in_no_row_outside_the_connections(platform: Any, faulty: Fau
         for table in tables:
             cursor.execute(f'select count(*) from "{table}" as one where one::text like %s', (f"%{KEY}%",))
             assert cursor.fetchone() == (0,), table
-
-
-def test_the_key_is_in_no_container(faulty: FaultyRun) -> None:
-    assert len(faulty.containers) >= 3
-    assert any("skillopt_airflow.rollout" in text for text in faulty.containers.values())
-    for text in faulty.containers.values():
-        assert KEY not in text
-
-
-def test_the_key_is_in_no_image(platform: Any, faulty: FaultyRun) -> None:
-    engine = docker.DockerClient(base_url=platform.environment["DOCKER_HOST"])
-    try:
-        for listed in engine.api.images(quiet=True):
-            # Other tests make and remove images.
-            with suppress(ImageNotFound):
-                image = engine.images.get(listed)
-                assert KEY not in json.dumps([image.attrs, image.history()])
-    finally:
-        engine.close()
-
-
-def _pids(top: Mapping[str, Any]) -> list[int]:
-    column = top["Titles"].index("PID")
-    # The engine lists null for a container that has ended meanwhile.
-    return [int(row[column]) for row in top["Processes"] or ()]
-
-
-def _process(pid: int) -> dict[str, Any]:
-    """What /proc tells of a process inside of a container."""
-    try:
-        process = psutil.Process(pid)
-        return {"cmdline": process.cmdline(), "environ": process.environ()}
-    except psutil.Error:
-        return {}
 
 
 def _holds(path: Path, wanted: bytes) -> bool:

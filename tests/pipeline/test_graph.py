@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.pipeline.batch_rollouts import BatchRollouts
 from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.graph import dag_of, preflight, rollouts, speculation
 from skillopt_airflow.pipeline.night_dag import regate_dag
@@ -32,31 +33,21 @@ def test_a_step_has_the_stages_of_the_algorithm() -> None:
     }
 
 
-def test_the_tag_of_a_kind_has_no_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SKILLOPT_DAG_PREFIX", "my_team_")
-    dag = epoch_dag("searchqa", SMALL)
-    assert (dag.dag_id, dag.tags) == ("my_team_train_searchqa_epoch", {"skillopt", "train", "searchqa"})
-
-
 def test_confirmation_comes_between_evaluation_and_gate() -> None:
     config = TrainConfig.from_layers(SMALL.model_dump(), {"evaluation": {"gate_policy": "confirm"}})
     assert stages(epoch_dag("searchqa", config), "step_01")[-4:] == ["evaluate", "confirm", "confirm_rollout", "gate"]
 
 
 def test_a_screen_comes_between_update_and_evaluation_of_steps_alone() -> None:
-    config = TrainConfig.from_layers(SMALL.model_dump(), {"evaluation": {"screen": "batch"}})
+    config = TrainConfig.from_layers(SMALL.model_dump(), {"evaluation": {"screen": "batch"}, "model": {"batch": True}})
     dag = epoch_dag("searchqa", config)
     expected = ["rollout", "update", "screen_rollout", "screen", "evaluate", "gate"]
     assert stages(dag, "step_01") == expected
     assert dag.task_dict["step_01.evaluate"].upstream_task_ids == {"step_01.screen"}
     assert {name for name in dag.task_dict if "screen" in name} == {"step_01.screen_rollout", "step_01.screen"}
-
-
-def test_a_screen_runs_in_containers_where_evaluations_are_batch_jobs() -> None:
-    config = TrainConfig.from_layers(SMALL.model_dump(), {"evaluation": {"screen": "batch"}, "model": {"batch": True}})
-    dag = epoch_dag("searchqa", config)
+    # It runs in containers where evaluations are batch jobs.
     assert dag.task_dict["step_01.screen_rollout"].is_mapped
-    assert not dag.task_dict["step_01.evaluate"].is_mapped
+    assert isinstance(dag.task_dict["step_01.evaluate"], BatchRollouts)
 
 
 def test_a_matrix_is_concluded_whatever_became_of_its_rollouts_and_made_of_no_batch_jobs() -> None:
@@ -89,12 +80,8 @@ def test_a_chunk_outlasts_its_items_when_each_hangs_in_a_sandbox_of_its_own(engi
     limit = dag.task_dict["rollout"].execution_timeout
     assert limit is not None
     assert limit.total_seconds() >= 7 * (100 + starting) + 100
-
-
-def test_a_limit_in_practice_without_end_is_a_limit() -> None:
-    config = TrainConfig.from_layers({"sandbox": {"timeout": 1e12}})
     with dag_of("patient", "doc", "searchqa", config) as dag:
-        rollouts(config, "rollout", {}, [])
+        rollouts(TrainConfig.from_layers({"sandbox": {"timeout": 1e12}}), "rollout", {}, [])
     assert dag.task_dict["rollout"].execution_timeout is not None
 
 
@@ -126,10 +113,8 @@ def test_tasks_that_need_an_engine_have_a_queue_of_their_own() -> None:
 
 def test_approvals_name_who_may_approve() -> None:
     rules = {"publishing": {"approvers": ["ada", "grace"]}}
-    named = train_dag("searchqa", TrainConfig.from_layers(SMALL.model_dump(), rules))
-    assert named.task_dict["publication.approve"].assigned_users == [
-        {"id": user, "name": user} for user in ("ada", "grace")
-    ]
+    approve = train_dag("searchqa", TrainConfig.from_layers(rules)).task_dict["publication.approve"]
+    assert approve.assigned_users == [{"id": user, "name": user} for user in ("ada", "grace")]
     assert not train_dag("searchqa", SMALL).task_dict["publication.approve"].assigned_users
 
 

@@ -28,11 +28,8 @@ def spread(monkeypatch: pytest.MonkeyPatch) -> None:
     ("executor", "is_spread"),
     [
         ("LocalExecutor", False),
-        ("airflow.executors.local_executor.LocalExecutor", False),
         ("LocalExecutor;team_a=LocalExecutor", False),
-        ("LocalExecutor;team_a=CeleryExecutor", True),
         ("CeleryExecutor;team_a=LocalExecutor", True),
-        ("CeleryExecutor", True),
         ("LocalExecutor,KubernetesExecutor", True),
         ("airflow.providers.celery.executors.celery_executor.CeleryExecutor", True),
     ],
@@ -40,10 +37,6 @@ def spread(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_which_executors_have_several_hosts(monkeypatch: pytest.MonkeyPatch, executor: str, is_spread: bool) -> None:
     monkeypatch.setenv(EXECUTOR, executor)
     assert many_hosts.is_spread() is is_spread
-
-
-def test_a_pod_of_the_kubernetes_executor_is_one_of_several_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(EXECUTOR, "LocalExecutor")
     monkeypatch.setenv("AIRFLOW_IS_K8S_EXECUTOR_POD", "True")
     assert many_hosts.is_spread()
 
@@ -57,7 +50,7 @@ def test_data_of_one_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, key: 
     for everywhere in ("s3://bucket/data", "sample", str(benchmarks.folder("searchqa") / "sample")):
         many_hosts.check_data("searchqa", config(**{key: everywhere}))
     for address in ("/srv/data", "file:///srv/data", "../officeqa/sample"):
-        with pytest.raises(ConfigError, match=f"^{key.replace('__', '.')} = {address}: .*put the data into S3"):
+        with pytest.raises(ConfigError, match=f"^{key.replace('__', '.')} = {address}"):
             many_hosts.check_data("searchqa", config(**{key: address}))
     (tmp_path / "deployment.yaml").write_text("shared_folders: [/srv/*]")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "deployment.yaml"))
@@ -68,7 +61,7 @@ def test_data_of_one_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, key: 
 
 def test_an_image_that_one_engine_has(monkeypatch: pytest.MonkeyPatch) -> None:
     many_hosts.check_image(config(), "registry/skillopt-sandbox@sha256:1f")
-    with pytest.raises(ConfigError, match=r"skillopt-sandbox:latest has no digest.*push it to a registry"):
+    with pytest.raises(ConfigError, match=r"skillopt-sandbox:latest has no digest"):
         many_hosts.check_image(config(), "sha256:1f")
     # All workers ask the same engine.
     many_hosts.check_image(config(sandbox__docker_conn_id="engine"), "sha256:1f")
@@ -78,16 +71,21 @@ def test_an_image_that_one_engine_has(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_run_of_other_code_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     own = many_hosts.code_version("searchqa")
+    assert own != many_hosts.code_version("officeqa")
     reference = {"benchmark": "searchqa", "run": "one", "storage": {}}
     for version in ("", own):
         assert open_run({**reference, "code": version}).ref.code == version
-    with pytest.raises(ConfigError, match=rf"other code or settings \({own}\) than .* \(0123456789ab\): install"):
+    with pytest.raises(ConfigError, match=rf"\({own}\) than .* \(0123456789ab\)"):
         open_run({**reference, "code": "0123456789ab"})
     # A deployment that settles something else is another version, too.
     (tmp_path / "deployment.yaml").write_text("allowed: everything\ndefaults: {train: {seed: 7}}")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "deployment.yaml"))
     many_hosts._version.cache_clear()
     assert many_hosts.code_version("searchqa") != own
+    # What was prepared on many hosts can be looked at from one, which has no version.
+    monkeypatch.setenv(EXECUTOR, "LocalExecutor")
+    assert many_hosts.code_version("searchqa") == ""
+    open_run({**reference, "code": "0123456789ab"})
 
 
 @pytest.mark.parametrize(
@@ -104,14 +102,6 @@ def test_a_worker_with_other_code_leaves_the_task_to_the_next_try(task: Any) -> 
     # Not the error of Airflow's that ends a task for good.
     with pytest.raises(ConfigError, match="this worker has other code or settings"):
         task({"benchmark": "searchqa", "run": "one", "storage": {}, "code": "0123456789ab"})
-
-
-def test_a_benchmark_has_its_own_version_and_one_host_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert many_hosts.code_version("searchqa") != many_hosts.code_version("officeqa")
-    monkeypatch.setenv(EXECUTOR, "LocalExecutor")
-    assert many_hosts.code_version("searchqa") == ""
-    # What was prepared on many hosts can be looked at from one.
-    open_run({"benchmark": "searchqa", "run": "one", "storage": {}, "code": "0123456789ab"})
 
 
 def test_a_reference_by_hand_leads_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,16 +135,10 @@ def test_the_record_of_a_run_in_a_place_that_it_may_name_is_not_believed_about_c
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "problem"),
-    [
-        ("sandbox.test_timeout", 1, "is fixed when the DAG is parsed"),
-        ("sandbox.timeout", 86_400, "is fixed when the DAG is parsed"),
-        ("publishing.approvers", ["me"], "is fixed when the DAG is parsed"),
-        ("sandbox.memory", "500g", "a run may lower this limit"),
-    ],
+    ("path", "value"), [("sandbox.timeout", 86_400), ("publishing.approvers", ["me"]), ("sandbox.memory", "500g")]
 )
-def test_a_reference_by_hand_raises_no_limit_and_brings_no_prices(path: str, value: object, problem: str) -> None:
+def test_a_reference_by_hand_raises_no_limit_and_brings_no_prices(path: str, value: object) -> None:
     reference = {"benchmark": "searchqa", "run": "one", "storage": {}, "epoch": 1, "prices": {"target": None}}
     assert open_run(reference).ref.prices is None
-    with pytest.raises(ConfigError, match=rf"{path}.* {problem}"):
+    with pytest.raises(ConfigError, match=path):
         open_run({**reference, "overrides": {path: value}})

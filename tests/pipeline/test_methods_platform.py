@@ -1,15 +1,12 @@
-"""What the whole method adds, through the real platform: early rejection in containers, any skill scored, the tab."""
+"""What the whole method adds, through the real platform: early rejection in containers, any skill scored."""
 
 import time
 from typing import Any
 
-import httpx
 import pytest
 
-from local.airflow_api import REQUEST_SECONDS
-from local.environment import airflow_url
 from skillopt_airflow.training.scorecard import Scorecard
-from tests.pipeline.trained_run import DAG, SHORT, TrainedRun, token
+from tests.pipeline.trained_run import SHORT, TrainedRun
 
 pytestmark = pytest.mark.platform
 
@@ -19,25 +16,12 @@ EARLY = {
     # So few at the same time that a candidate is looked at again and again, although the stand-in answers at once.
     "model.concurrency": 1,
 }
-BUDGET = {"budget.max_calls": 200, "train.num_epochs": 2}
-
-
-def short_run(platform: Any, name: str, overrides: dict[str, Any]) -> TrainedRun:
-    prefix = {"storage.prefix": f"{name}-{time.time_ns()}/"}
-    return TrainedRun.trigger(platform, f"{name}-{time.time_ns()}", SHORT | prefix | overrides)
-
-
-@pytest.fixture(scope="module")
-def started(platform: Any, plain_started: TrainedRun) -> dict[str, TrainedRun]:
-    """The runs of this module, at the same time, and beside the one that the early one is compared with."""
-    return {"early": short_run(platform, "early", EARLY), "budget": short_run(platform, "budget", BUDGET)}
 
 
 @pytest.mark.nightly
-def test_containers_side_by_side_stop_when_the_candidate_has_lost(
-    started: dict[str, TrainedRun], plain: TrainedRun
-) -> None:
-    early = started["early"].wait()
+def test_containers_side_by_side_stop_when_the_candidate_has_lost(platform: Any, plain: TrainedRun) -> None:
+    prefix = {"storage.prefix": f"early-{time.time_ns()}/"}
+    early = TrainedRun.trigger(platform, f"early-{time.time_ns()}", SHORT | prefix | EARLY).wait()
     history, whole = early.history, plain.history
     assert [moment.action for moment in history.moments] == [moment.action for moment in whole.moments]
     assert early.store.get_text(early.keys.best_skill) == plain.store.get_text(plain.keys.best_skill)
@@ -80,15 +64,6 @@ def test_the_same_skill_scores_the_same_in_every_harness(
     assert {card.skill.items for card in cards.values()} == {3}
 
 
-def test_the_tab_of_a_run_shows_its_report_to_who_is_logged_in(platform: Any, plain: TrainedRun) -> None:
-    url = f"{airflow_url(platform.settings)}/skillopt/dag_runs/{DAG}/{plain.run_id}/report"
-    assert httpx.get(url, timeout=REQUEST_SECONDS).status_code == 401
-    page = httpx.get(url, headers={"Authorization": f"Bearer {token(platform)}"}, timeout=REQUEST_SECONDS)
-    assert page.status_code == 200
-    assert "<svg" in page.text
-    assert plain.keys.run in page.text
-
-
 def score(platform: Any, near: TrainedRun, asked: dict[str, Any]) -> TrainedRun:
     """Trigger the scoring of a skill; the run that it will be."""
     run_id = f"score-{time.time_ns()}"
@@ -102,15 +77,3 @@ def scorecard(run: TrainedRun) -> Scorecard:
     assert run.platform.api.wait(EVALUATE, run.run_id.removeprefix("evaluate-"), seconds=300) == "success"
     stored: Scorecard = run.store.get_model(run.keys.scorecard, Scorecard)
     return stored
-
-
-@pytest.mark.nightly
-def test_a_run_over_its_budget_stops_keeps_what_it_has_and_publishes_nothing(started: dict[str, TrainedRun]) -> None:
-    run = started["budget"].wait()
-    history = run.history
-    assert history.stopped.startswith("budget.max_calls = 200")
-    assert 1 <= len(history.steps) < 6
-    assert history.published is None
-    assert history.test == {}
-    assert run.store.get_text(run.keys.best_skill) == run.store.get_text(run.keys.skill(history.best_version))
-    assert "budget.max_calls" in run.store.get_text(run.keys.report)

@@ -1,14 +1,11 @@
 """Pods as the engine: what the graph has, and what a pod's gateway is told."""
 
 import json
-from typing import Any
 
 import pytest
 from airflow.serialization.serialized_objects import DagSerialization
 
-from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.gateway.serve import ServeConfig
-from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.graph import dag_of, rollouts
 from skillopt_airflow.pipeline.pods import PodChunk
@@ -17,7 +14,6 @@ from skillopt_airflow.pipeline.training import epoch_dag, train_dag
 from skillopt_airflow.pipeline.transfer_dag import transfer_dag
 from skillopt_airflow.sandbox.gateway_container import gateway_document
 from skillopt_airflow.training import seed_and_final
-from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.in_process import Training, configured
 
@@ -30,12 +26,6 @@ def test_the_engine_decides_the_operator(engine: str, operator: type) -> None:
     with dag_of("engines", "doc", "searchqa", config) as dag:
         rollouts(config, "rollout", {}, [])
     assert dag.task_dict["rollout"].operator_class is operator
-
-
-@pytest.mark.parametrize("override", [{"sandbox.engine": "kubernetes"}, {"model.batch": True}])
-def test_a_run_cannot_change_what_is_in_the_graph(override: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="is fixed when the DAG is parsed"):
-        params.run_config(benchmark_config("searchqa"), {"overrides": override})
 
 
 def test_the_gateways_document_is_one_that_its_program_takes() -> None:

@@ -31,10 +31,7 @@ from skillopt_airflow.pipeline.airflow_connections import AirflowConnections, at
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.triggered import cell_config, configured, reopened
 from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.run_record import RunRef
-from tests.gateway import dialects
 from tests.gateway.foreign_server import ForeignServer, serving
-from tests.gateway.scripted_provider import ScriptedProvider
 from tests.training.in_process import Training
 from tests.training.local_store import LocalStore
 from tests.training.served_training import connect
@@ -62,23 +59,19 @@ def image(config: TrainConfig) -> str:
 
 
 @pytest.mark.parametrize(
-    ("model", "error", "message"),
+    ("model", "error", "named"),
     [
-        (
-            {"harness": "claude_code"},
-            ModelConnectionError,
-            "connection openai: model.harness claude_code posts /v1/mess",
-        ),
-        ({"seed": 7}, ConfigError, "model.seed = 7: requests to /v1/responses"),
-        ({"target_conn_id": "own"}, ModelUnreachable, "connection own: no model server answers at http://127"),
-        ({"optimizer_conn_id": "own"}, ModelUnreachable, "connection own: no model server answers at http://127"),
-        ({"target_conn_id": "missing"}, ModelConnectionError, "connection missing does not exist"),
+        ({"harness": "claude_code"}, ModelConnectionError, "connection openai: model.harness claude_code"),
+        ({"seed": 7}, ConfigError, "model.seed = 7"),
+        ({"target_conn_id": "own"}, ModelUnreachable, "connection own"),
+        ({"optimizer_conn_id": "own"}, ModelUnreachable, "connection own"),
+        ({"target_conn_id": "missing"}, ModelConnectionError, "connection missing"),
     ],
 )
-def test_a_run_that_cannot_be(model: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_a_run_that_cannot_be(model: dict[str, Any], error: type[Exception], named: str) -> None:
     with pytest.raises(error) as raised:
         image(config(**model))
-    assert str(raised.value).startswith(message)
+    assert str(raised.value).startswith(named)
     assert "secret-key" not in str(raised.value)
 
 
@@ -94,33 +87,13 @@ def test_only_the_models_that_a_run_asks_are_checked() -> None:
     assert AirflowConnections().image(judged, ()) == pinned["image"]
 
 
-def test_a_server_without_the_path_of_the_harness(monkeypatch: pytest.MonkeyPatch) -> None:
-    with ScriptedProvider(dialects.vllm(parser=True)) as server:
-        fields = {"conn_type": "pydanticai", "host": f"{server.address}/v1", "extra": {"model": "openai-chat:m"}}
-        monkeypatch.setenv("AIRFLOW_CONN_OWN", json.dumps(fields))
-        with pytest.raises(
-            ModelConnectionError, match=r"^connection own: model.harness claude_code posts /v1/messages"
-        ):
-            image(config(target_conn_id="own", harness="claude_code"))
-
-
-def test_the_models_of_the_connections_are_part_of_the_configuration() -> None:
-    form = {
-        "model.target_conn_id": "openai",
-        "model.optimizer_conn_id": "anthropic",
-        "model.target": "openai-chat:gpt-5",
-    }
-    model = configured("searchqa", form).model
-    assert (model.target, model.optimizer) == ("openai-chat:gpt-5", "anthropic:claude-haiku-4-5")
-
-
 def test_an_object_store_without_a_connection_is_not_reached_by_the_workers_own_credentials(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ambient")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "ambient")
     for reach in (AirflowConnections().s3_client, attach_storage, lambda storage: signing_store(storage, "b")):
-        with pytest.raises(ConfigError, match=r"^storage\.conn_id = nobody_s3: Airflow has no such connection; create"):
+        with pytest.raises(ConfigError, match=r"^storage\.conn_id = nobody_s3"):
             reach(StorageGroup(conn_id="nobody_s3"))
     # One that says nothing about credentials stands for those of the workers.
     monkeypatch.setenv(
@@ -132,11 +105,11 @@ def test_an_object_store_without_a_connection_is_not_reached_by_the_workers_own_
 def test_an_engine_without_a_connection(monkeypatch: pytest.MonkeyPatch, finished: TrainingRun) -> None:
     for name in ("check", "check_harness"):
         monkeypatch.setattr(server_check, name, lambda *_: None)
-    sentence = r"sandbox\.docker_conn_id = far_away: Airflow has no such connection; create it with type 'docker' and"
+    named = r"sandbox\.docker_conn_id = far_away"
     run = config().model_copy(update={"sandbox": SandboxGroup(docker_conn_id="far_away")})
-    with pytest.raises(AirflowFailException, match=sentence), wrong_input_fails():
+    with pytest.raises(AirflowFailException, match=named), wrong_input_fails():
         image(run)
-    with pytest.raises(ConfigError, match=sentence):
+    with pytest.raises(ConfigError, match=named):
         reopened(finished, None, {"sandbox.docker_conn_id": "far_away"})
 
 
@@ -157,12 +130,9 @@ def finished() -> TrainingRun:
     return TrainingRun(training.run.ref, FinishedRun(training.store))
 
 
-def test_a_finished_run_for_its_own_model(finished: TrainingRun) -> None:
+def test_a_finished_run_for_its_own_model_and_for_another_one(finished: TrainingRun) -> None:
     assert reopened(finished, None, None) == finished.ref
     assert reopened(finished, "openai-chat:stand-in-target", {}) == finished.ref
-
-
-def test_a_finished_run_for_another_model_and_connection(finished: TrainingRun) -> None:
     ref = reopened(finished, "openai:gpt-6", {"model.target_conn_id": "openai"})
     model = TrainingRun(ref, finished.connections).config.model
     assert (model.target, model.target_conn_id) == ("openai:gpt-6", "openai")
@@ -179,7 +149,7 @@ def test_a_finished_run_for_a_model_that_samples_otherwise(
     config = finished.record.config.model_copy(update={"model": model})
     finished.store.put_model(finished.keys.config, finished.record.model_copy(update={"config": config}))
     run, other = TrainingRun(finished.ref, finished.connections), {"model.target_conn_id": "claude"}
-    with pytest.raises(ConfigError, match=r"model\.temperature = 0\.0: Anthropic's own API takes no temperature"):
+    with pytest.raises(ConfigError, match=r"model\.temperature = 0\.0"):
         reopened(run, "anthropic:claude-opus-5", other)
     ref = reopened(run, "anthropic:claude-opus-5", other | {"model.temperature": None})
     assert TrainingRun(ref, run.connections).config.model.temperature is None
@@ -209,11 +179,7 @@ def test_a_price_that_was_not_known_when_the_run_began_can_be_given_when_it_is_p
 def test_a_finished_run_with_a_larger_budget(finished: TrainingRun) -> None:
     ref = reopened(finished, None, {"budget.max_calls": 9000, "publishing.draws": 2, "storage.prefix": ""})
     assert TrainingRun(ref, finished.connections).config.budget.max_calls == 9000
-    assert (
-        TrainingRun(RunRef.model_validate(ref.model_dump(mode="json")), finished.connections).config.budget.max_calls
-        == 9000
-    )
-    with pytest.raises(ConfigError, match=r"the run has ended, so evaluation\.draws, train\.seed cannot change"):
+    with pytest.raises(ConfigError, match=r"evaluation\.draws, train\.seed cannot change"):
         reopened(finished, None, {"train.seed": 2, "evaluation.draws": 2, "budget.max_calls": 9})
     with pytest.raises(ConfigError, match=r"max_usd"):
         reopened(
@@ -247,9 +213,8 @@ def test_a_finished_run_whose_benchmark_runs_pods_by_now(finished: TrainingRun, 
     finished.store.put_model(finished.keys.config, finished.record.model_copy(update={"image": image}))
     run, pods = TrainingRun(finished.ref, finished.connections), {"sandbox.engine": "kubernetes"}
     if image.startswith("sha256:"):
-        sentence = "made with the image sha256:12, which its Docker engine alone has, and sandbox.engine is kubernetes"
         for overrides in (None, pods):
-            with pytest.raises(ConfigError, match=sentence):
+            with pytest.raises(ConfigError, match="made with the image sha256:12"):
                 reopened(run, None, overrides)
     else:
         assert reopened(run, None, None) == run.ref
@@ -259,45 +224,39 @@ def test_a_finished_run_whose_benchmark_runs_pods_by_now(finished: TrainingRun, 
 
 
 @pytest.mark.parametrize(
-    ("target", "overrides", "sentence"),
+    ("target", "overrides", "named"),
     [
         ("openai-chat:m2", {}, "connection own: no model server answers"),
-        ("nobody:m2", {}, "connection own: model 'nobody:m2' should be written"),
-        ("openai:m2", {"model.target_conn": "openai"}, "so model.target_conn cannot change"),
+        ("nobody:m2", {}, "connection own: model 'nobody:m2'"),
+        ("openai:m2", {"model.target_conn": "openai"}, "model.target_conn cannot change"),
     ],
 )
 def test_another_model_that_cannot_be(
-    finished: TrainingRun, target: str, overrides: dict[str, Any], sentence: str
+    finished: TrainingRun, target: str, overrides: dict[str, Any], named: str
 ) -> None:
-    with pytest.raises(SkillOptError, match=sentence):
+    with pytest.raises(SkillOptError, match=named):
         reopened(finished, target, overrides)
 
 
-@pytest.mark.parametrize("error", [StoreUnavailable("away"), EngineUnavailable("away")])
-def test_what_is_away_is_tried_again(error: SkillOptError) -> None:
-    with pytest.raises(type(error)), wrong_input_fails():
-        raise error
-
-
-def test_a_server_that_may_come_back_is_awaited_where_nobody_waits_for_the_run() -> None:
-    with pytest.raises(ModelUnreachable), wrong_input_fails(awaits_models=True):
-        raise ModelUnreachable("away")
-
-
-WRONG = [ConfigError("wrong"), ObjectMissing("wrong"), ModelConnectionError("wrong"), ModelUnreachable("wrong")]
-
-
-@pytest.mark.parametrize("error", WRONG)
-def test_what_is_wrong_fails_for_good(error: SkillOptError) -> None:
+@pytest.mark.parametrize("error", [ConfigError, ObjectMissing, ModelConnectionError, ModelUnreachable])
+def test_what_is_wrong_fails_for_good(error: type[SkillOptError]) -> None:
     with pytest.raises(AirflowFailException, match="wrong"), wrong_input_fails():
-        raise error
+        raise error("wrong")
+
+
+@pytest.mark.parametrize(
+    ("error", "awaits_models"), [(StoreUnavailable, False), (EngineUnavailable, False), (ModelUnreachable, True)]
+)
+def test_what_may_come_back_is_tried_again(error: type[SkillOptError], awaits_models: bool) -> None:
+    with pytest.raises(error), wrong_input_fails(awaits_models=awaits_models):
+        raise error("away")
 
 
 def test_a_harness_that_cannot_run_the_benchmark() -> None:
     overrides = {"model.target_conn_id": "openai", "model.optimizer_conn_id": "anthropic", "model.harness": "tools"}
-    with pytest.raises(ConfigError, match=r"model\.harness = 'tools': this benchmark has no tools"):
+    with pytest.raises(ConfigError, match=r"model\.harness = 'tools'"):
         configured("livemathematicianbench", {"overrides": overrides})
-    with pytest.raises(ConfigError, match=r"model\.max_turns = 1: harness tools needs at least 2"):
+    with pytest.raises(ConfigError, match=r"model\.max_turns = 1"):
         configured("searchqa", {"overrides": overrides})
     assert configured("searchqa", {"overrides": overrides | {"model.max_turns": 2}}).model.harness == "tools"
 
@@ -321,10 +280,10 @@ def test_an_image_that_was_named_for_one_harness_is_none_for_another(
     monkeypatch.setenv("SKILLOPT_DEPLOYMENT", str(tmp_path / "deployment.yaml"))
     models = {"model.target_conn_id": "openai", "model.optimizer_conn_id": "anthropic"}
     codex = models | {"model.harness": "codex", "model.max_turns": 9}
-    sentence = r"^model.harness = 'codex': sandbox.image = 'registry/chat' was named for chat; name the image that you"
-    with pytest.raises(ConfigError, match=sentence):
+    named = r"^model.harness = 'codex': sandbox.image = 'registry/chat'"
+    with pytest.raises(ConfigError, match=named):
         configured("searchqa", {"overrides": codex})
-    with pytest.raises(ConfigError, match=sentence):
+    with pytest.raises(ConfigError, match=named):
         cell_config("searchqa", configured("searchqa", {"overrides": models}), "openai-chat:m", "codex")
     own = configured("searchqa", {"overrides": codex | {"sandbox.image": "registry/codex"}})
     assert own.image == "registry/codex"
@@ -344,8 +303,6 @@ def test_the_judge_is_the_optimizer_until_there_is_a_connection_for_it(monkeypat
     assert judge_of() == ("skillopt_judge", "openai-chat:the-judge")
     assert judge_of(**{"model.judge_conn_id": "own"}) == ("own", "openai-chat:m")
     assert judge_of(**{"evaluation.judge": "rules"})[1] is None
-    with pytest.raises(ModelConnectionError, match="connection nowhere does not exist"):
-        judge_of(**{"model.judge_conn_id": "nowhere"})
 
 
 @pytest.mark.usefixtures("judging")

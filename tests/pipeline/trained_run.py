@@ -105,9 +105,11 @@ def create_connection(platform: Any, conn_id: str, host: str, model: str, passwo
     platform.api.request("POST", "/connections", json=body)
 
 
-def wait_for_task(platform: Any, dag_id: str, run_id: str, task_id: str, state: str) -> None:
+def wait_for_task(
+    platform: Any, dag_id: str, run_id: str, task_id: str, state: str, seconds: float = TASK_SECONDS
+) -> None:
     """Over REST, until the task is in the state; another end of it fails at once."""
-    deadline = time.monotonic() + TASK_SECONDS
+    deadline = time.monotonic() + seconds
     while True:
         states = {row["task_id"]: row["state"] for row in platform.api.task_instances(dag_id, run_id)}
         if states.get(task_id) == state:

@@ -1,4 +1,3 @@
-import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -62,30 +61,26 @@ def test_good_records_pass_and_the_report_is_json() -> None:
 def test_an_id_that_is_used_twice_is_named_within_and_across_splits() -> None:
     report = check(good(train=[record("a"), record("b"), record("a")], test=[record("b")]))
     assert failing(report) == {("id", "train", 3, "a"), ("id", "test", 1, "b")}
-    with pytest.raises(
-        DataError,
-        match=r"the same id is used by an earlier record \(train row 1; train row 2\) in train row 3 \(id a\), test ",
-    ):
+    with pytest.raises(DataError, match=r"\(train row 1; train row 2\) in train row 3 \(id a\), test "):
         report.raise_for_failures()
 
 
 def test_a_record_that_cannot_be_read_is_asked_nothing_else() -> None:
     report = check(good(val=[record("c"), UnreadableRecord("x.jsonl: line 2: not JSON")]))
     assert failing(report) == {("whole record", "val", 2, "val-row-2")}
-    with pytest.raises(DataError, match=r"a record cannot be read \(x\.jsonl: line 2: not JSON\) in val row 2 "):
+    with pytest.raises(DataError, match=r"\(x\.jsonl: line 2: not JSON\) in val row 2 "):
         report.raise_for_failures()
 
 
-@pytest.mark.parametrize("value", [None, "", " \n", 3, ["q"], {"q": 1}])
-@pytest.mark.parametrize("column", ["question", "context"])
+@pytest.mark.parametrize(("column", "value"), [("question", None), ("context", " \n"), ("question", 3)])
 def test_a_text_that_is_none_is_named(column: str, value: Any) -> None:
     report = check(good(val=[record("c"), record("e", **{column: value})]))
     assert failing(report) == {(column, "val", 2, "e")}
-    with pytest.raises(DataError, match=rf"{column} is missing, blank or not a text in val row 2 \(id e\)"):
+    with pytest.raises(DataError, match=rf"{column} is .* in val row 2 \(id e\)"):
         report.raise_for_failures()
 
 
-@pytest.mark.parametrize("value", [None, [], "a", [""], ["a", 3], {"a": 1}])
+@pytest.mark.parametrize("value", [None, [], "a", [""], ["a", 3]])
 def test_a_reference_that_is_none_is_named(value: Any) -> None:
     report = check(good(test=[record("d", answers=value)]))
     assert failing(report) == {("answers", "test", 1, "d")}
@@ -93,13 +88,12 @@ def test_a_reference_that_is_none_is_named(value: Any) -> None:
         report.raise_for_failures()
 
 
-@pytest.mark.parametrize("value", [None, "", 7, ["list"]])
+@pytest.mark.parametrize("value", [None, ""])
 def test_an_id_that_is_none_is_named_by_its_row_with_the_reason(value: Any) -> None:
     report = check(good(val=[record("c"), record("x", id=value), record("y", id=value)]))
     assert failing(report) == {("id", "val", 2, None), ("id", "val", 3, None)}
-    with pytest.raises(DataError) as raised:
+    with pytest.raises(DataError, match=rf"\(id: got {value!r}\) in val row 2 \(id None\), val row 3 "):
         report.raise_for_failures()
-    assert f"no id can be told (id: got {value!r}) in val row 2 (id None), val row 3 (id None)" in str(raised.value)
 
 
 def test_an_identity_may_come_from_any_columns() -> None:
@@ -114,33 +108,12 @@ def test_an_identity_may_come_from_any_columns() -> None:
     }
 
 
-def test_a_column_that_no_record_has_is_named_once() -> None:
-    without = {
-        split: [{"id": r["id"], "question": "q", "context": "c"} for r in rows] for split, rows in good().items()
-    }
-    report = check(without)
-    with pytest.raises(DataError, match=r"cannot be used: no record has the column answers$"):
-        report.raise_for_failures()
-
-
-def test_a_column_that_one_record_lacks_is_named_with_its_row() -> None:
-    lacking = record("e")
-    del lacking["answers"]
-    assert failing(check(good(val=[record("c"), lacking]))) == {("answers", "val", 2, "e")}
-
-
-def test_a_split_without_rows_is_named() -> None:
-    with pytest.raises(DataError, match=r"cannot be used: 0 rows in split val, at least 1 needed$"):
-        check(good(val=[])).raise_for_failures()
-
-
-def test_no_rows_at_all() -> None:
-    report = check({"train": [], "val": [], "test": []})
-    assert not report.success
-    with pytest.raises(
-        DataError, match=r"0 rows in split train, at least 1 needed; .*no record has the column context"
-    ):
-        report.raise_for_failures()
+def test_a_column_that_no_record_has_is_named_once_and_a_split_without_rows() -> None:
+    without = {split: [{"id": split, "question": "q", "context": "c"}] for split in good()}
+    with pytest.raises(DataError, match=r"no record has the column answers$"):
+        check(without).raise_for_failures()
+    with pytest.raises(DataError, match=r"0 rows in split train, at least 1 needed; .*the column context"):
+        check({"train": [], "val": [], "test": []}).raise_for_failures()
 
 
 def test_the_sentence_names_five_rows_and_the_report_all() -> None:
@@ -167,10 +140,6 @@ sys.exit(7 if not report.success else 0)
     assert (done.returncode, done.stdout, done.stderr) == (7, "", "")
 
 
-def test_the_report_is_plain_json() -> None:
-    assert json.loads(json.dumps(check(good(val=[])).model_dump(mode="json")))["success"] is False
-
-
 def test_a_record_that_is_too_long_is_named_with_what_makes_it_so() -> None:
     long = record("e", question="q" * 50_000_000)
     deep = record("f", deep={"er": ["x" * MAX_CHARS]})
@@ -181,31 +150,24 @@ def test_a_record_that_is_too_long_is_named_with_what_makes_it_so() -> None:
         f"{len(canonical_json(long)):,} characters, most of them in question",
         f"{len(canonical_json(deep)):,} characters, most of them in deep",
     ]
-    with pytest.raises(DataError, match=r"more than 1,000,000 characters in val row 2 \(id e\), val row 3 ") as raised:
+    with pytest.raises(DataError, match=r"val row 2 \(id e\), val row 3 ") as raised:
         report.raise_for_failures()
     assert len(str(raised.value)) < 200
     assert len(report.model_dump_json()) < 5000
 
 
 def test_an_id_or_value_that_is_too_long_is_quoted_in_short() -> None:
-    report = check(good(val=[record("n" * 10_000), record("n" * 10_000, question=["q" * 10_000])]))
+    report = check(good(val=[record("n" * 10_000), record("n" * 10_000, question=["q" * 10_000], answers=["", "é"])]))
     assert {row.id for result in report.expectations for row in result.failing} == {"n" * CHARS_QUOTED}
-    (value,) = (row.value for result in report.expectations if result.column == "question" for row in result.failing)
-    assert value == f'["{"q" * (CHARS_QUOTED - 2)}… (10,004 characters)'
-
-
-def test_what_a_row_has_instead_is_quoted() -> None:
-    report = check(good(val=[record("c", question=7, answers=["", "é"])], test=[record("d", answers=[])]))
-    values = {(result.column, row.split): row.value for result in report.expectations for row in result.failing}
-    assert values == {("question", "val"): "7", ("answers", "val"): '["","é"]', ("answers", "test"): "[]"}
+    values = {result.column: row.value for result in report.expectations for row in result.failing}
+    assert values["question"] == f'["{"q" * (CHARS_QUOTED - 2)}… (10,004 characters)'
+    assert values["answers"] == '["","é"]'
 
 
 def test_a_split_that_is_smaller_than_what_is_asked_of_it_is_named_with_the_reason() -> None:
     needs = [Need(split=Split.VAL, rows=2, reason="for evaluation.val_limit = 2")]
     assert check(good(val=[record("c"), record("e")]), needs).success
-    with pytest.raises(
-        DataError, match=r"cannot be used: 1 rows in split val, at least 2 needed for evaluation\.val_limit = 2$"
-    ):
+    with pytest.raises(DataError, match=r"split val, at least 2 needed for evaluation\.val_limit = 2$"):
         check(good(), needs).raise_for_failures()
 
 

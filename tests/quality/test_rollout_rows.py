@@ -23,42 +23,23 @@ GOOD = [row("a"), row("b", "truncated", hard=0.0, soft=0.0), failed("c")]
 
 def test_good_rows_pass_also_after_a_failure_that_was_tried_again() -> None:
     again = [failed("c"), row("c")]
-    report = check_rollouts("night", {"champion": [*GOOD, *again], "seed": GOOD, "previous": []}, ITEMS)
+    report = check_rollouts("night", {"champion": [*GOOD, *again], "seed": [failed("a")], "previous": []}, ITEMS)
     report.raise_for_failures()
-    assert report.rows == {"champion": 5, "seed": 3, "previous": 0}
-
-
-@pytest.mark.parametrize("first", ["ok", "truncated"])
-def test_an_item_with_two_scores_is_named_however_it_ended(first: str) -> None:
-    with pytest.raises(DataError, match="the same item has more than one row with a score"):
-        check_rollouts("night", {"seed": [row("a", first), row("a", "truncated")]}, ITEMS).raise_for_failures()
-
-
-@pytest.mark.parametrize("rows", [[], [failed("a"), failed("b")]])
-def test_rows_without_any_score_are_not_broken(rows: list[dict[str, Any]]) -> None:
-    assert check_rollouts("night", {"champion": rows}, ITEMS).success
+    assert report.rows == {"champion": 5, "seed": 1, "previous": 0}
 
 
 @pytest.mark.parametrize(
     ("broken", "column", "problem"),
     [
-        ([failed("a", "melted")], "status", "the status is none of ok, truncated, empty, model_error, "),
-        ([failed("a", "")], "status", "the status is none of ok, truncated, empty, model_error, "),
+        ([failed("a", "melted")], "status", "the status is none of"),
         ([{**failed("a"), "status": None}], "status", "the status is missing"),
-        ([row("zebra")], "id", "the item is none of those that were measured"),
-        ([failed("zebra")], "id", "the item is none of those that were measured"),
-        ([row("a", hard=1.5)], "hard", "the hard score is not between 0 and 1"),
-        ([row("a", hard=-0.1)], "hard", "the hard score is not between 0 and 1"),
-        ([row("a", soft=float("inf"))], "soft", "the soft score is not between 0 and 1"),
-        ([row("a", hard=None)], "hard", "the hard score is missing although the status is ok or truncated"),
-        ([row("a", soft=float("nan"))], "soft", "the soft score is missing although the status is ok or truncated"),
-        (
-            [row("a", "truncated", hard=None)],
-            "hard",
-            "the hard score is missing although the status is ok or truncated",
-        ),
-        ([failed("a", hard=1.0)], "hard", "there is a hard score although the status is not ok or truncated"),
-        ([failed("a", soft=0.0)], "soft", "there is a soft score although the status is not ok or truncated"),
+        ([row("zebra")], "id", "the item is none of"),
+        ([row("a", hard=-0.1)], "hard", "the hard score is not between"),
+        ([row("a", soft=float("inf"))], "soft", "the soft score is not between"),
+        ([row("a", "truncated", hard=None)], "hard", "the hard score is missing"),
+        ([row("a", soft=float("nan"))], "soft", "the soft score is missing"),
+        ([failed("a", hard=1.0)], "hard", "there is a hard score"),
+        ([failed("a", soft=0.0)], "soft", "there is a soft score"),
     ],
 )
 def test_a_broken_row_is_named(broken: list[dict[str, Any]], column: str, problem: str) -> None:
@@ -73,8 +54,7 @@ def test_a_broken_row_is_named(broken: list[dict[str, Any]], column: str, proble
 
 def test_a_second_score_of_an_item_is_named_but_not_that_of_another_skill_or_draw() -> None:
     assert check_rollouts("night", {"champion, draw 0": GOOD, "champion, draw 1": GOOD}, ITEMS).success
-    report = check_rollouts("night", {"champion": [*GOOD, row("a", hard=0.0)]}, ITEMS)
-    with pytest.raises(
-        DataError, match=r"more than one row with a score in champion row 1 \(id a\), champion row 4 \(id a\)$"
-    ):
-        report.raise_for_failures()
+    for second in (row("a", hard=0.0), row("a", "truncated")):
+        report = check_rollouts("night", {"champion": [*GOOD, second]}, ITEMS)
+        with pytest.raises(DataError, match=r"champion row 1 \(id a\), champion row 4 \(id a\)$"):
+            report.raise_for_failures()

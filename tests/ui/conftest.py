@@ -1,10 +1,13 @@
+import io
 import os
 import shutil
 from collections.abc import Iterator
 
 import boto3
 import pytest
+from botocore.response import StreamingBody
 from botocore.stub import Stubber
+from fastapi.testclient import TestClient
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
@@ -12,10 +15,12 @@ from local.environment import airflow_url
 from local.home import ADMIN
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.ui import reports
+from skillopt_airflow.ui.plugin import app
 from tests.platform_control import RunningPlatform
 from tests.ui.accessibility import axe_source
 from tests.ui.airflow_pages import WIDE, Page
-from tests.ui.shelf import Tables, airflow_tables
+from tests.ui.shelf import Shelf, Tables, airflow_tables
+from tests.ui.users import log_in
 
 PACKAGES = {"chromium": "chromium", "chromedriver": "chromium-driver"}
 """The programs, and which packages of Debian have them."""
@@ -87,12 +92,38 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
+def viewer(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    """The pages of the plugin, as somebody who may read all DAGs."""
+    log_in(monkeypatch)
+    with TestClient(app) as client:
+        yield client
+
+
+@pytest.fixture
+def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    return Shelf(monkeypatch)
+
+
+class StoredPage:
     """What the pages of the plugin ask the object store for."""
+
+    def __init__(self, stub: Stubber) -> None:
+        self._stub = stub
+
+    def holds(self, key: str, text: str, bucket: str = "skillopt") -> None:
+        body = StreamingBody(io.BytesIO(text.encode()), len(text))
+        self._stub.add_response("get_object", {"Body": body, "ETag": "1"}, {"Bucket": bucket, "Key": key})
+
+    def refuses(self, code: str, status: int) -> None:
+        self._stub.add_client_error("get_object", code, http_status_code=status)
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[StoredPage]:
     client = boto3.client(
         "s3", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test", endpoint_url="http://s3"
     )
     monkeypatch.setattr(reports, "open_bucket", lambda storage, bucket: ObjectStore(client, bucket))
     with Stubber(client) as stub:
-        yield stub
+        yield StoredPage(stub)
     client.close()

@@ -1,19 +1,17 @@
 """A skill's life by clicks in Airflow's UI alone: train with changed Params, approve the publication, roll back."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from local.airflow_api import FINISHED
 from skillopt_airflow import benchmarks
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, run_name
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.publication import PublishContest
-from tests.pipeline.trained_run import DAG, EPOCH_DAG, TrainedRun
+from tests.pipeline.trained_run import DAG, EPOCH_DAG, TrainedRun, wait_for_task
 from tests.store.test_artifacts import provenance
 from tests.ui.accessibility import findings
 from tests.ui.airflow_pages import Page, ShownProgress
@@ -89,7 +87,7 @@ def trained(platform: Any, page: Page, before: Published, shots: Path, watched: 
     """Approved by the button."""
     run = TrainedRun(platform, before.name, before.prefix)
     page.leave()
-    wait_for_approval(platform, DAG, before.name, APPROVE_PUBLICATION)
+    wait_for_task(platform, DAG, before.name, APPROVE_PUBLICATION, WAITING, seconds=600)
     asked = page.open_approval(DAG, before.name, APPROVE_PUBLICATION, "Publish a new champion of searchqa?")
     page.driver.save_screenshot(str(shots / "publication.png"))
     assert f"wants to replace champion {before.first}." in asked
@@ -155,7 +153,7 @@ def test_a_rollback_by_the_form_waits_for_its_approval(
     asked = {"Run Parameters": {"version": before.first, "reason": REASON}, "more": before.more()}
     page.trigger(ROLLBACK, run_id, asked)
     page.leave()
-    wait_for_approval(platform, ROLLBACK, run_id, APPROVE_ROLLBACK)
+    wait_for_task(platform, ROLLBACK, run_id, APPROVE_ROLLBACK, WAITING)
     page.open_approval(ROLLBACK, run_id, APPROVE_ROLLBACK, "Roll back the champion of searchqa?", left, REASON)
     page.driver.save_screenshot(str(shots / "rollback.png"))
     assert before.champion == left
@@ -165,22 +163,3 @@ def test_a_rollback_by_the_form_waits_for_its_approval(
     history = before.artifacts.champion.history()
     assert [alias.version for alias in history] == [before.first, left, before.first]
     assert history[-1].reason == REASON
-
-
-def wait_for_approval(platform: Any, dag_id: str, run_id: str, task_id: str) -> None:
-    """Over REST; pressing the button is left to the page."""
-    for states in polled_states(platform, dag_id, run_id):
-        if states.get(task_id) == WAITING:
-            return
-    raise AssertionError(f"{dag_id} {run_id} ended before {task_id} asked anybody: {states}")
-
-
-def polled_states(platform: Any, dag_id: str, run_id: str, seconds: float = 600.0) -> Iterator[dict[str, str]]:
-    """The states of the run's tasks, again and again until it ends."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        finished = platform.api.run(dag_id, run_id)["state"] in FINISHED
-        yield {row["task_id"]: row["state"] for row in platform.api.task_instances(dag_id, run_id)}
-        if finished:
-            return
-        time.sleep(3)

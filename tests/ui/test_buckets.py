@@ -26,44 +26,26 @@ def connect(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_PAGES_S3", uri)
 
 
-def test_a_client_is_kept_until_its_connection_changes(
+def test_a_client_is_kept_until_its_connection_changes_and_does_not_wait_long(
     monkeypatch: pytest.MonkeyPatch, clients: buckets.KeptClients
 ) -> None:
     connect(monkeypatch, "http://127.0.0.1:9")
     first = clients.of(STORAGE)
-    assert clients.of(STORAGE) is first
+    runs, artifacts = (buckets.open_bucket(STORAGE, name) for name in ("runs", "artifacts"))
+    assert (runs.bucket, artifacts.bucket) == ("runs", "artifacts")
+    assert runs._client is artifacts._client is first
+    found = first.meta.config
+    assert found.retries["total_max_attempts"] * (found.connect_timeout + found.read_timeout) < 30
     connect(monkeypatch, "http://127.0.0.1:10")
-    second = clients.of(STORAGE)
-    assert second.meta.endpoint_url == "http://127.0.0.1:10"
+    assert clients.of(STORAGE).meta.endpoint_url == "http://127.0.0.1:10"
     first.close()
 
 
-def test_buckets_of_one_connection_share_its_client(
+def test_a_connection_that_is_missing_or_of_no_use_is_named(
     monkeypatch: pytest.MonkeyPatch, clients: buckets.KeptClients
 ) -> None:
-    connect(monkeypatch, "http://127.0.0.1:9")
-    runs, artifacts = (buckets.open_bucket(STORAGE, name) for name in ("runs", "artifacts"))
-    assert (runs.bucket, artifacts.bucket) == ("runs", "artifacts")
-    assert runs._client is artifacts._client
-
-
-def test_a_connection_of_which_no_client_can_be_made_is_named(
-    monkeypatch: pytest.MonkeyPatch, clients: buckets.KeptClients
-) -> None:
-    connect(monkeypatch, "minio:9000")
-    with pytest.raises(ConfigError, match=r"storage\.conn_id = pages_s3: no S3 client can be made .* minio:9000"):
-        buckets.open_bucket(STORAGE, "runs")
-
-
-def test_a_page_does_not_wait_long_for_a_server_that_says_nothing(
-    monkeypatch: pytest.MonkeyPatch, clients: buckets.KeptClients
-) -> None:
-    connect(monkeypatch, "http://127.0.0.1:9")
-    found = clients.of(STORAGE).meta.config
-    tries = found.retries["total_max_attempts"]
-    assert tries * (found.connect_timeout + found.read_timeout) < 30
-
-
-def test_a_connection_that_is_missing_is_named(clients: buckets.KeptClients) -> None:
     with pytest.raises(ConfigError, match="pages_s3"):
+        buckets.open_bucket(STORAGE, "runs")
+    connect(monkeypatch, "minio:9000")
+    with pytest.raises(ConfigError, match=r"storage\.conn_id = pages_s3: .* minio:9000"):
         buckets.open_bucket(STORAGE, "runs")

@@ -1,13 +1,21 @@
+import html
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
-from pathlib import Path
+from functools import partial
+from typing import Any
 
 import pytest
+from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
+from airflow.sdk.exceptions import AirflowNotFoundException
 from fastapi import Request
+from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from jinja2 import DictLoader
 
+from skillopt_airflow.core.errors import StoreUnavailable
 from skillopt_airflow.ui import pages
+from skillopt_airflow.ui.access import readable_benchmarks
+from skillopt_airflow.ui.plugin import SkillOptPlugin
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -26,16 +34,30 @@ def test_the_files_that_a_page_loads(client: TestClient, name: str, media: str) 
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-@pytest.mark.parametrize("name", ["pages.py", "..%2Fpages.py", "", "%00"])
+@pytest.mark.parametrize("name", ["pages.py", "..%2Fpages.py"])
 def test_no_other_file_is_served(client: TestClient, name: str) -> None:
     answer = client.get(f"/static/{name}")
     assert answer.status_code == 404
     assert "No such page" in answer.text
 
 
-@pytest.mark.parametrize("method", ["post", "put", "patch", "delete"])
-def test_pages_are_only_read(client: TestClient, method: str) -> None:
-    assert getattr(client, method)("/static/pages.css").status_code == 405
+@pytest.mark.parametrize("view", SkillOptPlugin.external_views, ids=lambda view: view["name"])
+def test_airflow_takes_each_view_and_its_address_is_a_page_s(view: dict[str, Any]) -> None:
+    assert ExternalViewResponse.model_validate(view).destination == ("nav" if view["name"] == "Skills" else "dag_run")
+    path = view["href"].replace("{DAG_ID}", "{dag_id}").replace("{RUN_ID}", "{run_id}")
+    routes = [route.path for route in pages.app.routes if isinstance(route, APIRoute)]
+    assert path.removeprefix("skillopt") in routes
+
+
+def test_what_cannot_be_read_is_named_on_a_page(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (StoreUnavailable("http://<b> did not answer"), AirflowNotFoundException("no connection <b>")):
+        monkeypatch.setitem(pages.app.dependency_overrides, readable_benchmarks, partial(fails, error))
+        answer = client.get("/skills")
+        assert (answer.status_code, html.escape(str(error)) in answer.text) == (502, True)
+
+
+def fails(error: Exception) -> None:
+    raise error
 
 
 @pytest.mark.parametrize(
@@ -85,12 +107,6 @@ def test_a_message_says_no_more_than_fits() -> None:
     assert len(text) < 100_000
     assert "characters left out" in text
     assert HOSTILE not in text
-
-
-def test_every_template_compiles() -> None:
-    folder = Path(pages.__file__).with_name("templates")
-    for path in folder.glob("*.html"):
-        pages._environment().get_template(path.name)
 
 
 def request(route: str) -> Request:

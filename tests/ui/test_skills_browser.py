@@ -1,4 +1,4 @@
-"""The pages of skills in Airflow's own UI, by a real browser: two targets with nights in it, and hostile texts."""
+"""The pages of skills in Airflow's own UI, by a real browser: two targets with nights in it."""
 
 from collections.abc import Iterator
 from urllib.parse import quote
@@ -17,7 +17,6 @@ from tests.platform_control import RunningPlatform
 from tests.store.test_matrix_table import example
 from tests.ui.accessibility import assert_easy_to_use
 from tests.ui.airflow_pages import Page
-from tests.ui.hostile_texts import HOSTILE, LONG
 
 pytestmark = [pytest.mark.platform, pytest.mark.nightly]
 
@@ -40,7 +39,6 @@ def published(platform: RunningPlatform) -> Iterator[None]:
         made = page_data.nights(BENCHMARK, target, newest, next(iter(before), None), nights, drop_at)
         page_data.store_nights(runs, RegateKeys("", BENCHMARK, target), made)
         save_matrix(runs, texts[-1])
-    page_data.publish(artifacts, "", BENCHMARK, "z:hostile", ["# A\n", hostile_skill()])
     yield
     for store, prefix in (
         (artifacts, ArtifactKeys.of_benchmark("", BENCHMARK)),
@@ -59,11 +57,6 @@ def save_matrix(runs: ObjectStore, text: str) -> None:
     MatrixTable(runs, TransferKeys("", BENCHMARK)).save(made.model_copy(update={"skills": skills}), "")
 
 
-def hostile_skill() -> str:
-    """All texts that are not too long to be shown, in one."""
-    return "\n".join(text for text in HOSTILE.values() if len(text) < LONG // 10)
-
-
 def into_the_frame(page: Page, *parts: str) -> None:
     page.driver.switch_to.frame(page.shown((By.TAG_NAME, "iframe")))
     page.wait_for_text(*parts)
@@ -80,11 +73,6 @@ def test_skills_are_one_click_away_in_the_navigation(pages: Page) -> None:
     pages.until(lambda: f"{VIEW}/skillopt/skills/{BENCHMARK}?target=" in pages.driver.current_url, "address to pass on")
     pages.driver.refresh()
     into_the_frame(pages, "Who moved the champion, and why")
-
-
-def test_a_skill_s_page_has_its_scores_under_other_models(pages: Page) -> None:
-    pages.open(f"{SKILL}#transfer")
-    pages.wait_for_text("openai-chat:other", "no score", "12 of 12 items: model_error")
 
 
 def test_what_can_be_done_next_leaves_the_frame(pages: Page) -> None:
@@ -146,12 +134,3 @@ def test_a_search_and_a_comparison_need_no_mouse(pages: Page) -> None:
 @pytest.mark.parametrize("path", ["/skillopt/skills", "/skillopt/skills?q=no-such", SKILL, "/skillopt/skills/mmrb"])
 def test_nothing_is_hard_to_use(pages: Page, axe: str, path: str) -> None:
     assert_easy_to_use(pages, axe, path)
-
-
-def test_hostile_texts_run_nothing(pages: Page) -> None:
-    first, second = (f"v000{number}" for number in (1, 2))
-    pages.open(f"/skillopt/skills/{BENCHMARK}?target=z%3Ahostile")
-    pages.wait_for_text("document.title = 'owned'", "[U+202E]", second, first)
-    assert pages.driver.title.startswith(BENCHMARK)
-    assert len(pages.driver.find_elements(By.CSS_SELECTOR, "script, iframe, img, base, meta[http-equiv]")) == 1
-    assert pages.refused() == []

@@ -11,7 +11,6 @@ from urllib.parse import parse_qs, urlencode
 
 import pyarrow as pa
 import pytest
-from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
 from fastapi import Response
 from fastapi.testclient import TestClient
 from lxml import html
@@ -21,7 +20,7 @@ from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.transfer_matrix import MatrixCell
 from skillopt_airflow.core.types import DATA_SPLITS, Item, Message, Rollout, Score, Split, Status, Trajectory
-from skillopt_airflow.pipeline import addresses, dag_ids
+from skillopt_airflow.pipeline import dag_ids
 from skillopt_airflow.store.rollout_partitions import Partition, RolloutPartitions
 from skillopt_airflow.training.matrix_cells import in_cell
 from skillopt_airflow.training.publication import PublishContest, plan_publication
@@ -30,7 +29,6 @@ from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui import buckets, skill_rollouts, trajectories, trajectory_list
 from skillopt_airflow.ui.pages import app
-from skillopt_airflow.ui.plugin import SkillOptPlugin
 from skillopt_airflow.ui.reports import DagRunRow, row_of
 from tests import page_data
 from tests.stored_run import BATCH, StoredRun, store_rollouts, store_run
@@ -71,6 +69,14 @@ def run_in(store: LocalStore) -> TrainingRun:
     return TrainingRun(RunRef(benchmark="searchqa", run="run", storage=StorageGroup()), InProcessConnections(store))
 
 
+def begun(monkeypatch: pytest.MonkeyPatch, **knobs: Any) -> StoredRun:
+    """A run with eight items a split in a bucket of its own, which the pages read from now on."""
+    store = LocalStore()
+    monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: store)
+    made = {split: [item(f"{split}-{number:02d}") for number in range(8)] for split in DATA_SPLITS}
+    return store_run(run_in(store), configured("searchqa", knobs), made)
+
+
 def item(name: str) -> Item:
     public, reference = {"question": f"What is {name}?", "context": "[DOC] it"}, {"answers": [f"answer {name}"]}
     return Item(id=name, public=public, reference=reference, task_types=("even" if int(name[-2:]) % 2 == 0 else "odd",))
@@ -101,10 +107,12 @@ def failed(item: Item) -> Rollout:
 
 @pytest.fixture
 def browser(store: LocalStore, trained: StoredRun, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    before = dict(store.objects)
     monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: store)
     log_in(monkeypatch)
     with TestClient(app) as client:
         yield client
+    store.objects = before
 
 
 def get(browser: TestClient, path: str = RUN, expected: int = 200, **asked: Any) -> html.HtmlElement:
@@ -152,26 +160,18 @@ def test_a_run_shows_its_newest_stage_and_leads_to_the_others(browser: TestClien
     assert (chosen(page, "skill"), items(page)) == (CANDIDATE, VAL)
 
 
-def test_a_step_shows_its_batch(browser: TestClient) -> None:
-    page = get(browser, moment="steps/step_0001", stage="rollout")
-    assert items(page) == [f"train-{number:02d}" for number in range(BATCH)]
-    assert (chosen(page, "skill"), chosen(page, "split")) == (SEED, "train")
-
-
-def test_another_moment_begins_with_its_own_skill(browser: TestClient) -> None:
+def test_another_moment_or_stage_begins_with_its_own_skill(browser: TestClient) -> None:
     before = get(browser, moment="steps/step_0000")
     form = {name: chosen(before, name) for name in ("at", "stage", "skill", "other")}
     assert (form["at"], form["skill"]) == ("steps/step_0000", SEED)
     assert chosen(get(browser, **form, moment="steps/step_0001"), "skill") == CANDIDATE
     assert chosen(get(browser, **form | {"at": "steps/step_0001"}, moment="steps/step_0001"), "skill") == SEED
-
-
-def test_another_stage_begins_with_its_own_skill(browser: TestClient) -> None:
     before = get(browser, **STEP)
     form = {name: chosen(before, name) for name in ("at", "at_stage", "moment", "stage", "skill", "other")}
     assert (form["at_stage"], form["skill"]) == ("evaluate", CANDIDATE)
     batch = get(browser, **form | {"stage": "rollout"})
-    assert (chosen(batch, "skill"), len(items(batch))) == (SEED, BATCH)
+    assert (chosen(batch, "skill"), chosen(batch, "split")) == (SEED, "train")
+    assert items(batch) == [f"train-{number:02d}" for number in range(BATCH)]
     assert chosen(get(browser, **form | {"at_stage": "rollout", "stage": "rollout"}), "skill") == CANDIDATE
 
 
@@ -201,11 +201,8 @@ def test_the_candidate_is_compared_with_what_it_had_to_beat(browser: TestClient)
         ({"show": "failure"}, [name for name in VAL[1::2] if name != FAILED]),
         ({"show": "no_score"}, [FAILED]),
         ({"status": "timeout"}, [FAILED]),
-        ({"status": "refused"}, []),
         ({"task_type": "odd"}, VAL[1::2]),
-        ({"task_type": "none"}, []),
         ({"text": "NO ANSWER"}, [FAILED]),
-        ({"text": "VAL-07"}, ["val-07"]),
         ({"text": "no answer", "within": "said"}, []),
         ({"text": "it is 1", "within": "said"}, ["val-01", "val-10", "val-11"]),
         ({"text": "FEEDBACK ON 7", "within": "said"}, ["val-07"]),
@@ -272,7 +269,7 @@ def test_a_failure_says_why_and_what_came_of_the_other_tries(browser: TestClient
 
 
 def test_tries_have_the_score_that_a_gate_compares(browser: TestClient, trained: StoredRun, store: LocalStore) -> None:
-    before, run = dict(store.objects), trained.run
+    run = trained.run
     graded = Rollout(trajectory=Trajectory(item_id="val-04", status=Status.OK), score=Score(hard=1.0, soft=0.6))
     run.rollouts.append(run.rollout_key(Split.VAL, trained.candidate, 0), "again", [(item("val-04"), graded)])
     record = run.record.model_copy(update={"config": configured("searchqa", {"evaluation.gate_metric": "soft"})})
@@ -283,21 +280,6 @@ def test_tries_have_the_score_that_a_gate_compares(browser: TestClient, trained:
         "ok, score 1.0000, of run run, shown here",
         "ok, score 0.6000, of run again",
     ]
-    store.objects = before
-
-
-def test_answer_and_feedback_are_cut_where_all_texts_are(
-    browser: TestClient, trained: StoredRun, store: LocalStore
-) -> None:
-    before, run = dict(store.objects), trained.run
-    said = Trajectory(item_id=FAILED, status=Status.OK, answer="a" * 19_000)
-    graded = Rollout(trajectory=said, score=Score(hard=1.0, soft=1.0, feedback="f" * 21_000))
-    run.rollouts.append(run.rollout_key(Split.VAL, trained.candidate, 0), "again", [(item(FAILED), graded)])
-    shown = text(get(browser, **STEP, item=FAILED))
-    assert "a" * 19_000 in shown
-    assert "f" * 9_000 in shown
-    assert "f" * 21_000 not in shown
-    store.objects = before
 
 
 def test_one_goes_from_item_to_item_in_the_order_of_the_list(browser: TestClient) -> None:
@@ -310,23 +292,13 @@ def test_one_goes_from_item_to_item_in_the_order_of_the_list(browser: TestClient
     assert "None of 12 rollouts passes" in text(get(browser, **STEP, place=1, text="nothing"))
 
 
-def test_an_id_that_fits_into_no_address_gives_way_to_the_fingerprint(
-    browser: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trajectory_list, "MOST_IN_ADDRESS", 3)
-    page = get(browser, **STEP)
-    assert not page.xpath("//table//a[contains(@href, 'item=')]")
-    assert follow(browser, page, "//table//a[contains(., 'val-04')]").xpath("string(//h1)") == "val-04"
-
-
 def test_an_item_whose_content_changed_shows_the_rollout_of_the_list(
     browser: TestClient, trained: StoredRun, store: LocalStore
 ) -> None:
-    before = dict(store.objects)
     former = item("val-04").model_copy(update={"reference": {"answers": ["another answer"]}})
     said = Trajectory(item_id=former.id, status=Status.OK, messages=(Message(role="user", content="What was it?"),))
     rollout = Rollout(trajectory=said, score=Score(hard=0.0, soft=0.0))
-    store.objects = {key: value for key, value in before.items() if not key.startswith("trajectories/")}
+    store.objects = {key: value for key, value in store.objects.items() if not key.startswith("trajectories/")}
     for skill in (trained.candidate, trained.seed):
         trained.run.rollouts.append(trained.run.rollout_key(Split.VAL, skill, 0), "former", [(former, rollout)])
         store_rollouts(trained.run, Split.VAL, skill, [item("val-04")], play)
@@ -336,42 +308,35 @@ def test_an_item_whose_content_changed_shows_the_rollout_of_the_list(
     assert "What was it?" not in text(page)
     assert "scores 1.0000, seed 0.0000" in text(page)
     assert "All 2 tries" not in text(page)
-    store.objects = before
 
 
 def test_a_run_that_is_under_way(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = LocalStore()
-    monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: begun)
-    assert "Nothing is stored yet" in text(get(browser, expected=404))
-    made = {split: [item(f"{split}-{number:02d}") for number in range(8)] for split in DATA_SPLITS}
-    stored = store_run(run_in(begun), configured("searchqa", {}), made)
-    begun.delete(stored.run.keys.runtime_state)
+    stored = begun(monkeypatch)
+    store, val = stored.run.store, stored.run.items(Split.VAL)
+    store.delete(stored.run.keys.runtime_state)
     page = get(browser)
     assert "No rollout is stored" in text(page)
     assert "8 items are to run under seed" in text(page)
-    store_rollouts(stored.run, Split.VAL, stored.seed, made[Split.VAL][:5], play)
+    store_rollouts(stored.run, Split.VAL, stored.seed, val[:5], play)
     page = get(browser)
     assert len(items(page)) == 5
     assert "8 items were planned" in text(page)
     store_plan(stored.run, stored.run.timeline[0], "seed", [])
     assert "8 items" not in text(get(browser))
-    begun.delete(stored.run.keys.moment(stored.run.timeline[0]).plan("seed"))
+    store.delete(stored.run.keys.moment(stored.run.timeline[0]).plan("seed"))
     assert "Nothing was rolled out here" in text(get(browser))
 
 
 def test_a_matrix_shows_the_rollouts_of_each_cell(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    compared = LocalStore()
-    monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: compared)
-    made = {split: [item(f"{split}-{number:02d}") for number in range(8)] for split in DATA_SPLITS}
-    run = store_run(run_in(compared), configured("searchqa", {}), made).run
-    compared.delete(run.keys.runtime_state)
+    run = begun(monkeypatch).run
+    run.store.delete(run.keys.runtime_state)
     cells = tuple(MatrixCell(target=name, harness="chat", image="sha256:none", price=None) for name in ("a:b", "c:d"))
-    compared.put_model(run.keys.config, run.record.model_copy(update={"cells": cells}))
-    run = run_in(compared)
+    run.store.put_model(run.keys.config, run.record.model_copy(update={"cells": cells}))
+    run = run_in(run.store)
     chunks = chunks_of(run.config, "transfer", [run.keys.skill(0)], Split.TEST, [f"test-{n:02d}" for n in range(8)])
     placed = [chunk.model_copy(update={"cell": cell}) for cell in (0, 1) for chunk in chunks]
     store_plan(run, run.timeline[0], "transfer", placed)
-    store_rollouts(in_cell(run, 1), Split.TEST, run.skill(0), made[Split.TEST], play)
+    store_rollouts(in_cell(run, 1), Split.TEST, run.skill(0), run.items(Split.TEST), play)
     asked = {"stage": "transfer"}
     page = get(browser, **asked)
     assert options(page, "cell") == {"0": "a:b, chat", "1": "c:d, chat"}
@@ -385,19 +350,16 @@ def test_a_matrix_shows_the_rollouts_of_each_cell(browser: TestClient, monkeypat
 @pytest.fixture
 def published(monkeypatch: pytest.MonkeyPatch) -> TrainingRun:
     """A finished run whose skill is a success on every test item, and its publication for a model that fails on all."""
-    ended = LocalStore()
-    monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: ended)
-    made = {split: [item(f"{split}-{number:02d}") for number in range(8)] for split in DATA_SPLITS}
-    stored = store_run(run_in(ended), configured("searchqa", {"train.num_epochs": 1}), made)
-    run, final = stored.run, stored.run.timeline[-1]
-    ended.put_text(run.keys.skill(1), stored.candidate.text)
+    stored = begun(monkeypatch, **{"train.num_epochs": 1})
+    run, final, items = stored.run, stored.run.timeline[-1], stored.run.items(Split.TEST)
+    run.store.put_text(run.keys.skill(1), stored.candidate.text)
     state = run.newest_state()
     best = state.best.model_copy(update={"version": 1, "sha256": stored.candidate.sha256})
     run.commit(final, state.model_copy(update={"moment": final.name, "best": best, "newest": 1}), newest=True)
-    other = TrainingRun(run.ref.model_copy(update={"overrides": {"model.target": "c:d"}}), run.connections, ended)
+    other = TrainingRun(run.ref.model_copy(update={"overrides": {"model.target": "c:d"}}), run.connections, run.store)
     plan_publication(other, other.published, "later", PublishingGroup())
-    store_rollouts(run, Split.TEST, stored.candidate, made[Split.TEST], partial(play_for, 1.0))
-    store_rollouts(other, Split.TEST, stored.candidate, made[Split.TEST], partial(play_for, 0.0))
+    store_rollouts(run, Split.TEST, stored.candidate, items, partial(play_for, 1.0))
+    store_rollouts(other, Split.TEST, stored.candidate, items, partial(play_for, 0.0))
     return run
 
 
@@ -423,9 +385,6 @@ def test_a_publication_for_another_model_shows_the_rollouts_of_that_model(
     plan_publication(other, other.published, "publish-run", PublishingGroup())
     tab_of_same_id = trajectories.DAG_RUN_ROUTE.format(dag_id="publish_searchqa", run_id="run")
     assert get(browser, tab_of_same_id).xpath("string(//h1)") == "Trajectories: End, publication publish-run"
-    log_in(monkeypatch, ["publish_searchqa"])
-    assert browser.get(tab).status_code == 403
-    log_in(monkeypatch)
     monkeypatch.setitem(app.dependency_overrides, row_of, lambda: DagRunRow({"run": "../run"}, None))
     assert "names no run of searchqa" in text(get(browser, tab, 404))
     # One that was planned when the contest did not say under which knobs.
@@ -453,44 +412,24 @@ def test_a_skill_shows_the_rollouts_of_all_runs(browser: TestClient, trained: St
     assert len(get(browser, SKILL, **asked, item="val-02").xpath("//div[@class='sides']/section")) == 2
 
 
-def test_a_published_skill_has_the_name_of_its_version(
-    browser: TestClient, trained: StoredRun, store: LocalStore
-) -> None:
-    before = dict(store.objects)
+def test_a_skill_under_several_settings_and_harnesses(browser: TestClient, trained: StoredRun) -> None:
+    seed, rollouts = trained.seed.sha256[:12], [(item("val-01"), play(item("val-01"), ""))]
     key = trained.run.rollout_key(Split.VAL, trained.seed, 0)
-    page_data.publish(store, "", "searchqa", key.target, [trained.seed.text])
-    page = get(browser, SKILL, skill=trained.seed.sha256[:12], split="val")
-    title = f"Trajectories: v0001-{trained.seed.sha256[:12]} on the val split, {key.target}, chat"
-    assert page.xpath("string(//h1)") == title
-    store.objects = before
-
-
-def test_a_skill_under_several_settings(browser: TestClient, trained: StoredRun, store: LocalStore) -> None:
-    before = dict(store.objects)
-    key = trained.run.rollout_key(Split.VAL, trained.seed, 0).model_copy(update={"settings_sha256": "0" * 64})
-    trained.run.rollouts.append(key, "hot", [(item("val-01"), play(item("val-01"), ""))])
-    asked = {"skill": trained.seed.sha256[:12], "split": "val"}
-    page = get(browser, SKILL, **asked, other=trained.candidate.sha256[:12])
-    assert len(options(page, "variant")) == 2
-    assert len(items(page)) == 12
-    hot = get(browser, SKILL, **asked, variant=1, other=trained.candidate.sha256[:12])
+    trained.run.rollouts.append(key.model_copy(update={"settings_sha256": "0" * 64}), "hot", rollouts)
+    asked = {"skill": seed, "split": "val", "other": trained.candidate.sha256[:12]}
+    page = get(browser, SKILL, **asked)
+    assert (len(options(page, "variant")), len(items(page))) == (2, 12)
+    hot = get(browser, SKILL, **asked, variant=1)
     assert items(hot) == ["val-01"]
     assert "different settings" in text(hot)
-    store.objects = before
-
-
-def test_a_skill_under_several_harnesses(browser: TestClient, trained: StoredRun, store: LocalStore) -> None:
-    before, seed = dict(store.objects), trained.seed.sha256[:12]
     for harness in ("aider", "tools"):
-        key = trained.run.rollout_key(Split.VAL, trained.seed, 0).model_copy(update={"harness": harness})
-        trained.run.rollouts.append(key, "others", [(item("val-01"), play(item("val-01"), ""))])
+        trained.run.rollouts.append(key.model_copy(update={"harness": harness}), "others", rollouts)
     page = get(browser, SKILL, skill=seed, split="val")
     assert list(options(page, "harness")) == ["aider", "chat", "tools"]
     assert (chosen(page, "harness"), len(items(page))) == ("chat", 12)
     page = get(browser, SKILL, skill=seed, harness="tools", split="train")
     assert page.xpath("string(//h1)").endswith("on the val split, openai-chat:stand-in-target, tools")
     assert items(page) == ["val-01"]
-    store.objects = before
 
 
 def test_rollouts_that_are_removed_while_a_skill_is_looked_for_give_way_to_what_is_left(
@@ -514,13 +453,12 @@ def test_rollouts_that_are_removed_while_a_skill_is_looked_for_give_way_to_what_
     store.objects = dict(before)
     removed = [f"split={split.value}" for split in Split]
     assert "there are no rollouts of skill" in text(get(browser, SKILL, 404, skill=trained.seed.sha256[:12]))
-    store.objects = before
 
 
 def test_of_many_skills_some_can_be_chosen_beside_versions_first(
     browser: TestClient, trained: StoredRun, store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, run = dict(store.objects), trained.run
+    run = trained.run
     others = [SkillDocument(f"# Skill {number}\n") for number in range(5)]
     for skill in others:
         store_rollouts(run, Split.VAL, skill, [item("val-01")], play)
@@ -540,7 +478,6 @@ def test_of_many_skills_some_can_be_chosen_beside_versions_first(
     page = get(browser, SKILL, **asked, draw=1, other=others[0].sha256[:12])
     assert "The skill beside has no rollouts of this draw." in text(page)
     assert items(page) == ["val-01"]
-    store.objects = before
 
 
 def test_a_skill_without_rollouts_of_the_model_that_is_named_shows_no_other_s(
@@ -548,21 +485,17 @@ def test_a_skill_without_rollouts_of_the_model_that_is_named_shows_no_other_s(
 ) -> None:
     seed, target = trained.seed.sha256[:12], str(trained.run.config.model.target)
     assert items(get(browser, SKILL, skill=seed, target=target, split="test", draw=1))
-    assert f"there are no rollouts of skill '{seed}', target 'c:d'" in text(
-        get(browser, SKILL, 404, skill=seed, target="c:d")
-    )
-    assert f"'{seed}', target '{target}', harness 'codex'" in text(
-        get(browser, SKILL, 404, skill=seed, target=target, harness="codex")
-    )
+    for asked in ({"target": "c:d"}, {"target": target, "harness": "codex"}):
+        said = text(get(browser, SKILL, 404, skill=seed, **asked))
+        assert all(f"'{value}'" in said for value in (seed, *asked.values()))
 
 
-def test_rollouts_that_are_gone_and_benchmarks_without_any(
-    browser: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rollouts_that_are_gone_and_buckets_without_any(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "there are no rollouts of skill" in text(get(browser, SKILL, 404, skill="0" * 12))
     assert "there is no rollout of such an item" in text(get(browser, expected=404, item="no-such-item"))
     assert "there is no rollout of such an item" in text(get(browser, expected=404, mark="0123456789abcdef"))
     monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: LocalStore())
+    assert "Nothing is stored yet" in text(get(browser, expected=404))
     page = get(browser, SKILL)
     assert "Nothing was rolled out yet" in text(page)
     assert page.xpath("//a[@target='_top']/@href") == ["../../../dags/train_searchqa"]
@@ -570,58 +503,35 @@ def test_rollouts_that_are_gone_and_benchmarks_without_any(
     assert get(browser, SKILL).xpath("//a[@target='_top']/@href") == ["../../../dags/team-a.train_searchqa"]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("page", "0"), ("page", "x"), ("show", "x"), ("status", "x"), ("split", "x"), ("mark", "../"), ("draw", "-1")],
-)
+@pytest.mark.parametrize(("name", "value"), [("page", "0"), ("show", "x"), ("mark", "../"), ("draw", "-1")])
 def test_what_no_page_has_is_no_page(browser: TestClient, name: str, value: str) -> None:
-    assert "has a value that this page does not understand" in text(get(browser, RUN, 422, **{name: value}))
+    assert "does not understand" in text(get(browser, RUN, 422, **{name: value}))
 
 
-@pytest.mark.parametrize("skill", ["config.json", "../../runtime_state.json", "skills/skill_v9999.md", ""])
-def test_no_key_is_read_that_is_no_skill_of_the_run(browser: TestClient, skill: str) -> None:
-    page = get(browser, **STEP, skill=skill, other=skill)
-    assert (chosen(page, "skill"), chosen(page, "other")) == (CANDIDATE, "")
+def test_no_key_is_read_that_is_no_skill_or_run(browser: TestClient) -> None:
+    for skill in ("../../runtime_state.json", "skills/skill_v9999.md"):
+        page = get(browser, **STEP, skill=skill, other=skill)
+        assert (chosen(page, "skill"), chosen(page, "other")) == (CANDIDATE, "")
+    for run in ("..", "a%2Fb"):
+        assert browser.get(trajectories.RUN_ROUTE.format(benchmark="searchqa", run=run)).status_code == 404
 
 
 def test_a_dag_run_has_the_page_as_a_tab(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(app.dependency_overrides, row_of, lambda: DagRunRow({}, None))
     path = trajectories.DAG_RUN_ROUTE.format(dag_id="train_searchqa", run_id="run")
     assert items(get(browser, path, **STEP)) == VAL
-    view = next(one for one in SkillOptPlugin.external_views if one["name"] == "Trajectories")
-    assert ExternalViewResponse.model_validate(view).destination == "dag_run"
-    filled = view["href"].replace("{DAG_ID}", "train_searchqa").replace("{RUN_ID}", "run")
-    assert f"/{filled}" == f"{addresses.UI_PREFIX}{path}"
     assert "train_<benchmark>" in text(get(browser, path.replace("train_searchqa", "cleanup"), 404))
     monkeypatch.setitem(app.dependency_overrides, row_of, lambda: None)
     assert "has no run run" in text(get(browser, path, 404))
 
 
-@pytest.mark.parametrize("path", [RUN, SKILL, trajectories.DAG_RUN_ROUTE.format(dag_id="train_searchqa", run_id="run")])
-def test_who_may_not_read_the_dag_sees_nothing(browser: TestClient, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    monkeypatch.setitem(app.dependency_overrides, row_of, lambda: DagRunRow({}, None))
-    log_in(monkeypatch, ["train_docvqa"])
-    hidden = browser.get(path)
-    unknown = browser.get(path.replace("searchqa", "no-such-benchmark"))
-    assert (hidden.status_code, unknown.status_code) == (403, 403)
-    assert hidden.text == unknown.text
-
-
-def test_a_name_that_is_none_never_reaches_the_store(browser: TestClient) -> None:
-    for run in ("..", "a%2Fb", "a b"):
-        assert browser.get(trajectories.RUN_ROUTE.format(benchmark="searchqa", run=run)).status_code == 404
-
-
-def test_nothing_is_written(browser: TestClient, store: LocalStore) -> None:
-    before = dict(store.objects)
-    for asked in ({}, {"other": SEED, "text": "a", "within": "said"}, {"item": FAILED}, {"place": 3}):
-        get(browser, **STEP, **asked)
-    assert store.objects == before
-
-
 @pytest.mark.parametrize("asked", [{}, {"other": SEED, "text": "a", "within": "said"}, {"item": FAILED}])
-def test_a_page_that_was_answered_keeps_no_rollouts_in_memory(browser: TestClient, asked: dict[str, str]) -> None:
+def test_a_page_that_was_answered_has_written_nothing_and_keeps_no_rollouts_in_memory(
+    browser: TestClient, store: LocalStore, asked: dict[str, str]
+) -> None:
+    stored = dict(store.objects)
     get(browser, **STEP, **asked)
+    assert store.objects == stored
     gc.collect()
     before = pa.total_allocated_bytes()
     gc.disable()

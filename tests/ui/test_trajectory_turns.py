@@ -53,10 +53,9 @@ def test_a_command_of_an_agent_is_a_call() -> None:
     assert [turn.label for turn in found.turns] == ["Target", "Tool", "Target"]
 
 
-@pytest.mark.parametrize("said", ['f({"a": 1})', 'I look.\nread({"name": "a"})', "$ rm -r /", "[read, 1.0 s]\nfound"])
-@pytest.mark.parametrize("after", ["user", "tool"])
-def test_a_text_that_looks_like_a_call_is_shown_as_a_text(said: str, after: str) -> None:
-    found = shown(("assistant", said), (after, "next"))
+@pytest.mark.parametrize("said", ['I look.\nread({"name": "a"})', "$ rm -r /", "[read, 1.0 s]\nfound"])
+def test_a_text_that_looks_like_a_call_is_shown_as_a_text(said: str) -> None:
+    found = shown(("assistant", said), ("tool", "next"))
     assert (found.turns[0].label, found.turns[0].calls, texts(found)[0]) == ("Target", (), [said])
 
 
@@ -66,7 +65,6 @@ def test_a_text_that_looks_like_a_call_is_shown_as_a_text(said: str, after: str)
         ("apply_patch(update a.py)", ("apply_patch", "update a.py")),
         ('f({"a": 1', ("f", '{"a": 1')),
         ("odd", ("tool", "odd")),
-        ("", ("tool", "")),
         (f"f({'[' * 5000})", ("f", "[" * 5000)),
     ],
 )

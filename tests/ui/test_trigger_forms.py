@@ -29,10 +29,5 @@ def test_every_form_has_fields_that_its_dag_knows(back_to: str, overrides: dict[
     assert all(json.loads(one.json) == one.conf for one in forms)
 
 
-def test_a_night_is_not_asked_for_by_its_midnight_which_is_another_ones() -> None:
-    [night] = [one for one in forms_of("searchqa", "a:b", "v0002-0123456789ab", "run", "", {}) if one.name == "Re-gate"]
-    assert "shortly after the night's end, such as 00:01 of the next day; midnight itself" in night.what
-
-
 def test_without_a_champion_there_is_nothing_to_do_with_it() -> None:
     assert forms_of("searchqa", "a:b", "", "", "", {}) == []

@@ -17,6 +17,9 @@ def test_what_waits_in_the_asked_dags(tables: Tables) -> None:
     assert one == WaitingApproval(*named, SINCE, "", run_name("run+1"))
     assert one.address == "dags/publish_a/runs/run%2B1/tasks/publication.approve/required_actions"
     assert waiting_approvals(tables.session, []) == []
+    # About a run that is published.
+    tables.waits("train_a", "later", run="finished")
+    assert [one.run for one in waiting_approvals(tables.session, ["train_a"])] == ["finished"]
 
 
 @pytest.mark.parametrize(
@@ -32,10 +35,3 @@ def test_what_waits_in_the_asked_dags(tables: Tables) -> None:
 def test_its_target_is_what_the_form_names(tables: Tables, conf: dict[str, Any], target: str) -> None:
     tables.waits("publish_a", "run", **conf)
     assert [one.target for one in waiting_approvals(tables.session, ["publish_a"])] == [target]
-
-
-def test_it_is_about_the_run_that_is_published_or_its_own(tables: Tables) -> None:
-    tables.waits("publish_a", "later", run="finished")
-    tables.waits("train_a", "under:way")
-    found = waiting_approvals(tables.session, ["publish_a", "train_a"])
-    assert {one.dag_id: one.run for one in found} == {"publish_a": "finished", "train_a": run_name("under:way")}
