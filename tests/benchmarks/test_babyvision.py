@@ -1,4 +1,3 @@
-import re
 from typing import Any
 
 import pytest
@@ -7,7 +6,6 @@ from hypothesis import strategies as st
 
 from benchmarks.babyvision.adapter import BENCHMARK
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.task_types import task_types
 from skillopt_airflow.core.types import Item, Status, Trajectory
 
 RECORD: dict[str, Any] = {
@@ -44,33 +42,21 @@ def judged(item: Item, reply: str) -> bool | None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "item", "extracted", "right"),
-    [
-        ("so \\boxed{A}", choice("A"), "A", True),
-        ("\\boxed{A} or rather \\boxed{ C }", choice("C"), "C", True),
-        ("\\boxed{B}", choice("A"), "B", False),
-        ("\\boxed{\\text{(B)}}", choice("B"), "\\text{(B)}", True),
-        ("\\boxed{(10,5)}", blank("10,5"), "(10,5)", True),
-        ("\\boxed{(5,10)}", blank("(10,5)"), "(5,10)", False),
-        ("<|begin_of_box|> 5 <|end_of_box|>", blank("5"), "5", True),
-        ("A", choice("A"), "", False),
-        ("\\boxed{}", choice("A"), "", False),
-        ("\\boxed{A", choice("A"), "", False),
-        ("\\boxed{Row 4 Column 17}", blank("(4,17)"), "Row 4 Column 17", None),
-        ("\\boxed{A}", choice("B"), "A", False),
-        ("\\boxed{D}", choice("C"), "D", False),
-    ],
-)
-def test_replies_are_judged_as_officially_or_left_to_the_judge(
-    reply: str, item: Item, extracted: str, right: bool | None
-) -> None:
-    assert BENCHMARK.answer(reply) == extracted
-    assert judged(item, reply) is right
-
-
-@pytest.mark.parametrize(
     ("reply", "item", "right"),
     [
+        # As officially.
+        ("\\boxed{A} or rather \\boxed{ C }", choice("C"), True),
+        ("\\boxed{B}", choice("A"), False),
+        ("\\boxed{D}", choice("C"), False),
+        ("\\boxed{\\text{(B)}}", choice("B"), True),
+        ("\\boxed{(10,5)}", blank("10,5"), True),
+        ("\\boxed{(5,10)}", blank("(10,5)"), False),
+        ("<|begin_of_box|>4<|end_of_box|> no, <|begin_of_box|> 5 <|end_of_box|>", blank("5"), True),
+        ("A", choice("A"), False),
+        ("\\boxed{}", choice("A"), False),
+        ("\\boxed{A", choice("A"), False),
+        ("\\boxed{Row 4 Column 17}", blank("(4,17)"), None),
+        # What else rules are certain of.
         ("\\boxed{the blue one}", choice("B"), True),
         ("\\boxed{B: the blue one}", choice("B"), True),
         ("\\boxed{blue}", choice("B"), None),
@@ -79,18 +65,15 @@ def test_replies_are_judged_as_officially_or_left_to_the_judge(
         ("\\boxed{A and B}", choice("B"), False),
         ("\\boxed{6}", blank("5"), False),
         ("\\boxed{5.0}", blank("5"), True),
-        ("\\boxed{10, 9}", blank("10,9"), True),
-        ("\\boxed{3,7.0}", blank("(3, 7)"), True),
-        ("\\boxed{(03, 07)}", blank("(3, 7)"), True),
+        ("\\boxed{(03, 7.0)}", blank("(3, 7)"), True),
         ("\\boxed{3,7.1}", blank("(3, 7)"), False),
         ("\\boxed{3}", blank("(3, 7)"), False),
         ("\\boxed{five}", blank("5"), None),
         ("\\boxed{(4,17)}", blank("Row 4 Column 17"), None),
         ("\\boxed{\\frac{1}{2}}", blank("0.5"), True),
-        ("<|begin_of_box|>4<|end_of_box|> no, <|begin_of_box|>5<|end_of_box|>", blank("5"), True),
     ],
 )
-def test_what_else_rules_are_certain_of(reply: str, item: Item, right: bool | None) -> None:
+def test_rules_judge_a_reply_or_leave_it_to_the_judge(reply: str, item: Item, right: bool | None) -> None:
     assert judged(item, reply) is right
 
 
@@ -111,26 +94,21 @@ def test_the_target_sees_picture_question_and_choices() -> None:
     assert "Choices" not in str(blank("5").public["prompt"])
 
 
-def test_scores_may_be_told_by_type_or_by_subtype() -> None:
-    assert task_types(RECORD, "type") == ("Visual Tracking",)
-    assert task_types(RECORD, "subtype") == ("Lines Observation",)
-
-
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    "change",
     [
-        ({"taskId": None}, "taskId: expected a text or a whole number"),
-        ({"question": ""}, "question: expected a non-empty text"),
-        ({"image": ""}, "image: expected a non-empty text"),
-        ({"ansType": "essay"}, "ansType: expected choice or blank, got 'essay'"),
-        ({"choiceAns": 3}, "choiceAns: expected a place from 0 to 2, got 3"),
-        ({"choiceAns": -1}, "choiceAns: expected a place from 0 to 2, got -1"),
-        ({"choiceAns": "A"}, "choiceAns: expected a number"),
-        ({"options": []}, "options: expected a list of at least one non-empty text"),
-        ({"options": ["x"] * 27}, "options: expected at most 26, got 27"),
-        ({"ansType": "blank", "blankAns": ""}, "blankAns: expected a non-empty text"),
+        {"taskId": None},
+        {"question": ""},
+        {"image": ""},
+        {"ansType": "essay"},
+        {"choiceAns": 3},
+        {"choiceAns": -1},
+        {"choiceAns": "A"},
+        {"options": []},
+        {"options": ["x"] * 27},
+        {"ansType": "blank", "blankAns": ""},
     ],
 )
-def test_a_broken_record_is_named(change: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(DataError, match=re.escape(sentence)):
+def test_a_broken_record_is_named(change: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match=f"^{[*change][-1]}: expected"):
         BENCHMARK.item(RECORD | change)
