@@ -21,6 +21,7 @@ def test_the_limits_reach_docker():
     assert options["cap_drop"] == ["ALL"]
     assert options["read_only"]
     assert {limit["Name"]: limit["Hard"] for limit in options["ulimits"]}["fsize"] == 3 * 1024 * 1024
+    assert options["log_config"]["Config"] == {"max-size": "1m", "max-file": "1"}
 
 
 def test_an_image_is_made_with_rights_over_files_alone():

@@ -815,11 +815,12 @@ def test_survive_the_stop_of_the_task(attack):
         (container,) = leftovers(broken.client, broken.fake)
         folder = Path(container.labels[FOLDER_LABEL])
         broken.operator.on_kill()
+        left = leftovers(broken.client, broken.fake)
         task.join(60)
 
+    assert left == []
     assert "stopped" in str(ended[0])
     assert gone(mark)
-    assert leftovers(broken.client, broken.fake) == []
     assert not folder.exists()
     assert HOSTILE not in broken.fake.statuses()
 

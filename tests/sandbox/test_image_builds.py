@@ -61,13 +61,16 @@ class CommittingEngine(Engine):
         self.made: dict[str, dict[str, str]] = {}
         """Labels of the images."""
         self._labels: dict[str, str] = {}
+        self.hosts: dict[str, Any] = {}
+        """Host configurations of the containers, by their image."""
+        self.started: list[str] = []
 
     def inspect_image(self, name: str) -> dict[str, Any]:
         return super().inspect_image(name) | {"Config": {"Labels": {"of": "base"}}}
 
     def create_container(self, image: str, **options: Any) -> dict[str, Any]:
-        self._labels = options["labels"]
-        return {"Id": "building"}
+        self._labels, self.hosts[image] = options["labels"], options["host_config"]
+        return {"Id": image}
 
     def commit(self, container: str, repository: str, version: str, conf: dict[str, Any]) -> None:
         self.made[f"{repository}:{version}"] = self._labels | conf["Labels"]
@@ -75,7 +78,13 @@ class CommittingEngine(Engine):
     def _nothing(self, *_: Any, **__: Any) -> None:
         """Do as it is told."""
 
-    start = stop = put_archive = remove_container = tag = _nothing
+    stop = put_archive = remove_container = tag = _nothing
+
+    def start(self, container: str) -> None:
+        self.started.append(container)
+
+    def get_archive(self, container: str, path: str) -> tuple[list[bytes], dict[str, Any]]:
+        return [], {}
 
 
 def test_a_build_is_held_and_locked_and_its_image_bears_no_expiry(
@@ -138,33 +147,13 @@ def test_images_that_lost_their_name_are_removed_by_their_id_and_hide_no_other(m
     assert remove_unused(engine, days=14) == engine.removed == ["sha256:lost", "skillopt-item:old"]
 
 
-class CopyingEngine(CommittingEngine):
-    """Gives out what lies in a container."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hosts: dict[str, Any] = {}
-        """Host configurations of the containers, by their image."""
-        self.started: list[str] = []
-
-    def create_container(self, image: str, **options: Any) -> dict[str, Any]:
-        self.hosts[image] = options["host_config"]
-        return super().create_container(image, **options) | {"Id": image}
-
-    def start(self, container: str) -> None:  # type: ignore[override]
-        self.started.append(container)
-
-    def get_archive(self, container: str, path: str) -> tuple[list[bytes], dict[str, Any]]:
-        return [], {}
-
-
 def test_an_image_that_an_item_names_starts_only_to_be_judged_in_and_without_roots_rights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(item_images, "executed", lambda *_, **__: (0, ""))
     image = ItemImage(name="base-named", folder="/testbed", environment="/opt/environment")
     item = small_item().model_copy(update={"image": image})
-    engine = CopyingEngine()
+    engine = CommittingEngine()
     images = ItemImages(engine, "base", SandboxGroup(), lambda _: CONTENTS)
 
     images.of(item)

@@ -28,14 +28,9 @@ from skillopt_airflow.sandbox.staging import (
 
 @pytest.fixture
 def workload() -> SimpleNamespace:
-    settings = RolloutSettings(
-        benchmark="searchqa",
-        dialect="openai-chat",
-        model="m",
-        max_tokens=10,
-        concurrency=2,
-        call_timeout=3,
-        max_attempts=2,
+    numbers = {"max_tokens": 10, "concurrency": 2, "call_timeout": 3, "max_attempts": 2}
+    settings = RolloutSettings.model_validate(
+        {"benchmark": "searchqa", "dialect": "openai-chat", "model": "m"} | numbers
     )
     public = {"question": "Which one\u2028or two?", "context": "[DOC] é"}
     items = [Item(id="a", public=public, reference={"answers": ["the-reference-answer"]})]
