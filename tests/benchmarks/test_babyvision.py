@@ -42,39 +42,30 @@ def judged(item: Item, reply: str) -> bool | None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "item", "right"),
+    ("item", "right", "wrong", "uncertain"),
     [
-        # As officially.
-        ("\\boxed{A} or rather \\boxed{ C }", choice("C"), True),
-        ("\\boxed{B}", choice("A"), False),
-        ("\\boxed{D}", choice("C"), False),
-        ("\\boxed{\\text{(B)}}", choice("B"), True),
-        ("\\boxed{(10,5)}", blank("10,5"), True),
-        ("\\boxed{(5,10)}", blank("(10,5)"), False),
-        ("<|begin_of_box|>4<|end_of_box|> no, <|begin_of_box|> 5 <|end_of_box|>", blank("5"), True),
-        ("A", choice("A"), False),
-        ("\\boxed{}", choice("A"), False),
-        ("\\boxed{A", choice("A"), False),
-        ("\\boxed{Row 4 Column 17}", blank("(4,17)"), None),
-        # What else rules are certain of.
-        ("\\boxed{the blue one}", choice("B"), True),
-        ("\\boxed{B: the blue one}", choice("B"), True),
-        ("\\boxed{blue}", choice("B"), None),
-        ("\\boxed{option B is wrong}", choice("B"), None),
-        ("\\boxed{B rather than A}", choice("B"), True),
-        ("\\boxed{A and B}", choice("B"), False),
-        ("\\boxed{6}", blank("5"), False),
-        ("\\boxed{5.0}", blank("5"), True),
-        ("\\boxed{(03, 7.0)}", blank("(3, 7)"), True),
-        ("\\boxed{3,7.1}", blank("(3, 7)"), False),
-        ("\\boxed{3}", blank("(3, 7)"), False),
-        ("\\boxed{five}", blank("5"), None),
-        ("\\boxed{(4,17)}", blank("Row 4 Column 17"), None),
-        ("\\boxed{\\frac{1}{2}}", blank("0.5"), True),
+        (choice("A"), ["A"], ["B", "D", ""], []),
+        (choice("B"), ["\\text{(B)}", "the blue one", "B: the blue one", "B rather than A"], ["A and B"], ["blue"]),
+        (choice("B"), [], [], ["option B is wrong"]),
+        (blank("10,5"), ["(10,5)"], ["(5,10)"], []),
+        (blank("5"), ["5.0"], ["6"], ["five"]),
+        (blank("(3, 7)"), ["3,7", "(03, 7.0)"], ["3", "3,7.1"], ["Row 3 Column 7"]),
+        (blank("Row 4 Column 17"), [], [], ["(4,17)"]),
+        (blank("0.5"), ["\\frac{1}{2}"], [], []),
     ],
 )
-def test_rules_judge_a_reply_or_leave_it_to_the_judge(reply: str, item: Item, right: bool | None) -> None:
-    assert judged(item, reply) is right
+def test_rules_judge_a_box_or_leave_it_to_the_judge(
+    item: Item, right: list[str], wrong: list[str], uncertain: list[str]
+) -> None:
+    for outcome, boxes in ((True, right), (False, wrong), (None, uncertain)):
+        for box in boxes:
+            assert judged(item, f"so \\boxed{{A and B}}, rather \\boxed{{ {box} }}") is outcome, box
+
+
+def test_a_box_may_be_made_of_tokens_and_there_is_no_answer_without_one() -> None:
+    assert judged(blank("5"), "<|begin_of_box|>4<|end_of_box|> no, <|begin_of_box|> 5 <|end_of_box|>") is True
+    assert judged(choice("A"), "A") is False
+    assert judged(choice("A"), "\\boxed{A") is False
 
 
 @given(st.text(max_size=60))

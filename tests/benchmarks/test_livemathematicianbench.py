@@ -1,7 +1,6 @@
 import json
 import re
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from benchmarks.livemathematicianbench.adapter import BENCHMARK
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.scoring.choice_match import choices_named, lettered
 from skillopt_airflow.core.types import Score, Status, Trajectory
-from skillopt_airflow.quality.records import check_splits
 
 PROJECT = Path(__file__).parents[2]
 REAL = REAL_DATA / "livemathematicianbench"
@@ -125,18 +123,3 @@ def test_all_real_items_load_and_their_right_choice_scores_one() -> None:
                 item_id=item.id, status=Status.OK, answer=BENCHMARK.answer(f"<answer>{said}</answer>")
             )
             assert BENCHMARK.score(item, trajectory).hard == 1.0, (item.id, said)
-
-
-@pytest.mark.skipif(not REAL.is_dir(), reason=ABSENT)
-def test_the_quality_suite_takes_the_real_records_and_names_one_that_comes_twice() -> None:
-    splits = {name: json.loads((REAL / f"{name}.json").read_text("utf-8")) for name in ("train", "val")}
-    check = partial(
-        check_splits,
-        identity=BENCHMARK.identity,
-        required_texts=BENCHMARK.text_columns,
-        required_lists=BENCHMARK.list_columns,
-    )
-    assert check("real", splits).success
-    twice = splits | {"val": [*splits["val"], splits["train"][0]]}
-    with pytest.raises(DataError, match=r"train row 1\) in val row 18"):
-        check("real", twice).raise_for_failures()

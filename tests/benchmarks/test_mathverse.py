@@ -46,36 +46,31 @@ TRUTH = "True or false?\nChoice:\nA. True\nB. False"
 
 
 @pytest.mark.parametrize(
-    ("reply", "gold", "kind", "question", "right"),
+    ("item", "right", "wrong", "uncertain"),
     [
-        # As officially intended.
-        ("<answer>d.</answer>", "D", CHOICE, ANGLES, True),
-        ("<answer>140°</answer>", "D", CHOICE, ANGLES, True),
-        ("<answer>C</answer>", "(C)", CHOICE, ANGLES, True),
-        ("<answer>B</answer>", "False", CHOICE, TRUTH, True),
-        ("<answer>C, D</answer>", "C\nD", CHOICE, ANGLES, True),
-        ("<answer>C</answer>", "C\nD", CHOICE, ANGLES, False),
-        ("\\boxed{\\frac{4}{5}}", "$\\frac{4}{5}$", FREE, "Find x.", True),
-        ("<answer>0.8</answer>", "$\\frac{4}{5}$", FREE, "Find x.", True),
-        ("<answer>(-2,1)</answer>", "(-2,1]", FREE, "Give the domain.", None),
-        ("<answer>[-4,0)</answer>", "domain: [-4, 0) and range: (-3, 1]", FREE, "Give both.", None),
-        ("The sides add up\nto this:\n14", "14", FREE, "Find x.", True),
-        # What else rules are certain of.
-        ("<answer>E</answer>", "D", CHOICE, ANGLES, False),
-        ("<answer>\\boxed{D}</answer>", "D", CHOICE, ANGLES, True),
-        ("<answer>the largest one</answer>", "D", CHOICE, ANGLES, None),
-        ("<answer>A, not option D</answer>", "D", CHOICE, ANGLES, False),
-        ("<answer>Not option D</answer>", "D", CHOICE, ANGLES, None),
-        ("<answer></answer>", "D", CHOICE, ANGLES, False),
-        ("", "14", FREE, "Find x.", False),
-        ("<answer>15</answer>", "14", FREE, "Find x.", None),
-        ("<answer>50 cm</answer>", "0.5 m", FREE, "Find x.", None),
+        (made("D"), ["d.", "140°", "\\boxed{D}"], ["E", "A, not option D", ""], ["the largest one", "Not option D"]),
+        (made("(C)"), ["C"], [], []),
+        (made("False", CHOICE, TRUTH), ["B"], [], []),
+        (made("C\nD"), ["C, D"], ["C"], []),
+        (made("$\\frac{4}{5}$", FREE, "Find x."), ["\\boxed{\\frac{4}{5}}", "0.8"], [""], ["15"]),
+        (made("(-2,1]", FREE, "Give the domain."), [], [], ["(-2,1)"]),
+        (made("domain: [-4, 0) and range: (-3, 1]", FREE, "Give both."), [], [], ["[-4,0)"]),
+        (made("0.5 m", FREE, "Find x."), [], [], ["50 cm"]),
     ],
 )
-def test_rules_judge_a_reply_or_leave_it_to_the_judge(
-    reply: str, gold: str, kind: str, question: str, right: bool | None
+def test_rules_judge_an_answer_or_leave_it_to_the_judge(
+    item: Item, right: list[str], wrong: list[str], uncertain: list[str]
 ) -> None:
-    assert judged(made(gold, kind, question), reply) is right
+    for outcome, answers in ((True, right), (False, wrong), (None, uncertain)):
+        for answer in answers:
+            assert judged(item, f"<answer>{answer}</answer>") is outcome, answer
+
+
+def test_without_tags_the_last_line_or_a_box_is_the_answer() -> None:
+    item = made("14", FREE, "Find x.")
+    assert judged(item, "The sides add up\nto this:\n14") is True
+    assert judged(item, "So \\boxed{14} it is.") is True
+    assert judged(item, "") is False
 
 
 @given(st.text(max_size=60), st.sampled_from("ABCD"))

@@ -83,11 +83,9 @@ def test_a_broken_record_is_named(key: str, value: Any) -> None:
         ("C", [Cells("", 3, 1, 3, None)]),
         ("'It''s'!A1", [Cells("It's", 1, 1, 1, 1)]),
         ("'It's'!A1", [Cells("It's", 1, 1, 1, 1)]),
-        ("It's!A1", [Cells("It's", 1, 1, 1, 1)]),
         ("'Ann''s, Bob''s'!A1,'c'!$B$2:$C$3", [Cells("Ann's, Bob's", 1, 1, 1, 1), Cells("c", 2, 2, 3, 3)]),
         ("'a!b'!A1, 'c, d!'!B1", [Cells("a!b", 1, 1, 1, 1), Cells("c, d!", 2, 1, 2, 1)]),
         ("'Size 5\"'!A1", [Cells('Size 5"', 1, 1, 1, 1)]),
-        ("One'!A1,Two'!B2", [Cells("One", 1, 1, 1, 1), Cells("Two", 2, 2, 2, 2)]),
         ("'One!A1,'Two'!B2", [Cells("One", 1, 1, 1, 1), Cells("Two", 2, 2, 2, 2)]),
         ("a1:b2", [Cells("", 1, 1, 2, 2)]),
         ("A1:XFD1048576", [Cells("", 1, 1, 16_384, 1_048_576)]),
@@ -105,10 +103,10 @@ def test_answer_positions_of_all_kinds(position: str, cells: Sequence[Cells]) ->
         *("", " ", "Sheet1!", "'Sheet1'!", "Sheet1", "S!A1:S!B2", "'S'!A1:'S'!B2", "[Book1]S!A1"),
     ],
 )
-@pytest.mark.parametrize("position", ["{}", "'My, Sheet'!A1,{}", "{},A1"])
-def test_a_reversed_or_malformed_answer_position_is_a_data_error(position: str, part: str) -> None:
-    with pytest.raises(DataError, match=rf"answer_position: .*{re.escape(repr(part.strip()))}"):
-        BENCHMARK.item({**RECORD, "answer_position": f"x!A1,{position.format(part)}"})
+def test_a_reversed_or_malformed_answer_position_is_a_data_error(part: str) -> None:
+    for position in (part, f"'My, Sheet'!A1,{part}", f"{part},A1"):
+        with pytest.raises(DataError, match=rf"answer_position: .*{re.escape(repr(part.strip()))}"):
+            BENCHMARK.item({**RECORD, "answer_position": f"x!A1,{position}"})
 
 
 def test_the_prompt_has_instruction_and_position_and_the_skill_apart() -> None:
@@ -125,8 +123,6 @@ def test_the_prompt_has_instruction_and_position_and_the_skill_apart() -> None:
 @pytest.mark.parametrize(
     ("response", "code"),
     [
-        ("no program", ""),
-        ("```python\na = 1\n```", "a = 1"),
         ("```python\na = 1\n```\nno, rather\n```py \nb = 2\n```\n```text\nc\n```", "a = 1"),
         ("It looks so:\n```\nA | B\n```\n```python\na = 1\n```\n```python\nb = 2\n```", "a = 1"),
         ("```python\na = 1\n```\nThen:\n```python\nb = ", "a = 1"),
@@ -136,10 +132,7 @@ def test_the_prompt_has_instruction_and_position_and_the_skill_apart() -> None:
         ("```py\na = 1\n```\nIt prints\n```\n7\n```", "a = 1"),
         ("```json\n{}\n```\nno program", ""),
         ("1. Save it:\n   ```python\n   if x:\n       save(x)\n   ```\n2. Done.", "if x:\n    save(x)"),
-        (
-            "# Load it.\nfrom openpyxl import load_workbook\nx = 1",
-            "# Load it.\nfrom openpyxl import load_workbook\nx = 1",
-        ),
+        ("# It.\nfrom openpyxl import load_workbook\nx = 1", "# It.\nfrom openpyxl import load_workbook\nx = 1"),
         ("import pandas as pd, re\nx = 1", "import pandas as pd, re\nx = 1"),
         ("From what I see, the workbook is done.", ""),
     ],

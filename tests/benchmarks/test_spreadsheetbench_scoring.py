@@ -15,55 +15,49 @@ from skillopt_airflow.core.types import Score
 Sheets = Mapping[str, Mapping[str, Any]]
 
 
+MORNING = datetime(2024, 1, 1, 11, 59)
+
+
 @pytest.mark.parametrize(
-    ("expected", "found", "same"),
+    ("expected", "same", "other"),
     [
         # Numbers count to two decimals, whatever their type.
-        (1, 1.0, True),
-        (2.344, 2.346, False),
-        (2.3449, 2.3401, True),
-        (-0.001, 0, True),
+        (1, [1.0], []),
+        (2.3449, [2.3401], [2.346]),
+        (-0.001, [0], []),
+        (10**400, [10**400], [1]),
         # A text of a number is that number; any other text counts letter by letter.
-        ("1.004", 1, True),
-        (" 7 ", 7, True),
-        ("1,000", 1000, False),
-        ("Yes", "yes", False),
-        ("a", "a ", False),
-        ("NaN", "NaN", True),
-        ("NaN", "nan", False),
-        ("NaN", None, False),
-        (float("nan"), float("nan"), True),
-        ("Infinity", "inf", True),
-        ("9" * 400, "9" * 400, True),
-        (10**400, 10**400, True),
+        ("1.004", [1], []),
+        (" 7 ", [7], []),
+        ("1,000", [], [1000]),
+        ("Yes", [], ["yes"]),
+        ("a", [], ["a "]),
+        ("NaN", ["NaN"], ["nan", None]),
+        (float("nan"), [float("nan")], []),
+        ("inf", ["Infinity"], ["-inf"]),
+        ("9" * 400, ["9" * 400], []),
         # A truth value is the number 1 or 0, and no text.
-        (True, 1, True),
-        (True, "TRUE", False),
-        (False, None, False),
+        (True, [1], ["TRUE"]),
+        (False, [0], [None]),
         # Empty is empty, and neither zero nor a blank.
-        (None, "", True),
-        (None, 0, False),
-        ("", " ", False),
+        (None, [""], [0]),
+        ("", [], [" "]),
         # Dates count to the day they round to, and are the number that a spreadsheet keeps for them.
-        (datetime(2024, 1, 1), datetime(2024, 1, 1, 11, 59), True),
-        (datetime(2024, 1, 1), datetime(2024, 1, 1, 12, 1), False),
-        (datetime(2024, 1, 2), datetime(2024, 1, 1, 12, 1), True),
-        (datetime(2024, 1, 1), 45292, True),
-        (datetime(2024, 1, 1), 45292.5, False),
-        (datetime(2024, 1, 1), "2024-01-01", False),
+        (datetime(2024, 1, 1), [MORNING, 45292], [datetime(2024, 1, 1, 12, 1), 45292.5, "2024-01-01"]),
+        (datetime(2024, 1, 2), [datetime(2024, 1, 1, 12, 1)], []),
         # Times count to the minute, and are texts then.
-        (time(13, 45, 10), time(13, 45, 50), True),
-        (time(13, 45), time(13, 46), False),
-        (time(13, 45), "13:45", True),
-        (time(12, 0), datetime(1899, 12, 30, 12), False),
+        (time(13, 45, 10), [time(13, 45, 50), "13:45"], [time(13, 46), 0.573]),
+        (time(12, 0), [], [datetime(1899, 12, 30, 12)]),
         # A duration is compared as it is.
-        (timedelta(hours=30), timedelta(hours=30), True),
-        (timedelta(hours=30), 1.25, False),
+        (timedelta(hours=30), [timedelta(hours=30)], [1.25]),
     ],
 )
-def test_values_are_equal_as_the_official_evaluation_has_it(expected: object, found: object, same: bool) -> None:
-    assert equal(expected, found) is same
-    assert equal(found, expected) is same
+def test_values_are_equal_as_the_official_evaluation_has_it(
+    expected: object, same: list[object], other: list[object]
+) -> None:
+    for values, are_equal in ((same, True), (other, False)):
+        for value in values:
+            assert equal(expected, value) is equal(value, expected) is are_equal, value
 
 
 def book(path: Path, sheets: Sheets) -> str:

@@ -47,23 +47,14 @@ def left(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
 
 
-@pytest.mark.parametrize(
-    "hostile",
-    [
-        member("0/../../escaped"),
-        member("0/deep/er"),
-        member("2/of-no-item"),
-        member("²/x"),
-        member("0/.."),
-        member("00/x"),
-        member("0/link", kind=tarfile.SYMTYPE, target="/etc/passwd"),
-        member("0", kind=tarfile.DIRTYPE),
-    ],
-    ids=lambda info: f"{info.name}-{info.type!r}",
-)
-def test_only_plain_files_of_open_items_are_taken(outputs, hostile):
-    unpack([tar_with(hostile, member("1/good"))], outputs / "files", MOST)
-    assert left(outputs.parent) == ["out/files/1/good"]
+def test_only_plain_files_of_open_items_are_taken(outputs):
+    names = ("0/../../escaped", "/etc/escaped", "0/deep/er", "2/of-no-item", "-1/x", "²/x", "x", "0/..", "00/x")
+    hostile = [member(name) for name in names]
+    hostile += [member("0/link", kind=tarfile.SYMTYPE, target="/etc/passwd"), member("0", kind=tarfile.DIRTYPE)]
+    for one in hostile:
+        unpack([tar_with(one, member("1/good"))], outputs / "files", MOST)
+        assert left(outputs.parent) == ["out/files/1/good"]
+        (outputs / "files" / "1" / "good").unlink()
 
 
 def test_all_files_together_have_a_limit_and_a_log_has_one_line_of_many_refused(outputs, caplog):
