@@ -54,9 +54,7 @@ def judged(item: Item, reply: str) -> bool | None:
         (blank("0.5"), ["\\frac{1}{2}"], [], []),
     ],
 )
-def test_rules_judge_a_box_or_leave_it_to_the_judge(
-    item: Item, right: list[str], wrong: list[str], uncertain: list[str]
-) -> None:
+def test_what_rules_are_certain_of(item: Item, right: list[str], wrong: list[str], uncertain: list[str]) -> None:
     for outcome, boxes in ((True, right), (False, wrong), (None, uncertain)):
         for box in boxes:
             assert judged(item, f"so \\boxed{{A and B}}, rather \\boxed{{ {box} }}") is outcome, box

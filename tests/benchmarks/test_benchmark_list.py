@@ -93,9 +93,7 @@ def test_guidance_is_a_file_a_stage_and_other_files_are_named(mine: Path) -> Non
     assert benchmarks.guidance("mine") == {"reflect": "Good \u2764"}
 
 
-def test_two_of_one_name_and_an_entry_that_is_no_benchmark_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_of_one_name_and_what_is_no_benchmark_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = make(tmp_path / "a" / "mine"), make(tmp_path / "b" / "mine")
     listed(monkeypatch, one, "searchqa", other, "searchqa")
     assert benchmarks.names() == ["mine", "searchqa"]

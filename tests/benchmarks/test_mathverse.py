@@ -58,9 +58,7 @@ TRUTH = "True or false?\nChoice:\nA. True\nB. False"
         (made("0.5 m", FREE, "Find x."), [], [], ["50 cm"]),
     ],
 )
-def test_rules_judge_an_answer_or_leave_it_to_the_judge(
-    item: Item, right: list[str], wrong: list[str], uncertain: list[str]
-) -> None:
+def test_what_rules_are_certain_of(item: Item, right: list[str], wrong: list[str], uncertain: list[str]) -> None:
     for outcome, answers in ((True, right), (False, wrong), (None, uncertain)):
         for answer in answers:
             assert judged(item, f"<answer>{answer}</answer>") is outcome, answer

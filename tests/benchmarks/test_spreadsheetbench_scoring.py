@@ -52,7 +52,7 @@ MORNING = datetime(2024, 1, 1, 11, 59)
         (timedelta(hours=30), [timedelta(hours=30)], [1.25]),
     ],
 )
-def test_values_are_equal_as_the_official_evaluation_has_it(
+def test_values_are_equal_as_in_the_official_evaluation(
     expected: object, same: list[object], other: list[object]
 ) -> None:
     for values, are_equal in ((same, True), (other, False)):

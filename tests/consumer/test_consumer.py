@@ -85,9 +85,7 @@ def test_the_last_good_one_while_the_bucket_is_away(client: Client, publish: Pub
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_another_servers_page_is_no_skill_and_an_answer_without_an_end_is_given_up(
-    client: Client, publish: Publish, ends: bool
-) -> None:
+def test_neither_a_proxys_page_nor_an_endless_answer_is_a_skill(client: Client, publish: Publish, ends: bool) -> None:
     publish(SKILL)
     client().get()
     over = threading.Event()
@@ -138,7 +136,7 @@ def test_no_second_look_begins_while_the_bucket_has_not_answered_the_first(
     assert made.get().text == SKILL
 
 
-def test_threads_that_ask_at_the_same_time_wait_for_one_look(
+def test_threads_at_the_same_time_wait_for_one_look(
     client: Client, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(SKILL)
@@ -203,9 +201,7 @@ def test_what_was_tampered_with_is_refused(client: Client, publish: Publish, sto
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_an_alias_that_its_owner_restored_is_followed(
-    client: Client, publish: Publish, store: ObjectStore, restarted: bool
-) -> None:
+def test_a_restored_alias_is_followed(client: Client, publish: Publish, store: ObjectStore, restarted: bool) -> None:
     publish(SKILL)
     old = store.get_bytes(KEYS.champion)
     publish(BETTER)
@@ -219,9 +215,7 @@ def test_an_alias_that_its_owner_restored_is_followed(
     assert made.get().text == SKILL
 
 
-def test_watching_yields_each_new_champion_and_each_trouble(
-    client: Client, publish: Publish, store: ObjectStore
-) -> None:
+def test_watching_yields_each_champion_and_each_trouble(client: Client, publish: Publish, store: ObjectStore) -> None:
     publish(SKILL)
     stop = threading.Event()
     made = client()
@@ -310,9 +304,7 @@ def test_a_cache_that_cannot_be_written_leaves_the_memory(client: Client, publis
     assert made.get().text == SKILL
 
 
-def test_a_full_disk_and_a_write_that_died_keep_the_old_cache_whole(
-    client: Client, publish: Publish, tmp_path: Path
-) -> None:
+def test_a_full_disk_and_a_dead_write_keep_the_old_cache(client: Client, publish: Publish, tmp_path: Path) -> None:
     publish(SKILL)
     client().get()
     path = cache_file(tmp_path / "cache")
@@ -331,9 +323,7 @@ def test_a_full_disk_and_a_write_that_died_keep_the_old_cache_whole(
     assert Skill(**json.loads(path.read_bytes())).text == BETTER
 
 
-def test_aliases_and_servers_that_only_botos_variables_name_have_cache_files_of_their_own(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_alias_and_server_has_its_own_cache_file(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [client(endpoint_url=None)._cache.path, client(endpoint_url=None, alias="canary")._cache.path]
     for variable, server in (("AWS_ENDPOINT_URL", "http://one"), ("AWS_ENDPOINT_URL_S3", "http://other")):
         monkeypatch.setenv(variable, server)

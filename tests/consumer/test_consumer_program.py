@@ -12,7 +12,7 @@ import yaml
 
 from skillopt_airflow.consumer import OutputError, Skill, install, skill_md
 from skillopt_airflow.store.objects import ObjectStore
-from tests.consumer.conftest import KEYS, Client, Publish, command, run
+from tests.consumer.conftest import KEYS, Client, Command, Publish, run
 from tests.store.conftest import free_port
 
 SKILL = "# Skill\r\n\n- é: leave out words\n"
@@ -42,10 +42,8 @@ def eventually(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_fetch_writes_a_whole_folder_then_the_next(
-    publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_path: Path
-) -> None:
-    out, words = tmp_path / "skill", command(store.bucket, s3_endpoint, tmp_path / "skill", tmp_path / "cache")
+def test_fetch_writes_a_whole_folder_then_the_next(publish: Publish, command: Command, tmp_path: Path) -> None:
+    out, words = tmp_path / "skill", command()
     first = publish(SKILL)
     done = run(words)
     assert (done.returncode, done.stderr) == (0, "")
@@ -74,13 +72,11 @@ def test_its_skill_md_says_what_the_published_one_says(client: Client, publish: 
     assert ours.split("---\n\n", 1)[1] == theirs.split("---\n\n", 1)[1] == SKILL
 
 
-def test_exit_codes(publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_path: Path) -> None:
-    out, cache = tmp_path / "skill", tmp_path / "cache"
-    words, away = command(store.bucket, s3_endpoint, out, cache), f"http://127.0.0.1:{free_port()}"
+def test_exit_codes(publish: Publish, store: ObjectStore, command: Command, tmp_path: Path) -> None:
+    out, words = tmp_path / "skill", command()
     assert run(words).returncode == 6
-    assert run(command(store.bucket, away, out, cache)).returncode == 3
-    assert run([*words, "--alias", "../x"]).returncode == 2
-    assert run([*words, "--watch", "-1"]).returncode == 2
+    assert run(command("--endpoint-url", f"http://127.0.0.1:{free_port()}")).returncode == 3
+    assert run(command("--alias", "../x")).returncode == run(command("--watch", "-1")).returncode == 2
     published = publish(SKILL)
     store.put_text(KEYS.version(published.version).best_skill, "- tampered")
     refused = run(words)
@@ -95,8 +91,7 @@ def test_exit_codes(publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_
     assert "last good skill" in kept.stderr
     assert (out / "best_skill.md").read_bytes() == SKILL.encode()
     (tmp_path / "folder" / "mine").mkdir(parents=True)
-    other = run(command(store.bucket, s3_endpoint, tmp_path / "folder", cache))
-    assert other.returncode == 5
+    assert run(command("--out", f"{tmp_path}/folder")).returncode == 5
     assert (tmp_path / "folder" / "mine").is_dir()
 
 
@@ -112,13 +107,12 @@ def test_what_another_program_has_there_stays(tmp_path: Path) -> None:
     assert (dead.readlink(), link.readlink()) == (tmp_path / "nowhere", tmp_path)
 
 
-def test_watch_switches_whole_folders_under_a_reader(
-    publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_path: Path
-) -> None:
+def test_watch_switches_whole_folders_under_a_reader(publish: Publish, command: Command, tmp_path: Path) -> None:
     out = tmp_path / "skill"
     publish("- rule 0\n")
-    words = command(store.bucket, s3_endpoint, out, tmp_path / "cache", "--watch", "0.02")
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ) as watching:
+    with subprocess.Popen(
+        command("--watch", "0.02"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+    ) as watching:
         try:
             eventually(out.exists)
             torn, stop = [], threading.Event()
@@ -150,20 +144,16 @@ def test_watch_switches_whole_folders_under_a_reader(
     assert torn == []
 
 
-def test_watch_ends_by_a_signal_at_the_worst_moment(
-    publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_path: Path
-) -> None:
+def test_watch_ends_by_a_signal_at_the_worst_moment(publish: Publish, command: Command) -> None:
     publish(SKILL)
-    [_, _, *words] = command(store.bucket, s3_endpoint, tmp_path / "skill", tmp_path / "cache", "--watch", "0.25")
+    [_, _, *words] = command("--watch", "0.25")
     code = [sys.executable, "-c", TOLD_WHILE_LOCKED, *words]
     assert subprocess.run(code, env=os.environ, timeout=30, check=False).returncode == 0
 
 
-def test_processes_install_into_one_folder(
-    publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_path: Path
-) -> None:
+def test_processes_install_into_one_folder(publish: Publish, command: Command, tmp_path: Path) -> None:
     publish(SKILL)
-    words = command(store.bucket, s3_endpoint, tmp_path / "search-qa", tmp_path / "cache")
+    words = command("--out", f"{tmp_path}/search-qa")
     running = [subprocess.Popen(words, env=os.environ, stdout=subprocess.DEVNULL) for _ in range(3)]
     assert [process.wait(60) for process in running] == [0, 0, 0]
     assert (tmp_path / "search-qa" / "best_skill.md").read_bytes() == SKILL.encode()

@@ -18,7 +18,7 @@ from skillopt_airflow.core.skill import skill_name
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
-from tests.consumer.conftest import Publish, command, run
+from tests.consumer.conftest import Command, Publish, run
 from tests.store.test_artifacts import provenance
 
 DESCRIPTIONS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>\0"), min_size=1, max_size=1024)
@@ -117,12 +117,10 @@ def test_the_published_one_is_valid_and_a_run_with_another_description_completes
 
 
 @pytest.mark.parametrize("form", ["files", "skill-folder", "claude-code-skill"])
-def test_the_fetched_one_is_valid(
-    publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_path: Path, form: str
-) -> None:
+def test_the_fetched_one_is_valid(publish: Publish, command: Command, tmp_path: Path, form: str) -> None:
     version = publish("# Capitals\n\nName the capital of $1.\n").version
     out = tmp_path / "my-skill"
-    words = [*command(store.bucket, s3_endpoint, out, tmp_path / "cache"), "--as", form]
+    words = command("--out", str(out), "--as", form)
     assert run(words).returncode == 0
     front = read((out / "SKILL.md").read_text(), "my-skill")
     assert front["description"] == "Capitals. Name the capital of $1."
@@ -138,12 +136,11 @@ def test_the_fetched_one_is_valid(
         *(("skill", text, "--description") for text in (" \n", "x" * 1025, "a > b", "\udcff")),
     ],
 )
-def test_a_name_or_a_description_that_skill_md_cannot_have_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, description: str, option: str
+def test_what_skill_md_cannot_have_is_refused(
+    command: Command, tmp_path: Path, capsys: Any, name: str, description: str, option: str
 ) -> None:
-    words = command("none", "http://127.0.0.1:9", tmp_path / name, tmp_path / "cache", "--description", description)
     with pytest.raises(SystemExit, match="2"):
-        main(words[2:])
+        main(command("--out", str(tmp_path / name), "--description", description)[2:])
     assert option in capsys.readouterr().err
     assert not (tmp_path / name).exists()
 

@@ -135,7 +135,7 @@ def test_another_error_of_the_engine_says_nothing_of_the_files(workload, tmp_pat
 
 
 @pytest.mark.parametrize("one_item_each", [True, False])
-def test_an_engine_of_a_connection_is_not_tried_and_keeps_what_a_task_has_as_long_as_it_may_run(
+def test_an_engine_of_a_connection_is_not_tried_and_things_there_last_as_long_as_a_task(
     workload, tmp_path, one_item_each
 ):
     fake = workload(None, count=3, timeout=100, docker_conn_id="far_away")

@@ -87,7 +87,7 @@ class CommittingEngine(Engine):
         return [], {}
 
 
-def test_a_build_is_held_and_locked_and_its_image_bears_no_expiry(
+def test_a_build_is_held_and_locked_and_its_image_has_no_expiry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sweep leaves its folder while its task lives, and no other process can build the image at the same time."""
@@ -147,7 +147,7 @@ def test_images_that_lost_their_name_are_removed_by_their_id_and_hide_no_other(m
     assert remove_unused(engine, days=14) == engine.removed == ["sha256:lost", "skillopt-item:old"]
 
 
-def test_an_image_that_an_item_names_starts_only_to_be_judged_in_and_without_roots_rights(
+def test_an_image_that_an_item_names_starts_only_to_be_judged_in_and_without_rights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(item_images, "executed", lambda *_, **__: (0, ""))

@@ -307,9 +307,7 @@ def test_a_cluster_that_cannot_answer_for_a_while_costs_no_item(cluster, store, 
     assert (cluster.unwell, cluster.busy, cluster.left(), cluster.secrets) == ([], [], {}, {})
 
 
-def test_a_cluster_that_cannot_answer_for_long_is_not_taken_for_one_without_rights(
-    cluster, store, workload, monkeypatch
-):
+def test_a_cluster_that_cannot_answer_for_long_is_not_one_without_rights(cluster, store, workload, monkeypatch):
     monkeypatch.setattr(cluster_module, "UNANSWERED_SECONDS", 0.2)
     cluster.unwell = [503] * 1000
     with pytest.raises(EngineUnavailable, match="503"):
