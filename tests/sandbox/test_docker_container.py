@@ -69,13 +69,11 @@ def container_on(client: Any, *, stopped: bool = False) -> Container:
     return Container(client, Plan("i", SandboxGroup(), {}, []), ContainerFolder(Path("unused")), event)
 
 
-def test_a_container_that_someone_else_removed_is_no_error():
+def test_a_container_that_someone_else_removed_is_no_error_and_one_that_was_refused_is():
     client = Client(start=NotFound("gone"))
     assert "exit status unknown" in container_on(client).run(lambda: None)
     assert client.removed == ["c-1"]
-
-
-def test_what_the_engine_refuses_is_raised_and_nothing_is_removed_that_was_not_made():
+    # What the engine refuses is raised, and nothing is removed that was not made.
     client = Client(create=APIError("bad mount"))
     with pytest.raises(APIError):
         container_on(client).run(lambda: None)

@@ -149,13 +149,6 @@ def test_an_error_while_recording_ends_the_container_and_the_task(docker_host, c
     assert leftovers(client, fake) == []
 
 
-def test_a_missing_engine_is_named(workload):
-    fake = workload(None)
-    with pytest.raises(EngineUnavailable, match="DOCKER_HOST"):
-        FakeOperator(fake=fake, docker_url="tcp://127.0.0.1:9").execute({})
-    assert fake.trajectories == []
-
-
 def test_stored_rows_and_a_settled_workload_need_no_container_and_no_image(workload):
     class Imageless(FakeWorkload):
         @property
@@ -169,6 +162,9 @@ def test_stored_rows_and_a_settled_workload_need_no_container_and_no_image(workl
     for operator in operators:
         assert operator.execute({}) == {"wall": 0.0, "model": 0.0, "container": 0.0}
     assert settled.trajectories == []
+    # Another one names the engine that does not answer.
+    with pytest.raises(EngineUnavailable, match="DOCKER_HOST"):
+        FakeOperator(fake=workload(None), docker_url="tcp://127.0.0.1:9").execute({})
 
 
 @pytest.mark.engine

@@ -16,6 +16,7 @@ from skillopt_airflow.sandbox import untrusted_output as collect
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.sandbox.untrusted_output import FileReader, TrajectoryReader, written_bytes
 from skillopt_airflow.store.parquet import RolloutRow, rollouts_from_table, rollouts_to_table
+from tests.sandbox.test_staging import nested
 
 
 def line(item_id: str, **fields: object) -> bytes:
@@ -116,15 +117,9 @@ def test_written_bytes_counts_blocks_and_follows_nothing(tmp_path):
 
 
 def test_too_many_files_and_what_no_one_can_look_into_exceed_any_limit(tmp_path, monkeypatch):
-    folder = os.open(tmp_path, os.O_RDONLY)
-    for _ in range(25):
-        os.mkdir("x" * 200, dir_fd=folder)
-        inner = os.open("x" * 200, os.O_RDONLY, dir_fd=folder)
-        os.close(folder)
-        folder = inner
-    os.close(folder)
+    nested(tmp_path, 1000)
     assert written_bytes(tmp_path, 10**9) > 10**9
-    shutil.rmtree(tmp_path / ("x" * 200))
+    shutil.rmtree(tmp_path / "deep")
     (tmp_path / "file").touch()
     assert written_bytes(tmp_path, 10**9) <= 10**9
     monkeypatch.setattr(collect, "MAX_ENTRIES", 0)
