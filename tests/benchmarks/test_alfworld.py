@@ -1,7 +1,6 @@
 import json
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,11 +9,9 @@ from benchmarks.alfworld.adapter import BENCHMARK, GAME
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.sessions import Episode, Observation
-from skillopt_airflow.core.types import DATA_SPLITS, Status, Trajectory
-from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.core.types import Status, Trajectory
 
 FOLDER = benchmarks.project() / "benchmarks" / "alfworld"
-MEGABYTES_A_GAME = 90
 OPENING = Observation(
     text="You see a desk 1.\n\nYour task is to: put a mug in desk.", admissible=("go to desk 1", "look")
 )
@@ -25,13 +22,10 @@ RECORD = {"id": "train:0000", "gamefile": "games/x/game.tw-pddl", "task_type": "
     ("reply", "command"),
     [
         ("<think>x</think><action>Go to desk 1</action>", "go to desk 1"),
-        ("<action>look</action>", "look"),
         ("<think>a</think><action>take mug 1 from desk 1</action><action>look</action>", "take mug 1 from desk 1"),
         ("I will open the fridge 1 now please", "look"),
         ("<think>你好</think><action>inventory</action>", "inventory"),
         ("</action> <action>open fridge 1", "look"),
-        ("<action> \n</action>", "look"),
-        ("", "look"),
         ("<ACTION>Open Fridge 1</ACTION>", "open fridge 1"),
     ],
 )
@@ -39,22 +33,15 @@ def test_the_command_of_a_reply(reply: str, command: str):
     assert BENCHMARK.action(reply) == command
 
 
-@pytest.mark.parametrize(
-    ("outcome", "score"),
-    [("won after 3 actions", 1.0), ("won after 50 actions", 1.0), ("not won after 50 actions", 0.0)],
-)
-def test_a_task_that_is_done_is_all_that_counts(outcome: str, score: float):
-    judged = BENCHMARK.score(BENCHMARK.item({**RECORD}), Trajectory(item_id="x", status=Status.OK, answer=outcome))
-    assert (judged.hard, judged.soft) == (score, score)
-    assert outcome in judged.feedback
-
-
-def test_nothing_of_a_game_is_public_and_its_path_stays_outside():
+def test_nothing_of_a_game_is_public_and_a_task_that_is_done_is_all_that_counts():
     item = BENCHMARK.item({**RECORD})
     assert item.public == {}
     assert [(file.name, file.path) for file in item.files] == [(GAME, "games/x/game.tw-pddl")]
     with pytest.raises(DataError, match="gamefile"):
         BENCHMARK.item({"id": "train:0000"})
+    for outcome, score in {"won after 50 actions": 1.0, "not won after 50 actions": 0.0}.items():
+        judged = BENCHMARK.score(item, Trajectory(item_id="x", status=Status.OK, answer=outcome))
+        assert (judged.hard, judged.soft) == (score, score)
 
 
 def test_a_world_is_made_of_the_game_without_its_walkthrough():
@@ -82,18 +69,8 @@ def test_the_first_prompt_shows_the_room_and_the_later_ones_the_last_turns():
     assert "drawer 1" not in later
     assert "What you see now: Drawer 3 is empty." in later
     assert "> open" not in BENCHMARK.prompt(episode, 0)
-
-
-def test_an_agent_is_told_the_room_and_when_the_task_is_done():
     assert "You see a desk 1." in BENCHMARK.task(OPENING)
-    assert BENCHMARK.shown(Observation(text="You put the mug.", won=True)) == "You put the mug.\n\nThe task is done."
-
-
-def test_the_sample_has_all_types_of_task():
-    for split in DATA_SPLITS:
-        records = json.loads((FOLDER / "sample" / split / "items.json").read_bytes())
-        assert len({*Counter(record["task_type"] for record in records).values()}) == 1
-        assert len({record["task_type"] for record in records}) == 6
+    assert BENCHMARK.shown(Observation(text="You put the mug.", won=True)).startswith("You put the mug.\n\n")
 
 
 def test_splits_are_made_of_a_folder_of_games(tmp_path: Path):
@@ -114,7 +91,7 @@ def test_splits_are_made_of_a_folder_of_games(tmp_path: Path):
     done = subprocess.run(
         [sys.executable, FOLDER / "make_splits.py", games], capture_output=True, text=True, check=True
     )
-    assert done.stdout.splitlines() == ["train: 1 games", "val: 1 games", "test: 1 games"]
+    assert done.stdout.count(": 1 games\n") == 3
     (record,) = json.loads((games / "train" / "items.json").read_text())
     assert record == {
         "id": "train:0000",
@@ -129,9 +106,3 @@ def test_splits_are_made_of_a_folder_of_games(tmp_path: Path):
     )
     assert failed.returncode == 1
     assert "json_2.1.1" in failed.stderr
-
-
-def test_the_games_of_a_container_fit_into_its_memory():
-    config = benchmark_config("alfworld")
-    assert config.sandbox.memory == "2g"
-    assert config.model.concurrency * MEGABYTES_A_GAME < 0.8 * 2048

@@ -1,4 +1,3 @@
-import re
 from typing import Any
 
 import pytest
@@ -7,7 +6,6 @@ from hypothesis import strategies as st
 
 from benchmarks.babyvision.adapter import BENCHMARK
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.task_types import task_types
 from skillopt_airflow.core.types import Item, Status, Trajectory
 
 RECORD: dict[str, Any] = {
@@ -44,54 +42,28 @@ def judged(item: Item, reply: str) -> bool | None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "item", "extracted", "right"),
+    ("item", "right", "wrong", "uncertain"),
     [
-        ("so \\boxed{A}", choice("A"), "A", True),
-        ("\\boxed{A} or rather \\boxed{ C }", choice("C"), "C", True),
-        ("\\boxed{B}", choice("A"), "B", False),
-        ("\\boxed{\\text{(B)}}", choice("B"), "\\text{(B)}", True),
-        ("\\boxed{(10,5)}", blank("10,5"), "(10,5)", True),
-        ("\\boxed{(5,10)}", blank("(10,5)"), "(5,10)", False),
-        ("<|begin_of_box|> 5 <|end_of_box|>", blank("5"), "5", True),
-        ("A", choice("A"), "", False),
-        ("\\boxed{}", choice("A"), "", False),
-        ("\\boxed{A", choice("A"), "", False),
-        ("\\boxed{Row 4 Column 17}", blank("(4,17)"), "Row 4 Column 17", None),
-        ("\\boxed{A}", choice("B"), "A", False),
-        ("\\boxed{D}", choice("C"), "D", False),
+        (choice("A"), ["A"], ["B", "D", ""], []),
+        (choice("B"), ["\\text{(B)}", "the blue one", "B: the blue one", "B rather than A"], ["A and B"], ["blue"]),
+        (choice("B"), [], [], ["option B is wrong"]),
+        (blank("10,5"), ["(10,5)"], ["(5,10)"], []),
+        (blank("5"), ["5.0"], ["6"], ["five"]),
+        (blank("(3, 7)"), ["3,7", "(03, 7.0)"], ["3", "3,7.1"], ["Row 3 Column 7"]),
+        (blank("Row 4 Column 17"), [], [], ["(4,17)"]),
+        (blank("0.5"), ["\\frac{1}{2}"], [], []),
     ],
 )
-def test_replies_are_judged_as_officially_or_left_to_the_judge(
-    reply: str, item: Item, extracted: str, right: bool | None
-) -> None:
-    assert BENCHMARK.answer(reply) == extracted
-    assert judged(item, reply) is right
+def test_what_rules_are_certain_of(item: Item, right: list[str], wrong: list[str], uncertain: list[str]) -> None:
+    for outcome, boxes in ((True, right), (False, wrong), (None, uncertain)):
+        for box in boxes:
+            assert judged(item, f"so \\boxed{{A and B}}, rather \\boxed{{ {box} }}") is outcome, box
 
 
-@pytest.mark.parametrize(
-    ("reply", "item", "right"),
-    [
-        ("\\boxed{the blue one}", choice("B"), True),
-        ("\\boxed{B: the blue one}", choice("B"), True),
-        ("\\boxed{blue}", choice("B"), None),
-        ("\\boxed{option B is wrong}", choice("B"), None),
-        ("\\boxed{B rather than A}", choice("B"), True),
-        ("\\boxed{A and B}", choice("B"), False),
-        ("\\boxed{6}", blank("5"), False),
-        ("\\boxed{5.0}", blank("5"), True),
-        ("\\boxed{10, 9}", blank("10,9"), True),
-        ("\\boxed{3,7.0}", blank("(3, 7)"), True),
-        ("\\boxed{(03, 07)}", blank("(3, 7)"), True),
-        ("\\boxed{3,7.1}", blank("(3, 7)"), False),
-        ("\\boxed{3}", blank("(3, 7)"), False),
-        ("\\boxed{five}", blank("5"), None),
-        ("\\boxed{(4,17)}", blank("Row 4 Column 17"), None),
-        ("\\boxed{\\frac{1}{2}}", blank("0.5"), True),
-        ("<|begin_of_box|>4<|end_of_box|> no, <|begin_of_box|>5<|end_of_box|>", blank("5"), True),
-    ],
-)
-def test_what_else_rules_are_certain_of(reply: str, item: Item, right: bool | None) -> None:
-    assert judged(item, reply) is right
+def test_a_box_may_be_made_of_tokens_and_there_is_no_answer_without_one() -> None:
+    assert judged(blank("5"), "<|begin_of_box|>4<|end_of_box|> no, <|begin_of_box|> 5 <|end_of_box|>") is True
+    assert judged(choice("A"), "A") is False
+    assert judged(choice("A"), "\\boxed{A") is False
 
 
 @given(st.text(max_size=60))
@@ -111,26 +83,21 @@ def test_the_target_sees_picture_question_and_choices() -> None:
     assert "Choices" not in str(blank("5").public["prompt"])
 
 
-def test_scores_may_be_told_by_type_or_by_subtype() -> None:
-    assert task_types(RECORD, "type") == ("Visual Tracking",)
-    assert task_types(RECORD, "subtype") == ("Lines Observation",)
-
-
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    "change",
     [
-        ({"taskId": None}, "taskId: expected a text or a whole number"),
-        ({"question": ""}, "question: expected a non-empty text"),
-        ({"image": ""}, "image: expected a non-empty text"),
-        ({"ansType": "essay"}, "ansType: expected choice or blank, got 'essay'"),
-        ({"choiceAns": 3}, "choiceAns: expected a place from 0 to 2, got 3"),
-        ({"choiceAns": -1}, "choiceAns: expected a place from 0 to 2, got -1"),
-        ({"choiceAns": "A"}, "choiceAns: expected a number"),
-        ({"options": []}, "options: expected a list of at least one non-empty text"),
-        ({"options": ["x"] * 27}, "options: expected at most 26, got 27"),
-        ({"ansType": "blank", "blankAns": ""}, "blankAns: expected a non-empty text"),
+        {"taskId": None},
+        {"question": ""},
+        {"image": ""},
+        {"ansType": "essay"},
+        {"choiceAns": 3},
+        {"choiceAns": -1},
+        {"choiceAns": "A"},
+        {"options": []},
+        {"options": ["x"] * 27},
+        {"ansType": "blank", "blankAns": ""},
     ],
 )
-def test_a_broken_record_is_named(change: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(DataError, match=re.escape(sentence)):
+def test_a_broken_record_is_named(change: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match=f"^{[*change][-1]}: expected"):
         BENCHMARK.item(RECORD | change)

@@ -15,24 +15,12 @@ from skillopt_airflow.core.declared_task import DeclaredTask
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 
-OURS = [
-    "alfworld",
-    "babyvision",
-    "docvqa",
-    "livemathematicianbench",
-    "mathverse",
-    "mmrb",
-    "officeqa",
-    "sealqa",
-    "searchqa",
-    "spreadsheetbench",
-    "swebench",
-]
+OURS = [path.parent.name for path in sorted((benchmarks.project() / "benchmarks").glob("[a-z]*/benchmark.yaml"))]
 
 
-def make(folder: Path, adapter: str = "BENCHMARK = 'mine'\n") -> Path:
+def make(folder: Path) -> Path:
     folder.mkdir(parents=True)
-    (folder / "adapter.py").write_text(adapter)
+    (folder / "adapter.py").write_text("BENCHMARK = 'mine'\n")
     return folder
 
 
@@ -40,12 +28,18 @@ def listed(monkeypatch: pytest.MonkeyPatch, *entries: Path | str) -> None:
     monkeypatch.setenv(benchmarks.LIST_VARIABLE, ",".join(map(str, entries)))
 
 
-@pytest.mark.parametrize("value", [None, "", " , "])
-def test_without_a_list_there_are_all_of_ours(value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    if value is None:
-        monkeypatch.delenv(benchmarks.LIST_VARIABLE, raising=False)
-    else:
-        monkeypatch.setenv(benchmarks.LIST_VARIABLE, value)
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only benchmark that is listed."""
+    folder = make(tmp_path / "mine")
+    listed(monkeypatch, folder)
+    return folder
+
+
+def test_without_a_list_there_are_all_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(benchmarks.LIST_VARIABLE, raising=False)
+    assert benchmarks.names() == OURS
+    monkeypatch.setenv(benchmarks.LIST_VARIABLE, " , ")
     assert benchmarks.names() == OURS
 
 
@@ -55,46 +49,32 @@ def test_a_list_holds_names_of_ours_and_folders_elsewhere(tmp_path: Path, monkey
     assert benchmarks.names() == ["mine", "searchqa"]
     assert benchmarks.folder("mine") == mine
     assert benchmarks.load("mine") == "mine"
-    with pytest.raises(ConfigError, match="'spreadsheetbench': there is none of this name; there are: mine, searchqa"):
+    with pytest.raises(ConfigError, match=r"'spreadsheetbench'.*mine, searchqa"):
         benchmarks.load("spreadsheetbench")
 
 
-def test_a_prompt_that_reads_no_column_is_refused_when_the_benchmark_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = make(tmp_path / "mine")
-    listed(monkeypatch, mine)
-    (mine / "adapter.py").unlink()
-    (mine / "benchmark.yaml").write_text("task: {prompt: 'Q: {question}', reference: y, score: {by: exact}}\n")
-    with pytest.raises(
-        ConfigError, match=r"mine/benchmark\.yaml: task\.prompt = 'Q: \{question\}': .* \{\{ question \}\}"
-    ):
-        benchmark_config("mine")
-
-
-def test_a_benchmark_is_declared_or_programmed_and_not_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = make(tmp_path / "mine")
-    listed(monkeypatch, mine)
+def test_a_benchmark_is_declared_or_programmed_and_not_both(mine: Path) -> None:
     (mine / "benchmark.yaml").write_text("task: {prompt: '{{ x }}', reference: y, score: {by: exact}}\n")
-    with pytest.raises(ConfigError, match=r"mine/benchmark\.yaml: the section task and adapter\.py both define"):
+    with pytest.raises(ConfigError, match=r"mine/benchmark\.yaml: .* task .*adapter\.py"):
         benchmark_config("mine")
     (mine / "adapter.py").unlink()
     assert isinstance(benchmarks.load("mine", benchmark_config("mine").task), DeclaredTask)
     (mine / "benchmark.yaml").write_text("train: {seed: 1}\n")
-    with pytest.raises(ConfigError, match=r"mine: give benchmark\.yaml a section task .*, or add an adapter\.py"):
+    with pytest.raises(ConfigError, match=r"mine: .*benchmark\.yaml .*adapter\.py"):
         benchmarks.load("mine", benchmark_config("mine").task)
+    # A prompt that reads no column is refused when the benchmark is read.
+    (mine / "benchmark.yaml").write_text("task: {prompt: 'Q: {question}', reference: y, score: {by: exact}}\n")
+    with pytest.raises(ConfigError, match=r"mine/benchmark\.yaml: task\.prompt"):
+        benchmark_config("mine")
 
 
-def test_the_seed_skill_lies_in_skills_or_beside_the_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = make(tmp_path / "mine")
+def test_the_seed_skill_lies_in_skills_or_beside_the_adapter(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed(monkeypatch, mine, benchmarks.project() / "benchmarks" / "searchqa")
     assert benchmarks.seed_skill("mine") == mine / "initial.md"
     assert benchmarks.seed_skill("searchqa") == benchmarks.project() / "skills" / "searchqa" / "initial.md"
 
 
-def test_guidance_is_a_file_a_stage_and_other_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = make(tmp_path / "mine")
-    listed(monkeypatch, mine)
+def test_guidance_is_a_file_a_stage_and_other_files_are_named(mine: Path) -> None:
     assert benchmarks.guidance("mine") == {}
     (mine / "guidance").mkdir()
     (mine / "guidance" / "reflect.md").write_text("Look at the feedback.\n")
@@ -102,67 +82,44 @@ def test_guidance_is_a_file_a_stage_and_other_files_are_named(tmp_path: Path, mo
     assert benchmarks.guidance("mine") == {"reflect": "Look at the feedback."}
     for name, text in (("reflection.md", "x"), ("merge.txt", "x"), ("merge.md", " ")):
         (mine / "guidance" / name).write_text(text)
-        with pytest.raises(ConfigError, match=rf"guidance/{name}: expected a text .* in a file reflect\.md, "):
+        with pytest.raises(ConfigError, match=f"guidance/{name}"):
             benchmarks.guidance("mine")
         (mine / "guidance" / name).unlink()
-
-
-@pytest.mark.parametrize("hidden", ["\u200b", "\U000e0041", "\0", "\u2028"])
-def test_guidance_with_hidden_text_is_refused_with_file_and_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: str
-) -> None:
-    mine = make(tmp_path / "mine")
-    listed(monkeypatch, mine)
-    (mine / "guidance").mkdir()
-    (mine / "guidance" / "reflect.md").write_text(f"Look at\nthe{hidden} feedback.\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=rf"guidance/reflect\.md: .* U\+{ord(hidden):04X} in line 2"):
+    # Hidden text is refused with file and line; what an emoji has is only taken away.
+    (mine / "guidance" / "reflect.md").write_text("Look at\nthe\u200b feedback.\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"guidance/reflect\.md: .* U\+200B in line 2"):
         benchmarks.guidance("mine")
     (mine / "guidance" / "reflect.md").write_text("Good \u2764\ufe0f\n", encoding="utf-8")
     assert benchmarks.guidance("mine") == {"reflect": "Good \u2764"}
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_ours_tell_the_analysts_what_a_failure_looks_like(name: str) -> None:
-    assert "feedback" in benchmarks.guidance(name)["reflect"] or "score" in benchmarks.guidance(name)["reflect"]
-
-
-def test_two_of_one_name_are_refused_and_the_others_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_of_one_name_and_what_is_no_benchmark_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = make(tmp_path / "a" / "mine"), make(tmp_path / "b" / "mine")
     listed(monkeypatch, one, "searchqa", other, "searchqa")
     assert benchmarks.names() == ["mine", "searchqa"]
     assert benchmarks.folder("searchqa").name == "searchqa"
-    with pytest.raises(ConfigError, match=f"two benchmarks are called mine: {one} and {other}"):
+    with pytest.raises(ConfigError, match=f"mine: {one} and {other}"):
         benchmarks.folder("mine")
+    for entry in ("invoices", "/nowhere/invoices"):
+        listed(monkeypatch, "searchqa", entry)
+        with pytest.raises(ConfigError, match=r"invoices .*alfworld, babyvision"):
+            benchmarks.folder("invoices")
 
 
-@pytest.mark.parametrize("entry", ["invoices", "/nowhere/invoices"])
-def test_an_entry_that_is_no_benchmark_is_told_what_there_is(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    listed(monkeypatch, "searchqa", entry)
-    with pytest.raises(
-        ConfigError, match=r"invoices is no folder .* which has alfworld, babyvision, docvqa, livemathematicianbench"
-    ):
-        benchmarks.folder("invoices")
-
-
-@pytest.mark.parametrize("name", ["two words", "_mine", "mine_epoch", "a.b"])
-def test_a_name_that_cannot_be_a_part_of_dag_ids_is_refused(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    listed(monkeypatch, make(tmp_path / name))
-    with pytest.raises(ConfigError, match=f"{name}: rename the folder"):
-        benchmarks.folder(name)
+def test_a_name_that_cannot_be_a_part_of_dag_ids_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("two words", "_mine", "mine_epoch"):
+        listed(monkeypatch, make(tmp_path / name))
+        with pytest.raises(ConfigError, match=name):
+            benchmarks.folder(name)
 
 
 @pytest.mark.parametrize(
     ("adapter", "said"),
     [("x = (\n", "SyntaxError.*line 1"), ("import nosuch\n", "nosuch"), ("x = 1\n", "no attribute 'BENCHMARK'")],
 )
-def test_an_adapter_that_cannot_be_imported_is_named(
-    adapter: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = make(tmp_path / "mine", adapter)
-    listed(monkeypatch, mine)
-    with pytest.raises(ConfigError, match=f"{mine}/adapter.py: it cannot be imported: .*{said}"):
+def test_an_adapter_that_cannot_be_imported_is_named(adapter: str, said: str, mine: Path) -> None:
+    (mine / "adapter.py").write_text(adapter)
+    with pytest.raises(ConfigError, match=f"{mine}/adapter.py: .*{said}"):
         benchmarks.load("mine")
 
 

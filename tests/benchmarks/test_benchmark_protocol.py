@@ -1,4 +1,4 @@
-"""What each benchmark, and the one to copy, has to offer."""
+"""What each benchmark and its sample, and the one to copy, has to offer."""
 
 import inspect
 import json
@@ -8,15 +8,20 @@ from pathlib import Path
 import pytest
 import yaml
 
+from local.standin.answering import agrees, words_for
+from local.standin.known_items import of_benchmark
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.protocols import Benchmark
-from skillopt_airflow.core.types import DATA_SPLITS, Item, Split, Status, Trajectory
+from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Split, Status, Trajectory
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 
 FOLDER = benchmarks.project() / "benchmarks"
 COPY = "copied_template"
+MAX_BYTES = 20_000_000
+BY_DEEDS = {"alfworld", "spreadsheetbench", "swebench"}
+"""Benchmarks whose items are not answered by words."""
 METHODS = [name for name, member in vars(Benchmark).items() if inspect.isfunction(member) and name[0] != "_"]
 
 
@@ -29,8 +34,9 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Benchmark:
     return benchmarks.load(COPY)
 
 
-def loaded(name: str) -> Benchmark:
-    return benchmarks.load(name, benchmark_config(name).task)
+def read(folder: Path, split: Split) -> list[JsonObject]:
+    records: list[JsonObject] = json.loads((folder / "sample" / split / "items.json").read_text(encoding="utf-8"))
+    return records
 
 
 def satisfies_protocol(benchmark: Benchmark) -> None:
@@ -42,37 +48,36 @@ def satisfies_protocol(benchmark: Benchmark) -> None:
 
 
 @pytest.mark.parametrize("name", benchmarks.names())
-def test_every_benchmark_satisfies_the_protocol(name: str) -> None:
-    satisfies_protocol(loaded(name))
-
-
-@pytest.mark.parametrize("name", benchmarks.names())
-@pytest.mark.parametrize("split", list(DATA_SPLITS))
-def test_every_sample_loads_under_the_identities_of_its_records(name: str, split: Split) -> None:
-    benchmark = loaded(name)
-    records = json.loads((FOLDER / name / "sample" / split / "items.json").read_text(encoding="utf-8"))
-    assert [benchmark.item(record).id for record in records] == [benchmark.identity(record) for record in records]
-
-
-@pytest.mark.parametrize("name", benchmarks.names())
-def test_every_benchmark_refuses_a_record_without_identity(name: str) -> None:
+def test_every_benchmark_satisfies_the_protocol_and_has_what_a_run_reads(name: str) -> None:
+    benchmark = benchmarks.load(name, benchmark_config(name).task)
+    satisfies_protocol(benchmark)
     with pytest.raises(DataError, match="expected"):
-        loaded(name).identity({})
-
-
-@pytest.mark.parametrize("name", benchmarks.names())
-def test_every_benchmark_has_what_a_run_reads(name: str) -> None:
+        benchmark.identity({})
     assert (FOLDER / name / "README.md").is_file()
     assert (FOLDER / name / "benchmark.yaml").is_file()
     assert (FOLDER.parent / "skills" / name / "initial.md").is_file()
+    assert benchmarks.guidance(name)["reflect"]
 
 
-def test_the_template_is_no_benchmark_and_its_copy_is(copy: Benchmark) -> None:
+@pytest.mark.parametrize("name", benchmarks.names())
+def test_a_sample_is_small_and_whole_and_each_item_can_be_answered_right_and_wrong(name: str) -> None:
+    benchmark, known = benchmarks.load(name, benchmark_config(name).task), [*of_benchmark(name)]
+    item_ids = [one.item.id for one in known]
+    assert len(item_ids) == len(set(item_ids)) >= 24
+    records = [record for split in DATA_SPLITS for record in read(FOLDER / name, split)]
+    assert {benchmark.item(record).id for record in records} == {*map(benchmark.identity, records)}
+    files = [path for path in (FOLDER / name / "sample").rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < MAX_BYTES
+    for one in known[:40]:
+        assert all(one.files((*one.item.files, *one.item.reference_files)).values())
+    for one in known if name not in BY_DEEDS else ():
+        assert agrees(one, words_for(one, right=True)), one.item.id
+        assert not agrees(one, words_for(one, right=False)), one.item.id
+
+
+def test_the_template_is_no_benchmark_and_its_copy_is_and_configures_a_training(copy: Benchmark) -> None:
     assert benchmarks.names() == [COPY]
     satisfies_protocol(copy)
-
-
-def test_the_template_configures_a_training() -> None:
     layer = yaml.safe_load((FOLDER / "_template" / "benchmark.yaml").read_text(encoding="utf-8"))
     config = TrainConfig.from_layers(layer)
     assert (FOLDER / "_template" / config.data.uri).is_dir()
@@ -80,7 +85,7 @@ def test_the_template_configures_a_training() -> None:
 
 
 def test_the_template_scores_its_own_sample(copy: Benchmark) -> None:
-    items = [item for split in DATA_SPLITS for item in sample(copy, split)]
+    items = [copy.item(record) for split in DATA_SPLITS for record in read(FOLDER / "_template", split)]
     assert len({item.id for item in items}) == len(items)
     for item in items:
         words = item.reference["words"]
@@ -93,16 +98,8 @@ def test_the_template_scores_its_own_sample(copy: Benchmark) -> None:
         hard, soft = score(copy, item, "I do not know")
         assert hard == 0.0
         assert 0.0 <= soft < 1.0
-
-
-def test_the_template_refuses_a_record_that_is_no_exercise(copy: Benchmark) -> None:
     with pytest.raises(DataError, match="words"):
         copy.item({"id": "word-1", "letters": "abc", "words": ["dog"]})
-
-
-def sample(benchmark: Benchmark, split: Split) -> list[Item]:
-    records = json.loads((FOLDER / "_template" / "sample" / split / "items.json").read_text(encoding="utf-8"))
-    return [benchmark.item(record) for record in records]
 
 
 def score(benchmark: Benchmark, item: Item, response: str) -> tuple[float, float]:

@@ -1,5 +1,4 @@
 import json
-import re
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ from hypothesis import strategies as st
 from bench.real_data import ABSENT, REAL_DATA
 from benchmarks.mathverse.adapter import BENCHMARK, split_choices
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.task_types import task_types
 from skillopt_airflow.core.types import Item, Status, Trajectory
 
 REAL = REAL_DATA / "mathverse" / "text_only.json"
@@ -23,8 +21,6 @@ RECORD: dict[str, Any] = {
     "answer": "D",
     "question_type": "multi-choice",
     "metadata": {"split": "testmini", "source": "GeoQA", "subject": "Plane Geometry", "subfield": "Angle"},
-    "query_wo": "...",
-    "query_cot": "...",
     "question_for_eval": ANGLES,
 }
 
@@ -47,51 +43,32 @@ def judged(item: Item, reply: str) -> bool | None:
 
 CHOICE, FREE = "multi-choice", "free-form"
 TRUTH = "True or false?\nChoice:\nA. True\nB. False"
-EXAMPLES = [
-    ("<answer>D</answer>", "D", CHOICE, ANGLES, True),
-    ("<answer>d.</answer>", "D", CHOICE, ANGLES, True),
-    ("<answer>D:140°</answer>", "D", CHOICE, ANGLES, True),
-    ("<answer>140°</answer>", "D", CHOICE, ANGLES, True),
-    ("<answer>C</answer>", "(C)", CHOICE, ANGLES, True),
-    ("<answer>B</answer>", "False", CHOICE, TRUTH, True),
-    ("<answer>C, D</answer>", "C\nD", CHOICE, ANGLES, True),
-    ("<answer>C</answer>", "C\nD", CHOICE, ANGLES, False),
-    ("\\boxed{14}", "14", FREE, "Find x.", True),
-    ("\\boxed{\\frac{4}{5}}", "$\\frac{4}{5}$", FREE, "Find x.", True),
-    ("<answer>0.8</answer>", "$\\frac{4}{5}$", FREE, "Find x.", True),
-    ("<answer>(-2,1)</answer>", "(-2,1]", FREE, "Give the domain.", None),
-    ("<answer>[-4,0)</answer>", "domain: [-4, 0) and range: (-3, 1]", FREE, "Give both.", None),
-    ("The sides add up\nto this:\n14", "14", FREE, "Find x.", True),
-]
-
-
-@pytest.mark.parametrize(("reply", "gold", "kind", "question", "right"), EXAMPLES)
-def test_replies_are_judged_as_officially_intended_or_left_to_the_judge(
-    reply: str, gold: str, kind: str, question: str, right: bool | None
-) -> None:
-    assert judged(made(gold, kind, question), reply) is right
 
 
 @pytest.mark.parametrize(
-    ("reply", "gold", "kind", "right"),
+    ("item", "right", "wrong", "uncertain"),
     [
-        ("<answer>A</answer>", "D", CHOICE, False),
-        ("<answer>E</answer>", "D", CHOICE, False),
-        ("<answer>\\boxed{D}</answer>", "D", CHOICE, True),
-        ("<answer>the largest one</answer>", "D", CHOICE, None),
-        ("<answer>A, not option D</answer>", "D", CHOICE, False),
-        ("<answer>D, not option A</answer>", "D", CHOICE, True),
-        ("<answer>Not option D</answer>", "D", CHOICE, None),
-        ("<answer></answer>", "D", CHOICE, False),
-        ("", "14", FREE, False),
-        ("<answer>\\boxed{14}</answer>", "14", FREE, True),
-        ("<answer>15</answer>", "14", FREE, None),
-        ("<answer>50 cm</answer>", "0.5 m", FREE, None),
-        ("<answer>12.5</answer>", "Area $=12.5 \\mathrm{~cm}^{2}$", FREE, None),
+        (made("D"), ["d.", "140°", "\\boxed{D}"], ["E", "A, not option D", ""], ["the largest one", "Not option D"]),
+        (made("(C)"), ["C"], [], []),
+        (made("False", CHOICE, TRUTH), ["B"], [], []),
+        (made("C\nD"), ["C, D"], ["C"], []),
+        (made("$\\frac{4}{5}$", FREE, "Find x."), ["\\boxed{\\frac{4}{5}}", "0.8"], [""], ["15"]),
+        (made("(-2,1]", FREE, "Give the domain."), [], [], ["(-2,1)"]),
+        (made("domain: [-4, 0) and range: (-3, 1]", FREE, "Give both."), [], [], ["[-4,0)"]),
+        (made("0.5 m", FREE, "Find x."), [], [], ["50 cm"]),
     ],
 )
-def test_what_else_rules_are_certain_of(reply: str, gold: str, kind: str, right: bool | None) -> None:
-    assert judged(made(gold, kind), reply) is right
+def test_what_rules_are_certain_of(item: Item, right: list[str], wrong: list[str], uncertain: list[str]) -> None:
+    for outcome, answers in ((True, right), (False, wrong), (None, uncertain)):
+        for answer in answers:
+            assert judged(item, f"<answer>{answer}</answer>") is outcome, answer
+
+
+def test_without_tags_the_last_line_or_a_box_is_the_answer() -> None:
+    item = made("14", FREE, "Find x.")
+    assert judged(item, "The sides add up\nto this:\n14") is True
+    assert judged(item, "So \\boxed{14} it is.") is True
+    assert judged(item, "") is False
 
 
 @given(st.text(max_size=60), st.sampled_from("ABCD"))
@@ -115,9 +92,7 @@ def test_a_problem_by_its_picture_alone_is_judged_by_the_whole_question() -> Non
     asked = BENCHMARK.grading(item, Trajectory(item_id=item.id, status=Status.OK, answer="obtuse"))
     assert asked.question == "Find the angle.\nA. 110°\nB. 125°\nC. 135°\nD. 140°"
     assert asked.references == ("D: 140°",)
-
-
-def test_a_problem_by_its_picture_alone_may_come_without_the_question_as_text() -> None:
+    # It may come without the question as text.
     record = {key: value for key, value in RECORD.items() if key != "question_for_eval"}
     item = BENCHMARK.item(record | {"problem_version": "Vision Only", "question": ""})
     assert judged(item, "<answer>D</answer>") is True
@@ -128,11 +103,6 @@ def test_a_problem_of_text_alone_has_no_picture() -> None:
     item = BENCHMARK.item(RECORD | {"problem_version": "Text Only", "image": ""})
     assert item.files == ()
     assert str(item.public["prompt"]).startswith("Find the angle.\nChoices:\nA:110°")
-
-
-def test_scores_may_be_told_by_version_or_by_subject() -> None:
-    assert task_types(RECORD, "problem_version") == ("Text Lite",)
-    assert task_types(RECORD, "metadata.subject") == ("Plane Geometry",)
 
 
 @pytest.mark.parametrize(
@@ -155,18 +125,18 @@ def test_choices_that_cannot_be_read_leave_their_letters(question: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    "change",
     [
-        ({"problem_index": None}, "problem_index: expected a non-empty text or a whole number"),
-        ({"problem_version": ""}, "problem_version: expected a non-empty text"),
-        ({"question_type": "essay"}, "question_type: expected multi-choice or free-form, got 'essay'"),
-        ({"answer": " "}, "answer: expected a non-empty text"),
-        ({"answer": "north"}, "answer: expected one of the choices"),
-        ({"question": "", "image": ""}, "question: it is empty, and there is no image"),
+        {"problem_index": None},
+        {"problem_version": ""},
+        {"question_type": "essay"},
+        {"answer": " "},
+        {"answer": "north"},
+        {"image": "", "question": ""},
     ],
 )
-def test_a_broken_record_is_named(change: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(DataError, match=re.escape(sentence)):
+def test_a_broken_record_is_named(change: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match=f"^{[*change][-1]}: "):
         BENCHMARK.item(RECORD | change)
 
 

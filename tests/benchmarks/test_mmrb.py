@@ -1,26 +1,20 @@
 """MMRB's outcome scores, its pictures in their places, and its files as they were published."""
 
-import io
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from PIL import Image
 
 from benchmarks.mmrb.adapter import BENCHMARK
-from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.types import JsonObject, Message, Rollout, Split, Status, Trajectory
+from skillopt_airflow.core.types import JsonObject, Message, Rollout, Status, Trajectory
 from skillopt_airflow.optimizer.judge import grade
-from skillopt_airflow.store.files import DataFiles
 from skillopt_airflow.training.answer_judge import in_doubt, with_grade
-from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.trial import first_items
+from tests.benchmarks.published_pictures import loaded, picture
 from tests.optimizer.scripted_optimizer import ScriptedOptimizer
 
 CHOICE: JsonObject = {
@@ -39,21 +33,13 @@ OPEN = CHOICE | {"options": [], "question_type": "open", "question": "How many?"
 @pytest.mark.parametrize(
     ("response", "gold", "score"),
     [
-        ("<answer>B</answer>", "B", 1),
-        ("Answer[b]", "B", 1),
         ("<answer>blue bus</answer>", "B", 1),
-        ("<answer>(B)</answer>", "B", 1),
-        ("<answer>B.</answer>", "B", 1),
-        ("The answer is B", "B", 1),
+        ("The answer is B. Option A is too short.", "B", 1),
+        (r"So \boxed{B}", "B", 1),
         ("<answer>A, B</answer>", "B", 0),
         ("Answer[AB]", "B", 0),
-        ("I cannot tell", "B", 0),
         ("<answer></answer>", "B", 0),
-        (r"So \boxed{B}", "B", 1),
-        ("<answer>AC</answer>", "AC", 1),
         ("<answer>A</answer>", "AC", 0),
-        ("The answer is B. Option A is too short.", "B", 1),
-        ("B\n\nOption A is too short.", "B", 1),
         ("Not option B", "B", 0),
     ],
 )
@@ -62,42 +48,28 @@ def test_a_choice_is_right_alone(response: str, gold: str, score: float) -> None
 
 
 @pytest.mark.parametrize(
-    ("response", "gold", "score"),
+    ("gold", "right", "wrong"),
     [
-        ("<answer>12</answer>", "12", 1),
-        ("Answer[12]", "12", 1),
-        ("<answer>2</answer>", "12", 0),
-        ("<answer>1</answer>", "1.5", 0),
-        ("<answer>1.50 m</answer>", "1.5", 1),
-        ("<answer>yes it is</answer>", "yes", 1),
-        ("<answer>bus</answer>", "the blue bus", 1),
-        ("<answer>us</answer>", "the blue bus", 0),
-        ("The answer is 12", "12", 1),
-        ("<answer></answer>", "yes", 0),
-        ("<answer>?</answer>", "?", 1),
-        ("<answer>!</answer>", "?", 0),
-        ("A.", "A", 1),
-        ("(A)", "A", 1),
-        ("B.", "A", 0),
-        ("<answer>15 million</answer>", "1.5 million", 0),
-        ("<answer>about 1.5 million</answer>", "1.5 million", 1),
-        ("<answer>3</answer>", "(3, 4)", 0),
-        ("<answer>3</answer>", "(3, 4).", 0),
-        ("<answer>3</answer>", "3 and 4", 0),
-        ("<answer>3, 4</answer>", "3 and 4", 1),
-        ("<answer>(4, 3)</answer>", "(3, 4)", 0),
-        ("<answer>(3, 4, 5)</answer>", "3, 4", 0),
-        ("<answer>3, 4.0</answer>", "(3, 4)", 1),
-        ("<answer>x = 3 and y = 4</answer>", "[3,4]", 1),
-        ("<answer>(100, 200)</answer>", "(100,200)", 1),
-        ("<answer>100,200</answer>", "100, 200", 1),
-        ("<answer>1234; 5678</answer>", "1,234; 5,678", 1),
-        ("<answer>100,200</answer>", "100200", 1),
-        ("<answer>none</answer>", f"{'1' * 200}, {'2' * 200}", 0),
+        ("12", ["12"], ["2"]),
+        ("1.5", ["1.50 m"], ["1"]),
+        ("yes", ["yes it is"], [""]),
+        ("the blue bus", ["bus"], ["us"]),
+        ("?", ["?"], ["!"]),
+        ("A", ["A."], ["B."]),
+        ("1.5 million", ["about 1.5 million"], ["15 million"]),
+        ("(3, 4)", ["3, 4.0", "x = 3 and y = 4"], ["3", "(4, 3)", "(3, 4, 5)"]),
+        ("3 and 4", ["3, 4"], ["3"]),
+        ("100, 200", ["100,200"], []),
+        ("100200", ["100,200"], []),
+        ("1,234; 5,678", ["1234; 5678"], []),
+        (f"{'1' * 200}, {'2' * 200}", [], ["none"]),
     ],
 )
-def test_an_open_number_is_equal_and_a_text_may_contain_the_other(response: str, gold: str, score: float) -> None:
-    assert judged(OPEN | {"answer": gold}, response) == score
+def test_an_open_number_is_equal_and_a_text_may_contain_the_other(
+    gold: str, right: list[str], wrong: list[str]
+) -> None:
+    assert [judged(OPEN | {"answer": gold}, f"<answer>{given}</answer>") for given in right] == [1] * len(right)
+    assert [judged(OPEN | {"answer": gold}, f"<answer>{given}</answer>") for given in wrong] == [0] * len(wrong)
 
 
 @pytest.mark.parametrize(
@@ -118,10 +90,10 @@ def test_a_letter_is_no_answer_to_an_open_question(response: str, gold: str) -> 
     assert score.feedback.endswith(f'answered "{BENCHMARK.grading(item, given).answer}"')
 
 
-@pytest.mark.parametrize("reply", ["The answer is A TREE", "The answer is A Tree.", "Answer: A tree", "B", "B. A tree"])
-def test_the_text_of_an_option_may_begin_with_an_article(reply: str) -> None:
-    assert judged(CHOICE | {"options": ["(A) a bush", "(B) a tree"]}, reply) == 1
-    assert judged(CHOICE | {"options": ["(A) a bush", "(B) a tree"], "answer": "A"}, reply) == 0
+def test_the_text_of_an_option_may_begin_with_an_article() -> None:
+    for reply in ("The answer is A Tree.", "Answer: A tree", "B. A tree"):
+        assert judged(CHOICE | {"options": ["(A) a bush", "(B) a tree"]}, reply) == 1
+        assert judged(CHOICE | {"options": ["(A) a bush", "(B) a tree"], "answer": "A"}, reply) == 0
 
 
 def judged(record: JsonObject, response: str) -> float:
@@ -136,35 +108,22 @@ def test_pictures_stand_where_the_question_names_them_and_the_others_behind_it()
     item = BENCHMARK.item(CHOICE)
     system, user = BENCHMARK.messages(item.public, "the skill")
     assert (system.role, system.content, user.role) == ("system", "the skill", "user")
-    assert user.content == (
+    assert user.content.startswith(
         "Which bus of [picture: picture-2.png] is in [picture: picture-1.jpg]?\n"
-        "Picture 3: [picture: picture-3.png]\n\n(A) red bus\n(B) blue bus\n(C) no bus\n\n"
-        "Reply with the answer inside <answer></answer> tags: the letter of the right option."
+        "Picture 3: [picture: picture-3.png]\n\n(A) red bus\n(B) blue bus\n(C) no bus\n\nReply"
     )
     assert item.id == "s:t:3"
-    assert [(file.path, file.picture) for file in item.files] == [
-        ("a/1.jpg", True),
-        ("a/2.png", True),
-        ("a/3.png", True),
-    ]
+    assert [file.path for file in item.files if file.picture] == ["a/1.jpg", "a/2.png", "a/3.png"]
 
 
 @pytest.mark.parametrize("options", [["(A) a {image#2}", "(B) {image#3}"], ["(A) a <image>", "(B) <image>"]])
 def test_options_that_the_question_ends_with_are_not_listed_again(options: list[str]) -> None:
     question = "Which is {image#1}? (A) a {image#2} (B) {image#3}"
     item = BENCHMARK.item(CHOICE | {"question": question, "options": options})
-    assert BENCHMARK.task(item.public) == (
-        "Which is [picture: picture-1.jpg]? (A) a [picture: picture-2.png] (B) [picture: picture-3.png]\n\n"
-        "Reply with the answer inside <answer></answer> tags: the letter of the right option."
+    assert BENCHMARK.task(item.public).startswith(
+        "Which is [picture: picture-1.jpg]? (A) a [picture: picture-2.png] (B) [picture: picture-3.png]\n\nReply"
     )
     assert judged(CHOICE | {"question": question, "options": options}, "<answer>B</answer>") == 1
-
-
-def test_an_option_that_is_a_picture_shows_it() -> None:
-    item = BENCHMARK.item(CHOICE | {"question": "Which is {image#1}?", "options": ["(A) {image#3}", "(B) {image#2}"]})
-    assert BENCHMARK.task(item.public).startswith(
-        "Which is [picture: picture-1.jpg]?\n\n(A) [picture: picture-3.png]\n(B) [picture: picture-2.png]\n\nReply"
-    )
 
 
 @pytest.mark.parametrize("options", [["1", "2", "12"], ["(B) 1", "(A) 2"]])
@@ -173,28 +132,22 @@ def test_options_without_letters_in_order_are_listed_whatever_the_question_holds
     assert f"\n\n(A) {options[0]}\n(B) {options[1]}\n" in BENCHMARK.task(item.public)
 
 
-def test_options_whose_letters_are_out_of_order_stay_as_they_are() -> None:
-    public = BENCHMARK.item(CHOICE | {"options": ["(B) red", "(A) blue"], "answer": "B"}).public
-    assert public["options"] == ["(B) red", "(A) blue"]
-
-
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    "change",
     [
-        ({"index": None}, "index: expected a number"),
-        ({"options": "A or B"}, "options: expected a list of texts"),
-        ({"options": ["(A) x", 5]}, "options: expected a list of texts"),
-        ({"answer": "D"}, "answer: expected a choice of the options, got 'D'"),
-        ({"answer": " "}, "answer: expected a choice"),
-        ({"options": [], "answer": None}, "answer: expected a text, got ''"),
-        ({"image_paths": []}, "image_paths: expected a list of pictures' paths"),
-        ({"question": ""}, "question: expected a non-empty text"),
-        ({"reasoning_steps": [["look"]]}, "reasoning_steps: expected lists of steps with a rationale"),
+        {"index": None},
+        {"options": "A or B"},
+        {"options": ["(A) x", 5]},
+        {"answer": "D"},
+        {"options": [], "answer": None},
+        {"image_paths": []},
+        {"question": ""},
+        {"reasoning_steps": [["look"]]},
     ],
 )
-def test_what_is_wrong_with_a_record_is_told(changed: dict[str, Any], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        BENCHMARK.item(CHOICE | changed)
+def test_a_broken_record_is_named(change: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match=f"^{[*change][-1]}: expected"):
+        BENCHMARK.item(CHOICE | change)
 
 
 STEPS = [
@@ -224,31 +177,16 @@ def test_a_judge_is_asked_for_the_steps_that_the_data_set_knows() -> None:
     assert "steps" not in BENCHMARK.item(CHOICE).reference
 
 
-def picture(shade: int) -> bytes:
-    stored = io.BytesIO()
-    Image.new("L", (40, 30), shade).save(stored, "PNG")
-    return stored.getvalue()
-
-
-def check(uri: str) -> None:
-    knobs = {"data.uri": uri, "data.split_mode": "ratio", "data.split_ratio": "1:1:1"}
-    config = TrainConfig.from_layers(benchmark_config("mmrb").model_dump(), nest(knobs))
-    adapter = benchmarks.load("mmrb", config.task)
-    files = DataFiles.of(config.data, benchmarks.folder("mmrb"), cast("None", None))
-    items = [
-        item
-        for split in (Split.TRAIN, Split.VAL, Split.TEST)
-        for item in first_items("mmrb", adapter, config, split, 9, cast("None", None))
-    ]
-    found = {item.id: list(files.contents(item.files).values()) for item in items}
-    assert found == {f"s:{name}:1": [picture(shade), picture(shade + 1)] for name, shade in SUBTASKS.items()}
-
-
 SUBTASKS = {"buses": 10, "maps": 20, "stairs": 30}
 
 
 def record(name: str) -> dict[str, Any]:
     return {**CHOICE, "subtask": name, "index": 1, "image_paths": ["images/1.png", "images/2.png"]}
+
+
+def check(uri: str) -> None:
+    found = {item.id: [*pictures.values()] for item, pictures in loaded("mmrb", uri)}
+    assert found == {f"s:{name}:1": [picture(shade), picture(shade + 1)] for name, shade in SUBTASKS.items()}
 
 
 def test_the_folders_of_the_sub_tasks_load_with_their_pictures(tmp_path: Path) -> None:

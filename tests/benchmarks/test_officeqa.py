@@ -38,38 +38,26 @@ def shown(record: dict[str, Any], folder: Path) -> str:
     return asyncio.run(BENCHMARK.shown_files(BENCHMARK.item(record).public, workspace(folder)))
 
 
-def score(answer: str, expected: str) -> float:
-    item = BENCHMARK.item(RECORD | {"answer": expected})
-    trajectory = Trajectory(item_id=item.id, status=Status.OK, answer=BENCHMARK.answer(answer))
-    return BENCHMARK.score(item, trajectory).hard
-
-
-def test_a_record_becomes_an_item_whose_answer_is_no_public_part() -> None:
-    item = BENCHMARK.item(RECORD)
-    assert item.id == BENCHMARK.identity(RECORD) == "UID0002"
-    assert item.reference == {"answer": "543 million", "level": "hard"}
-    assert item.public == {
-        "question": "How much was it?",
-        "source_docs": SOURCES.split("\r\n"),
-        "source_files": ["one.txt", "two.txt"],
-    }
-
-
-def test_the_official_file_is_read_as_it_is() -> None:
+def test_the_official_file_is_read_and_an_answer_is_no_public_part() -> None:
     header = "uid,question,answer,source_docs,source_files,difficulty"
     row = 'UID0002,"How much, in all?",543,"https://e.org/a?page=1\r\nhttps://e.org/b?page=2","a.txt\r\nb.txt",easy'
     (record,) = parsed("officeqa_full.csv", f"{header}\r\n{row}\r\n".encode())
     item = BENCHMARK.item(record)
-    assert item.public["source_files"] == ["a.txt", "b.txt"]
-    assert item.reference == {"answer": "543", "level": "easy"}
+    assert item.public == {
+        "question": "How much, in all?",
+        "source_docs": ["https://e.org/a?page=1", "https://e.org/b?page=2"],
+        "source_files": ["a.txt", "b.txt"],
+    }
+    assert (item.id, item.reference) == ("UID0002", {"answer": "543", "level": "easy"})
+    older = {key: value for key, value in RECORD.items() if key != "difficulty"}
+    assert BENCHMARK.item(older | {"category": "easy"}).reference["level"] == "easy"
+    assert BENCHMARK.item(older).reference["level"] == ""
 
 
 @pytest.mark.parametrize(
     ("cell", "files"),
     [
-        ("a.txt", ["a.txt"]),
         ("a.txt\r\nb.txt\r\n", ["a.txt", "b.txt"]),
-        ("a.txt\nb.txt", ["a.txt", "b.txt"]),
         ("a.txt; b.txt", ["a.txt", "b.txt"]),
         (["a.txt", "b.txt"], ["a.txt", "b.txt"]),
         ("", []),
@@ -79,33 +67,19 @@ def test_several_files_stand_in_a_cell(cell: Any, files: list[str]) -> None:
     assert BENCHMARK.item(RECORD | {"source_files": cell}).public["source_files"] == files
 
 
-def test_the_column_of_how_hard_it_is_has_two_names() -> None:
-    older = {key: value for key, value in RECORD.items() if key != "difficulty"} | {"category": "easy"}
-    assert BENCHMARK.item(older).reference["level"] == "easy"
-    assert BENCHMARK.item({key: value for key, value in older.items() if key != "category"}).reference["level"] == ""
-
-
 @pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"uid": ""}, "uid"),
-        ({"question": " "}, "question"),
-        ({"answer": ""}, "answer: expected a non-empty text or a number"),
-        ({"source_files": 3}, "source_files: expected a text or a list of texts, got int"),
-        ({"source_docs": None}, "source_docs: expected a text or a list of texts, got NoneType"),
-    ],
+    "change", [{"uid": ""}, {"question": " "}, {"answer": ""}, {"source_files": 3}, {"source_docs": None}]
 )
-def test_a_record_that_is_of_no_use_is_refused(change: dict[str, Any], why: str) -> None:
-    with pytest.raises(DataError, match=why):
+def test_a_record_that_is_of_no_use_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match=f"^{next(iter(change))}: expected"):
         BENCHMARK.item(RECORD | change)
 
 
 def test_the_chat_harness_shows_the_pages_that_the_sources_name(tmp_path: Path) -> None:
     document(tmp_path, "one.txt", p1="not this", p2="customs 12")
     document(tmp_path, "two.txt", p7="excise 7", p8="nor this")
-    assert shown(RECORD, tmp_path) == (
-        "The pages that the answer rests on:\n\n"
-        "<page document='one.txt' number=2>\ncustoms 12\n</page>\n\n"
+    assert shown(RECORD, tmp_path).endswith(
+        ":\n\n<page document='one.txt' number=2>\ncustoms 12\n</page>\n\n"
         "<page document='two.txt' number=7>\nexcise 7\n</page>"
     )
     # All sources may be pages of one file, and be named twice.
@@ -124,12 +98,8 @@ def test_an_address_that_names_a_bulletin_is_a_page_of_that_one(tmp_path: Path) 
     )
     files = "treasury_bulletin_1941_01.txt\ntreasury_bulletin_1944_01.txt"
     text = shown(RECORD | {"source_files": files, "source_docs": "\n".join(sources)}, tmp_path)
-    assert re.findall(r"_(\d{4}_\d{2})\.txt' number=(\d+)", text) == [
-        ("1941_01", "15"),
-        ("1941_01", "16"),
-        ("1944_01", "3"),
-        ("1970_12", "32"),
-    ]
+    found = re.findall(r"_(\d{4}_\d{2})\.txt' number=(\d+)", text)
+    assert found == [("1941_01", "15"), ("1941_01", "16"), ("1944_01", "3"), ("1970_12", "32")]
 
 
 def test_the_pages_have_a_limit_each_and_together(tmp_path: Path) -> None:
@@ -137,19 +107,17 @@ def test_the_pages_have_a_limit_each_and_together(tmp_path: Path) -> None:
     document(tmp_path, "one.txt", **{f"p{number}": long for number in range(1, 9)})
     sources = "\n".join(f"https://e.org/?page={number}" for number in range(1, 9))
     text = shown(RECORD | {"source_files": "one.txt", "source_docs": sources}, tmp_path)
-    assert "[5 characters left out]" in text
+    assert "[5 characters" in text
     assert MAX_PAGES_CHARS < len(text) < MAX_PAGES_CHARS + 500
     assert text.count("<page") == 4
 
 
-def test_a_page_that_the_corpus_lacks_is_named(tmp_path: Path) -> None:
+def test_a_missing_page_is_named_and_an_agent_gets_tools_over_the_corpus_and_no_source(
+    tmp_path: Path,
+) -> None:
     document(tmp_path, "one.txt", p2="customs 12")
-    with pytest.raises(LookupError, match=r"there is no document 'two\.txt'"):
+    with pytest.raises(LookupError, match=r"two\.txt"):
         shown(RECORD, tmp_path)
-
-
-def test_an_agent_gets_the_tools_over_the_whole_corpus_and_no_source(tmp_path: Path) -> None:
-    document(tmp_path, "one.txt", p2="customs 12")
     public = BENCHMARK.item(RECORD).public
     tools = BENCHMARK.tools(public, workspace(tmp_path))
     names = ["list_documents", "search_pages", "grep", "read_page", "read_lines", "calculate"]
@@ -159,21 +127,20 @@ def test_an_agent_gets_the_tools_over_the_whole_corpus_and_no_source(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("response", "answer"),
+    ("response", "expected", "right"),
     [
-        ("<answer>1</answer> no: <answer> 2 </answer>", "2"),
-        ("<FINAL_ANSWER>3</FINAL_ANSWER>", "3"),
-        ("<FINAL_ANSWER>3</FINAL_ANSWER> <answer>4</answer>", "4"),
-        ("It is\n5\n", "5"),
-        ("", ""),
+        ("<answer>1</answer> no: <answer> 543 </answer>", "543 million", 1),
+        ("<FINAL_ANSWER>543</FINAL_ANSWER>", "543", 1),
+        ("<FINAL_ANSWER>3</FINAL_ANSWER> <answer>4</answer>", "4", 1),
+        ("It is\n5\n", "5", 1),
+        ("", "5", 0),
+        ("<answer>543 billion</answer>", "543 million", 0),
+        # The score is the official one without tolerance.
+        ("<answer>101</answer>", "100", 0),
+        ("<answer>Unable to determine</answer>", "100", 0),
     ],
 )
-def test_the_answer_is_in_the_last_tags_or_else_the_last_line(response: str, answer: str) -> None:
-    assert BENCHMARK.answer(response) == answer
-
-
-def test_the_score_is_the_official_one_without_tolerance() -> None:
-    assert score("<answer>543</answer>", "543 million") == 1
-    assert score("<answer>543 billion</answer>", "543 million") == 0
-    assert score("<answer>101</answer>", "100") == 0
-    assert score("<answer>Unable to determine</answer>", "100") == 0
+def test_the_answer_is_in_the_last_tags_or_else_the_last_line(response: str, expected: str, right: float) -> None:
+    item = BENCHMARK.item(RECORD | {"answer": expected})
+    trajectory = Trajectory(item_id=item.id, status=Status.OK, answer=BENCHMARK.answer(response))
+    assert BENCHMARK.score(item, trajectory).hard == right

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,19 +14,13 @@ from benchmarks.sealqa.adapter import BENCHMARK
 from local.standin.standin_optimizer import judge
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.found_document import FoundDocument
 from skillopt_airflow.core.grading import score_by
 from skillopt_airflow.core.types import Grade, Item, JsonObject, Status, Trajectory
 from skillopt_airflow.rollout.workspace import ItemFolders
 from skillopt_airflow.training.data_items import read_splits
 
 PAGES: list[Any] = [
-    {
-        "title": "Council",
-        "url": "https://brindle.gov.example/1",
-        "date": "2026-05-01",
-        "text": "Alma Grend is mayor.",
-    },
+    {"title": "Council", "url": "https://b.example/1", "date": "2026-05-01", "text": "Alma Grend is mayor."},
     {"title": "Courier", "url": "https://courier.example/2", "date": None, "text": "A quiet week."},
 ]
 SECRET = "https://where-the-answer-is.example/"
@@ -64,17 +59,8 @@ def by_rules(gold: str, answer: str) -> tuple[bool, float]:
     ("gold", "answer", "grade", "expected"),
     [
         ("Malia Obama and Sasha Obama", "sasha and malia obama", "correct", 1),
-        ("Malia Obama and Sasha Obama", "I believe Malia and Sasha, not certain", "correct", 1),
         ("Malia and Sasha", "Malia.", "incorrect", 0),
-        ("Malia and Sasha", "Malia, Sasha and Susan", "incorrect", 0),
         ("Malia and Sasha", "I don't know", "not_attempted", 0),
-        ("1998", "1999", "incorrect", 0),
-        ("New York", "York", "incorrect", 0),
-        ("12", "1", "incorrect", 0),
-        ("1.5", "15", "incorrect", 0),
-        ("-5", "5", "incorrect", 0),
-        ("1/2", "12", "incorrect", 0),
-        ("10.5%", "105", "incorrect", 0),
         ("1.5 million", "15 million", "incorrect", 0),
         ("C++", "C", "incorrect", 0),
     ],
@@ -84,90 +70,57 @@ def test_what_is_not_the_references_words_is_for_the_judge(gold: str, answer: st
     assert by_rules(gold, answer) == (False, 0.0)
     given = Grade(grade=grade, quote=answer, reason="so")
     score = score_by(given, BENCHMARK.score(item(gold), trajectory(answer)))
-    assert (score.hard, score.soft) == (expected, expected)
     # The three official grades stay apart.
-    assert score.grade is not None
-    assert score.grade.grade == grade
+    assert (score.hard, score.soft, score.grade) == (expected, expected, given)
 
 
-@pytest.mark.parametrize(
-    ("gold", "answer"),
-    [("1998", "1998"), ("Malia and Sasha", "malia and sasha."), ("The Tide", "tide"), ("$1.5", "1.5.")],
-)
-def test_the_references_words_need_no_judge(gold: str, answer: str) -> None:
-    assert by_rules(gold, answer) == (True, 1.0)
-
-
-@pytest.mark.parametrize("answer", ["", "  "])
-def test_no_answer_is_wrong_without_a_judge(answer: str) -> None:
-    assert by_rules("1998", answer) == (True, 0.0)
-
-
-def test_without_tags_the_last_line_is_the_answer() -> None:
-    assert BENCHMARK.answer("I looked.\n1998") == "1998"
-    assert BENCHMARK.answer("<answer>1997</answer> or rather <answer> 1998 </answer>\nBye") == "1998"
+def test_the_references_words_and_no_answer_need_no_judge() -> None:
+    for gold, answer in (("Malia and Sasha", "malia and sasha."), ("The Tide", "tide"), ("$1.5", "1.5.")):
+        assert by_rules(gold, answer) == (True, 1.0)
+    assert by_rules("1998", " ") == (True, 0.0)
 
 
 def test_the_judge_is_told_question_year_and_what_counts() -> None:
+    assert BENCHMARK.answer("<answer>1997</answer> or rather <answer> 1998 </answer>\nBye") == "1998"
+    assert BENCHMARK.answer("I looked.\n1998") == "1998"
     asked = BENCHMARK.grading(item(), trajectory("Grend"))
     assert (asked.references, asked.answer) == (("Alma Grend",), "Grend")
     assert "Brindle Quay" in asked.question
-    assert "The answer is that of: 2026" in asked.question
+    assert "2026" in asked.question
     assert "not attempted" in asked.instructions
     assert judge('<references>["Alma Grend"]</references><answer>"grend, alma"</answer>')["grade"] == "incorrect"
 
 
 def test_the_target_sees_the_pages_and_nothing_that_gives_the_answer_away() -> None:
     one = item()
-    shown = prompt(one)
-    for text in (
-        "Council",
-        "2026-05-01",
-        "Alma Grend is mayor.",
-        "slow-changing",
-        "temporal tracking",
-        "2026",
-        "Brindle",
-    ):
-        assert text in shown
+    for text in ("Council", "2026-05-01", "Alma Grend is mayor.", "slow-changing", "temporal tracking", "Brindle"):
+        assert text in prompt(one)
     assert SECRET not in json.dumps(one.public)
     assert "a-canary" not in json.dumps(one.public)
     assert "Alma Grend" not in json.dumps(item(search_results=[]).public)
 
 
-def test_a_list_may_be_a_text() -> None:
+def test_search_results_may_be_a_text_or_a_word_on_them() -> None:
     for written in (json.dumps(PAGES), str(PAGES)):
         assert item(search_results=written, question_types="['temporal tracking']").public == item().public
-
-
-def test_search_results_may_be_a_word_on_them() -> None:
     shown = prompt(item(search_results="conflicting"))
     assert "<documents>" not in shown
     assert "Search results: conflicting" in shown
     assert "None" not in prompt(BENCHMARK.item({"question": "Who?", "answer": "Alma", "freshness": None}))
-
-
-def test_long_forms_have_documents_of_their_own() -> None:
-    long = item(**{"20_docs": [{"title": "twenty"}], "12_docs": [{"title": "twelve"}], "search_results": "unhelpful"})
-    assert "twelve" in prompt(long)
-    assert "twenty" not in prompt(long)
-    assert "Search results: unhelpful" in prompt(long)
     assert "snippet of it" in prompt(item(search_results=[{"snippet": "snippet of it", "title": "x"}]))
     assert "just a text" in prompt(item(search_results=["just a text"]))
+    # Long forms have documents of their own.
+    long = prompt(item(**{"20_docs": [{"title": "twenty"}], "12_docs": [{"title": "twelve"}]}))
+    assert "twelve" in long
+    assert "twenty" not in long
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"search_results": [7]}, "search_results: expected a list of documents"),
-        ({"12_docs": "[{"}, "12_docs: expected a list"),
-        ({"question": " "}, "question"),
-        ({"answer": None}, "answer"),
-    ],
+    ("key", "value"), [("search_results", [7]), ("12_docs", "[{"), ("question", " "), ("answer", None)]
 )
-def test_a_record_that_cannot_be_read_names_the_key(changed: JsonObject, said: str) -> None:
-    with pytest.raises(DataError, match=said):
-        BENCHMARK.item(RECORD | changed)
+def test_a_record_that_cannot_be_read_names_the_key(key: str, value: Any) -> None:
+    with pytest.raises(DataError, match=key):
+        BENCHMARK.item(RECORD | {key: value})
 
 
 def test_an_item_is_named_by_its_question() -> None:
@@ -183,8 +136,6 @@ def test_published_files_are_read(tmp_path: Path, suffix: str) -> None:
     if suffix == "parquet":
         pq.write_table(pa.Table.from_pylist(rows), path)
     else:
-        import pandas as pd
-
         pd.DataFrame([{key: str(value) for key, value in row.items()} for row in rows]).to_csv(path, index=False)
     config = TrainConfig.from_layers({"data": {"uri": str(path), "split_mode": "ratio"}})
     records = [one for split in read_splits("sealqa", config, None)[0].values() for one in split]  # type: ignore[arg-type]
@@ -197,10 +148,9 @@ def test_its_tools_search_and_open_the_items_pages() -> None:
     folders = ItemFolders(Path("/nowhere"), Path("/nowhere"), 1.0)
     search, open_page = BENCHMARK.tools(one.public, folders)
     found = asyncio.run(search("mayor"))
-    assert found.startswith("[1]\ntitle: Council\nurl: https://brindle.gov.example/1")
+    assert found.startswith("[1]\ntitle: Council\nurl: https://b.example/1")
     assert "Courier" not in found
     assert asyncio.run(search("tide")).endswith("[...]")
     assert asyncio.run(open_page("https://long.example")) == ("tide " * 200).strip()
     assert asyncio.run(search("zebra")) == "Nothing was found."
     assert "documents" not in BENCHMARK.task(one.public)
-    assert FoundDocument.model_validate(PAGES[0] | {"date": "x"}).title == "Council"

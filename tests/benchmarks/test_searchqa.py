@@ -19,24 +19,17 @@ from skillopt_airflow.core.protocols import Workspace
 from skillopt_airflow.core.types import Status, Trajectory
 
 ADAPTER = SearchQA()
-RECORD: dict[str, Any] = {
-    "id": "1",
-    "question": "Which?",
-    "context": "[DOC] a [DOC] b",
-    "answers": ["The Nile", "Nile"],
-}
+PUBLIC = {"question": "Which?", "context": "[DOC] a [DOC] b"}
+RECORD: dict[str, Any] = {"id": "1", **PUBLIC, "answers": ["The Nile", "Nile"]}
 
 
 @pytest.mark.parametrize(
     ("response", "answer"),
     [
-        ("<answer>Nile</answer>", "Nile"),
         ("So: <ANSWER>\n Nile \n</Answer> done.", "Nile"),
-        ("<answer>Amazon</answer> no, <answer>Nile</answer>", "Nile"),
         ("I reply inside <answer> tags: <answer>Nile</answer>", "Nile"),
         ("<answer></answer>", ""),
         ("Let me see.\n\n The Nile \n\n", "The Nile"),
-        ("", ""),
         ("\n \n", ""),
     ],
 )
@@ -53,18 +46,14 @@ def test_any_response_gives_an_answer(response: str) -> None:
     ("limit", "kept"),
     [
         (29, "[DOC] aaa [DOC] bbb [DOC] ccc"),
-        (28, "[DOC] aaa [DOC] bbb"),
         (20, "[DOC] aaa [DOC] bbb"),
-        (18, "[DOC] aaa"),
         (10, "[DOC] aaa"),
         (7, "[DOC] a"),
     ],
 )
 def test_a_long_context_is_cut_at_a_documents_border(limit: int, kept: str) -> None:
     assert cut_at_documents("[DOC] aaa [DOC] bbb [DOC] ccc", limit) == kept
-
-
-def test_blanks_before_the_first_document_do_not_cost_it() -> None:
+    # Whitespace before the first document does not cost it.
     assert cut_at_documents("\n [DOC] " + "x" * 50, 20).strip() == "[DOC] " + "x" * 12
 
 
@@ -74,54 +63,31 @@ def test_what_is_kept_is_a_prefix_of_whole_documents(documents: list[str], limit
     kept = cut_at_documents(context, limit)
     assert len(kept) <= limit
     assert context.startswith(kept)
-    whole = [
-        "".join(DOCUMENT_MARK + document for document in documents[:count]) for count in range(1, len(documents) + 1)
-    ]
+    whole = ["".join(DOCUMENT_MARK + one for one in documents[:count]) for count in range(1, len(documents) + 1)]
     fitting = [text for text in whole if len(text) <= limit]
     if fitting:
         assert kept.rstrip() == fitting[-1].rstrip()
 
 
-def test_a_record_becomes_an_item_whose_reference_is_apart() -> None:
-    item = ADAPTER.item(RECORD)
-    assert item.id == "1"
-    assert item.public == {"question": "Which?", "context": "[DOC] a [DOC] b"}
-    assert item.reference == {"answers": ["The Nile", "Nile"]}
-
-
 @pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"id": ""}, "id: expected a non-empty text, got ''"),
-        ({"id": 7}, "id: expected a non-empty text, got 7"),
-        ({"question": " "}, "question: expected a non-empty text"),
-        ({"context": None}, "context: expected a non-empty text, got None"),
-        ({"answers": []}, "answers: expected a list"),
-        ({"answers": "Nile"}, "answers: expected a list"),
-        ({"answers": ["Nile", " "]}, "answers: expected a list"),
-        ({"answers": [7]}, "answers: expected a list"),
-    ],
+    ("key", "value"),
+    [("id", 7), ("question", " "), ("context", None), ("answers", []), ("answers", "Nile"), ("answers", ["Nile", " "])],
 )
-def test_a_bad_record_is_explained(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(DataError) as raised:
-        ADAPTER.item(RECORD | change)
-    assert str(raised.value).startswith(said)
-
-
-@pytest.mark.parametrize("key", ["id", "question", "context", "answers"])
-def test_a_missing_key_is_named(key: str) -> None:
+def test_a_bad_record_is_explained(key: str, value: Any) -> None:
     with pytest.raises(DataError, match=f"^{key}: expected"):
-        ADAPTER.item({name: value for name, value in RECORD.items() if name != key})
+        ADAPTER.item(RECORD | {key: value})
 
 
 @pytest.mark.parametrize(
     ("answer", "hard", "soft"),
-    [("nile", 1.0, 1.0), ("the river Nile", 0.0, 2 / 3), ("Amazon", 0.0, 0.0), ("", 0.0, 0.0)],
+    [("nile", 1.0, 1.0), ("the river Nile", 0.0, 2 / 3), ("", 0.0, 0.0)],
 )
 def test_the_best_reference_counts(answer: str, hard: float, soft: float) -> None:
-    score = ADAPTER.score(ADAPTER.item(RECORD), Trajectory(item_id="1", status=Status.OK, answer=answer))
+    item = ADAPTER.item(RECORD)
+    assert (item.id, item.public) == ("1", PUBLIC)
+    score = ADAPTER.score(item, Trajectory(item_id="1", status=Status.OK, answer=answer))
     assert (score.hard, score.soft) == (hard, pytest.approx(soft))
-    assert score.feedback == f'expected "The Nile" or "Nile"; answered "{answer}"'
+    assert '"The Nile" or "Nile"' in score.feedback
 
 
 def test_messages_show_skill_documents_and_question_as_they_are() -> None:
@@ -131,6 +97,11 @@ def test_messages_show_skill_documents_and_question_as_they_are() -> None:
     assert user.role == "user"
     assert "<documents>\n[DOC] {braces} 100 %\n</documents>" in user.content
     assert "Question: Who wrote {this}?" in user.content
+    # An agent gets a tool instead of the documents.
+    task = ADAPTER.task(public)
+    assert "Who wrote {this}?" in task
+    assert "search_documents" in task
+    assert "braces" not in task
 
 
 DOCUMENTS = (
@@ -143,37 +114,24 @@ def search(context: str, query: str) -> str:
     return asyncio.run(cast("Coroutine[None, None, str]", tool(query)))
 
 
-def test_an_agent_is_told_the_question_and_not_the_documents() -> None:
-    task = ADAPTER.task({"question": "Which tower?", "context": DOCUMENTS})
-    assert task.startswith("Question: Which tower?\n\n")
-    assert "search_documents" in task
-    assert "Eiffel" not in task
-
-
 @pytest.mark.parametrize(
     ("query", "found"),
     [
         ("the eiffel TOWER", ["Paris", "London", "Rome"]),
         ("tower", ["London", "Paris"]),
         ("Rome?", ["Rome"]),
-        ("the", ["London", "Paris", "Rome"]),
+        ("Madrid", []),
+        ("?!", []),
     ],
 )
 def test_documents_are_found_by_their_words_rare_ones_first(query: str, found: list[str]) -> None:
-    assert [line.split()[2] for line in search(DOCUMENTS, query).splitlines()] == found
+    lines = search(DOCUMENTS, query).splitlines()
+    assert [line.split()[2] for line in lines if line.startswith("[DOC]")] == found
 
 
-@pytest.mark.parametrize("query", ["Madrid", "", "?!"])
-def test_a_query_without_a_known_word_finds_nothing(query: str) -> None:
-    assert search(DOCUMENTS, query) == "No document has a word of this query."
-
-
-def test_what_is_found_is_short() -> None:
+def test_what_is_found_is_short_and_documents_begin_at_their_marks() -> None:
     assert len(search("[DOC] tower " + "x " * 5000, "tower")) == MAX_FOUND_CHARS
     assert search("[DOC] tower " * 20, "tower").count("[DOC]") == MAX_FOUND
-
-
-def test_documents_begin_at_their_marks() -> None:
     assert split_documents(" a [DOC] b\n[DOC]c ") == ["a", "[DOC] b", "[DOC]c"]
     assert split_documents("without a mark") == ["without a mark"]
     assert split_documents(" ") == []

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from openpyxl import Workbook
 
 from benchmarks.spreadsheetbench.adapter import BENCHMARK, Cells, answer_cells
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.protocols import FollowsUp, JudgesFiles, OffersTools, ShowsFiles
 from skillopt_airflow.core.types import JsonObject, Status, Trajectory
 
 RECORD: JsonObject = {
@@ -52,60 +52,40 @@ def workspace(tmp_path: Path) -> Folders:
     return Folders(*map(str, folders))
 
 
-def test_it_has_what_harnesses_and_host_look_for() -> None:
-    assert BENCHMARK.runs_code
-    assert isinstance(BENCHMARK, FollowsUp)
-    assert isinstance(BENCHMARK, ShowsFiles)
-    assert isinstance(BENCHMARK, OffersTools)
-    assert isinstance(BENCHMARK, JudgesFiles)
-
-
 def test_a_record_becomes_an_item_whose_reference_stays_on_the_host() -> None:
     item = BENCHMARK.item(RECORD)
     assert item.id == "32438"
     assert item.public == {key: RECORD[key] for key in ("instruction", "instruction_type", "answer_position")}
-    assert [(file.name, file.path) for file in item.files] == [("input.xlsx", "spreadsheet/32438/*init*.xlsx")]
-    assert [(file.name, file.path) for file in item.reference_files] == [
-        ("golden.xlsx", "spreadsheet/32438/*golden*.xlsx")
-    ]
+    found = [(file.name, file.path) for file in (*item.files, *item.reference_files)]
+    folder = "spreadsheet/32438"
+    assert found == [("input.xlsx", f"{folder}/*init*.xlsx"), ("golden.xlsx", f"{folder}/*golden*.xlsx")]
+    with pytest.raises(NotImplementedError, match="score_files"):
+        BENCHMARK.score(item, Trajectory(item_id=item.id, status=Status.OK))
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"id": True}, "id: expected a text or a whole number, got True"),
-        ({"id": " "}, "id: expected"),
-        ({"instruction": ""}, "instruction: expected a non-empty text"),
-        ({"answer_position": "the last row"}, r"answer_position: expected cells such as .* got 'the last row'"),
-        ({"answer_position": "A1,"}, "answer_position: expected cells"),
-        ({"spreadsheet_path": None}, "spreadsheet_path: expected"),
-    ],
+    ("key", "value"), [("id", True), ("id", " "), ("instruction", ""), ("answer_position", "the last row")]
 )
-def test_a_broken_record_is_named(change: JsonObject, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        BENCHMARK.item({**RECORD, **change})
+def test_a_broken_record_is_named(key: str, value: Any) -> None:
+    with pytest.raises(DataError, match=f"^{key}: expected"):
+        BENCHMARK.item({**RECORD, key: value})
 
 
 @pytest.mark.parametrize(
     ("position", "cells"),
     [
-        ("K40", [Cells("", 11, 40, 11, 40)]),
         ("D1,D5", [Cells("", 4, 1, 4, 1), Cells("", 4, 5, 4, 5)]),
         ("Daily Numbers'!Q3:Q24", [Cells("Daily Numbers", 17, 3, 17, 24)]),
         ("'Sheet1!'A1:A50,'S 3!'A1:A50'", [Cells("Sheet1", 1, 1, 1, 50), Cells("S 3", 1, 1, 1, 50)]),
         ("'工作表1'!AO9:AZ12", [Cells("工作表1", 41, 9, 52, 12)]),
         ("'b2b, sez, de'!A5:V10", [Cells("b2b, sez, de", 1, 5, 22, 10)]),
         ("C2,'a,b'!D3", [Cells("", 3, 2, 3, 2), Cells("a,b", 4, 3, 4, 3)]),
-        ("'S'!A:G", [Cells("S", 1, 1, 7, None)]),
         ("C", [Cells("", 3, 1, 3, None)]),
         ("'It''s'!A1", [Cells("It's", 1, 1, 1, 1)]),
         ("'It's'!A1", [Cells("It's", 1, 1, 1, 1)]),
-        ("It's!A1", [Cells("It's", 1, 1, 1, 1)]),
         ("'Ann''s, Bob''s'!A1,'c'!$B$2:$C$3", [Cells("Ann's, Bob's", 1, 1, 1, 1), Cells("c", 2, 2, 3, 3)]),
         ("'a!b'!A1, 'c, d!'!B1", [Cells("a!b", 1, 1, 1, 1), Cells("c, d!", 2, 1, 2, 1)]),
-        ("' My Sheet '!A1", [Cells(" My Sheet ", 1, 1, 1, 1)]),
         ("'Size 5\"'!A1", [Cells('Size 5"', 1, 1, 1, 1)]),
-        ("One'!A1,Two'!B2", [Cells("One", 1, 1, 1, 1), Cells("Two", 2, 2, 2, 2)]),
         ("'One!A1,'Two'!B2", [Cells("One", 1, 1, 1, 1), Cells("Two", 2, 2, 2, 2)]),
         ("a1:b2", [Cells("", 1, 1, 2, 2)]),
         ("A1:XFD1048576", [Cells("", 1, 1, 16_384, 1_048_576)]),
@@ -123,10 +103,10 @@ def test_answer_positions_of_all_kinds(position: str, cells: Sequence[Cells]) ->
         *("", " ", "Sheet1!", "'Sheet1'!", "Sheet1", "S!A1:S!B2", "'S'!A1:'S'!B2", "[Book1]S!A1"),
     ],
 )
-@pytest.mark.parametrize("position", ["{}", "'My, Sheet'!A1,{}", "{},A1"])
-def test_a_reversed_or_malformed_answer_position_is_a_data_error(position: str, part: str) -> None:
-    with pytest.raises(DataError, match=rf"answer_position: .*{re.escape(repr(part.strip()))}"):
-        BENCHMARK.item({**RECORD, "answer_position": f"x!A1,{position.format(part)}"})
+def test_a_reversed_or_malformed_answer_position_is_a_data_error(part: str) -> None:
+    for position in (part, f"'My, Sheet'!A1,{part}", f"{part},A1"):
+        with pytest.raises(DataError, match=rf"answer_position: .*{re.escape(repr(part.strip()))}"):
+            BENCHMARK.item({**RECORD, "answer_position": f"x!A1,{position}"})
 
 
 def test_the_prompt_has_instruction_and_position_and_the_skill_apart() -> None:
@@ -143,31 +123,18 @@ def test_the_prompt_has_instruction_and_position_and_the_skill_apart() -> None:
 @pytest.mark.parametrize(
     ("response", "code"),
     [
-        ("no program", ""),
-        ("```python\na = 1\n```", "a = 1"),
         ("```python\na = 1\n```\nno, rather\n```py \nb = 2\n```\n```text\nc\n```", "a = 1"),
         ("It looks so:\n```\nA | B\n```\n```python\na = 1\n```\n```python\nb = 2\n```", "a = 1"),
-        ("```\na = 1\n```\n```\nb = 2\n```", "a = 1"),
         ("```python\na = 1\n```\nThen:\n```python\nb = ", "a = 1"),
         ("```python\nprint('cut off", "print('cut off"),
-        ("So:\n```\na = 1\n```\n", "a = 1"),
-        ("```python3\na = 1\n```", "a = 1"),
         ("``` Python \na = 1\n```", "a = 1"),
         ("```python title='x'\na = 1\n```", "a = 1"),
         ("```py\na = 1\n```\nIt prints\n```\n7\n```", "a = 1"),
         ("```json\n{}\n```\nno program", ""),
         ("1. Save it:\n   ```python\n   if x:\n       save(x)\n   ```\n2. Done.", "if x:\n    save(x)"),
-        (
-            "import openpyxl\nbook = openpyxl.load_workbook(INPUT_PATH)\n",
-            "import openpyxl\nbook = openpyxl.load_workbook(INPUT_PATH)",
-        ),
-        (
-            "# Load it.\nfrom openpyxl import load_workbook\nx = 1",
-            "# Load it.\nfrom openpyxl import load_workbook\nx = 1",
-        ),
+        ("# It.\nfrom openpyxl import load_workbook\nx = 1", "# It.\nfrom openpyxl import load_workbook\nx = 1"),
         ("import pandas as pd, re\nx = 1", "import pandas as pd, re\nx = 1"),
         ("From what I see, the workbook is done.", ""),
-        ("import the workbook first", ""),
     ],
 )
 def test_the_last_program_is_the_answer(response: str, code: str) -> None:
@@ -195,18 +162,12 @@ def test_the_target_sees_sheets_sizes_and_first_rows(workspace: Folders) -> None
             sheet.append([f"row {row}", row, None, 0.5, "=A1", datetime.date(2026, 1, 2), "é" * 50, *range(20)])
     workbook.save(Path(workspace.inputs) / "input.xlsx")
     shown = asyncio.run(BENCHMARK.shown_files({}, workspace))
-    assert "at most 8 sheets, of each the first 5 rows and\n15 columns, of a text 40 characters" in shown
-    assert (
-        'Sheet "Sheet": 1 rows, 1 columns\n1: [null]\nSheet "S 0": 7 rows, 27 columns\n1: ["row 0", 0, null, 0.5'
-        in shown
-    )
+    assert 'Sheet "Sheet": 1 rows, 1 columns\n1: [null]\nSheet "S 0": 7 rows, 27 columns\n1: ["row 0", 0, n' in shown
     assert '"2026-01-02 00:00:00", "' + "é" * 40 + '", 0, 1, 2, 3, 4, 5, 6, 7]\n' in shown
     assert "row 4" in shown
     assert "row 5" not in shown
     assert shown.endswith("and 2 more sheets")
-
-
-def test_a_workbook_that_cannot_be_read_has_no_preview(workspace: Folders) -> None:
+    # A workbook that cannot be read has no preview.
     (Path(workspace.inputs) / "input.xlsx").write_bytes(b"no workbook")
     assert asyncio.run(BENCHMARK.shown_files({}, workspace)).startswith("There is no preview")
 
@@ -217,9 +178,3 @@ def test_the_tool_runs_programs_with_both_paths(workspace: Folders) -> None:
     assert "OUTPUT_PATH" in str(run_python.__doc__)
     printed = asyncio.run(run_python("print(INPUT_PATH, OUTPUT_PATH)"))  # type: ignore[arg-type]
     assert f"{workspace.inputs}/input.xlsx {workspace.outputs}/output.xlsx" in printed
-
-
-def test_a_trajectory_without_files_gets_no_score_by_mistake() -> None:
-    item = BENCHMARK.item(RECORD)
-    with pytest.raises(NotImplementedError, match="score_files"):
-        BENCHMARK.score(item, Trajectory(item_id=item.id, status=Status.OK))

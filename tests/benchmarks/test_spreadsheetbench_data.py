@@ -1,11 +1,8 @@
 """The sample, and the benchmark's own items where they are at hand."""
 
 import io
-import json
-import shutil
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -71,20 +68,3 @@ def test_the_benchmark_s_own_items(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert {(score.hard, score.soft) for score in golden.values()} == {(1.0, 1.0)}
     assert {item for item, score in initial.items() if score.hard == 1.0} == SOLVED_BY_DOING_NOTHING
     assert sum(score.soft for score in initial.values()) / len(items) == pytest.approx(0.378, abs=0.001)
-
-
-@pytest.mark.skipif(not REAL.is_dir(), reason=ABSENT)
-def test_the_documented_layout_reads_as_splits(tmp_path: Path) -> None:
-    """What the README says to do with the files of the benchmark."""
-    for split in ("train", "val"):
-        (tmp_path / split).mkdir()
-        shutil.copy(REAL / f"{split}.json", tmp_path / split / "items.json")
-    (tmp_path / "test").mkdir()
-    (tmp_path / "test" / "items.json").write_text("[]")
-    (tmp_path / "spreadsheet").symlink_to(REAL / "spreadsheet")
-    records: dict[str, Any] = read_records(str(tmp_path), tmp_path, "split_dir", None)  # type: ignore[arg-type]
-    files = DataFiles(str(tmp_path), tmp_path, None)  # type: ignore[arg-type]
-    for record in (*records["train"], *records["val"]):
-        item = BENCHMARK.item(record)
-        assert all(files.read(file.path).startswith(b"PK") for file in (*item.files, *item.reference_files))
-    assert json.loads((tmp_path / "val" / "items.json").read_text())[0]["id"] == 45635

@@ -15,70 +15,49 @@ from skillopt_airflow.core.types import Score
 Sheets = Mapping[str, Mapping[str, Any]]
 
 
+MORNING = datetime(2024, 1, 1, 11, 59)
+
+
 @pytest.mark.parametrize(
-    ("expected", "found", "same"),
+    ("expected", "same", "other"),
     [
         # Numbers count to two decimals, whatever their type.
-        (1, 1.0, True),
-        (2.344, 2.346, False),
-        (2.3449, 2.3401, True),
-        (-0.001, 0, True),
-        (1e6, 1000000, True),
+        (1, [1.0], []),
+        (2.3449, [2.3401], [2.346]),
+        (-0.001, [0], []),
+        (10**400, [10**400], [1]),
         # A text of a number is that number; any other text counts letter by letter.
-        ("1", 1, True),
-        ("1.004", 1, True),
-        (" 7 ", 7, True),
-        ("1,000", 1000, False),
-        ("12%", 0.12, False),
-        ("Yes", "yes", False),
-        ("a", "a ", False),
-        ("x", 1, False),
-        ("NaN", "NaN", True),
-        ("NaN", "nan", False),
-        ("NaN", None, False),
-        ("NaN", 0, False),
-        (float("nan"), float("nan"), True),
-        ("inf", "inf", True),
-        ("inf", "-inf", False),
-        ("Infinity", "inf", True),
-        ("9" * 400, "9" * 400, True),
-        (10**400, 10**400, True),
-        (10**400, 1, False),
+        ("1.004", [1], []),
+        (" 7 ", [7], []),
+        ("1,000", [], [1000]),
+        ("Yes", [], ["yes"]),
+        ("a", [], ["a "]),
+        ("NaN", ["NaN"], ["nan", None]),
+        (float("nan"), [float("nan")], []),
+        ("inf", ["Infinity"], ["-inf"]),
+        ("9" * 400, ["9" * 400], []),
         # A truth value is the number 1 or 0, and no text.
-        (True, 1, True),
-        (False, 0, True),
-        (True, "TRUE", False),
-        (False, None, False),
+        (True, [1], ["TRUE"]),
+        (False, [0], [None]),
         # Empty is empty, and neither zero nor a blank.
-        (None, None, True),
-        (None, "", True),
-        ("", None, True),
-        ("", "", True),
-        (None, 0, False),
-        ("", " ", False),
+        (None, [""], [0]),
+        ("", [], [" "]),
         # Dates count to the day they round to, and are the number that a spreadsheet keeps for them.
-        (datetime(2024, 1, 1), datetime(2024, 1, 1, 11, 59), True),
-        (datetime(2024, 1, 1), datetime(2024, 1, 1, 12, 1), False),
-        (datetime(2024, 1, 2), datetime(2024, 1, 1, 12, 1), True),
-        (datetime(2024, 1, 1), 45292, True),
-        (datetime(2024, 1, 1), 45292.5, False),
-        (datetime(2024, 1, 1), "2024-01-01", False),
-        (datetime(2024, 1, 1), None, False),
+        (datetime(2024, 1, 1), [MORNING, 45292], [datetime(2024, 1, 1, 12, 1), 45292.5, "2024-01-01"]),
+        (datetime(2024, 1, 2), [datetime(2024, 1, 1, 12, 1)], []),
         # Times count to the minute, and are texts then.
-        (time(13, 45, 10), time(13, 45, 50), True),
-        (time(13, 45), time(13, 46), False),
-        (time(13, 45), "13:45", True),
-        (time(13, 45), "13:45:00", False),
-        (time(12, 0), 0.5, False),
-        (time(12, 0), datetime(1899, 12, 30, 12), False),
+        (time(13, 45, 10), [time(13, 45, 50), "13:45"], [time(13, 46), 0.573]),
+        (time(12, 0), [], [datetime(1899, 12, 30, 12)]),
         # A duration is compared as it is.
-        (timedelta(hours=30), timedelta(hours=30), True),
-        (timedelta(hours=30), 1.25, False),
+        (timedelta(hours=30), [timedelta(hours=30)], [1.25]),
     ],
 )
-def test_values_are_equal_as_the_official_evaluation_has_it(expected: object, found: object, same: bool) -> None:
-    assert equal(expected, found) is same
-    assert equal(found, expected) is same
+def test_values_are_equal_as_in_the_official_evaluation(
+    expected: object, same: list[object], other: list[object]
+) -> None:
+    for values, are_equal in ((same, True), (other, False)):
+        for value in values:
+            assert equal(expected, value) is equal(value, expected) is are_equal, value
 
 
 def book(path: Path, sheets: Sheets) -> str:
@@ -116,26 +95,18 @@ def test_values_survive_the_files(judged: Any) -> None:
     other = {**cells, "A1": "2024-02-29", "A2": "9:30", "A3": "TRUE", "A4": "one"}
     score = judged({"S": cells}, {"S": other}, "A1:A7")
     assert (score.hard, score.soft) == (0.0, pytest.approx(3 / 7))
-    assert score.feedback.splitlines() == [
-        "4 of 7 cells of the answer position are wrong",
-        'S!A1: expected the date 2024-02-29 00:00:00, found the text "2024-02-29"',
-        'S!A2: expected the time 09:30:00, found the text "9:30"',
-        'S!A3: expected True, found the text "TRUE"',
-        'S!A4: expected the text "1", found the text "one"',
-    ]
+    head, *wrong = score.feedback.splitlines()
+    assert head.startswith("4 of 7 cells")
+    assert wrong[0] == 'S!A1: expected the date 2024-02-29 00:00:00, found the text "2024-02-29"'
+    assert [line.partition(":")[0] for line in wrong] == ["S!A1", "S!A2", "S!A3", "S!A4"]
 
 
 @pytest.mark.parametrize(
     ("position", "right", "wrong"),
     [
-        ("B1", "B1", "C1"),
         ("B1:C2", "C2", "D2"),
-        ("First!B1:B2", "B2", "C2"),
         ("'First'!B1,C3:C4", "C4", "B2"),
-        ("First'!B1:B2", "B2", "B3"),
-        ("'First!'B1:B2'", "B2", "B3"),
         ("B:C", "C9", "D9"),
-        ("$B$1:$C$2", "C2", "D2"),
     ],
 )
 def test_only_cells_of_the_answer_position_count(judged: Any, position: str, right: str, wrong: str) -> None:
@@ -144,7 +115,7 @@ def test_only_cells_of_the_answer_position_count(judged: Any, position: str, rig
     assert judged(reference, {"First": {"A1": 0, wrong: 5}}, position).hard == 1.0
     inside = judged(reference, {"First": {"A1": 0, right: 5}}, position)
     assert inside.hard == 0.0
-    assert f"First!{right}: expected an empty cell, found 5" in inside.feedback
+    assert f"First!{right}: " in inside.feedback
 
 
 def test_without_a_sheet_the_first_of_the_reference_is_meant(judged: Any) -> None:
@@ -164,18 +135,16 @@ def test_several_ranges_on_several_sheets(judged: Any) -> None:
 def test_a_missing_sheet_is_wrong_even_where_nothing_is_expected(judged: Any) -> None:
     score = judged({"One": {"A1": 1}, "Two": {}}, {"One": {"A1": 1}}, "One!A1,Two!A1")
     assert score.hard == 0.0
-    assert score.feedback.startswith("the sheet 'Two' is missing")
+    assert "'Two'" in score.feedback
     assert judged({"One": {"A1": 1}}, {"one": {"A1": 1}}, "One!A1").hard == 0.0
     assert judged({"One": {}}, {"Other": {}}, "A1").hard == 0.0
 
 
-def test_a_formula_that_nothing_calculated_is_named(judged: Any) -> None:
+def test_a_formula_that_nothing_calculated_is_named_and_long_feedback_is_cut(judged: Any) -> None:
     score = judged({"S": {"A1": 3, "A2": 4}}, {"S": {"A1": "=1+2"}}, "A1:A2")
-    assert "S!A1: expected 3, found a formula, which nothing calculates" in score.feedback
+    assert "S!A1: expected 3, found a formula" in score.feedback
     assert "S!A2: expected 4, found an empty cell" in score.feedback
 
-
-def test_long_feedback_is_cut(judged: Any) -> None:
     cells = {f"A{row}": "x" * 500 for row in range(1, 101)}
     score = judged({"S": cells}, {"S": {}}, "A1:A100")
     assert score.feedback.splitlines()[-1] == "and 88 more"
@@ -186,10 +155,11 @@ def test_what_was_left_instead_is_named(tmp_path: Path) -> None:
     golden = book(tmp_path / "golden.xlsx", {"S": {"A1": 1}})
     (tmp_path / "produced").mkdir()
     output = str(tmp_path / "produced" / "output.xlsx")
-    assert compare(golden, output, answer_cells("A1")).feedback == "no output.xlsx was saved"
+    assert compare(golden, output, answer_cells("A1")).hard == 0.0
     book(tmp_path / "produced" / "result.xlsx", {"S": {"A1": 1}})
     score = compare(golden, output, answer_cells("A1"))
-    assert (score.hard, score.soft, score.feedback) == (0.0, 0.0, "no output.xlsx was saved, only result.xlsx")
+    assert (score.hard, score.soft) == (0.0, 0.0)
+    assert "only result.xlsx" in score.feedback
 
 
 def test_merged_cells_and_their_empty_rest(tmp_path: Path) -> None:

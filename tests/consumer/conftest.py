@@ -21,6 +21,7 @@ KEYS = ArtifactKeys(PREFIX, BENCHMARK, TARGET)
 
 Publish = Callable[[str], Published]
 Client = Callable[..., SkillClient]
+Command = Callable[..., list[str]]
 
 
 @pytest.fixture(autouse=True)
@@ -51,10 +52,12 @@ def cut_off(made: SkillClient) -> None:
     made._endpoint, made._s3 = f"http://127.0.0.1:{free_port()}", None
 
 
-def command(bucket: str, endpoint: str, out: Path, cache: Path, *more: str) -> list[str]:
-    fixed = ["fetch", "--bucket", bucket, "--benchmark", BENCHMARK, "--target", TARGET, "--prefix", PREFIX]
-    paths = ["--endpoint-url", endpoint, "--out", str(out), "--cache", str(cache)]
-    return [sys.executable, str(CONSUMER), *fixed, *paths, *more]
+@pytest.fixture
+def command(store: ObjectStore, s3_endpoint: str, tmp_path: Path) -> Command:  # noqa: F811
+    """The program's words that fetch the champion into the folder `skill`; a later option counts instead of these."""
+    fixed = ["fetch", "--bucket", store.bucket, "--benchmark", BENCHMARK, "--target", TARGET, "--prefix", PREFIX]
+    fixed += ["--endpoint-url", s3_endpoint, "--out", f"{tmp_path}/skill", "--cache", f"{tmp_path}/cache"]
+    return lambda *more: [sys.executable, str(CONSUMER), *fixed, *more]
 
 
 def run(words: list[str], cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,7 @@ import yaml
 
 from skillopt_airflow.consumer import OutputError, Skill, install, skill_md
 from skillopt_airflow.store.objects import ObjectStore
-from tests.consumer.conftest import KEYS, Client, Publish, command, run
+from tests.consumer.conftest import KEYS, Client, Command, Publish, run
 from tests.store.conftest import free_port
 
 SKILL = "# Skill\r\n\n- é: leave out words\n"
@@ -42,10 +42,8 @@ def eventually(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_fetch_writes_a_whole_folder_then_the_next(
-    publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_path: Path
-) -> None:
-    out, words = tmp_path / "skill", command(store.bucket, s3_endpoint, tmp_path / "skill", tmp_path / "cache")
+def test_fetch_writes_a_whole_folder_then_the_next(publish: Publish, command: Command, tmp_path: Path) -> None:
+    out, words = tmp_path / "skill", command()
     first = publish(SKILL)
     done = run(words)
     assert (done.returncode, done.stderr) == (0, "")
@@ -69,19 +67,16 @@ def test_its_skill_md_says_what_the_published_one_says(client: Client, publish: 
     version = publish(SKILL).version
     ours = skill_md(client().get().text, version, "search-qa", None)
     theirs = store.get_bytes(KEYS.version(version).skill_md).decode()
-    assert [yaml.safe_load(text.split("---\n")[1]) for text in (ours, theirs)] == [
-        yaml.safe_load(ours.split("---\n")[1])
-    ] * 2
+    matters = [yaml.safe_load(text.split("---\n")[1]) for text in (ours, theirs)]
+    assert matters[0] == matters[1]
     assert ours.split("---\n\n", 1)[1] == theirs.split("---\n\n", 1)[1] == SKILL
 
 
-def test_exit_codes(publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_path: Path) -> None:
-    out, cache = tmp_path / "skill", tmp_path / "cache"
-    words, away = command(store.bucket, s3_endpoint, out, cache), f"http://127.0.0.1:{free_port()}"
+def test_exit_codes(publish: Publish, store: ObjectStore, command: Command, tmp_path: Path) -> None:
+    out, words = tmp_path / "skill", command()
     assert run(words).returncode == 6
-    assert run(command(store.bucket, away, out, cache)).returncode == 3
-    assert run([*words, "--alias", "../x"]).returncode == 2
-    assert run([*words, "--watch", "-1"]).returncode == 2
+    assert run(command("--endpoint-url", f"http://127.0.0.1:{free_port()}")).returncode == 3
+    assert run(command("--alias", "../x")).returncode == run(command("--watch", "-1")).returncode == 2
     published = publish(SKILL)
     store.put_text(KEYS.version(published.version).best_skill, "- tampered")
     refused = run(words)
@@ -89,47 +84,35 @@ def test_exit_codes(publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_
     assert "refused" in refused.stderr
     assert not out.exists()
     store.put_bytes(KEYS.version(published.version).best_skill, SKILL.encode())
+    assert run(words).returncode == 0
+    store.put_text(KEYS.version(publish(BETTER).version).best_skill, "- tampered")
+    kept = run(words)
+    assert kept.returncode == 0
+    assert "last good skill" in kept.stderr
+    assert (out / "best_skill.md").read_bytes() == SKILL.encode()
     (tmp_path / "folder" / "mine").mkdir(parents=True)
-    other = run(command(store.bucket, s3_endpoint, tmp_path / "folder", cache))
-    assert other.returncode == 5
-    assert "somebody else's" in other.stderr
+    assert run(command("--out", f"{tmp_path}/folder")).returncode == 5
     assert (tmp_path / "folder" / "mine").is_dir()
 
 
-@pytest.mark.parametrize("kind", ["file", "link", "dead link"])
-def test_what_somebody_else_has_there_stays(tmp_path: Path, kind: str) -> None:
-    out, folder = tmp_path / "skill", tmp_path / "folder"
-    if kind == "file":
-        out.write_text("mine")
-    else:
-        out.symlink_to(folder)
-    if kind == "link":
-        folder.mkdir()
-    with pytest.raises(OutputError, match="somebody else's"):
-        install(Skill("", "v0001-0123456789ab", "", 0, "", ""), out, {"best_skill.md": SKILL})
-    assert (out.read_text() == "mine") if kind == "file" else (out.readlink() == folder)
+def test_what_another_program_has_there_stays(tmp_path: Path) -> None:
+    file, dead, link = (tmp_path / name for name in ("file", "dead", "link"))
+    file.write_text("mine")
+    dead.symlink_to(tmp_path / "nowhere")
+    link.symlink_to(tmp_path)
+    for out in (file, dead, link):
+        with pytest.raises(OutputError, match=out.name):
+            install(Skill("", "v0001-0123456789ab", "", 0, "", ""), out, {"best_skill.md": SKILL})
+    assert file.read_text() == "mine"
+    assert (dead.readlink(), link.readlink()) == (tmp_path / "nowhere", tmp_path)
 
 
-def test_a_refused_new_one_leaves_the_last_good_one(
-    publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_path: Path
-) -> None:
-    words = command(store.bucket, s3_endpoint, tmp_path / "skill", tmp_path / "cache")
-    publish(SKILL)
-    run(words)
-    store.put_text(KEYS.version(publish(BETTER).version).best_skill, "- tampered")
-    done = run(words)
-    assert done.returncode == 0
-    assert "last good skill" in done.stderr
-    assert (tmp_path / "skill" / "best_skill.md").read_bytes() == SKILL.encode()
-
-
-def test_watch_switches_whole_folders_under_a_reader(
-    publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_path: Path
-) -> None:
+def test_watch_switches_whole_folders_under_a_reader(publish: Publish, command: Command, tmp_path: Path) -> None:
     out = tmp_path / "skill"
     publish("- rule 0\n")
-    words = command(store.bucket, s3_endpoint, out, tmp_path / "cache", "--watch", "0.02")
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ) as watching:
+    with subprocess.Popen(
+        command("--watch", "0.02"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+    ) as watching:
         try:
             eventually(out.exists)
             torn, stop = [], threading.Event()
@@ -161,20 +144,16 @@ def test_watch_switches_whole_folders_under_a_reader(
     assert torn == []
 
 
-def test_watch_ends_by_a_signal_at_the_worst_moment(
-    publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_path: Path
-) -> None:
+def test_watch_ends_by_a_signal_at_the_worst_moment(publish: Publish, command: Command) -> None:
     publish(SKILL)
-    [_, _, *words] = command(store.bucket, s3_endpoint, tmp_path / "skill", tmp_path / "cache", "--watch", "0.25")
+    [_, _, *words] = command("--watch", "0.25")
     code = [sys.executable, "-c", TOLD_WHILE_LOCKED, *words]
     assert subprocess.run(code, env=os.environ, timeout=30, check=False).returncode == 0
 
 
-def test_processes_install_into_one_folder(
-    publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_path: Path
-) -> None:
+def test_processes_install_into_one_folder(publish: Publish, command: Command, tmp_path: Path) -> None:
     publish(SKILL)
-    words = command(store.bucket, s3_endpoint, tmp_path / "search-qa", tmp_path / "cache")
+    words = command("--out", f"{tmp_path}/search-qa")
     running = [subprocess.Popen(words, env=os.environ, stdout=subprocess.DEVNULL) for _ in range(3)]
     assert [process.wait(60) for process in running] == [0, 0, 0]
     assert (tmp_path / "search-qa" / "best_skill.md").read_bytes() == SKILL.encode()

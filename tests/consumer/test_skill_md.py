@@ -11,14 +11,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from skills_ref import read_properties, validate
 
-from skillopt_airflow.consumer import skill_md
+from skillopt_airflow.consumer import main, skill_md
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.skill import skill_name
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
-from tests.consumer.conftest import Publish, command, run
+from tests.consumer.conftest import Command, Publish, run
 from tests.store.test_artifacts import provenance
 
 DESCRIPTIONS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>\0"), min_size=1, max_size=1024)
@@ -71,18 +71,14 @@ def test_a_skill_of_any_text_has_a_valid_description(text: str) -> None:
     [
         ("# Capitals\n\nAnswer with the name alone. Then stop.\n", "Capitals. Answer with the name alone."),
         ("# Answers\n\n- Read the **question** first.\n- Then answer.\n", "Answers. Read the question first."),
-        ("# Answers\n* **Read** _all_\n* Answer\n", "Answers. Read _all_."),
         ("# Snake_case `x`\n> Quoted. More.", "Snake_case x. Quoted."),
-        ("Just one line", "Just one line."),
         ("# Title only\n", "Title only."),
         ("- a rule: use `x < y`\n", "a rule: use x y."),
-        ("# Units?\r\n\r\n1. Give units\r\n2. Round", "Units? Give units."),
         ("<!-- A -->\n# Tables\n<!-- B -->\nSee e.g. [the page](http://x). Done.", "Tables. See e.g. the page."),
         ("---\nname: old\n---\n# New\n\nDo it! Now.", "New. Do it!"),
         ("# Code\n\n```python\nx = 1\n```\n\nRun it\nin a shell. Look.", "Code. Run it in a shell."),
         ("# 表の読み方\n\n行を探す。列を探す。", "表の読み方. 行を探す。"),
         ("#\n\n##\n", "Instructions of any-skill."),
-        ("", "Instructions of any-skill."),
         ("<!-- only a comment", "Instructions of any-skill."),
         ("# #hashtag\n\n#no heading.", "#hashtag. #no heading."),
     ],
@@ -94,14 +90,10 @@ def test_without_a_description_it_is_the_skills_own_title_and_first_sentence(tex
 @pytest.mark.parametrize(
     ("benchmark", "name"),
     [
-        ("searchqa", "searchqa"),
-        ("my_bench", "my-bench"),
         ("My__Bench-2", "my-bench-2"),
         ("_a_", "a"),
         ("x" * 63 + "_" + "y" * 20, "x" * 63),
-        ("x" * 200, "x" * 64),
         ("null", "null"),
-        ("1e3", "1e3"),
         ("日本", "skill"),
     ],
 )
@@ -110,72 +102,52 @@ def test_a_benchmarks_skill_has_a_valid_name(benchmark: str, name: str) -> None:
     assert read(skill_md("# Any", "1.0", name, None), name)["metadata"] == {"version": "1.0"}
 
 
-@pytest.mark.parametrize("description", [None, HOSTILE])
-def test_the_published_one_is_valid(store: ObjectStore, description: str | None) -> None:
-    artifacts = ArtifactStore(store, ArtifactKeys("", "my_bench", "openai-chat:m"))
-    skill = "# Capitals\n\nName the capital: nothing else.\n"
-    version = artifacts.publish(skill, provenance(), None, "", description).version
-    document = store.get_text(ArtifactKeys("", "my_bench", "openai-chat:m").version(version).skill_md)
-    front = read(document, "my-bench")
-    assert front["description"] == (description or "Capitals. Name the capital: nothing else.")
-    assert front["metadata"] == {"version": version}
-
-
-def test_a_run_with_another_description_completes_a_version(store: ObjectStore) -> None:
+def test_the_published_one_is_valid_and_a_run_with_another_description_completes_it(store: ObjectStore) -> None:
     keys = ArtifactKeys("", "my_bench", "openai-chat:m")
     artifacts = ArtifactStore(store, keys)
-    first = artifacts.publish("# Capitals\n", provenance(), None, "", "Use it for capitals.")
+    first = artifacts.publish("# Capitals\n", provenance(), None, "", f"For capitals. {HOSTILE}")
+    front = read(store.get_text(keys.version(first.version).skill_md), "my-bench")
+    assert front["description"] == f"For capitals. {HOSTILE}"
+    assert front["metadata"] == {"version": first.version}
     store.delete(keys.version(first.version).manifest)
     store.delete(keys.champion)
     again = ArtifactStore(store, keys).publish("# Capitals\n", provenance(), None, "", "Use it for cities.")
     assert again.version == first.version
-    assert "for capitals" in store.get_text(keys.version(first.version).skill_md)
+    assert "For capitals" in store.get_text(keys.version(first.version).skill_md)
 
 
 @pytest.mark.parametrize("form", ["files", "skill-folder", "claude-code-skill"])
-def test_the_fetched_one_is_valid(
-    publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_path: Path, form: str
-) -> None:
+def test_the_fetched_one_is_valid(publish: Publish, command: Command, tmp_path: Path, form: str) -> None:
     version = publish("# Capitals\n\nName the capital of $1.\n").version
     out = tmp_path / "my-skill"
-    words = [*command(store.bucket, s3_endpoint, out, tmp_path / "cache"), "--as", form]
+    words = command("--out", str(out), "--as", form)
     assert run(words).returncode == 0
     front = read((out / "SKILL.md").read_text(), "my-skill")
-    assert front == {
-        "name": "my-skill",
-        "description": "Capitals. Name the capital of $1.",
-        "metadata": {"version": version},
-    }
+    assert front["description"] == "Capitals. Name the capital of $1."
+    assert front["metadata"] == {"version": version}
     assert run([*words, "--description", HOSTILE]).returncode == 0
     assert read((out / "SKILL.md").read_text(), "my-skill")["description"] == HOSTILE
 
 
-NAMES = ["Capitals_v2", "a_b", "a--b", "-a", "a-", "x" * 65, "Ab", "a b", "é", "a.b", "ａ"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_folder_that_cannot_be_a_skills_name_is_refused(s3_endpoint: str, tmp_path: Path, name: str) -> None:
-    refused = run(command("none", s3_endpoint, tmp_path / name, tmp_path / "cache"))
-    assert refused.returncode == 2
-    assert "--out" in refused.stderr
+@pytest.mark.parametrize(
+    ("name", "description", "option"),
+    [
+        *((name, "Fine.", "--out") for name in ("Capitals_v2", "a--b", "-a", "a-", "x" * 65, "a b", "é", "ａ")),
+        *(("skill", text, "--description") for text in (" \n", "x" * 1025, "a > b", "\udcff")),
+    ],
+)
+def test_what_skill_md_cannot_have_is_refused(
+    command: Command, tmp_path: Path, capsys: Any, name: str, description: str, option: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(command("--out", str(tmp_path / name), "--description", description)[2:])
+    assert option in capsys.readouterr().err
     assert not (tmp_path / name).exists()
 
 
-@pytest.mark.parametrize("description", ["", " \n", "x" * 1025, "a <b> c", "a > b", "\udcff"])
-def test_a_description_that_skill_md_cannot_have_is_refused(s3_endpoint: str, tmp_path: Path, description: str) -> None:
-    words = command("none", s3_endpoint, tmp_path / "skill", tmp_path / "cache", "--description", description)
-    refused = run(words)
-    assert refused.returncode == 2
-    assert "--description" in refused.stderr
-
-
-@pytest.mark.parametrize("description", ["", " \n", "x" * 1025, "a <b> c", "a\u200b b", "\ud800", HOSTILE])
-def test_so_is_one_in_the_configuration(description: str) -> None:
+@pytest.mark.parametrize("description", [" \n", "x" * 1025, "a <b> c", "a\u200b b", "\ud800"])
+def test_so_is_a_description_in_the_configuration(description: str) -> None:
     with pytest.raises(ConfigError, match=r"publishing\.description"):
         TrainConfig.from_layers({"publishing": {"description": description}})
-
-
-def test_a_description_of_the_configuration_is_kept() -> None:
-    description = 'a: "b"\n---\n- c # d\t{e} [f] &g'
-    config = TrainConfig.from_layers({"publishing": {"description": description}})
-    assert config.publishing.description == description
+    kept = 'a: "b"\n---\n- c # d\t{e} [f] &g'
+    assert TrainConfig.from_layers({"publishing": {"description": kept}}).publishing.description == kept

@@ -2,7 +2,7 @@
 containers as local processes whose mount paths are folders of its own.
 
 It keeps to the rules that matter here: a pod waits for its Secret, init containers come in order, one whose
-restartPolicy is Always goes on beside the next and is restarted, and at the end they are stopped in the opposite order.
+restartPolicy is Always goes on beside the next, and at the end they are stopped in the opposite order.
 """
 
 import json
@@ -136,11 +136,10 @@ class Kubelet(threading.Thread):
         self.log = self.folder / "log"
         self.status: Document = {"phase": "Pending", "initContainerStatuses": [], "containerStatuses": []}
         document["status"] = self.status
-        self._sidecars: list[tuple[Document, subprocess.Popen[bytes]]] = []
+        self._sidecars: list[subprocess.Popen[bytes]] = []
         self._main: subprocess.Popen[bytes] | None = None
         self._deleted = threading.Event()
         self._at_once = False
-        self._began = time.monotonic()
 
     @property
     def spec(self) -> Document:
@@ -172,7 +171,7 @@ class Kubelet(threading.Thread):
         if self._main is not None:
             self._main.kill()
         if self._at_once:
-            for _, process in self._sidecars:
+            for process in self._sidecars:
                 process.kill()
 
     def _prepare(self) -> None:
@@ -200,7 +199,7 @@ class Kubelet(threading.Thread):
                 return False
             process = self._start(container)
             if container.get("restartPolicy") == "Always":
-                self._sidecars.append((container, process))
+                self._sidecars.append(process)
                 if not self._await_probe(container):
                     self.status.update(phase="Failed", reason="FakeKubelet", message="a probe failed")
                     return False
@@ -227,22 +226,13 @@ class Kubelet(threading.Thread):
         self._main = self._start(container)
         self.status["phase"] = "Running"
         while self._main.poll() is None:
-            if time.monotonic() - self._began > self.spec["activeDeadlineSeconds"]:
-                self.status["reason"] = "DeadlineExceeded"
-                self._main.kill()
-            self._restart_sidecars()
             self._deleted.wait(0.05) if not self._deleted.is_set() else time.sleep(0.05)
         code = self._main.returncode
         terminated = {"exitCode": 128 - code if code < 0 else code, "reason": "Error" if code else "Completed"}
         self.status["containerStatuses"] = [_status_of(container, {"terminated": terminated})]
 
-    def _restart_sidecars(self) -> None:
-        for index, (container, process) in enumerate(self._sidecars):
-            if process.poll() is not None and not self._deleted.is_set():
-                self._sidecars[index] = (container, self._start(container))
-
     def _stop_sidecars(self) -> None:
-        for _, process in reversed(self._sidecars):
+        for process in reversed(self._sidecars):
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
             try:

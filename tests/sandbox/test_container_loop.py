@@ -111,19 +111,3 @@ def test_a_task_that_takes_too_long_leaves_no_container(docker_host, client, wor
 
     assert left == []
     assert fake.trajectories == []
-
-
-@pytest.mark.engine
-def test_one_container_that_is_stuck_ends_alone(docker_host, client, workload, program):
-    code = WORKS.replace("raise SystemExit(7)", "import time; time.sleep(600)")
-    fake = workload(None, count=3, concurrency=3, image=program(code), memory="128m", timeout=3)
-    fake.one_item_each, fake.public_files = True, {"in.txt": b""}
-
-    FakeOperator(fake=fake, docker_url=docker_host).execute({})
-
-    assert {item: status for item, status in fake.statuses().items() if status is Status.OK} == {
-        "i-0": Status.OK,
-        "i-2": Status.OK,
-    }
-    errors = [row.error for row in fake.trajectories if row.error]
-    assert errors == ["the container was stopped: no item ended for 3 s (sandbox.timeout)"]

@@ -28,7 +28,7 @@ from benchmarks.spreadsheetbench.adapter import BENCHMARK
 from local import image
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.scoring.rules import SCORING_RULES
-from skillopt_airflow.core.types import MAX_FILES, Item, Status
+from skillopt_airflow.core.types import MAX_FILES, Item, Status, Trajectory
 from skillopt_airflow.sandbox.docker_limits import MEGABYTE
 from skillopt_airflow.sandbox.labels import FOLDER_LABEL
 from skillopt_airflow.sandbox.staging import staged
@@ -135,19 +135,14 @@ class Break:
         return self
 
     @property
-    def status(self) -> Status:
-        return self.fake.statuses()[HOSTILE]
-
-    @property
-    def error(self) -> str:
-        return next(row.error for row in self.fake.trajectories if row.item_id == HOSTILE)
+    def row(self) -> Trajectory:
+        return next(row for row in self.fake.trajectories if row.item_id == HOSTILE)
 
     @property
     def answer(self) -> Any:
         """What the hostile item said at its end."""
-        answer = next(row.answer for row in self.fake.trajectories if row.item_id == HOSTILE)
-        assert answer, self.error
-        return json.loads(answer)
+        assert self.row.answer, self.row.error
+        return json.loads(self.row.answer)
 
 
 @pytest.fixture
@@ -386,8 +381,8 @@ row([allowed[0], [
 
 def test_exhaust_the_memory(attack):
     broken = attack("held = []\nwhile True:\n    held.append(bytearray(1 << 24))", memory="64m").run()
-    assert broken.status is Status.SANDBOX_ERROR
-    assert "out of memory" in broken.error
+    assert broken.row.status is Status.SANDBOX_ERROR
+    assert "out of memory" in broken.row.error
 
 
 def test_exhaust_the_processes(attack):
@@ -419,7 +414,7 @@ said = attempt(lambda: fill("/out"))
 time.sleep(600)
 """
     broken = attack(code, output_mb=8, memory="256m").run()
-    assert broken.status is Status.OK
+    assert broken.row.status is Status.OK
     full, shared, *closed = broken.answer
     assert "No space left" in full
     assert "No space left" in shared
@@ -429,8 +424,8 @@ time.sleep(600)
 def test_exhaust_the_file_system_with_empty_files(attack):
     code = "for n in range(1_000_000):\n    open(f'/out/{n}', 'w').close()\n"
     broken = attack(code).run()
-    assert broken.status is Status.SANDBOX_ERROR
-    assert "sandbox.output_mb" in broken.error
+    assert broken.row.status is Status.SANDBOX_ERROR
+    assert "sandbox.output_mb" in broken.row.error
 
 
 def test_write_more_than_is_allowed(attack):
@@ -442,8 +437,8 @@ for n in range(1000):
 time.sleep(600)
 """
     broken = attack(code, output_mb=2).run()
-    assert broken.status is Status.SANDBOX_ERROR
-    assert "more than 2 MB (sandbox.output_mb)" in broken.error
+    assert broken.row.status is Status.SANDBOX_ERROR
+    assert "more than 2 MB (sandbox.output_mb)" in broken.row.error
 
 
 def test_write_a_row_of_a_gigabyte(attack):
@@ -459,7 +454,7 @@ print(said, flush=True)
 sys.exit(said.startswith("allowed"))
 """
     broken = attack(code, output_mb=16).run()
-    assert broken.status is Status.SANDBOX_ERROR
+    assert broken.row.status is Status.SANDBOX_ERROR
 
 
 @pytest.mark.parametrize("bomb", ["zeros", "objects", "keys"])
@@ -475,14 +470,14 @@ with open("/out/trajectories.jsonl", "w") as out:
 """
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     broken = attack(code, public={"bomb": bomb}, output_mb=16, memory="512m").run()
-    assert broken.status is Status.SANDBOX_ERROR
+    assert broken.row.status is Status.SANDBOX_ERROR
     # In KiB: to explain each value took gigabytes once.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
 
 
 def test_answer_so_that_a_rule_of_scoring_never_ends(attack):
     broken = attack("row('1,' * 32_000)").run()
-    assert broken.status is Status.OK
+    assert broken.row.status is Status.OK
     answer = broken.answer
     assert len(answer) == 64_000
     references = {"number": 1.5, "list": ["1", "2"], "regex": r"(\d+,)+x", "figures": "[1, 2]", "choice": "A"}
@@ -520,8 +515,8 @@ while True:
     pass
 """
     broken = attack(code, timeout=4).run()
-    assert broken.status is Status.SANDBOX_ERROR
-    assert "no item ended for 4 s (sandbox.timeout)" in broken.error
+    assert broken.row.status is Status.SANDBOX_ERROR
+    assert "no item ended for 4 s (sandbox.timeout)" in broken.row.error
 
 
 def test_write_links(attack, tmp_path, caplog):
@@ -559,7 +554,7 @@ def test_put_a_link_where_rows_belong(attack, tmp_path, caplog):
     host_rows.write_text('{"item_id": "i-1", "status": "ok", "answer": "\\"of the host\\""}\n')
     code = "os.symlink(item['public']['rows'], '/out/trajectories.jsonl')"
     broken = attack(code, public={"rows": str(host_rows)}).run()
-    assert broken.status is Status.SANDBOX_ERROR
+    assert broken.row.status is Status.SANDBOX_ERROR
     assert "not a plain file" in caplog.text
 
 
@@ -579,7 +574,7 @@ row([device, zero], files=["sda", "zero", "pipe", "socket", "folder"])
 
 def test_put_a_pipe_where_rows_belong(attack, caplog):
     broken = attack("os.mkfifo('/out/trajectories.jsonl')").run()
-    assert broken.status is Status.SANDBOX_ERROR
+    assert broken.row.status is Status.SANDBOX_ERROR
     assert "not a plain file" in caplog.text
 
 
@@ -599,7 +594,7 @@ row(said, files=["large", "sparse", "larger", *(f"f{n}" for n in range(200))])
     left = broken.fake.left.get(HOSTILE, {})
     assert len(left) <= MAX_FILES
     assert sum(map(len, left.values())) <= MEGABYTE
-    if broken.status is Status.OK:
+    if broken.row.status is Status.OK:
         assert "File too large" in broken.answer
 
 
@@ -790,12 +785,16 @@ def gone(mark: str) -> bool:
     return not processes(mark)
 
 
+def telling(asked: threading.Event) -> Callable[[Asked], Reply]:
+    def answer(question: Asked) -> Reply:
+        asked.set()
+        return answer_all(question)
+
+    return answer
+
+
 def test_survive_the_stop_of_the_task(attack):
     asked, ended = threading.Event(), []
-
-    def tell(_: Asked) -> Reply:
-        asked.set()
-        return answer_all(_)
 
     def run() -> None:
         try:
@@ -804,7 +803,7 @@ def test_survive_the_stop_of_the_task(attack):
             ended.append(error)
 
     mark = f"mark-{os.getpid()}-stop"
-    with ScriptedProvider(tell) as provider:
+    with ScriptedProvider(telling(asked)) as provider:
         broken = attack(SURVIVE, provider, {"mark": mark})
         # The others' containers may not be gone yet when this one's item asks.
         broken.fake.items = broken.fake.items[1:2]
@@ -815,24 +814,20 @@ def test_survive_the_stop_of_the_task(attack):
         (container,) = leftovers(broken.client, broken.fake)
         folder = Path(container.labels[FOLDER_LABEL])
         broken.operator.on_kill()
+        left = leftovers(broken.client, broken.fake)
         task.join(60)
 
+    assert left == []
     assert "stopped" in str(ended[0])
     assert gone(mark)
-    assert leftovers(broken.client, broken.fake) == []
     assert not folder.exists()
     assert HOSTILE not in broken.fake.statuses()
 
 
 def test_survive_the_death_of_the_task(attack, docker_host):
     asked = threading.Event()
-
-    def tell(_: Asked) -> Reply:
-        asked.set()
-        return answer_all(_)
-
     mark = f"mark-{os.getpid()}-death"
-    with ScriptedProvider(tell) as provider:
+    with ScriptedProvider(telling(asked)) as provider:
         broken = attack(SURVIVE, provider, {"mark": mark})
         fake, harmless = broken.fake, broken.fake.items[0]
         fake.items = fake.items[1:2]

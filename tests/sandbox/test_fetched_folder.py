@@ -1,7 +1,6 @@
 """What a task takes from a container far away, by an engine of the test's own that fails in between."""
 
 import io
-import logging
 import tarfile
 import threading
 import time
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 from docker.errors import APIError, NotFound
 from requests import RequestException
-from requests.exceptions import ChunkedEncodingError
 
 from skillopt_airflow.sandbox import staging
 from skillopt_airflow.sandbox.docker_limits import task_seconds
@@ -131,24 +129,26 @@ def test_whether_the_engine_sees_the_workers_files_is_found_out(workload, tmp_pa
     assert engine.asked == asked
 
 
-@pytest.mark.parametrize("error", [APIError("no space left on device"), RequestException("timed out")])
-def test_another_error_of_the_engine_says_nothing_of_the_files(workload, tmp_path, error):
-    with pytest.raises(type(error), match=str(error)):
-        found_runtime(workload, tmp_path, Engine(error))
+def test_another_error_of_the_engine_says_nothing_of_the_files(workload, tmp_path):
+    with pytest.raises(APIError, match="no space left"):
+        found_runtime(workload, tmp_path, Engine(APIError("no space left on device")))
 
 
-def test_an_engine_that_a_connection_leads_to_is_not_tried(workload, tmp_path):
-    fake = workload(None, docker_conn_id="far_away")
-    found = runtime_of(None, fake, TaskFolder(tmp_path), 1, "host", threading.Event())
-    assert type(found) is DockerWithoutSharedFiles
-
-
-TRANSIENT = [APIError("busy"), RequestException("timed out"), ChunkedEncodingError("broke off")]
+@pytest.mark.parametrize("one_item_each", [True, False])
+def test_an_engine_of_a_connection_is_not_tried_and_things_there_last_as_long_as_a_task(
+    workload, tmp_path, one_item_each
+):
+    fake = workload(None, count=3, timeout=100, docker_conn_id="far_away")
+    fake.one_item_each = one_item_each
+    runtime = runtime_of(None, fake, TaskFolder(tmp_path), 1, "host", threading.Event())
+    assert type(runtime) is DockerWithoutSharedFiles
+    least = task_seconds(fake.limits, 3) + GRACE_SECONDS
+    assert int(runtime.labels[EXPIRES_LABEL]) - time.time() == pytest.approx(least, abs=10)
 
 
 @pytest.mark.parametrize("path", [ROWS, FILES])
 @pytest.mark.parametrize("where", ["errors", "halfway"])
-@pytest.mark.parametrize("error", TRANSIENT, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("error", [APIError("busy"), RequestException("timed out")], ids=["refused", "silent"])
 def test_a_row_waits_for_its_files_while_the_engine_fails(client, folder, caplog, path, where, error):
     getattr(client, where)[path] = error
     folder.fetch()
@@ -184,24 +184,12 @@ def test_files_that_the_container_spoilt_are_refused_and_its_row_counts(client, 
     folder.fetch()
     assert folder.trajectories.read_bytes() == ROW
     assert not left(folder).exists()
-    assert "Refused the container's output: more than 10000 bytes" in caplog.text
+    assert "more than 10000 bytes" in caplog.text
 
 
 def test_rows_that_the_container_spoilt_are_refused_once(client, folder, caplog):
-    caplog.set_level(logging.WARNING)
     client.archives[ROWS] = tar_of({})
-    folder.fetch()
-    folder.fetch()
+    for _ in range(2):
+        folder.fetch()
     assert not folder.trajectories.exists()
-    assert [message for message in caplog.messages if "not a plain file" in message] == [
-        "Refused the container's output: trajectories.jsonl is not a plain file"
-    ]
-
-
-@pytest.mark.parametrize("one_item_each", [True, False])
-def test_what_a_task_has_on_the_engine_is_its_own_as_long_as_it_may_run(workload, tmp_path, one_item_each):
-    fake = workload(None, count=3, timeout=100)
-    fake.one_item_each = one_item_each
-    runtime = DockerWithoutSharedFiles(None, fake, TaskFolder(tmp_path), 1, None, threading.Event())
-    least = task_seconds(fake.limits, 3) + GRACE_SECONDS
-    assert int(runtime.labels[EXPIRES_LABEL]) - time.time() == pytest.approx(least, abs=10)
+    assert caplog.text.count("trajectories.jsonl is not a plain file") == 1

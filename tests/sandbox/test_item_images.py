@@ -1,8 +1,6 @@
 """Images made from one that an item names, as SWE-bench publishes them: a repository, and packages beside it."""
 
-import io
 import json
-import tarfile
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -10,6 +8,7 @@ from typing import Any
 import docker
 import pytest
 
+from local import image
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.protocols import JudgesRepository
@@ -20,7 +19,7 @@ from skillopt_airflow.sandbox.docker_exec import executed
 from skillopt_airflow.sandbox.item_images import ItemImages, ensure_named, full_name
 from skillopt_airflow.sandbox.judge_container import JudgeContainer
 from skillopt_airflow.sandbox.labels import remove_container
-from tests.sandbox.small_repository import CONTENTS, FILES, GOLD, RECORD, small_item
+from tests.sandbox.small_repository import CONTENTS, GOLD, RECORD, small_item, tree
 
 pytestmark = pytest.mark.engine
 
@@ -30,12 +29,10 @@ MAKE = """
 set -e
 mkdir -p /opt/miniconda3/envs
 cp -r --no-dereference /opt/item/venv /opt/miniconda3/envs/testbed
-mkdir /testbed
-cp -r /from/. /testbed
 cd /testbed
 git init -q . && git add -A && git commit -q -m base && git commit -q --allow-empty -m 'the fix: sum(amounts)'
 echo /testbed > "$(ls -d /opt/miniconda3/envs/testbed/lib/python*/site-packages)/ledger.pth"
-rm -rf /opt/item /from
+rm -rf /opt/item
 """
 
 
@@ -48,13 +45,12 @@ def client(docker_host: str) -> Iterator[docker.APIClient]:
 @pytest.fixture(scope="module")
 def published(client: docker.APIClient) -> Iterator[str]:
     """An image with the layout of SWE-bench's own; its tests' packages are those of the small repository's image."""
-    from local import image
-
     packages = ItemImages(client, image.IMAGE, LIMITS, lambda _: CONTENTS).of(small_item())
     made = client.create_container(packages, entrypoint=["sleep", "600"], user="0:0")["Id"]
     try:
         client.start(made)
-        client.put_archive(made, "/", archive())
+        assert executed(client, made, ["mkdir", "/testbed"], user="0:0", most=10_000) == (0, "")
+        client.put_archive(made, "/testbed", tree())
         status, said = executed(client, made, ["sh", "-c", MAKE], user="0:0", most=10_000)
         assert status == 0, said
         client.commit(made, PUBLISHED, "latest")
@@ -64,30 +60,16 @@ def published(client: docker.APIClient) -> Iterator[str]:
     client.remove_image(f"{PUBLISHED}:latest", force=True)
 
 
-def archive() -> bytes:
-    body = io.BytesIO()
-    with tarfile.open(fileobj=body, mode="w") as tar:
-        for name, text in FILES.items():
-            member = tarfile.TarInfo(f"from/{name}")
-            member.size = len(text)
-            tar.addfile(member, io.BytesIO(text.encode()))
-    return body.getvalue()
-
-
 def named_item() -> Item:
     """The small repository as a published row: nothing says how its tests run or where its files are."""
     return benchmarks.load("swebench").item({key: RECORD[key] for key in RECORD if key not in ("instance", "run")})
 
 
 def images(client: docker.APIClient) -> ItemImages:
-    from local import image
-
     return ItemImages(client, image.IMAGE, LIMITS, lambda _: {})
 
 
 def test_the_target_gets_repository_and_packages_on_the_sandbox_image(client: Any, published: str) -> None:
-    from local import image
-
     item = named_item()
     assert item.image is not None
     assert item.image.name == published
@@ -130,8 +112,6 @@ def test_its_tests_run_in_what_the_named_image_has(client: Any, published: str) 
 
 
 def test_an_image_without_such_folders_is_named(client: Any) -> None:
-    from local import image
-
     item = named_item()
     other = ItemImage(name=image.IMAGE, folder="/nowhere", environment="/usr")
     with pytest.raises(ImageMissing, match="has no folder /nowhere"):

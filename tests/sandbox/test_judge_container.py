@@ -6,7 +6,9 @@ from contextlib import closing
 import docker
 import pytest
 
+from local import image
 from skillopt_airflow import benchmarks
+from skillopt_airflow.core.errors import EngineUnavailable
 from skillopt_airflow.core.protocols import JudgesRepository
 from skillopt_airflow.core.repository_tests import RepositoryTests, TestedRepository
 from skillopt_airflow.core.resource_groups import SandboxGroup
@@ -36,8 +38,6 @@ OTHER_GOLD = GOLD.replace("+    return sum(amounts)", "+    return sum(list(amou
 
 @pytest.fixture(scope="module")
 def run(docker_host: str) -> Iterator[RunTests]:
-    from local import image
-
     with closing(docker.APIClient(base_url=docker_host, timeout=600)) as client:
         images = ItemImages(client, image.IMAGE, LIMITS, lambda _: CONTENTS)
 
@@ -113,8 +113,6 @@ def test_a_change_of_files_that_its_headers_do_not_name_is_not_applied(run: RunT
 
 def test_an_engine_that_fails_is_no_score() -> None:
     def broken(*_: object) -> TestedRepository:
-        from skillopt_airflow.core.errors import EngineUnavailable
-
         raise EngineUnavailable("the engine went away")
 
     found = judged(broken, GOLD)

@@ -98,19 +98,7 @@ def test_every_item_gets_a_row_and_nothing_stays(cluster, store, workload):
     allowed = {(thing, verb) for rule in role["rules"] for thing in rule["resources"] for verb in rule["verbs"]}
     assert {right(method, path) for method, path in cluster.seen} == allowed
 
-
-def right(method: str, path: str) -> tuple[str, str]:
-    """The resource and the verb of a request, as Kubernetes' roles name them."""
-    kind, *below = urlsplit(path).path.removeprefix("/api/v1/namespaces/").split("/")[1:]
-    verb = {"POST": "create", "DELETE": "delete", "GET": "get" if below else "list"}[method]
-    return "/".join([kind, *below[1:]]), verb
-
-
-def test_the_pod_holds_no_secret_and_its_secret_goes_with_it(cluster, store, workload):
-    with ScriptedProvider(answer_all) as provider:
-        fake = workload(provider, image=IMAGE)
-        FakePodOperator(fake=fake, store=store).execute({})
-
+    # The pod holds no secret, and its own one goes with it.
     pod, secret = cluster.past
     assert (pod["kind"], secret["kind"]) == ("Pod", "Secret")
     assert KEY not in json.dumps(pod)
@@ -118,6 +106,13 @@ def test_the_pod_holds_no_secret_and_its_secret_goes_with_it(cluster, store, wor
     assert KEY in secret["stringData"]["gateway.json"]
     assert KEY not in secret["stringData"]["courier.json"]
     assert secret["metadata"]["ownerReferences"][0]["name"] == pod["metadata"]["name"]
+
+
+def right(method: str, path: str) -> tuple[str, str]:
+    """The resource and the verb of a request, as Kubernetes' roles name them."""
+    kind, *below = urlsplit(path).path.removeprefix("/api/v1/namespaces/").split("/")[1:]
+    verb = {"POST": "create", "DELETE": "delete", "GET": "get" if below else "list"}[method]
+    return "/".join([kind, *below[1:]]), verb
 
 
 FILES = """
@@ -156,7 +151,7 @@ row = {"item_id": "i-0", "status": "ok", "messages": [{"role": "assistant", "con
 """
 
 
-def test_a_corpus_is_shipped_into_a_pod(cluster, store, workload, tmp_path):
+def test_a_corpus_is_shipped_into_a_pod_or_the_items_say_why_not(cluster, store, workload, tmp_path):
     (tmp_path / "documents" / "1944").mkdir(parents=True)
     (tmp_path / "documents" / "1944" / "march.txt").write_text("customs")
     sha256 = store_corpus(store, "own/", SourceCorpus("documents", tmp_path, cast("Any", None)))
@@ -169,47 +164,17 @@ def test_a_corpus_is_shipped_into_a_pod(cluster, store, workload, tmp_path):
     assert said == ["--corpus", {"1944/march.txt": "customs"}]
     assert all(key.startswith("own/corpora/") for key in store.list_keys(""))
 
-
-def test_a_corpus_that_cannot_be_fetched_is_told(cluster, store, workload, tmp_path):
-    (tmp_path / "documents").mkdir()
-    (tmp_path / "documents" / "march.txt").write_text("customs")
-    sha256 = store_corpus(store, "", SourceCorpus("documents", tmp_path, cast("Any", None)))
-    fake = workload(None, image=IMAGE)
-    fake.corpus = StoredCorpus(store, "", sha256)
     store.delete(fake.corpus.archive_keys[0])
+    fake.trajectories.clear()
     FakePodOperator(fake=fake, store=store).execute({})
     assert fake.statuses() == {"i-0": Status.SANDBOX_ERROR}
-    assert "the pod could not fetch its inputs" in fake.trajectories[0].error
-
-
-HOSTILE = """
-import os, pathlib, sys
-outputs = pathlib.Path(sys.argv[2])
-with (outputs / "trajectories.jsonl").open("w") as out:
-    out.write('{"item_id": "i-0", "status": "ok", "answer": "done"}\\n')
-    out.write('{"item_id": "i-0", "status": "ok", "answer": "again"}\\n')
-    out.write('{"item_id": "of-another-run", "status": "ok"}\\n')
-    out.write('{"item_id": "i-1", "status": "ok", "score": 1.0}\\n')
-    out.write('{"item_id": "i-1", "status": "wonderful"}\\n')
-    out.write("not json\\n")
-sys.exit(3)
-"""
-
-
-def test_only_valid_rows_of_open_items_count(cluster, store, workload, tmp_path):
-    program(tmp_path, cluster, HOSTILE)
-    fake = workload(None, count=2, image=IMAGE)
-
-    FakePodOperator(fake=fake, store=store).execute({})
-
-    assert fake.statuses() == {"i-0": Status.OK, "i-1": Status.SANDBOX_ERROR}
-    assert fake.trajectories[0].answer == "done"
-    assert fake.trajectories[1].error == "the container ended with exit status 3 before it finished the item"
+    assert "fetch its inputs" in fake.trajectories[0].error
 
 
 LINKED = """
 import os, pathlib, sys
 os.symlink(sys.argv[2] + "/../../../linked", sys.argv[2] + "/trajectories.jsonl")
+sys.exit(3)
 """
 
 
@@ -221,6 +186,7 @@ def test_a_link_in_the_place_of_the_rows_is_not_followed(cluster, store, workloa
     FakePodOperator(fake=fake, store=store).execute({})
 
     assert fake.statuses() == {"i-0": Status.SANDBOX_ERROR}
+    assert "exit status 3" in fake.trajectories[0].error
 
 
 class Breaking(PodRuntime):
@@ -257,18 +223,7 @@ def test_a_pod_ends_at_its_wall_clock_limit_and_what_it_wrote_counts(cluster, st
     FakePodOperator(fake=fake, store=store).execute({})
 
     assert fake.statuses() == {"i-0": Status.OK, "i-1": Status.SANDBOX_ERROR}
-    assert fake.trajectories[1].error == "the container was stopped: no item ended for 1 s (sandbox.timeout)"
-    assert cluster.left() == {}
-
-
-def test_rows_are_recorded_while_the_pod_works_and_it_ends_once_none_matters(cluster, store, workload, tmp_path):
-    program(tmp_path, cluster, SLOW)
-    fake = workload(None, count=2, image=IMAGE)
-    fake.is_settled = lambda: bool(fake.trajectories)
-
-    FakePodOperator(fake=fake, store=store).execute({})
-
-    assert fake.statuses() == {"i-0": Status.OK}
+    assert "1 s (sandbox.timeout)" in fake.trajectories[1].error
     assert cluster.left() == {}
 
 
@@ -339,48 +294,23 @@ def bare_pod(name: str, labels: dict[str, str]) -> dict[str, Any]:
 
 def test_a_cluster_that_cannot_answer_for_a_while_costs_no_item(cluster, store, workload, tmp_path):
     program(tmp_path, cluster, FILES)
-    fake = workload(None, count=2, concurrency=2, image=IMAGE)
-    fake.public_files, fake.one_item_each = {"table.csv": b"1,2,"}, True
+    fake = workload(None, image=IMAGE)
+    fake.public_files, cluster.pulled_late = {"table.csv": b"1,2,"}, IMAGE
     # The client itself asks three times again where the connection breaks.
     cluster.unwell = [500, 503, 504, 429, 0, 0, 0, 0, 503]
-
-    FakePodOperator(fake=fake, store=store).execute({})
-
-    assert fake.statuses() == {"i-0": Status.OK, "i-1": Status.OK}
-    assert cluster.unwell == []
-
-
-def test_a_cluster_that_is_busy_while_a_pod_is_made_costs_no_item(cluster, store, workload, tmp_path):
-    program(tmp_path, cluster, FILES)
-    fake = workload(None, image=IMAGE)
-    fake.public_files = {"table.csv": b"1,2,"}
-    # Pod and Secret are made at the second try, but nobody hears of it.
+    # Pod and Secret are made at the second try, but no one hears of it.
     cluster.busy = [429, 0, None, 503, 0]
 
     FakePodOperator(fake=fake, store=store).execute({})
 
     assert fake.statuses() == {"i-0": Status.OK}
-    assert cluster.busy == []
-    assert cluster.left() == {}
-    assert cluster.secrets == {}
+    assert (cluster.unwell, cluster.busy, cluster.left(), cluster.secrets) == ([], [], {}, {})
 
 
-def test_a_pull_that_fails_once_costs_no_item(cluster, store, workload, tmp_path):
-    program(tmp_path, cluster, FILES)
-    fake = workload(None, image=IMAGE)
-    fake.public_files, cluster.pulled_late = {"table.csv": b"1,2,"}, IMAGE
-
-    FakePodOperator(fake=fake, store=store).execute({})
-
-    assert fake.statuses() == {"i-0": Status.OK}
-
-
-def test_a_cluster_that_cannot_answer_for_long_is_not_taken_for_one_without_rights(
-    cluster, store, workload, monkeypatch
-):
+def test_a_cluster_that_cannot_answer_for_long_is_not_one_without_rights(cluster, store, workload, monkeypatch):
     monkeypatch.setattr(cluster_module, "UNANSWERED_SECONDS", 0.2)
     cluster.unwell = [503] * 1000
-    with pytest.raises(EngineUnavailable, match=r"cannot serve namespace .* now: 503 Service Unavailable"):
+    with pytest.raises(EngineUnavailable, match="503"):
         FakePodOperator(fake=workload(None, image=IMAGE), store=store).execute({})
     assert len(cluster.unwell) < 999
     assert cluster.left() == {}
@@ -398,11 +328,11 @@ def test_a_missing_image_a_refusal_and_a_silent_cluster_are_told_apart(cluster, 
     monkeypatch.setattr(cluster_module, "PULL_SECONDS", 0.5)
     fake = workload(None, image=IMAGE)
     cluster.unpullable = fake.limits.gateway_image
-    with pytest.raises(ImageMissing, match="skillopt-gateway:latest for the container courier"):
+    with pytest.raises(ImageMissing, match=r"skillopt-gateway:latest .* courier"):
         FakePodOperator(fake=fake, store=store).execute({})
     cluster.unpullable = ""
     cluster.refuse = {"secrets": 403}
-    with pytest.raises(SandboxError, match=r"403 Forbidden; see docs/kubernetes\.md") as refused:
+    with pytest.raises(SandboxError, match="403") as refused:
         FakePodOperator(fake=fake, store=store).execute({})
     assert KEY not in str(refused.value)
     assert cluster.left() == {}

@@ -94,13 +94,6 @@ def test_the_reaper_leaves_a_task_that_lives_its_container_and_its_folder(tmp_pa
         assert list(engine.left) == ["0"]
         assert living.path.is_dir()
         assert not killed.exists()
-
-
-def test_what_never_expires_is_not_reaped():
-    engine = Engine({EXPIRES_LABEL: NEVER})
-    assert reap(engine) == 0
-    assert engine.left
-
-
-def test_an_expiry_leaves_the_task_its_time():
+    # What never expires stays, and an expiry leaves the task its time.
+    assert reap(Engine({EXPIRES_LABEL: NEVER})) == 0
     assert int(expiry(60)[EXPIRES_LABEL]) >= time.time() + 60

@@ -1,6 +1,7 @@
 """The manifests against Kubernetes' own schema, and every field that closes a pod."""
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -69,32 +70,22 @@ def test_all_manifests_keep_to_the_schema(limits):
         kubernetes_validate.validate(manifest, VERSION, strict=True)
 
 
-def test_the_schema_would_refuse_a_field_that_does_not_exist():
-    pod: Any = pod_manifest(plan())
-    pod["spec"]["containers"][0]["securityContext"]["dropCapabilities"] = True
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(pod, VERSION, strict=True)
-
-
-def test_every_container_is_restricted():
+def test_every_container_is_restricted_and_the_pod_has_nothing_of_cluster_or_node():
     for name, container in containers(pod_manifest(plan())).items():
-        context = container["securityContext"]
-        assert context["runAsNonRoot"] is True, name
-        assert context["runAsUser"] == (10001 if name == "rollout" else 10002), name
-        assert context["privileged"] is False, name
-        assert context["allowPrivilegeEscalation"] is False, name
-        assert context["readOnlyRootFilesystem"] is True, name
-        assert context["capabilities"] == {"drop": ["ALL"]}, name
-        assert context["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        assert container["securityContext"] == {
+            "runAsNonRoot": True,
+            "runAsUser": 10001 if name == "rollout" else 10002,
+            "runAsGroup": 10001 if name == "rollout" else 10002,
+            "privileged": False,
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }, name
         assert container["resources"]["limits"].keys() == {"cpu", "memory", "ephemeral-storage"}, name
-
-
-def test_the_pod_has_nothing_of_cluster_or_node():
     spec: Any = pod_manifest(plan())["spec"]
-    assert spec["automountServiceAccountToken"] is False
-    assert spec["enableServiceLinks"] is False
-    assert spec["shareProcessNamespace"] is False
-    assert [spec[name] for name in ("hostNetwork", "hostPID", "hostIPC")] == [False] * 3
+    closed = ("automountServiceAccountToken", "enableServiceLinks", "shareProcessNamespace")
+    assert [spec[name] for name in (*closed, "hostNetwork", "hostPID", "hostIPC")] == [False] * 6
     assert spec["restartPolicy"] == "Never"
     assert {next(iter(volume.keys() - {"name"})) for volume in spec["volumes"]} == {"emptyDir", "secret"}
     assert all("sizeLimit" in volume["emptyDir"] for volume in spec["volumes"] if "emptyDir" in volume)
@@ -112,9 +103,13 @@ def test_only_the_helpers_see_the_secret_and_each_its_own_file():
         "fetch": ["/secret/courier.json"],
     }
     assert mounts(of["courier"])["/out"] is True
+    secret: Any = secret_manifest(plan(), "uid-1", {"upstream": {"api_key": "k"}}, {})
+    assert json.loads(secret["stringData"]["gateway.json"]) == {"upstream": {"api_key": "k"}}
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "skillopt-1", "uid": "uid-1"}
+    assert secret["metadata"]["ownerReferences"] == [owner]
 
 
-def test_the_limits_are_those_of_the_configuration():
+def test_the_limits_are_those_of_the_configuration_and_helpers_stay_to_the_end():
     spec: Any = pod_manifest(plan(cpus=0.5, memory="300m", output_mb=8, timeout=60))["spec"]
     (rollout,) = spec["containers"]
     assert rollout["resources"]["limits"] == {"cpu": "0.5", "memory": "300Mi", "ephemeral-storage": "72Mi"}
@@ -123,21 +118,9 @@ def test_the_limits_are_those_of_the_configuration():
     sizes = {volume["name"]: volume["emptyDir"]["sizeLimit"] for volume in spec["volumes"] if "emptyDir" in volume}
     assert sizes["out"] == "8Mi"
     assert spec["activeDeadlineSeconds"] == deadline(SandboxGroup(timeout=60), 3) > 3 * 60
-
-
-def test_courier_and_gateway_stay_until_the_program_has_ended_and_the_courier_longest():
-    """Kubernetes stops sidecars in the opposite order."""
-    order = [(one["name"], one.get("restartPolicy")) for one in pod_manifest(plan())["spec"]["initContainers"]]
+    # Kubernetes stops sidecars in the opposite order, so the courier stays longest.
+    order = [(one["name"], one.get("restartPolicy")) for one in spec["initContainers"]]
     assert order == [("courier", "Always"), ("gateway", "Always"), ("fetch", None)]
-
-
-def test_the_secret_belongs_to_its_pod():
-    secret: Any = secret_manifest(plan(), "uid-1", {"upstream": {"api_key": "k"}}, {})
-    assert secret["metadata"]["ownerReferences"] == [
-        {"apiVersion": "v1", "kind": "Pod", "name": "skillopt-1", "uid": "uid-1"}
-    ]
-    assert json.loads(secret["stringData"]["gateway.json"]) == {"upstream": {"api_key": "k"}}
-    assert "k" not in json.dumps(pod_manifest(plan())).split('"')
 
 
 def test_labels_tell_run_and_step_and_fit():
@@ -151,37 +134,29 @@ def test_labels_tell_run_and_step_and_fit():
     assert installation_label(IDENTITY) == installation_label(other)
 
 
+def ended(kind: str, name: str, **terminated: Any) -> dict[str, Any]:
+    return {f"{kind}Statuses": [{"name": name, "state": {"terminated": terminated}}]}
+
+
 @pytest.mark.parametrize(
     ("status", "why"),
     [
-        ({"reason": "Evicted", "message": "ephemeral"}, "the pod was evicted (sandbox.output_mb = 256): ephemeral"),
-        ({"reason": "DeadlineExceeded"}, "the pod was stopped: its deadline had passed"),
-        (
-            {"initContainerStatuses": [{"name": "fetch", "state": {"terminated": {"exitCode": 1}}}]},
-            "the pod could not fetch its inputs: exit status 1",
-        ),
-        (
-            {"containerStatuses": [{"name": "rollout", "state": {"terminated": {"reason": "OOMKilled"}}}]},
-            "the container ran out of memory (sandbox.memory = 512m)",
-        ),
-        (
-            {"containerStatuses": [{"name": "rollout", "state": {"terminated": {"exitCode": 7}}}]},
-            "the container ended with exit status 7 before it finished the item",
-        ),
-        ({}, "the pod ended before its container did: the cluster gives no reason"),
-        (
-            {"reason": "NodeLost", "message": "node n1 is gone"},
-            "the pod ended before its container did: NodeLost: node n1 is gone",
-        ),
+        ({"reason": "Evicted", "message": "ephemeral"}, r"evicted \(sandbox\.output_mb = 256\): ephemeral"),
+        ({"reason": "DeadlineExceeded"}, "deadline"),
+        (ended("initContainer", "fetch", exitCode=1), "inputs: exit status 1"),
+        (ended("container", "rollout", reason="OOMKilled"), r"sandbox\.memory = 512m"),
+        (ended("container", "rollout", exitCode=7), "exit status 7"),
+        ({}, "no reason"),
+        ({"reason": "NodeLost", "message": "node n1 is gone"}, "NodeLost: node n1 is gone"),
     ],
 )
 def test_the_end_of_a_pod_is_told(status, why):
-    assert end_of(status, SandboxGroup()) == why
+    assert re.search(why, end_of(status, SandboxGroup()))
 
 
 def test_an_image_behind_a_tag_is_refused():
     assert pinned(IMAGE) == IMAGE
-    with pytest.raises(ConfigError, match="needs the image's digest"):
+    with pytest.raises(ConfigError, match="skillopt-sandbox:latest"):
         pinned("skillopt-sandbox:latest")
 
 
@@ -197,9 +172,6 @@ def test_the_policy_lets_nothing_in_and_names_alone_out():
         ("192.0.2.1/32", 443),
         ("198.51.100.0/24", 9000),
     ]
-
-
-@pytest.mark.parametrize("text", ["api.example.com:443", "192.0.2.1/32", "192.0.2.1/32:0", "0.0.0.0/0:443"])
-def test_the_policy_takes_networks_with_a_port_and_not_the_whole_internet(text):
-    with pytest.raises(ConfigError, match="expected a network and a port"):
-        network_policy("skills", [text])
+    for text in ("api.example.com:443", "192.0.2.1/32", "192.0.2.1/32:0", "0.0.0.0/0:443"):
+        with pytest.raises(ConfigError, match=re.escape(text)):
+            network_policy("skills", [text])

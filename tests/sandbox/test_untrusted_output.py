@@ -1,6 +1,7 @@
 import json
 import logging
 import os
+import shutil
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from skillopt_airflow.sandbox import untrusted_output as collect
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.sandbox.untrusted_output import FileReader, TrajectoryReader, written_bytes
 from skillopt_airflow.store.parquet import RolloutRow, rollouts_from_table, rollouts_to_table
+from tests.sandbox.test_staging import nested
 
 
 def line(item_id: str, **fields: object) -> bytes:
@@ -49,7 +51,6 @@ def test_lines_count_once_they_are_complete(path):
     ("bad", "why"),
     [
         (b"not json\n", "Invalid JSON"),
-        (b"\n", "Invalid JSON"),
         (line("a", status="excellent"), "status"),
         (line("a", hard=1.0), "hard"),
         (line("a", calls=-1), "calls"),
@@ -57,35 +58,24 @@ def test_lines_count_once_they_are_complete(path):
         (b'{"item_id": "a", "status": "ok", "seconds": Infinity}\n', "finite"),
         (b'{"item_id": "a", "status": "ok", "started": NaN}\n', "finite"),
         (line("a", started=1e300), "started"),
-        (line("a", seconds=1e300), "seconds"),
         (line("a", calls=10**20), "calls"),
-        (line("a", prompt_tokens=10**20), "prompt_tokens"),
-        (line("a", completion_tokens=10**20), "completion_tokens"),
         (b'{"item_id": "a", "status": "ok", "answer": "\\ud800"}\n', "Invalid JSON"),
-        (b'{"item_id": "a", "status": "ok", "answer": "\xff"}\n', "Invalid JSON"),
     ],
 )
-def test_a_bad_line_is_refused_and_the_next_one_counts(path, caplog, bad, why):
+def test_a_bad_line_is_refused_and_the_next_one_counts_once(path, caplog, bad, why):
     reader = TrajectoryReader(path, ["a"])
-    append(path, bad + line("a", answer="good"))
+    append(path, bad + line("a", answer="good") + line("a", answer="second"))
     with caplog.at_level(logging.WARNING):
         assert [trajectory.answer for trajectory in reader.read()] == ["good"]
     assert why in caplog.text
 
 
-def test_a_second_line_about_an_item_is_refused(path, caplog):
-    reader = TrajectoryReader(path, ["a"])
-    append(path, line("a", answer="first") + line("a", answer="second"))
-    assert [trajectory.answer for trajectory in reader.read()] == ["first"]
-
-
 def test_an_endless_line_is_refused_without_keeping_it(path, monkeypatch, caplog):
     monkeypatch.setattr(collect, "MAX_LINE_BYTES", 100)
     reader = TrajectoryReader(path, ["a", "b"])
-    append(path, b"x" * 150)
-    assert reader.read() == []
-    append(path, b"y" * 150)
-    assert reader.read() == []
+    for _ in range(2):
+        append(path, b"x" * 150)
+        assert reader.read() == []
     append(path, b"z\n" + line("a"))
     assert [trajectory.item_id for trajectory in reader.read()] == ["a"]
 
@@ -99,7 +89,6 @@ def test_of_a_flood_of_lines_few_are_logged_and_the_rest_is_not_read(path, caplo
     assert reader.read() == []
     assert reader.missing == ("b",)
     assert len(caplog.messages) == collect.MAX_REFUSED_LOGGED + 1
-    assert "the rest of it is not read" in caplog.messages[-1]
 
 
 def test_a_name_of_a_field_forges_no_line_of_the_log(path, caplog):
@@ -110,18 +99,13 @@ def test_a_name_of_a_field_forges_no_line_of_the_log(path, caplog):
     assert "\x1b" not in caplog.messages[0]
 
 
-def test_a_link_out_of_the_folder_is_not_followed(path, tmp_path, caplog):
-    secret = tmp_path / "secret"
-    secret.write_bytes(line("a"))
-    path.symlink_to(secret)
-    assert TrajectoryReader(path, ["a"]).read() == []
-    assert "not a plain file" in caplog.text
-
-
-def test_a_pipe_does_not_block(path, caplog):
-    os.mkfifo(path)
-    assert TrajectoryReader(path, ["a"]).read() == []
-    assert "not a plain file" in caplog.text
+def test_what_is_no_plain_file_is_not_read(path, tmp_path, caplog):
+    (tmp_path / "secret").write_bytes(line("a"))
+    for make in (lambda: path.symlink_to(tmp_path / "secret"), lambda: os.mkfifo(path)):
+        make()
+        assert TrajectoryReader(path, ["a"]).read() == []
+        path.unlink()
+    assert caplog.text.count("not a plain file") == 2
 
 
 def test_written_bytes_counts_blocks_and_follows_nothing(tmp_path):
@@ -132,21 +116,13 @@ def test_written_bytes_counts_blocks_and_follows_nothing(tmp_path):
     assert written_bytes(tmp_path, 5000) > 5000
 
 
-def test_too_many_files_exceed_any_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(collect, "MAX_ENTRIES", 3)
-    for n in range(4):
-        (tmp_path / str(n)).touch()
+def test_too_many_files_and_what_no_one_can_look_into_exceed_any_limit(tmp_path, monkeypatch):
+    nested(tmp_path, 1000)
     assert written_bytes(tmp_path, 10**9) > 10**9
-
-
-def test_what_nobody_can_look_into_exceeds_any_limit(tmp_path):
-    folder = os.open(tmp_path, os.O_RDONLY)
-    for _ in range(25):
-        os.mkdir("x" * 200, dir_fd=folder)
-        inner = os.open("x" * 200, os.O_RDONLY, dir_fd=folder)
-        os.close(folder)
-        folder = inner
-    os.close(folder)
+    shutil.rmtree(tmp_path / "deep")
+    (tmp_path / "file").touch()
+    assert written_bytes(tmp_path, 10**9) <= 10**9
+    monkeypatch.setattr(collect, "MAX_ENTRIES", 0)
     assert written_bytes(tmp_path, 10**9) > 10**9
 
 
@@ -194,60 +170,46 @@ def test_files_that_an_item_left_come_with_its_row(left):
     assert outcome.trajectory.files == ("one.xlsx",)
 
 
-def make_link(path: Path) -> None:
-    path.symlink_to("/etc/hostname")
-
-
-def make_socket(path: Path) -> None:
-    with socket(AF_UNIX) as listener:
-        listener.bind(str(path))
-
-
-@pytest.mark.parametrize(
-    "make",
-    [make_link, os.mkfifo, Path.mkdir, make_socket],
-    ids=["link", "pipe", "folder", "socket"],
-)
-def test_what_is_no_plain_file_is_refused(left, make, caplog, monkeypatch):
+def test_what_is_no_plain_file_is_refused(left, caplog, monkeypatch):
     monkeypatch.chdir(left)
-    make(Path("bad"))
+    Path("link").symlink_to("/etc/hostname")
+    os.mkfifo("pipe")
+    Path("folder").mkdir()
+    with socket(AF_UNIX) as listener:
+        listener.bind("socket")
     (left / "good").write_bytes(b"1")
-    assert collected(left, "bad", "good").files == {"good": b"1"}
-    assert "Refused a file" in caplog.text
+    assert collected(left, "link", "pipe", "folder", "socket", "good").files == {"good": b"1"}
+    assert caplog.text.count("Refused a file") == 4
 
 
-@pytest.mark.parametrize("name", ["../0/other", "/etc/hostname", "..", ".", "", ".hidden", "a/b", "x" * 101, "a\0b"])
+@pytest.mark.parametrize("name", ["../0/other", "/etc/hostname", ".", "", ".hidden", "a/b", "x" * 101, "a\0b"])
 def test_only_plain_names_are_looked_up(left, name, caplog):
     (left.parent / "0").mkdir()
     (left.parent / "0" / "other").write_bytes(b"3")
     outcome = collected(left, name)
-    assert not outcome.files
-    assert outcome.trajectory.files == ()
+    assert (outcome.files, outcome.trajectory.files) == ({}, ())
     assert "plain name" in caplog.text
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_a_link_on_the_way_to_a_file_is_not_followed(left, tmp_path, depth, caplog):
-    (tmp_path / "elsewhere" / "files" / "1").mkdir(parents=True)
-    (tmp_path / "elsewhere" / "files" / "1" / "secret").write_bytes(b"s")
-    folder = [left, left.parent, left.parent.parent][depth]
-    target = [tmp_path / "elsewhere" / "files" / "1", tmp_path / "elsewhere" / "files", tmp_path / "elsewhere"][depth]
+    secret = tmp_path / "elsewhere" / "files" / "1" / "secret"
+    secret.parent.mkdir(parents=True)
+    secret.write_bytes(b"s")
+    folder, target = [left, *left.parents][depth], secret.parents[depth]
     folder.rename(tmp_path / "aside")
     folder.symlink_to(target)
     assert not collected(left, "secret").files
     assert "Refused" in caplog.text
 
 
-def test_files_of_one_container_together_have_a_limit(left, caplog):
+def test_files_of_one_container_have_a_limit_and_an_item_one_of_their_number(left, caplog):
     for name in ("first", "second", "third"):
         (left / name).write_bytes(b"x" * 40)
     assert list(collected(left, "first", "second", "third").files) == ["first", "second"]
     (left / "sparse").touch()
     os.truncate(left / "sparse", 10**12)
     assert list(collected(left, "sparse", "first").files) == ["first"]
-
-
-def test_an_item_leaves_so_many_files_at_most(left, caplog):
     names = [f"f{n}" for n in range(MAX_FILES + 5)]
     for name in names:
         (left / name).touch()
