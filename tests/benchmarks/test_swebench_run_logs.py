@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.swebench.run_logs import CaseStatus, LogFormat, parsed, short_name, worst
+from benchmarks.swebench.run_logs import CaseStatus, LogFormat, parsed, worst
 
 LOGS = {
     "pytest": (
