@@ -91,6 +91,7 @@ def test_the_wheel_has_samples_and_seeds_and_nothing_of_the_local_platform(wheel
     assert not [name for name in files if name.endswith(".pyc")]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_copied_file_gives_an_airflow_the_pages_once(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "plugins").mkdir()

@@ -171,6 +171,7 @@ def test_a_training_on_the_splits_of_another_goes_as_that_one_did(listed: bool, 
     assert (history_of(second.run).seed_val_score == history_of(first.run).seed_val_score) or not listed
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("preset", ["paper", None])
 def test_a_preset_sets_the_protocol_of_a_training(preset: str | None) -> None:
     config = configured("searchqa", {"train.num_epochs": 4})
@@ -184,6 +185,7 @@ def test_a_preset_sets_the_protocol_of_a_training(preset: str | None) -> None:
     assert training.run.config.optimizer.learning_rate == 4
 
 
+@pytest.mark.nightly
 def test_accumulation_rolls_out_several_slices_before_it_merges() -> None:
     small = {"train__batch_size": 4, "train__preflight": False}
     one, two = Training.of(**small), Training.of(**small, train__accumulation=2)
@@ -312,6 +314,7 @@ def test_the_schedule_is_what_reflection_and_selection_get(scheduler: str, budge
         assert len(ranked["edits"]) <= budgets[int(step[-1]) - 1]
 
 
+@pytest.mark.nightly
 def test_without_a_learning_rate_every_edit_stays() -> None:
     training = Training.of(optimizer__lr_control_mode="none", gradient__minibatch_size=1)
     training()
@@ -353,6 +356,7 @@ def test_the_rewrite_modes_write_the_body_anew_and_keep_where_its_lines_come_fro
     assert not seen or max(map(len, seen)) == 1
 
 
+@pytest.mark.nightly
 def test_the_bodies_of_minibatches_are_merged_on_request() -> None:
     rules = {"optimizer__skill_update_mode": "full_rewrite_minibatch", "gradient__minibatch_size": 2}
     off, on = Training.of(**rules), Training.of(**rules, optimizer__merge_rewrites=True)
@@ -377,6 +381,7 @@ def test_a_measured_candidate_is_told_with_its_score_per_token(plain: Training) 
     assert any(verdict.density for verdict in verdicts.values())
 
 
+@pytest.mark.nightly
 def test_density_chooses_the_best_skill_on_request() -> None:
     # Each rule after the first one comes with so many words that the skill is better, and less dense.
     def wordy(stage: str, prompt: str, tool: str) -> Any:
@@ -402,6 +407,7 @@ def test_density_chooses_the_best_skill_on_request() -> None:
     assert "With its density, candidate and best" in on.store.get_text(on.run.keys.report)
 
 
+@pytest.mark.nightly
 def test_a_benchmark_with_types_of_task_is_told_by_them() -> None:
     short = {"train__num_epochs": 1, "evaluation__val_limit": 20}
     off = Training.of("livemathematicianbench", **short, reports=True)
@@ -493,6 +499,7 @@ def test_a_forced_slow_update_is_taken_with_the_score_that_was_measured() -> Non
     assert state.current.evaluation.mean(rules.gate_metric) == verdict.against_current.score
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("policy", "groups"),
     [
@@ -524,6 +531,7 @@ def test_slow_update_and_meta_skill_see_both_skills_and_both_trajectories() -> N
         assert all(item["messages"] and item["messages_before"] and item["feedback_before"] for item in shown)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("policy", ["changed", "unchanged"])
 def test_the_items_that_a_policy_leaves_out_are_filled_up_from_train(policy: str) -> None:
     def shown(fill: int) -> tuple[int, int]:
@@ -735,6 +743,7 @@ def test_early_rejection_decides_alike_for_fewer_rollouts(full: Training, contai
 SCREENED = {"train__num_epochs": 3, "train__steps_per_epoch": 4, "optimizer__use_slow_update": False}
 
 
+@pytest.mark.nightly
 def test_a_screen_saves_the_selection_split_of_what_is_worse_on_the_batch() -> None:
     off, on = Training.of(**SCREENED), Training.of(**SCREENED, evaluation__screen="batch")
     off(), on()
@@ -753,6 +762,7 @@ def test_a_screen_saves_the_selection_split_of_what_is_worse_on_the_batch() -> N
     assert on.actions()[:first] == off.actions()[:first]
 
 
+@pytest.mark.nightly
 def test_a_screened_run_that_is_interrupted_after_any_task_ends_like_one_that_is_not() -> None:
     whole = WatchedTraining.of(**TINY, evaluation__screen="batch")
     expected = whole()
@@ -798,6 +808,7 @@ def test_a_step_makes_several_candidates_and_gates_the_best() -> None:
     assert "<h3>Proposals</h3>" not in one.store.get_text(one.run.keys.report)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("policy", ["paper", "confirm"])
 def test_early_rejection_decides_alike_on_proposals_side_by_side(policy: str) -> None:
     overrides = {**SIDE_BY_SIDE, "train__proposals": 3, "evaluation__gate_policy": policy, "train__num_epochs": 1}
@@ -816,6 +827,7 @@ def test_early_rejection_decides_alike_on_proposals_side_by_side(policy: str) ->
     assert counts.cancelled > 0
 
 
+@pytest.mark.nightly
 def test_the_level_of_a_test_is_divided_by_the_number_of_different_candidates() -> None:
     training = Training.of(**SIDE_BY_SIDE, train__proposals=3, evaluation__gate_policy="mcnemar", train__num_epochs=1)
     training()
@@ -827,6 +839,7 @@ def test_the_level_of_a_test_is_divided_by_the_number_of_different_candidates() 
         assert f"{0.05 / different:g}" in verdict.reason
 
 
+@pytest.mark.nightly
 def test_a_run_of_several_proposals_that_is_interrupted_after_any_task_ends_like_one_that_is_not() -> None:
     whole = WatchedTraining.of(**TINY, train__proposals=2)
     expected = whole()
@@ -861,6 +874,7 @@ def test_rollouts_are_counted_not_their_calls() -> None:
     assert history_of(several.run).calls("target") >= 3 * counts.ran
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("tries", [1, 2])
 def test_speculation_saves_the_next_batch_after_a_rejection_and_counts_its_waste(tries: int, plain: Training) -> None:
     several = {"train__rollouts_per_item": tries}
@@ -956,7 +970,9 @@ MALFORMED: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("kind", MALFORMED)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.nightly if "megabytes" in kind else ()) for kind in MALFORMED]
+)
 def test_malformed_answers_never_fail_a_run_and_are_counted(kind: str) -> None:
     training = Training.of(
         reply=lambda stage, prompt, tool: MALFORMED[kind],
@@ -1039,6 +1055,7 @@ def test_a_run_that_is_interrupted_after_any_task_ends_like_one_that_is_not() ->
         assert resumed.store.objects[key] == expected_bytes
 
 
+@pytest.mark.nightly
 def test_a_run_whose_process_dies_at_any_write_ends_like_one_that_does_not() -> None:
     whole = Training.of(**TINY, reports=True)
     left: list[LeftBehind] = []
@@ -1068,6 +1085,7 @@ def test_no_answer_is_paid_twice_when_a_task_is_done_again() -> None:
     assert not again.models.prompts
 
 
+@pytest.mark.nightly
 def test_the_provenance_of_every_line_names_an_edit_that_wrote_it() -> None:
     training = Training.of(train__num_epochs=3)
     final = training()
@@ -1196,6 +1214,7 @@ def test_the_gate_says_why_a_candidate_could_not_be_measured() -> None:
     assert all("24 of 24 items: timeout: no answer in 60 s (for example item " in reason for reason in reasons)
 
 
+@pytest.mark.nightly
 def test_cut_answers_are_scored_like_whole_ones(plain: Training) -> None:
     cut = Training.of()
     cut.fail = lambda stage, item_id: Status.TRUNCATED
@@ -1206,6 +1225,7 @@ def test_cut_answers_are_scored_like_whole_ones(plain: Training) -> None:
     assert plain.rollouts == cut.rollouts
 
 
+@pytest.mark.nightly
 def test_what_could_not_be_measured_has_no_score_and_is_not_forced() -> None:
     training = Training.of(optimizer__slow_update_gate=False)
     training.fail = lambda stage, item_id: Status.TIMEOUT if stage == "evaluate" else None
@@ -1217,6 +1237,7 @@ def test_what_could_not_be_measured_has_no_score_and_is_not_forced() -> None:
     assert all(moment.candidate_score is None for moment in measured)
 
 
+@pytest.mark.nightly
 def test_a_second_attempt_that_is_stopped_does_not_end_with_the_first_ones_states() -> None:
     training = Training.of(evaluation__eval_test=False)
     training()

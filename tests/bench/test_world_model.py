@@ -28,6 +28,7 @@ def test_another_seed_has_other_answers() -> None:
     assert record("val-1", 8)["answers"] != record("val-1", 7)["answers"]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_training_learns_rules_and_rejects_some_candidates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_items(tmp_path, {Split.TRAIN: 64, Split.VAL: 40, Split.TEST: 20}, seed=7)

@@ -78,6 +78,7 @@ def path_of_python() -> str:
     return f"{Path(sys.executable).parent}:/usr/bin:/bin"
 
 
+@pytest.mark.nightly
 def test_the_openai_example(publish: Publish, store: ObjectStore, standin_url: str, tmp_path: Path) -> None:
     known = next(one for one in of_benchmark("searchqa") if World().nature(one.item.id).rule)
     shutil.copy(CONSUMER, tmp_path)

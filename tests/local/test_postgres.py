@@ -56,6 +56,7 @@ def test_it_starts_in_a_folder_that_only_its_owner_may_enter(closed_folder: Path
         postgres.stop(home)
 
 
+@pytest.mark.nightly
 # It is meant to outlive the process that started it.
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 def test_a_server_that_takes_a_moment_to_drop_its_rights_is_waited_for(

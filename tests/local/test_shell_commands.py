@@ -73,6 +73,7 @@ def test_the_users_own_connections_and_object_store_are_kept(running: Home, tmp_
     assert "AWS_ENDPOINT_URL_S3" not in found
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_another_shell_has_the_connections_that_the_platform_was_started_with(running: Home, tmp_path: Path) -> None:

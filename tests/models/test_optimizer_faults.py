@@ -13,6 +13,7 @@ from tests.pipeline.faulty_model import FaultyModel
 SKILL = "# Skill\n\n- Read the question.\n"
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_every_question_gets_its_answer_from_a_provider_that_keeps_failing(standin_url: str) -> None:
     calls: list[ModelCall] = []

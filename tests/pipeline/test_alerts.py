@@ -64,6 +64,7 @@ def configured(**group: Any) -> TrainConfig:
     return TrainConfig.from_layers({"alerts": group})
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_failed_night_and_a_late_one_are_told_once_each(hook: Hook, tmp_path: Path) -> None:
     dags = tmp_path / "dags"

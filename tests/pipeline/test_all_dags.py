@@ -132,6 +132,7 @@ def test_every_bad_benchmark_is_named(mine: Path, monkeypatch: pytest.MonkeyPatc
     assert second.startswith(f"benchmark mine: {mine}/adapter.py: ")
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_airflow_shows_the_import_error_and_runs_the_dags_of_the_others(mine: Path, tmp_path: Path) -> None:
     texts = ["", "train: {sed: 1}", "train: {seed: 1}"]

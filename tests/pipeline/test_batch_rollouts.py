@@ -141,6 +141,7 @@ def test_a_run_that_began_without_batch_jobs_sends_none(run, server):
     assert not server.batches.jobs
 
 
+@pytest.mark.nightly
 def test_scanned_pages_go_along_in_a_job(pages, server):
     chunks = seed_and_final.seed_plan(pages)
 
@@ -156,6 +157,7 @@ def test_scanned_pages_go_along_in_a_job(pages, server):
     assert 0 < sum(rollout.score.hard for rollout in rollouts.values()) < 10
 
 
+@pytest.mark.nightly
 def test_only_what_failed_is_sent_again(run, server, monkeypatch):
     chunks = seed_and_final.seed_plan(run)
     asked: list[Any] = []
@@ -212,6 +214,7 @@ def deferrals(run: TrainingRun, chunks: Any) -> Any:
             go_on = partial(operator(run, chunks).execute_complete, context(run), payload)
 
 
+@pytest.mark.nightly
 def test_a_stage_that_is_too_large_for_a_job_goes_as_several(pages, server, monkeypatch):
     chunks = seed_and_final.seed_plan(pages)
     monkeypatch.setattr(OpenAIBatchAdapter, "max_payload_bytes", 150_000)

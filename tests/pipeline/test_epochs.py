@@ -256,6 +256,7 @@ def test_a_meta_reflection_that_is_not_wanted_is_skipped_once_the_slow_update_ha
     assert skipped == ["meta_reflect.gate", "meta_reflect.meta_reflect"]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_an_epoch_whose_end_fails_has_failed(tmp_path: Path) -> None:
     dags = dags_of(tmp_path, DAG_FILE)

@@ -88,6 +88,7 @@ def test_a_night_waits_some_minutes_for_a_model_server_that_is_away(monkeypatch:
     assert sum(delays, timedelta()) >= timedelta(minutes=10)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_run_that_is_done_again_emits_no_second_event_but_for_another_target(tmp_path: Path) -> None:
     dags = dags_of(tmp_path, DAG_FILE)

@@ -123,6 +123,7 @@ def test_the_sentence_names_five_rows_and_the_report_all() -> None:
         report.raise_for_failures()
 
 
+@pytest.mark.nightly
 def test_the_check_prints_nothing_and_opens_no_network() -> None:
     program = """
 import socket, sys

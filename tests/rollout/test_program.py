@@ -152,6 +152,7 @@ def test_a_row_that_cannot_be_written_is_an_error_of_its_item() -> None:
     assert "surrogates" in found.error
 
 
+@pytest.mark.nightly
 def test_a_gateway_with_an_address_and_the_files_of_an_item(python: Path, tmp_path: Path):
     """A benchmark that runs code, as a project could have it, by a gateway in another container."""
     program, out = tmp_path / "program", tmp_path / "out"

@@ -129,6 +129,7 @@ for index, line in enumerate((inputs / "items.jsonl").read_text().splitlines()):
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("one_item_each", [False, True])
 def test_files_go_in_and_come_out_and_links_stay(cluster, store, workload, tmp_path, one_item_each):
     program(tmp_path, cluster, FILES)
@@ -178,6 +179,7 @@ sys.exit(3)
 """
 
 
+@pytest.mark.nightly
 def test_a_link_in_the_place_of_the_rows_is_not_followed(cluster, store, workload, tmp_path):
     program(tmp_path, cluster, LINKED)
     (cluster.folder / "linked").write_text('{"item_id": "i-0", "status": "ok", "answer": "stolen"}\n')
@@ -227,6 +229,7 @@ def test_a_pod_ends_at_its_wall_clock_limit_and_what_it_wrote_counts(cluster, st
     assert cluster.left() == {}
 
 
+@pytest.mark.nightly
 def test_a_stopped_task_leaves_no_pod(cluster, store, workload, tmp_path):
     program(tmp_path, cluster, SLOW)
     fake = workload(None, count=2, image=IMAGE)
@@ -292,6 +295,7 @@ def bare_pod(name: str, labels: dict[str, str]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.nightly
 def test_a_cluster_that_cannot_answer_for_a_while_costs_no_item(cluster, store, workload, tmp_path):
     program(tmp_path, cluster, FILES)
     fake = workload(None, image=IMAGE)

@@ -151,6 +151,7 @@ def test_a_courier_does_not_follow_a_folder_that_became_a_link(outputs, tmp_path
     assert tar_of_files(outputs, 2, MOST) == b""
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["fetch", "deliver"])
 def test_a_courier_that_does_not_get_through_tells_no_address(outputs, tmp_path, what):

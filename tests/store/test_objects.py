@@ -55,6 +55,7 @@ def test_an_object_is_found_and_measured_by_its_whole_key(store: ObjectStore) ->
         store.size("a/")
 
 
+@pytest.mark.nightly
 def test_listing_goes_over_pages(store: ObjectStore) -> None:
     keys = [f"many/{number:04d}" for number in range(1050)]
     with ThreadPoolExecutor(8) as pool:

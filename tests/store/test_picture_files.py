@@ -106,6 +106,7 @@ def test_a_picture_of_many_pixels_or_bytes_is_scaled_until_it_has_few() -> None:
     assert 500 < max(size_of(found)) < 1900
 
 
+@pytest.mark.nightly
 def test_one_page_of_many() -> None:
     tiff = pages("TIFF", 500)
     assert opened(prepared(tiff, "a.png")).getpixel((5, 5)) == RED
@@ -169,6 +170,7 @@ def gif_of_frames(count: int) -> bytes:
     return head + b"\x2c\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02\x44\x01\x00" * count + b";"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("content", "page"), [(pdf_of_forms_that_draw_each_other(8), 1), (gif_of_frames(900_000), 900_000)]
 )

@@ -295,6 +295,7 @@ def provider() -> Iterator[ScriptedProvider]:
         yield server
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
 def test_hosts_that_share_nothing_but_the_object_store_make_no_more_calls_than_the_budget_has(

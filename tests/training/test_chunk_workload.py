@@ -215,6 +215,7 @@ def test_a_chunk_keeps_to_the_slots_of_its_task(
     assert work._judged_at_once == judge_share
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_contested_chunk_holds_back_what_a_candidate_that_does_badly_need_not_begin(
     monkeypatch: pytest.MonkeyPatch,

@@ -6,7 +6,8 @@ from skillopt_airflow.core.types import Split
 from tests.gateway.foreign_server import ForeignServer, serving
 from tests.training.served_training import ROLES, connect, training
 
-DUMMY_KEYS = ("k", "EMPTY", "sk-no-key-required", "none", "dummy", "token", "not-needed", "ollama", "lm-studio", "x")
+OTHERS = ("k", "sk-no-key-required", "none", "dummy", "token", "not-needed", "ollama", "lm-studio", "x")
+DUMMY_KEYS = ["EMPTY", *(pytest.param(key, marks=pytest.mark.nightly) for key in OTHERS)]
 
 
 @pytest.mark.slow

@@ -92,6 +92,7 @@ def test_a_damaged_picture_is_told_with_its_row(folder: Path) -> None:
     assert "(id r07) is of no use and counts as failed: scans/torn.tif: the picture is damaged" in told
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("target", "tokens"), [("openai-chat:m", 85 + 170 * 4), ("anthropic:m", 1000)])
 def test_pictures_count_in_the_estimate(folder: Path, target: str, tokens: int) -> None:
     run = prepared(target).run
@@ -124,6 +125,7 @@ def test_an_analyst_sees_so_many_pictures_and_knows_the_sizes_of_all(folder: Pat
             assert Image.open(BytesIO(content)).getpixel((1, 1)) == (int(item[1:]) % 10, 0, 0)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_report_shows_items_with_their_pictures(folder: Path) -> None:
     training = prepared(train__num_epochs=1, train__steps_per_epoch=1, evaluation__eval_test=False)
@@ -141,6 +143,7 @@ def test_the_report_shows_items_with_their_pictures(folder: Path) -> None:
         assert abs(colour[0] - int(example.item_id[1:]) % 10) <= 3
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_comparison_of_two_epochs_knows_what_pictures_there_were(folder: Path) -> None:
     training = prepared(train__num_epochs=2, train__steps_per_epoch=1, evaluation__eval_test=False)
@@ -149,6 +152,7 @@ def test_the_comparison_of_two_epochs_knows_what_pictures_there_were(folder: Pat
     assert prompt.count('"name": "picture-1.png"') == prompt.count('"item_id"') > 0
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_what_an_analyst_sees_is_estimated(folder: Path) -> None:
     tokens = []
@@ -161,6 +165,7 @@ def test_what_an_analyst_sees_is_estimated(folder: Path) -> None:
     assert [more - tokens[0] for more in tokens] == pytest.approx([0, 4 * picture, 8 * picture], abs=2)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("target", ["openai:m", "anthropic:m"])
 def test_a_batch_job_has_pictures_in_its_requests(folder: Path, target: str) -> None:
     run = prepared(target).run

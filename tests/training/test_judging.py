@@ -201,6 +201,7 @@ def test_a_huge_declared_size_costs_nothing() -> None:
     assert judge(CASE, {"output.xlsx": huge}, GOLDEN).hard == 1.0
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_whole_columns_of_a_workbook_without_end_are_judged_within_the_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -147,6 +147,7 @@ def test_a_publisher_killed_at_any_write_is_retried_to_one_version_and_a_valid_a
     assert list(dict.fromkeys(reader.seen)) == versions
 
 
+@pytest.mark.nightly
 def test_a_rollback_killed_at_any_write_is_retried_to_a_valid_alias(
     workers: Any, s3_endpoint: str, s3_client: "S3Client", tmp_path: Path
 ) -> None:

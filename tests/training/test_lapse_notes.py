@@ -35,6 +35,7 @@ def noting(**more: Any) -> Training:
     )
 
 
+@pytest.mark.nightly
 def test_a_step_that_finds_no_lapse_when_it_is_done_again_has_no_notes() -> None:
     training = noting()
     training.fail = lambda stage, item: Status.MODEL_ERROR if stage == "evaluate" else None
@@ -53,6 +54,7 @@ def test_a_step_that_finds_no_lapse_when_it_is_done_again_has_no_notes() -> None
     assert run.state(second).current.version == noted.version
 
 
+@pytest.mark.nightly
 def test_a_proposal_without_notes_gets_none_of_the_one_that_was_the_best_before() -> None:
     training = noting(train__proposals=2, train__steps_per_epoch=1)
     training()

@@ -21,7 +21,9 @@ WITH_TASKS_OF_ITS_OWN = {
 }
 
 
-@pytest.fixture(scope="module", params=["paper", *WITH_TASKS_OF_ITS_OWN])
+@pytest.fixture(
+    scope="module", params=["paper", *(pytest.param(name, marks=pytest.mark.nightly) for name in WITH_TASKS_OF_ITS_OWN)]
+)
 def training(request: Any) -> Training:
     """A run with all that an epoch's end may have, published."""
     training = Training.of(

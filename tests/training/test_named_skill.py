@@ -52,6 +52,7 @@ def version(first: Training) -> str:
     return publish_best(run, artifacts, "first").version
 
 
+@pytest.mark.nightly
 def test_a_training_from_the_champion_goes_on_where_one_from_the_seed_needs_twice_the_steps(
     first: Training, version: str
 ) -> None:

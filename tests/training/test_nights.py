@@ -177,6 +177,7 @@ def date(day: int) -> str:
     return str(datetime.date(2026, 9, 1) + datetime.timedelta(day - 1))
 
 
+@pytest.mark.nightly
 def test_a_healthy_champion_is_kept_every_night(nights: Nights) -> None:
     rows = [nights.night(date(day), healthy(day, 40)) for day in range(1, 7)]
     assert {row.judgement.verdict for row in rows[:2]} == {NightVerdict.WATCH}
@@ -314,6 +315,7 @@ def test_a_decline_that_was_held_back_is_news_of_the_night_that_follows(nights: 
     assert [isinstance(news, dict) for news in told] == [True, True]
 
 
+@pytest.mark.nightly
 def test_a_decline_that_a_late_night_reveals_is_told_by_it(nights: Nights) -> None:
     day = 20
     while True:
@@ -355,6 +357,7 @@ def test_what_became_of_a_replaced_champion_is_no_news(nights: Nights) -> None:
     assert told() == f"{rows[-1].night.date}: demote, which is no news"
 
 
+@pytest.mark.nightly
 def test_a_decline_that_swings_is_told_once(nights: Nights) -> None:
     told: list[bool] = []
     days = iter(range(1, 40))
@@ -470,6 +473,7 @@ def test_the_night_of_every_item_is_known_also_under_another_id(nights: Nights) 
     assert measured_items(run, table) == found._replace(by_content={})
 
 
+@pytest.mark.nightly
 def test_a_night_reads_as_much_however_many_went_before(nights: Nights) -> None:
     read = []
     for day in range(1, 7):
@@ -481,6 +485,7 @@ def test_a_night_reads_as_much_however_many_went_before(nights: Nights) -> None:
     assert len(set(read[1:])) == 1
 
 
+@pytest.mark.nightly
 def test_a_drop_that_all_contenders_share_is_seen_in_the_champions_own_score(nights: Nights) -> None:
     nights.promised = Promise(split=Split.TEST, score=0.9, low=0.8)
     broken = [[record | {"answers": ["nobody knows"]} for record in healthy(day)] for day in range(1, 8)]

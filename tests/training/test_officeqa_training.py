@@ -36,6 +36,7 @@ def check_better(training: Training) -> None:
     assert "accept_new_best" in training.actions()
 
 
+@pytest.mark.nightly
 def test_a_training_on_pages_in_the_prompt_ends_better_than_it_began() -> None:
     training = Training.of("officeqa", **SMALL, evaluation__val_limit=None)
     training()

@@ -58,6 +58,7 @@ def begun_on_monday() -> Training:
     return opened(training)
 
 
+@pytest.mark.nightly
 def test_a_run_that_is_prepared_again_on_another_day_finds_its_rollouts_and_keeps_its_prices() -> None:
     training = begun_on_monday()
     early = opened(training, prepares=True)
@@ -92,6 +93,7 @@ def night(folder: Path, **knobs: Any) -> object:
     return prepare_night(training.run, training.config, DATE, TARGET, 1024, Commands("publish_searchqa", {}))
 
 
+@pytest.mark.nightly
 def test_a_settled_night_keeps_its_items_and_asks_no_model(tmp_path: Path) -> None:
     nights = Nights()
     nights.publish(CHAMPION)

@@ -217,6 +217,7 @@ def test_a_run_that_reads_again_reads_only_what_is_new(watched: Watched) -> None
     assert {key.removeprefix(folder) for key in read} == {"config.json", "runtime_state.json", "history.json"}
 
 
+@pytest.mark.nightly
 def test_a_run_that_its_budget_stops(watched: Watched) -> None:
     stopped = Watched(budget__max_calls=100, reports=True)
     ended = stopped.until("")

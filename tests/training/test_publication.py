@@ -193,6 +193,7 @@ def test_a_run_without_the_split_is_not_published_by_it(trained: Training, artif
         plan_publication(trained.run, artifacts, "no-split", PublishingGroup(split="publish"))
 
 
+@pytest.mark.nightly
 def test_a_split_of_its_own_is_looked_at_by_publishing_alone(tmp_path: Path, artifacts: ArtifactStore) -> None:
     sample = PROJECT / "benchmarks" / "searchqa" / "sample"
     for split in ("train", "val", "test"):
@@ -288,6 +289,7 @@ def test_who_competes_is_settled_once(trained: Training, artifacts: ArtifactStor
         publish_best(trained.run, artifacts, "settled")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("accepted", [0, 1])
 def test_a_training_that_ends_otherwise_when_it_is_cleared_competes_with_what_it_has_then(
     accepted: int, artifacts: ArtifactStore
@@ -543,6 +545,7 @@ def test_of_two_trainings_that_publish_at_the_same_moment_one_has_to_compare_aga
     assert artifacts.champion.read() == after
 
 
+@pytest.mark.nightly
 def test_a_better_skill_that_was_overtaken_is_published_by_comparing_again(
     rivals: dict[str, Training], store: ObjectStore
 ) -> None:

@@ -55,6 +55,7 @@ def test_the_report_of_a_training_that_was_cleared_and_ends_otherwise_is_of_that
     assert write_report(run) == before
 
 
+@pytest.mark.nightly
 def test_an_epochs_end_that_leaves_a_memory_alone_is_no_candidate() -> None:
     training = Training.of(
         train__num_epochs=3,

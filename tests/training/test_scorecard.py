@@ -32,6 +32,7 @@ def test_scores_are_told_by_the_type_of_task() -> None:
     assert sum(one.items * one.score for one in score.by_type) == pytest.approx(score.items * score.score)
 
 
+@pytest.mark.nightly
 def test_all_splits_are_scored_at_once_and_the_unselected_one_comes_first() -> None:
     training, card = scored("all")
     assert [one.split for one in (card, *card.other_splits)] == [Split.TEST, Split.VAL, Split.TRAIN]

@@ -20,6 +20,7 @@ def test_the_first_step_that_may_speculate(wanted: bool | str, first: float) -> 
     assert first_speculation(TrainGroup.model_validate({"speculative_rollout": wanted})) == first
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize(("calls", "speculates"), [(None, True), (100_000, True), (200, False)])
 def test_speculation_begins_by_itself_after_two_rejections_where_the_budget_has_room(
@@ -55,6 +56,7 @@ def test_without_a_gate_no_skill_stays_as_it_is() -> None:
     assert not any(made[1])
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_batch_behind_a_slow_update_is_rolled_out_beside_it() -> None:
     behind, ahead = (

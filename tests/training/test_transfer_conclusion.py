@@ -63,6 +63,7 @@ def test_every_cell_has_its_scores_and_one_that_fails_takes_no_other_down() -> N
     assert len(checked.rows) == 6
 
 
+@pytest.mark.nightly
 def test_what_is_stored_is_not_made_again_and_a_retry_makes_what_is_missing() -> None:
     training, request = TransferTraining.of(), asked(harnesses=("chat", "tools"))
     chunks = training.plan(request)
@@ -95,6 +96,7 @@ def test_equal_texts_share_their_rollouts_and_are_not_compared() -> None:
     assert better.against_first is not None
 
 
+@pytest.mark.nightly
 def test_too_few_scores_decide_nothing_and_a_matrix_of_nothing_else_fails() -> None:
     training = TransferTraining.of()
     request = asked()
@@ -111,6 +113,7 @@ def test_too_few_scores_decide_nothing_and_a_matrix_of_nothing_else_fails() -> N
     assert len(MatrixTable(everywhere.store, KEYS).read("run").undecided) == 4
 
 
+@pytest.mark.nightly
 def test_all_cells_spend_one_budget_each_at_its_targets_price() -> None:
     training = TransferTraining.of(budget__prices=PRICES, budget__max_usd=1.0, budget__max_calls=100)
     request, run = asked(), training.run
@@ -127,6 +130,7 @@ def test_all_cells_spend_one_budget_each_at_its_targets_price() -> None:
     assert (matrix.spent.calls, matrix.spent.usd) == (48, pytest.approx(paid))
 
 
+@pytest.mark.nightly
 def test_real_harnesses_on_the_stand_in(standin_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The gateway and the rollout program are those of every rollout."""
     connect(monkeypatch, "target", standin_url, "none", "stand-in-target")

@@ -174,6 +174,7 @@ def test_an_address_that_cannot_be_is_refused(viewer: TestClient, query: dict[st
     assert (answer.status_code, "No such page" in answer.text) == (422, True)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_texts_change_nothing(
     viewer: TestClient, shelf: Shelf, tables: Tables, monkeypatch: pytest.MonkeyPatch, text: str
