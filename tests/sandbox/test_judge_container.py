@@ -1,7 +1,8 @@
 """Changes of a small repository in the judge's container: a right one resolves, and none that cheats does."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from typing import Any
 
 import docker
 import pytest
@@ -32,6 +33,17 @@ pytestmark = pytest.mark.engine
 BENCHMARK = benchmarks.load("swebench")
 LIMITS = SandboxGroup(test_timeout=60)
 ITEM = small_item()
+FEW = {
+    "deletes the tests",
+    "does not fit",
+    "prints results and exits 0",
+    "patches pytest's reports",
+    "removes what judges",
+    "kills what started it",
+    "conftest passes all",
+    "sitecustomize",
+}
+"""Cheats of each kind; the others are tried at night."""
 OTHER_GOLD = GOLD.replace("+    return sum(amounts)", "+    return sum(list(amounts))")
 """As right as the one that is known to be."""
 
@@ -60,6 +72,10 @@ def scored(found: Rollout) -> tuple[float, float]:
     return found.score.hard, found.score.soft
 
 
+def tried(cheats: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=() if name in FEW else pytest.mark.nightly) for name in cheats]
+
+
 def unittest_item() -> Item:
     return BENCHMARK.item(UNITTEST_RECORD).model_copy(update={"image": ITEM.image})
 
@@ -71,12 +87,12 @@ def test_a_right_change_resolves_and_is_the_answer(patch: str, run: RunTests) ->
     assert found.trajectory.answer == patch
 
 
-@pytest.mark.parametrize("name", CHEATS)
+@pytest.mark.parametrize("name", tried(CHEATS))
 def test_no_cheat_resolves(name: str, run: RunTests) -> None:
     assert scored(judged(run, CHEATS[name])) == (0.0, 0.0)
 
 
-@pytest.mark.parametrize("name", LEFT_OUT)
+@pytest.mark.parametrize("name", tried(LEFT_OUT))
 def test_none_resolves_even_where_all_of_it_gets_into_the_container(name: str, run: RunTests) -> None:
     def unfiltered(item: Item, wanted: RepositoryTests) -> TestedRepository:
         cheats = wanted.patch == OTHER_GOLD
@@ -89,7 +105,7 @@ def test_a_right_change_resolves_with_unittest(run: RunTests) -> None:
     assert scored(judged(run, UNITTEST_GOLD, unittest_item())) == (1.0, 1.0)
 
 
-@pytest.mark.parametrize("name", UNITTEST_CHEATS)
+@pytest.mark.parametrize("name", tried(UNITTEST_CHEATS))
 def test_no_cheat_resolves_with_unittest(name: str, run: RunTests) -> None:
     code = UNITTEST_CHEATS[name]
     change = sums(code if "def total" in code else BUG + code)
