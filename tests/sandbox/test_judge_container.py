@@ -42,6 +42,7 @@ FEW = {
     "kills what started it",
     "conftest passes all",
     "sitecustomize",
+    "patches assertEqual",
 }
 """Cheats of each kind; the others are tried at night."""
 OTHER_GOLD = GOLD.replace("+    return sum(amounts)", "+    return sum(list(amounts))")
