@@ -81,14 +81,6 @@ def test_calls_come_back_from_parquet(rows: list[UsageRow]) -> None:
     assert tables.usage_from_table(table.drop_columns(["moment"])) == nameless
 
 
-def test_a_failed_rollout_has_no_score_and_times_are_utc() -> None:
-    failed = Rollout(trajectory=Trajectory(item_id="a", status=Status.TIMEOUT, error="too slow"), score=None)
-    row = RolloutRow("run", "f", "s", "t", "image", datetime(2026, 11, 21, 4, tzinfo=UTC), failed)
-    record = tables.rollouts_to_table([row]).to_pylist()[0]
-    assert (record["hard"], record["soft"], record["feedback"], record["started"]) == (None, None, None, None)
-    assert record["stored"].isoformat() == "2026-11-21T04:00:00+00:00"
-
-
 def test_a_large_table_has_row_groups_of_few_megabytes() -> None:
     table = pa.table({"number": pa.arange(0, 1000), "text": ["x" * 30_000] * 1000})
     metadata = pq.ParquetFile(pa.BufferReader(tables.to_parquet(table))).metadata

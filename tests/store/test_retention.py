@@ -73,6 +73,21 @@ def test_columns_of_another_version_stay(store: ObjectStore, table: RolloutTable
     assert len(table.read(KEY, ITEMS)) == 4
 
 
+def test_who_reads_while_parts_are_merged_misses_nothing(store: ObjectStore, table: RolloutTable) -> None:
+    [partition] = partitions(store, "team/", "searchqa")
+
+    class Merging(ObjectStore):
+        """A store in which the parts are merged between a listing and the first read."""
+
+        def list_keys(self, prefix: str) -> list[str]:
+            found = super().list_keys(prefix)
+            if len(found) > 1:
+                compact(store, partition, None)
+            return found
+
+    assert set(RolloutTable(Merging(store._client, store.bucket), "team/").read(KEY, ITEMS)) == {i.id for i in ITEMS}
+
+
 def test_two_who_merge_at_once_lose_nothing(store: ObjectStore, table: RolloutTable) -> None:
     [partition] = partitions(store, "team/", "searchqa")
 

@@ -1,5 +1,6 @@
 import random
 from collections.abc import Sequence
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -77,7 +78,6 @@ def test_an_item_is_read_with_all_its_tries(store: LocalStore, browser: RolloutB
     found = browser.tries(rollout_key(), "a")
     assert [row.rollout for row in found] == [tries[1].rollout, tries[2].rollout, tries[0].rollout]
     counted = counting(found, "run")
-    assert counted is not None
     assert counted.rollout == tries[1].rollout
     assert counting([found[2]], "another") is None
     assert counting([found[2]]) == found[2]
@@ -86,25 +86,25 @@ def test_an_item_is_read_with_all_its_tries(store: LocalStore, browser: RolloutB
     assert browser.item_id(rollout_key(), "0" * MARK) is None
 
 
-def test_a_page_of_a_list_reads_no_text_and_an_item_one_row_group(store: LocalStore, browser: RolloutBrowser) -> None:
+def test_a_page_of_a_list_reads_no_text_and_an_item_one_row_group(
+    store: LocalStore, browser: RolloutBrowser, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said = random.Random(1)
     tries = [Try(f"{number:03d}", said=said.randbytes(1000).hex()) for number in range(400)]
     put(store, rollout_key(), [tries], group_bytes=100_000)
     [part] = parts_of(store, "")
     size = store.size(part)
-    read: list[int] = []
-    get_range = store.get_range
+    read = Mock(side_effect=store.get_range)
+    monkeypatch.setattr(store, "get_range", read)
 
-    def counted(key: str, start: int, stop: int) -> bytes:
-        read.append(stop - start)
-        return get_range(key, start, stop)
+    def fetched() -> int:
+        return sum(stop - start for _, start, stop in (call.args for call in read.mock_calls))
 
-    store.get_range = counted  # type: ignore[method-assign]
     assert len(browser.listing(rollout_key()).rows) == 400
-    assert sum(read) < size / 10
-    read.clear()
+    assert fetched() < size / 10
+    read.reset_mock()
     assert len(browser.tries(rollout_key(), "123")) == 1
-    assert sum(read) < size / 4
+    assert 0 < fetched() < size / 4
 
 
 def test_a_search_finds_what_was_said_in_any_case_but_not_the_skill(store: LocalStore, browser: RolloutBrowser) -> None:

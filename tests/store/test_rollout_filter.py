@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -146,6 +145,7 @@ def test_items_of_a_type_and_how_many_there_are_of_each_kind() -> None:
     assert (counts.items, counts.successes, counts.failures) == (3, 1, 1)
     assert counts.statuses == {"ok": 2, "refused": 1}
     assert counts.changes == {"won": 0, "lost": 0, "tied": 2, "flipped": 0}
+    assert filters.counts(rows_of()).items == 0
 
 
 OF_OTHER = ["other_status", "other_hard", "other_score", "difference"]
@@ -155,10 +155,3 @@ def test_another_content_of_an_item_is_no_rollout_beside_it() -> None:
     rows, other = (rows_of(Try("a", content=content)).drop_columns(OF_OTHER) for content in ("", "changed"))
     [row] = filters.page(filters.beside(rows, other), filters.pa.array([0]))
     assert (row.score, row.other_score, row.difference) == (1.0, None, None)
-
-
-@pytest.mark.parametrize("show", SHOWN)
-def test_an_empty_list_shows_nothing(show: str) -> None:
-    rows = rows_of()
-    assert filters.page(rows, filters.filtered(rows, show, task_type="x", text="a")) == []
-    assert filters.counts(rows).items == 0

@@ -1,6 +1,5 @@
 import math
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
@@ -155,13 +154,6 @@ def test_another_key_is_another_rollout(table: RolloutTable, other: dict[str, ob
     other_key = KEY.model_copy(update=other)
     assert table.read(other_key, ITEMS) == {}
     assert table.errors(other_key, "run", ITEMS) == {}
-
-
-def test_writers_at_the_same_time_lose_nothing(table: RolloutTable) -> None:
-    items = [Item(id=str(number), public={}, reference={}) for number in range(40)]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda item: table.append(KEY, "run", [ok(item)]), items))
-    assert set(table.read(KEY, items)) == {item.id for item in items}
 
 
 def call(started: float) -> ModelCall:

@@ -20,6 +20,8 @@ class LocalStore(ObjectStore):
     def __init__(self) -> None:
         self.bucket = "local"
         self.objects: dict[str, bytes] = {}
+        self.fetched = 0
+        """Bytes of parts of objects that were read."""
         self.before_write: Callable[[str], None] = lambda key: None
         self.before_read: Callable[[str], None] = lambda key: None
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -40,10 +42,12 @@ class LocalStore(ObjectStore):
         return StoredObject(body, hashlib.sha256(body).hexdigest())
 
     def get_range(self, key: str, start: int, stop: int) -> bytes:
+        self.fetched += stop - start
         return self.get(key).body[start:stop]
 
     def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
         body = self.get(key).body
+        self.fetched += min(length, len(body))
         return body[-length:], len(body)
 
     def size(self, key: str) -> int:

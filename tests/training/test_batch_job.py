@@ -2,6 +2,7 @@
 
 import json
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,18 +13,31 @@ from skillopt_airflow.training import seed_and_final
 from skillopt_airflow.training.batch_job import FRAME_BYTES, BatchWork, _rows
 from skillopt_airflow.training.rollout_plan import chunks_of, store_plan
 from tests.training.in_process import Training
+from tests.training.local_store import LocalStore
 
 ANSWER = "<answer>Eiffel</answer>"
 MOST_REQUESTS, MOST_BYTES = 50_000, 200_000_000
 
 
-@pytest.fixture
-def training() -> Training:
+@pytest.fixture(scope="module")
+def prepared() -> Training:
     training = Training.of(
         model__target="openai:gpt-5", model__batch=True, evaluation__val_limit=10, sandbox__items_per_container=5
     )
     training.prepare()
     return training
+
+
+@pytest.fixture
+def training(prepared: Training) -> Training:
+    """The prepared run in a store of this test's own."""
+    store = LocalStore()
+    store.objects = dict(prepared.store.objects)
+    return Training(prepared.config, store=store)
+
+
+def stored_of(training: Training) -> Any:
+    return training.run.stored(Split.VAL, training.run.skill(0), 0, training.run.items(Split.VAL))
 
 
 def work_of(training: Training) -> BatchWork:
@@ -49,7 +63,7 @@ def recorded(training: Training, *rows: str) -> Any:
     work.begin(MOST_REQUESTS, MOST_BYTES)
     given = {json.loads(one)["index"] for one in rows}
     answered(training, work, *rows, *(row(place, output=ANSWER) for place in range(10) if place not in given))
-    stored = training.run.stored(Split.VAL, training.run.skill(0), 0, training.run.items(Split.VAL))
+    stored = stored_of(training)
     return [stored[entry.item_id].trajectory for entry in work.job.entries]
 
 
@@ -143,17 +157,10 @@ def test_a_job_is_settled_once_though_the_store_goes_away_behind_its_answers(los
     run, work = training.run, work_of(training)
     work.reserve()
     work.begin(MOST_REQUESTS, MOST_BYTES)
-    training.store.put_text(
-        f"{work._folder}/answers.jsonl", "\n".join(row(place, output=ANSWER) for place in range(10))
-    )
-
-    def away(*_: Any) -> None:
-        raise StoreError("no bucket")
-
     with monkeypatch.context() as patched:
-        patched.setattr(run.store, lost, away)
+        patched.setattr(run.store, lost, Mock(side_effect=StoreError("no bucket")))
         with pytest.raises(StoreError, match="no bucket"):
-            work.record("answers.jsonl")
+            answered(training, work, *(row(place, output=ANSWER) for place in range(10)))
     again = work_of(training)
     assert again.under_way
     again.record("answers.jsonl")
@@ -173,11 +180,15 @@ def test_another_plan_makes_another_job(training):
 def test_a_job_has_no_more_requests_than_the_budget_has_calls(training):
     work = work_of(training)
     everything = work.job.entries
+    for enough in (None, 10):
+        work.shorten(enough)
+    assert work.job.entries == everything
+    assert not stored_of(training)
     work.shorten(4)
     assert len(work.begin(MOST_REQUESTS, MOST_BYTES)) == 4
     assert work.job.entries == everything[:4]
 
-    stored = training.run.stored(Split.VAL, training.run.skill(0), 0, training.run.items(Split.VAL))
+    stored = stored_of(training)
     assert set(stored) == {entry.item_id for entry in everything[4:]}
     assert {one.trajectory.status for one in stored.values()} == {Status.BUDGET}
     assert {one.trajectory.error for one in stored.values()} == {"budget.max_calls is used up"}
@@ -185,14 +196,6 @@ def test_a_job_has_no_more_requests_than_the_budget_has_calls(training):
     # A later attempt, which has to find this very job again.
     assert work_of(training).under_way
     assert work_of(training).job.entries == everything[:4]
-
-
-@pytest.mark.parametrize("calls", [None, 10])
-def test_a_job_that_the_budget_has_room_for_is_sent_whole(training, calls):
-    work = work_of(training)
-    work.shorten(calls)
-    assert len(work.job.entries) == 10
-    assert not training.run.stored(Split.VAL, training.run.skill(0), 0, training.run.items(Split.VAL))
 
 
 def test_a_plan_that_shrank_to_nothing_is_covered(training):

@@ -3,10 +3,14 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Semaphore
 
+import pytest
+
+from skillopt_airflow.core.errors import BudgetUsedUp
 from skillopt_airflow.core.types import Message
+from skillopt_airflow.optimizer.readiness import check_answers
 from skillopt_airflow.training.budget_lease import BudgetLease
-from skillopt_airflow.training.budgeted_models import BudgetedTarget, Turns
-from tests.training.in_process import Training, call
+from skillopt_airflow.training.budgeted_models import BudgetedOptimizer, BudgetedTarget, Turns
+from tests.training.in_process import InProcessOptimizer, Training, call
 
 
 class Crowded:
@@ -52,3 +56,15 @@ def test_a_question_that_takes_several_calls_costs_as_many() -> None:
         assert part.used.calls == 0
         with turns.turn():
             assert part.used.calls == 10
+
+
+def test_the_optimizer_is_not_asked_beyond_the_budget() -> None:
+    training = Training.of(budget__max_calls=2)
+    training.prepare()
+    with BudgetLease(training.run, "work").part("optimizer") as part:
+        turns = Turns(part, Semaphore(3))
+        asked = BudgetedOptimizer(InProcessOptimizer(training.models, turns.count), turns)
+        for _ in range(2):
+            check_answers(asked)
+        with pytest.raises(BudgetUsedUp, match=r"^budget\.max_calls is used up$"):
+            check_answers(asked)

@@ -70,7 +70,6 @@ def test_a_night_that_is_as_it_should_be_shows_both_results_on_its_page() -> Non
 )
 def test_broken_rollouts_stop_a_night_before_it_is_settled(change: Callable[[Rows], Any], said: str) -> None:
     run = measured_night()
-    assert isinstance(run.store, LocalStore)
     spoil(run.store, change, SkillDocument(SEED).sha256)
     with pytest.raises(DataQualityError, match=rf"^regate-night on fresh: .*{said}.* in seed skill, draw 0 row "):
         settle_night(run)
@@ -81,7 +80,6 @@ def test_broken_rollouts_stop_a_night_before_it_is_settled(change: Callable[[Row
 def test_rows_that_are_no_fault_do_not_stop_a_night() -> None:
     """Parts that are being merged are there twice, and other runs store what they like."""
     run = measured_night()
-    assert isinstance(run.store, LocalStore)
     for key in run.store.list_keys("trajectories/"):
         run.store.put_bytes(key.replace("part-", "part-merged-"), run.store.get_bytes(key))
     spoil(run.store, lambda rows: rows[0].update(run="other", status="melted"))

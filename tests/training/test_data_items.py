@@ -111,14 +111,13 @@ def test_so_is_one_whose_benchmark_finds_half_a_surrogate_pair_within_a_field(mo
     monkeypatch.setattr(benchmark, "item", item)
     items, quality = questions({5: record(5, hints='["\\ud83d"]')})
     assert quality.success
-    assert [one.id for one in items if one.unusable] == ["q5"]
-    assert "surrogates" in items[5].unusable
+    assert {one.id: "surrogates" in one.unusable for one in items if one.unusable} == {"q5": True}
 
 
 def test_more_of_them_refuse_the_split() -> None:
-    with pytest.raises(DataQualityError, match=r"context is .* in val row 1 \(id q0\), val row 2 \(id q1\), val row 3"):
+    with pytest.raises(DataQualityError, match=r"context .* val row 1 \(id q0\), val row 2 \(id q1\), val row 3"):
         questions({number: record(number, context=" ") for number in range(3)})
-    with pytest.raises(DataQualityError, match=r"the same id is used by an earlier record \(val row 1\) in val row 2 "):
+    with pytest.raises(DataQualityError, match=r"the same id .*\(val row 1\) in val row 2 "):
         questions(dict.fromkeys(range(1, 4), record(0)))
 
 

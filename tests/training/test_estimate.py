@@ -243,8 +243,6 @@ def test_the_most_is_at_least_what_is_likely(layers: dict[str, Any], sizes: tupl
     assert all(stage.likely.prompt <= stage.most.prompt for stage in found.stages)
     assert all(stage.likely.completion <= stage.most.completion for stage in found.stages)
     likely, most = found.usd("likely"), found.usd("most")
-    assert likely is not None
-    assert most is not None
     assert 0 < likely <= most
 
 
@@ -274,8 +272,6 @@ def test_what_goes_as_batch_jobs_costs_half() -> None:
     usual, batched = (estimated(SEARCHQA, model={"batch": batch}) for batch in (False, True))
     jobs = {"seed", "evaluate", "final", "test"}
     price = PRICES["target"]
-    assert price is not None
     saved = sum(price.usd(one.likely.prompt, one.likely.completion) for one in usual.stages if one.stage in jobs) / 2
     before, after = usual.usd("likely"), batched.usd("likely")
-    assert before is not None
     assert after == pytest.approx(before - saved)

@@ -141,7 +141,6 @@ def test_a_publisher_killed_at_any_write_is_retried_to_one_version_and_a_valid_a
     manifest = artifacts.read(versions[-1]).manifest
     assert (manifest.version, manifest.run) == (versions[-1], training.run.ref.run)
     told = ObjectStore(s3_client, RUNS).get_model(training.run.keys.history, History).published
-    assert told is not None
     assert (told.version, told.created) == (versions[-1], True)
     # The reader saw nothing but what was published, each version once in its order.
     assert list(dict.fromkeys(reader.seen)) == versions

@@ -79,16 +79,22 @@ def test_a_run_that_is_prepared_again_on_another_day_finds_its_rollouts_and_keep
 
 
 def scoring(folder: Path, **knobs: Any) -> object:
-    training = Training.of(**knobs)
+    return planned_scoring(Training.of(**knobs))
+
+
+def planned_scoring(training: Training) -> Any:
     request = ScoringRequest(skill="seed", other="", splits=(Split.VAL,))
     return prepare_scoring(training.run, training.config, request, 1024)
 
 
 def night(folder: Path, **knobs: Any) -> object:
-    stored_night(folder)
     nights = Nights()
     nights.publish(CHAMPION)
-    training = Training.of(regate__fresh_uri=str(folder), **knobs)
+    stored_night(folder)
+    return planned_night(nights, Training.of(regate__fresh_uri=str(folder), **knobs))
+
+
+def planned_night(nights: Nights, training: Training) -> Any:
     training.models.artifacts = nights.store
     return prepare_night(training.run, training.config, DATE, TARGET, 1024, Commands("publish_searchqa", {}))
 
@@ -98,18 +104,11 @@ def test_a_settled_night_keeps_its_items_and_asks_no_model(tmp_path: Path) -> No
     nights = Nights()
     nights.publish(CHAMPION)
     items = stored_night(tmp_path)
+    config = configured("searchqa", {"model.target": TARGET, "regate.fresh_uri": str(tmp_path)})
 
     def done() -> Training:
-        training = Training(
-            configured("searchqa", {"model.target": TARGET, "regate.fresh_uri": str(tmp_path)}),
-            name=f"regate-{DATE}",
-            store=nights.store,
-        )
-        training.models.artifacts = nights.store
-        commands = Commands("publish_searchqa", {})
-        plan = prepare_night(training.run, training.config, DATE, TARGET, 1024, commands)
-        assert isinstance(plan, list), plan
-        training.run_containers(plan)
+        training = Training(config, name=f"regate-{DATE}", store=nights.store)
+        training.run_containers(planned_night(nights, training))
         assert settle_night(training.run).night.date == DATE
         return training
 
@@ -175,8 +174,7 @@ def test_the_seed_of_an_evaluation_is_the_one_that_a_training_has_measured() -> 
     training = Training.of()
     training.run_containers(training.prepare())
     evaluation = Training(training.config, name="evaluation", store=training.store)
-    request = ScoringRequest(skill="seed", other="", splits=(Split.VAL,))
-    evaluation.run_containers(prepare_scoring(evaluation.run, evaluation.config, request, 1024))
+    evaluation.run_containers(planned_scoring(evaluation))
     assert training.rollouts
     assert not evaluation.rollouts
     # It checks no model that it doesn't ask.

@@ -45,18 +45,15 @@ class Runs:
 )
 def test_the_tests_run_once_and_the_feedback_notes_a_fix_elsewhere(change: str, recorded: str, told: str) -> None:
     run = Runs()
-    assert isinstance(BENCHMARK, JudgesRepository)
     item = BENCHMARK.item({**RECORD, "patch": recorded})
     left = Trajectory(item_id=item.id, status=Status.OK)
     found = judged_repository(BENCHMARK, item, left, {"patch.diff": change.encode()}, run)
-    assert found.score is not None
     assert found.score.feedback == f"resolved: 1 of 1 tests of the issue pass. {told}".strip()
     assert (found.score.hard, found.score.soft, len(run.orders)) == (1.0, 1.0, 1)
 
 
 def test_a_file_of_another_encoding_is_judged_by_its_bytes_and_stored_as_unicode() -> None:
     run = Runs()
-    assert isinstance(BENCHMARK, JudgesRepository)
     item = BENCHMARK.item({**RECORD, "patch": ""})
     change = OTHER.encode() + (
         b"diff --git a/NOTES b/NOTES\n--- a/NOTES\n+++ b/NOTES\n"
@@ -73,12 +70,10 @@ def test_a_file_of_another_encoding_is_judged_by_its_bytes_and_stored_as_unicode
 
 
 def test_a_change_that_is_too_large_is_not_judged() -> None:
-    assert isinstance(BENCHMARK, JudgesRepository)
     item = BENCHMARK.item(RECORD)
     change = OTHER + "--- /dev/null\n+++ b/more.py\n@@ -0,0 +1,20000 @@\n" + "+MORE = 1\n" * 20_000
     left = Trajectory(item_id=item.id, status=Status.OK)
     found = judged_repository(BENCHMARK, item, left, {"patch.diff": change.encode()}, away)
-    assert found.score is not None
     assert found.score.feedback.startswith("too_large: ")
 
 

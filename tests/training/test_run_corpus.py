@@ -48,7 +48,6 @@ def test_rollouts_with_another_corpus_are_other_rollouts_and_a_run_keeps_its_own
     (folder / "a.txt").write_text("beta")
     assert settings_of(prepared(folder)) not in {one, without}
     corpus = stored_corpus(training.run)
-    assert corpus is not None
     assert [(file.name, file.size) for file in corpus.manifest.files] == [("a.txt", 5)]
     assert b"alpha" in b"".join(corpus.archives())
 

@@ -122,7 +122,6 @@ def test_two_skills_see_the_same_results(web: Any) -> None:
     # Later the web says something else, under another skill.
     server.answer = lambda query: (200, [{"url": "https://changed.example", "title": "changed"}])
     search = run_search(run, 2)
-    assert search is not None
     assert search.left == 2 * 6 * PER_TURN
     assert "changed" not in str(asyncio.run(search.search("mayor of Brindle")))
     assert [key for key in trained.store.objects if "searches/" in key] == [

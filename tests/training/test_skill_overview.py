@@ -30,11 +30,9 @@ def test_a_line_reads_four_objects(buckets: Buckets) -> None:
     page_data.store_nights(buckets.runs, RegateKeys("team/", "searchqa", TARGET), made)
     read: list[str] = []
     for store in (buckets.runs, buckets.artifacts):
-        assert isinstance(store, LocalStore)
         store.before_read = read.append
     found = overview(buckets, "searchqa", TARGET, page_data.ALPHA)
     assert len(read) == 4
-    assert found.champion is not None
     assert (found.champion.alias.version, found.champion.tokens) == (artifacts.list_versions()[-1], 100)
     assert [night.date for night in found.nights] == ["2026-10-01", "2026-10-02", "2026-10-03"]
 
@@ -52,12 +50,10 @@ def test_what_cannot_be_read_is_said(buckets: Buckets) -> None:
 def test_the_stated_score_is_that_of_the_metric_that_counted(buckets: Buckets, rules: object, score: float) -> None:
     manifest = manifest_of(buckets, rules)
     found = stated_score(manifest)
-    assert found is not None
     assert (found.score, found.split, found.flatters) == (pytest.approx(score), Split.TEST, False)
     # One on the selection split flatters.
     scores = manifest.best_scores.model_copy(update={"test": None})
     chosen = stated_score(manifest.model_copy(update={"best_scores": scores}))
-    assert chosen is not None
     assert chosen.flatters
     unmeasured = scores.model_copy(update={"val": None})
     assert stated_score(manifest.model_copy(update={"best_scores": unmeasured})) is None
@@ -66,9 +62,7 @@ def test_the_stated_score_is_that_of_the_metric_that_counted(buckets: Buckets, r
 def manifest_of(buckets: Buckets, rules: object) -> SkillManifest:
     artifacts = page_data.publish(buckets.artifacts, "team/", "searchqa", TARGET, ["# A\n"])
     champion = champion_of(artifacts)
-    assert champion is not None
     manifest = champion.manifest
     score = manifest.best_scores.test
-    assert score is not None
     scores = manifest.best_scores.model_copy(update={"test": score.model_copy(update={"soft": 0.9, "hard": 0.8})})
     return manifest.model_copy(update={"config": {"evaluation": rules}, "best_scores": scores})

@@ -24,7 +24,6 @@ def test_sandboxes_may_spend_what_target_and_optimizer_have_left(training: Train
     run = training.run
     rows = [row.call for row in run.usage.read(run.ref.benchmark, run.ref.run)]
     total = spent(rows, run.record.prices)
-    assert total.usd is not None
     assert {call.role for call in rows} == {"target", "optimizer"}
 
     assert allowance(run) == RemainingBudget(

@@ -30,7 +30,6 @@ def test_the_skill_gets_better_at_changing_workbooks_which_are_stored_once() -> 
     assert len(stored) == 6
     for rollout in stored.values():
         assert rollout.trajectory.files == ("output.xlsx",)
-        assert rollout.score is not None
         assert "cells of the answer position" in rollout.score.feedback
     # The workbooks are stored once, under what they hold.
     items = [item for split in (Split.TRAIN, Split.VAL, Split.TEST) for item in training.run.items(split)]

@@ -152,7 +152,6 @@ def test_real_harnesses_on_the_stand_in(standin_url: str, monkeypatch: pytest.Mo
     chat, tools = (by_cell[TARGET, harness][0].cost for harness in ("chat", "tools"))
     assert (chat.calls, chat.rollouts, tools.rollouts) == (4, 4, 4)
     assert tools.calls > 4
-    assert chat.tokens is not None
     assert chat.tokens > 0
     models = {
         call.model for account in ("run", f"run@{OTHER}") for call in training.run.usage.calls("searchqa", account)
