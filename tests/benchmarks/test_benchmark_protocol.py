@@ -4,6 +4,7 @@ import inspect
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -16,12 +17,52 @@ from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Split, Status, Trajectory
 from skillopt_airflow.training.benchmark_settings import benchmark_config
+from tests.benchmarks import test_babyvision as babyvision
+from tests.benchmarks import test_livemathematicianbench as livemathematicianbench
+from tests.benchmarks import test_mathverse as mathverse
+from tests.benchmarks import test_mmrb as mmrb
+from tests.benchmarks import test_officeqa as officeqa
+from tests.benchmarks import test_sealqa as sealqa
+from tests.benchmarks import test_searchqa as searchqa
+from tests.benchmarks import test_spreadsheetbench as spreadsheetbench
 
 FOLDER = benchmarks.project() / "benchmarks"
 COPY = "copied_template"
 MAX_BYTES = 20_000_000
 BY_DEEDS = {"alfworld", "spreadsheetbench", "swebench"}
 """Benchmarks whose items are not answered by words."""
+BLANK = babyvision.RECORD | {"ansType": "blank"}
+MCQ = livemathematicianbench.RECORD["mcq"]
+BAD_MCQ = (
+    {"choices": "BCDE"},
+    {"choices": [{}]},
+    {"correct_choice": "A"},
+    {"choices": [{"text": f"{n}"} for n in range(26)]},
+)
+BROKEN: list[tuple[str, JsonObject, dict[str, list[Any]]]] = [
+    ("babyvision", babyvision.RECORD, {"taskId": [None], "question": [""], "image": [""], "ansType": ["essay"]}),
+    ("babyvision", babyvision.RECORD, {"choiceAns": [3, -1, "A"], "options": [[], ["x"] * 27]}),
+    ("babyvision", BLANK, {"blankAns": [""]}),
+    ("livemathematicianbench", livemathematicianbench.RECORD, {"no": [True], "month": [" "], "mcq": [None]}),
+    ("livemathematicianbench", livemathematicianbench.RECORD, {"mcq": [MCQ | bad for bad in BAD_MCQ]}),
+    ("mathverse", mathverse.RECORD, {"problem_index": [None], "problem_version": [""], "question_type": ["essay"]}),
+    ("mathverse", mathverse.RECORD, {"answer": [" ", "north"]}),
+    ("mathverse", mathverse.RECORD | {"image": ""}, {"question": [""]}),
+    ("mmrb", mmrb.CHOICE, {"index": [None], "options": ["A or B", ["(A) x", 5]], "answer": ["D"], "image_paths": [[]]}),
+    ("mmrb", mmrb.CHOICE, {"question": [""], "reasoning_steps": [[["look"]]]}),
+    ("mmrb", mmrb.OPEN, {"answer": [None]}),
+    ("officeqa", officeqa.RECORD, {"uid": [""], "question": [" "], "answer": [""]}),
+    ("officeqa", officeqa.RECORD, {"source_files": [3], "source_docs": [None]}),
+    ("sealqa", sealqa.RECORD, {"search_results": [[7]], "12_docs": ["[{"], "question": [" "], "answer": [None]}),
+    ("searchqa", searchqa.RECORD, {"id": [7], "question": [" "], "context": [None]}),
+    ("searchqa", searchqa.RECORD, {"answers": [[], "Nile", ["Nile", " "]]}),
+    (
+        "spreadsheetbench",
+        spreadsheetbench.RECORD,
+        {"id": [True, " "], "instruction": [""], "answer_position": ["the last row"]},
+    ),
+]
+"""Records, and values of their keys that no item can be made of."""
 METHODS = [name for name, member in vars(Benchmark).items() if inspect.isfunction(member) and name[0] != "_"]
 
 
@@ -57,6 +98,14 @@ def test_every_benchmark_satisfies_the_protocol_and_has_what_a_run_reads(name: s
     assert (FOLDER / name / "benchmark.yaml").is_file()
     assert (FOLDER.parent / "skills" / name / "initial.md").is_file()
     assert benchmarks.guidance(name)["reflect"]
+
+
+@pytest.mark.parametrize(("name", "record", "values"), BROKEN)
+def test_a_broken_record_is_named_by_its_key(name: str, record: JsonObject, values: dict[str, list[Any]]) -> None:
+    for key, bad in values.items():
+        for value in bad:
+            with pytest.raises(DataError, match=key):
+                benchmarks.load(name).item(record | {key: value})
 
 
 @pytest.mark.parametrize("name", benchmarks.names())

@@ -9,7 +9,6 @@ import pyarrow.parquet
 import pytest
 
 from benchmarks.mmrb.adapter import BENCHMARK
-from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import JsonObject, Message, Rollout, Status, Trajectory
 from skillopt_airflow.optimizer.judge import grade
@@ -126,28 +125,10 @@ def test_options_that_the_question_ends_with_are_not_listed_again(options: list[
     assert judged(CHOICE | {"question": question, "options": options}, "<answer>B</answer>") == 1
 
 
-@pytest.mark.parametrize("options", [["1", "2", "12"], ["(B) 1", "(A) 2"]])
-def test_options_without_letters_in_order_are_listed_whatever_the_question_holds(options: list[str]) -> None:
-    item = BENCHMARK.item(CHOICE | {"question": "How many of (B) 1, (A) 2 or 12?", "options": options, "answer": "A"})
-    assert f"\n\n(A) {options[0]}\n(B) {options[1]}\n" in BENCHMARK.task(item.public)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"index": None},
-        {"options": "A or B"},
-        {"options": ["(A) x", 5]},
-        {"answer": "D"},
-        {"options": [], "answer": None},
-        {"image_paths": []},
-        {"question": ""},
-        {"reasoning_steps": [["look"]]},
-    ],
-)
-def test_a_broken_record_is_named(change: dict[str, Any]) -> None:
-    with pytest.raises(DataError, match=f"^{[*change][-1]}: expected"):
-        BENCHMARK.item(CHOICE | change)
+def test_options_without_letters_in_order_are_listed_whatever_the_question_holds() -> None:
+    for options in (["1", "2", "12"], ["(B) 1", "(A) 2"]):
+        record = CHOICE | {"question": "How many of (B) 1, (A) 2 or 12?", "options": [*options], "answer": "A"}
+        assert f"\n\n(A) {options[0]}\n(B) {options[1]}\n" in BENCHMARK.task(BENCHMARK.item(record).public)
 
 
 STEPS = [

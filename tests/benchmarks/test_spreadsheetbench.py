@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from openpyxl import Workbook
@@ -61,14 +60,6 @@ def test_a_record_becomes_an_item_whose_reference_stays_on_the_host() -> None:
     assert found == [("input.xlsx", f"{folder}/*init*.xlsx"), ("golden.xlsx", f"{folder}/*golden*.xlsx")]
     with pytest.raises(NotImplementedError, match="score_files"):
         BENCHMARK.score(item, Trajectory(item_id=item.id, status=Status.OK))
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [("id", True), ("id", " "), ("instruction", ""), ("answer_position", "the last row")]
-)
-def test_a_broken_record_is_named(key: str, value: Any) -> None:
-    with pytest.raises(DataError, match=f"^{key}: expected"):
-        BENCHMARK.item({**RECORD, key: value})
 
 
 @pytest.mark.parametrize(

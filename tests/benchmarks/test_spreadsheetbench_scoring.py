@@ -83,14 +83,8 @@ def judged(tmp_path: Path) -> Any:
 
 def test_values_survive_the_files(judged: Any) -> None:
     """What openpyxl makes of the tricky ones on their way through a workbook."""
-    cells = {
-        "A1": datetime(2024, 2, 29),
-        "A2": time(9, 30),
-        "A3": True,
-        "A4": "1",
-        "A5": 0.1,
-        "A6": timedelta(hours=30),
-    }
+    cells = {"A1": datetime(2024, 2, 29), "A2": time(9, 30), "A3": True, "A4": "1", "A5": 0.1}
+    cells["A6"] = timedelta(hours=30)
     assert judged({"S": cells}, {"S": cells}, "A1:A7").hard == 1.0
     other = {**cells, "A1": "2024-02-29", "A2": "9:30", "A3": "TRUE", "A4": "one"}
     score = judged({"S": cells}, {"S": other}, "A1:A7")
@@ -101,38 +95,26 @@ def test_values_survive_the_files(judged: Any) -> None:
     assert [line.partition(":")[0] for line in wrong] == ["S!A1", "S!A2", "S!A3", "S!A4"]
 
 
-@pytest.mark.parametrize(
-    ("position", "right", "wrong"),
-    [
-        ("B1:C2", "C2", "D2"),
-        ("'First'!B1,C3:C4", "C4", "B2"),
-        ("B:C", "C9", "D9"),
-    ],
-)
-def test_only_cells_of_the_answer_position_count(judged: Any, position: str, right: str, wrong: str) -> None:
-    """The cell `right` is inside, `wrong` is outside."""
+def test_only_cells_of_the_answer_position_count(judged: Any) -> None:
     reference = {"First": {"A1": 0, "D9": 0}}
-    assert judged(reference, {"First": {"A1": 0, wrong: 5}}, position).hard == 1.0
-    inside = judged(reference, {"First": {"A1": 0, right: 5}}, position)
-    assert inside.hard == 0.0
-    assert f"First!{right}: " in inside.feedback
+    for position, within, outside in (("B1:C2", "C2", "D2"), ("'First'!B1,C3:C4", "C4", "B2"), ("B:C", "C9", "D9")):
+        assert judged(reference, {"First": {"A1": 0, outside: 5}}, position).hard == 1.0
+        found = judged(reference, {"First": {"A1": 0, within: 5}}, position)
+        assert found.hard == 0.0
+        assert f"First!{within}: " in found.feedback
 
 
-def test_without_a_sheet_the_first_of_the_reference_is_meant(judged: Any) -> None:
-    reference = {"One": {"A1": 1}, "Two": {"A1": 2}}
-    assert judged(reference, {"Two": {"A1": 2}, "One": {"A1": 1}}, "A1").hard == 1.0
-    assert judged(reference, {"One": {"A1": 2}, "Two": {"A1": 1}}, "A1").hard == 0.0
-
-
-def test_several_ranges_on_several_sheets(judged: Any) -> None:
+def test_ranges_are_those_of_their_sheets(judged: Any) -> None:
     reference = {"One": {"A1": 1, "A2": 2}, "Two": {"B1": "x", "B2": None}}
     position = "'One!'A1:A2,'Two!'B1:B2"
     assert judged(reference, reference, position).hard == 1.0
     score = judged(reference, {**reference, "Two": {"B1": "y"}}, position)
     assert (score.hard, score.soft) == (0.0, 0.75)
-
-
-def test_a_missing_sheet_is_wrong_even_where_nothing_is_expected(judged: Any) -> None:
+    # Without a sheet the first of the reference is meant.
+    reference = {"One": {"A1": 1}, "Two": {"A1": 2}}
+    assert judged(reference, {"Two": {"A1": 2}, "One": {"A1": 1}}, "A1").hard == 1.0
+    assert judged(reference, {"One": {"A1": 2}, "Two": {"A1": 1}}, "A1").hard == 0.0
+    # A missing one is wrong even where nothing is expected.
     score = judged({"One": {"A1": 1}, "Two": {}}, {"One": {"A1": 1}}, "One!A1,Two!A1")
     assert score.hard == 0.0
     assert "'Two'" in score.feedback

@@ -1,5 +1,4 @@
 import json
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -7,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from local import image
-from skillopt_airflow.core.errors import EngineUnavailable, ImageMissing, SandboxError
+from skillopt_airflow.core.errors import EngineUnavailable, ImageMissing
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.sandbox.labels import FOLDER_LABEL, identity
 from skillopt_airflow.store.corpora import SourceCorpus
@@ -127,28 +126,6 @@ def test_what_a_killed_worker_left_behind_is_removed_first(docker_host, client, 
     assert not folder.exists()
 
 
-@pytest.mark.engine
-def test_an_error_while_recording_ends_the_container_and_the_task(docker_host, client, workload):
-    release = threading.Event()
-
-    def second_hangs(asked: Asked) -> Reply:
-        if asked.number == 2:
-            release.wait(60)
-        return answer_all(asked)
-
-    def refuse(rows: Sequence[Trajectory]) -> None:
-        raise SandboxError("the store is full")
-
-    with ScriptedProvider(second_hangs) as provider:
-        fake = workload(provider, count=2)
-        fake.on_record = refuse
-        with pytest.raises(SandboxError, match="the store is full"):
-            FakeOperator(fake=fake, docker_url=docker_host).execute({})
-        release.set()
-
-    assert leftovers(client, fake) == []
-
-
 def test_stored_rows_and_a_settled_workload_need_no_container_and_no_image(workload):
     class Imageless(FakeWorkload):
         @property
@@ -182,38 +159,3 @@ def test_items_wait_in_the_container_until_they_are_released(docker_host, client
     assert fake.statuses() == {f"i-{n}": Status.OK for n in range(5)}
     assert max(fake.ahead) <= 2
     assert leftovers(client, fake) == []
-
-
-@pytest.mark.engine
-def test_rows_of_one_container_settle_another_that_is_still_at_work(docker_host, client, workload):
-    store: dict[str, Trajectory] = {}
-    at_work, release = threading.Event(), threading.Event()
-
-    def hang(asked: Asked) -> Reply:
-        if asked.number == 2:
-            at_work.set()
-            release.wait(60)
-        return answer_all(asked)
-
-    def chunk(name: str, provider: ScriptedProvider) -> FakeWorkload:
-        fake: FakeWorkload = workload(provider, count=4)
-        fake.labels = {**fake.labels, "chunk": name}
-        fake.on_record = lambda rows: store.update({f"{name}/{row.item_id}": row for row in rows})
-        fake.is_settled = lambda: len(store) >= 4
-        return fake
-
-    with ScriptedProvider(answer_all) as fast, ScriptedProvider(hang) as slow:
-        first, second = chunk("0", fast), chunk("1", slow)
-        task = threading.Thread(target=FakeOperator(fake=second, docker_url=docker_host).execute, args=({},))
-        task.start()
-        assert at_work.wait(60)
-        FakeOperator(fake=first, docker_url=docker_host).execute({})
-        task.join(60)
-        ended = not task.is_alive()
-        release.set()
-        task.join()
-
-    assert ended
-    assert list(second.statuses().items()) == [("i-0", Status.OK)]
-    assert list(first.statuses().items())[:3] == [(f"i-{n}", Status.OK) for n in range(3)]
-    assert leftovers(client, first) == leftovers(client, second) == []
