@@ -21,7 +21,6 @@ from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.provenance import LinesOfSkill
 from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import DATA_SPLITS, Patch, Split, Status
 from skillopt_airflow.pipeline.params import run_config
 from skillopt_airflow.store.items import load_items
@@ -32,7 +31,6 @@ from skillopt_airflow.training.candidate import gate as decide_again
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.lapse_notes import note_rows
 from skillopt_airflow.training.preparation import check_same_inputs, check_unchanged, prepare_scoring
-from skillopt_airflow.training.rollout_plan import RolloutPlan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.scorecard import ScoringRequest, scorecard
 from tests.gateway.foreign_server import ForeignServer, serving
@@ -1106,13 +1104,6 @@ def test_the_provenance_of_every_line_names_an_edit_that_wrote_it() -> None:
     assert any(origin.edit is not None for origin in origins)
 
 
-def test_plans_name_every_item_once_a_draw(plain: Training) -> None:
-    plan = plain.store.get_model(step_keys(plain.run.keys, 1).plan("rollout"), RolloutPlan)
-    names = [item_id for chunk in plan.chunks for item_id in chunk.item_ids]
-    assert len(names) == len(set(names)) == 8
-    assert EvaluationGroup().draws == 1
-
-
 def test_history_adds_up(plain: Training) -> None:
     history: History = history_of(plain.run)
     assert history.calls("optimizer") == len(plain.models.prompts)
@@ -1265,11 +1256,6 @@ def test_a_run_goes_on_with_its_own_inputs_only(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("skillopt_airflow.training.rollout_protocol.PROTOCOL", 0)
     with pytest.raises(ConfigError, match="changed since: the val split, the seed skill, the program of its rollouts "):
         check_same_inputs(run, items | {Split.VAL: other[Split.VAL]}, SkillDocument("# Another\n"), "sha256:other")
-    run.store.put_model(run.keys.config, run.record.model_copy(update={"program": ""}))
-    # A run of the time when the image was the program.
-    check_same_inputs(run, items, seed, image)
-    with pytest.raises(ConfigError, match="changed since: the program of its rollouts "):
-        check_same_inputs(run, items, seed, "sha256:other")
 
 
 def test_a_run_goes_on_under_its_own_settings_only() -> None:

@@ -26,8 +26,7 @@ from skillopt_airflow.quality.fresh_items import content, fingerprint
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.artifacts import ArtifactStore, PublishedScore
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
-from skillopt_airflow.store.night_table import Contender, Night, NightIndex, NightTable, Promise
-from skillopt_airflow.store.objects import model_bytes
+from skillopt_airflow.store.night_table import Contender, Night, NightTable, Promise
 from skillopt_airflow.training.data_items import checked_items
 from skillopt_airflow.training.night import (
     DECLINES,
@@ -453,24 +452,6 @@ def test_the_night_of_every_item_is_known_also_under_another_id(nights: Nights) 
     adapter = benchmarks.load("searchqa")
     renamed = [adapter.item(record | {"id": "new"}) for record in healthy(2)]
     assert {found.by_content[fingerprint(content(item))] for item in renamed} == {f"night {date(2)}"}
-    # Without what holds those of all nights, or as they were stored before there was that.
-    keys = RegateKeys("", "searchqa", TARGET)
-    nights.store.delete(keys.contents)
-    nights.store.put_model(keys.nights, NightIndex(nights=tuple(row.night for row in rows)))
-    assert measured_items(run, table) == found
-    nights.night(date(3), healthy(3))
-    assert {date(3), *(row.night.date for row in rows)} == {*table.contents(table.all())}
-    assert not any(night.contents for night in nights.store.get_model(keys.nights, NightIndex).nights)
-    nights.store.delete(keys.night(date(3)))
-    # Of nights that were stored without, as far as their runs are there.
-    for row in rows:
-        key = RegateKeys("", "searchqa", TARGET).night(row.night.date)
-        nights.store.objects[key] = model_bytes(row.night.model_copy(update={"contents": {}}))
-    nights.store.delete(keys.nights)
-    nights.store.delete(keys.contents)
-    assert measured_items(run, table) == found
-    nights.store.objects = {key: body for key, body in nights.store.objects.items() if key.startswith("regate/")}
-    assert measured_items(run, table) == found._replace(by_content={})
 
 
 @pytest.mark.nightly

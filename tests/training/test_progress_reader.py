@@ -201,11 +201,6 @@ def test_the_end_is_unknown_before_the_first_step_and_falls_with_each(seen: list
     assert all(after.high <= before.high for (at, before), (then, after) in pairwise(known) if at == then != "")
 
 
-def test_a_write_takes_a_second_and_so_a_step_as_many_as_it_has_writes(seen: list[Progress]) -> None:
-    took = [one.seconds for one in seen[-1].moments]
-    assert all(one is not None and 5 < one < 300 for one in took)
-
-
 def test_a_run_that_reads_again_reads_only_what_is_new(watched: Watched) -> None:
     read: list[str] = []
     store, folder = watched.training.store, watched.training.run.keys.folder
@@ -314,22 +309,6 @@ def test_where_items_lack_a_score_the_page_has_one_score_for_a_skill() -> None:
     assert step.best_score == report.best_score
 
 
-def test_a_run_of_a_former_version_lacks_its_estimate_and_some_intervals() -> None:
-    watched = Watched(train__num_epochs=1, train__steps_per_epoch=1, evaluation__eval_test=False)
-    watched.until("")
-    store, keys = watched.training.store, watched.training.run.keys
-    store.delete(keys.estimate)
-    gate = step_keys(keys, 1).gate
-    store.objects[gate] = _without(_without(store.objects[gate], "interval"), "candidate_mean")
-    found = ProgressReader(store, keys).read(watched.now)
-    assert found is not None
-    assert found.estimate is None
-    [step] = found.moments
-    assert step.candidate is not None
-    assert step.candidate.interval is None
-    assert step.candidate.low == step.candidate.score == step.candidate.high
-
-
 def test_a_run_that_is_prepared_again_shows_its_new_settings() -> None:
     watched = Watched(train__num_epochs=1)
     watched.training.prepare()
@@ -409,9 +388,3 @@ def test_a_document_of_a_later_version_is_refused() -> None:
     store.objects[key] = json.dumps(json.loads(store.objects[key]) | {"contract": 99}).encode()
     with pytest.raises(NewerDocument):
         watched.look()
-
-
-def _without(body: bytes, field: str) -> bytes:
-    fields: dict[str, Any] = json.loads(body)
-    del fields[field]
-    return json.dumps(fields).encode()

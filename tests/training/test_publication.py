@@ -174,18 +174,6 @@ def test_a_planner_that_died_behind_the_ledger_takes_no_second_look(
     assert looks_at(trained.run, artifacts, Split.TEST) == 1
 
 
-def test_a_publication_that_an_earlier_version_planned_is_planned_again(
-    trained: Training, artifacts: ArtifactStore
-) -> None:
-    key = trained.run.keys.publication("former").contest
-    former = {"withheld": "", "champion": None, "rules": {"draws": 1}, "first_draw": 1700}
-    trained.store.put_text(key, json.dumps(former))
-    with pytest.raises(DataError, match="clear plan_publication"):
-        gate_publication(trained.run, "former")
-    assert contest(trained, artifacts, "former") == ""
-    assert contestants(trained, "former").look is not None
-
-
 def test_a_run_without_the_split_is_not_published_by_it(trained: Training, artifacts: ArtifactStore) -> None:
     with pytest.raises(
         ConfigError, match=r"publishing\.split = publish: run run was trained on data without a publish"
