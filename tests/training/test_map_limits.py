@@ -23,15 +23,12 @@ SIZES_OF_SPLITS = {Split.TRAIN: 400, Split.VAL: 200, Split.TEST: 1400}
     ("knobs", "said"),
     [
         ({}, ""),
-        ({"publishing.draws": 51}, ""),
         (
             {"publishing.draws": 60, **TWENTY},
             r"publishing: 8400 chunks, .* 1024 .*container = 20 .*containers = 4, .*publishing\.draws = 60$",
         ),
         ({"publishing.draws": 60, "evaluation.test_limit": 160, **TWENTY}, ""),
-        ({"publishing.draws": 60, "sandbox.items_per_container": 200}, ""),
         ({"evaluation.draws": 8, **TWENTY}, "two skills: 1120 .*evaluation.draws = 8 or evaluation.test_limit = all$"),
-        ({"evaluation.draws": 8}, ""),
         ({"evaluation.draws": 8, "evaluation.test_limit": 1000, **TWENTY}, ""),
         ({"evaluation.draws": 8, "evaluation.eval_test": False, **TWENTY}, ""),
         ({"evaluation.draws": 8, "model.batch": True, **TWENTY}, ""),

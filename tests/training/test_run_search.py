@@ -168,4 +168,4 @@ def test_a_search_that_is_down_fails_items_and_is_no_wrong_answer(web: Any) -> N
     run = rolled_out(trained)
     rollouts = run.stored(Split.VAL, run.skill(0), 0, run.items(Split.VAL))
     assert {(one.trajectory.status, one.score) for one in rollouts.values()} == {(Status.SANDBOX_ERROR, None)}
-    assert all("give its key" in one.trajectory.error for one in rollouts.values())
+    assert all("its key" in one.trajectory.error for one in rollouts.values())

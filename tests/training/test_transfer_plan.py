@@ -85,21 +85,20 @@ def test_all_that_is_named_wrongly_is_told_at_once() -> None:
     assert not training.store.objects
 
 
-def test_a_skill_that_may_not_be_named_is_not_even_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "deployment.yaml").write_text("allowed: {data: ['s3://ours/*']}\n")
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "deployment.yaml"))
-    # In this process, there is no client that could read it.
-    with pytest.raises(ConfigError, match=r"^skills\[1\] = 's3://theirs/skill.md': .*\nskill 'sed'"):
-        TransferTraining.of().plan(asked(skills=("seed", "s3://theirs/skill.md", "sed")))
-
-
-def test_skills_are_found_by_name_among_those_of_the_benchmarks_target() -> None:
+def test_skills_are_found_by_name_and_one_that_may_not_be_named_is_not_even_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     training = TransferTraining.of()
     artifacts = ArtifactStore(training.models.artifacts, ArtifactKeys("", "searchqa", TARGET))
     published = artifacts.publish(BETTER, provenance("run"), None)
     training.plan(asked(skills=("champion", published.version, "# A text\n\nof two lines\n"), targets=(OTHER,)))
     texts = [training.run.skill(version).text for version in range(3)]
     assert texts == [BETTER, BETTER, "# A text\n\nof two lines\n"]
+    (tmp_path / "deployment.yaml").write_text("allowed: {data: ['s3://ours/*']}\n")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "deployment.yaml"))
+    # In this process, there is no client that could read it.
+    with pytest.raises(ConfigError, match=r"^skills\[1\] = 's3://theirs/skill.md': .*\nskill 'sed'"):
+        TransferTraining.of().plan(asked(skills=("seed", "s3://theirs/skill.md", "sed")))
 
 
 @pytest.mark.parametrize(
