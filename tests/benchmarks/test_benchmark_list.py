@@ -2,10 +2,9 @@
 
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from types import ModuleType
 
 import pytest
@@ -142,14 +141,12 @@ def another_thread_importing() -> Iterator[None]:
         for name in names:
             del sys.modules[name]
 
+    adding = Thread(target=add)
     sys.setswitchinterval(1e-6)
+    adding.start()
     try:
-        with ThreadPoolExecutor(1) as pool:
-            adding = pool.submit(add)
-            try:
-                yield
-            finally:
-                enough.set()
-            adding.result()
+        yield
     finally:
+        enough.set()
+        adding.join()
         sys.setswitchinterval(interval)

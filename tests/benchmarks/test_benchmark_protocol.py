@@ -40,6 +40,7 @@ BAD_MCQ = (
     {"choices": [{"text": f"{n}"} for n in range(26)]},
 )
 BROKEN: list[tuple[str, JsonObject, dict[str, list[Any]]]] = [
+    ("alfworld", {"id": "train:0000"}, {"gamefile": [None]}),
     ("babyvision", babyvision.RECORD, {"taskId": [None], "question": [""], "image": [""], "ansType": ["essay"]}),
     ("babyvision", babyvision.RECORD, {"choiceAns": [3, -1, "A"], "options": [[], ["x"] * 27]}),
     ("babyvision", BLANK, {"blankAns": [""]}),

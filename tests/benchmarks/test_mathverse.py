@@ -101,16 +101,13 @@ def test_a_problem_by_its_picture_alone_is_judged_by_the_whole_question() -> Non
     assert judged(item, "<answer>140°</answer>") is None
 
 
-@pytest.mark.parametrize(
-    ("question", "choices"),
-    [
-        ("Find x.\nChoices:\nA:see A. and B)\nB:5", {"A": "see A. and B)", "B": "5"}),
-        ("Find x.\nChoices:\n(A) 4\n(B) 5\n(C) 6", {"A": "4", "B": "5", "C": "6"}),
-        ("Find x.\nChoice:\nA. two\nlines\nB. one", {"A": "two\nlines", "B": "one"}),
-    ],
-)
-def test_choices_are_read_by_line(question: str, choices: dict[str, str]) -> None:
-    assert split_choices(question) == ("Find x.", choices)
+def test_choices_are_read_by_line() -> None:
+    for listed, choices in (
+        ("Choices:\nA:see A. and B)\nB:5", {"A": "see A. and B)", "B": "5"}),
+        ("Choices:\n(A) 4\n(B) 5\n(C) 6", {"A": "4", "B": "5", "C": "6"}),
+        ("Choice:\nA. two\nlines\nB. one", {"A": "two\nlines", "B": "one"}),
+    ):
+        assert split_choices(f"Find x.\n{listed}") == ("Find x.", choices)
 
 
 def test_choices_that_cannot_be_read_leave_their_letters() -> None:

@@ -53,17 +53,10 @@ def test_the_official_file_is_read_and_an_answer_is_no_public_part() -> None:
     assert BENCHMARK.item(older).reference["level"] == ""
 
 
-@pytest.mark.parametrize(
-    ("cell", "files"),
-    [
-        ("a.txt\r\nb.txt\r\n", ["a.txt", "b.txt"]),
-        ("a.txt; b.txt", ["a.txt", "b.txt"]),
-        (["a.txt", "b.txt"], ["a.txt", "b.txt"]),
-        ("", []),
-    ],
-)
-def test_several_files_stand_in_a_cell(cell: Any, files: list[str]) -> None:
-    assert BENCHMARK.item(RECORD | {"source_files": cell}).public["source_files"] == files
+def test_several_files_stand_in_a_cell() -> None:
+    for cell in ("a.txt\r\nb.txt\r\n", "a.txt; b.txt", ["a.txt", "b.txt"]):
+        assert BENCHMARK.item(RECORD | {"source_files": cell}).public["source_files"] == ["a.txt", "b.txt"]
+    assert BENCHMARK.item(RECORD | {"source_files": ""}).public["source_files"] == []
 
 
 def test_the_chat_harness_shows_the_pages_that_the_sources_name(tmp_path: Path) -> None:

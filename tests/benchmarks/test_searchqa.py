@@ -41,17 +41,10 @@ def test_any_response_gives_an_answer(response: str) -> None:
     assert ADAPTER.answer(response) == ADAPTER.answer(response).strip()
 
 
-@pytest.mark.parametrize(
-    ("limit", "kept"),
-    [
-        (29, "[DOC] aaa [DOC] bbb [DOC] ccc"),
-        (20, "[DOC] aaa [DOC] bbb"),
-        (10, "[DOC] aaa"),
-        (7, "[DOC] a"),
-    ],
-)
-def test_a_long_context_is_cut_at_a_documents_border(limit: int, kept: str) -> None:
-    assert cut_at_documents("[DOC] aaa [DOC] bbb [DOC] ccc", limit) == kept
+def test_a_long_context_is_cut_at_a_documents_border() -> None:
+    context = "[DOC] aaa [DOC] bbb [DOC] ccc"
+    for limit, kept in {29: context, 20: "[DOC] aaa [DOC] bbb", 10: "[DOC] aaa", 7: "[DOC] a"}.items():
+        assert cut_at_documents(context, limit) == kept
     # Whitespace before the first document does not cost it.
     assert cut_at_documents("\n [DOC] " + "x" * 50, 20).strip() == "[DOC] " + "x" * 12
 

@@ -82,22 +82,17 @@ def test_two_commits_become_an_instance(repository: Path, tmp_path: Path):
     assert (tmp_path / "mine" / item.image.tree.path).is_file()
 
 
-@pytest.mark.parametrize(
-    ("base", "fix", "said"),
-    [
+def test_what_is_no_instance_is_told(repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    for base, fix, said in (
         ("base", "nowhere", "git rev-parse"),
         ("fix", "tests", "nothing but tests"),
         ("tests", "source", "no file of tests"),
         ("source", "nothing", "no test fails"),
         ("nothing", "breaks", "do not run"),
-    ],
-)
-def test_what_is_no_instance_is_told(
-    repository: Path, tmp_path: Path, base: str, fix: str, said: str, capsys: pytest.CaptureFixture[str]
-):
-    assert instance(repository, tmp_path / "mine", base, fix) == 1
-    assert said in capsys.readouterr().err
-    assert not (tmp_path / "mine").exists()
+    ):
+        assert instance(repository, tmp_path / "mine", base, fix) == 1
+        assert said in capsys.readouterr().err
+        assert not (tmp_path / "mine").exists()
 
 
 def test_the_commands_of_the_readme_are_those_that_work(repository: Path, tmp_path: Path):

@@ -87,19 +87,11 @@ def test_without_a_description_it_is_the_skills_own_title_and_first_sentence(tex
     assert read(skill_md(text, "v1", "any-skill", None), "any-skill")["description"] == description
 
 
-@pytest.mark.parametrize(
-    ("benchmark", "name"),
-    [
-        ("My__Bench-2", "my-bench-2"),
-        ("_a_", "a"),
-        ("x" * 63 + "_" + "y" * 20, "x" * 63),
-        ("null", "null"),
-        ("日本", "skill"),
-    ],
-)
-def test_a_benchmarks_skill_has_a_valid_name(benchmark: str, name: str) -> None:
-    assert skill_name(benchmark) == name
-    assert read(skill_md("# Any", "1.0", name, None), name)["metadata"] == {"version": "1.0"}
+def test_a_benchmarks_skill_has_a_valid_name() -> None:
+    names = {"My__Bench-2": "my-bench-2", "_a_": "a", "x" * 63 + "_y": "x" * 63, "null": "null", "日本": "skill"}
+    for benchmark, name in names.items():
+        assert skill_name(benchmark) == name
+        assert read(skill_md("# Any", "1.0", name, None), name)["metadata"] == {"version": "1.0"}
 
 
 def test_the_published_one_is_valid_and_a_run_with_another_description_completes_it(store: ObjectStore) -> None:

@@ -49,7 +49,6 @@ BY_FILES = {
 BY_CODE = {
     "exits 0 at once": "import os\nos._exit(0)",
     "prints results and exits 0": f"import os\nprint('{SUMMARY}', flush=True)\nos._exit(0)",
-    "prints results and exits 1": f"import os\nprint('{SUMMARY}', flush=True)\nos._exit(1)",
     "prints results at exit": f"import atexit\natexit.register(print, '{SUMMARY}', flush=True)",
     "prints results at exit, and exits 0": f"import atexit, os\n"
     f"atexit.register(lambda: (print('{SUMMARY}', flush=True), os._exit(0)))",

@@ -1,6 +1,5 @@
 import json
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -109,18 +108,12 @@ class Recording(APIClient):  # type: ignore[misc]
         pass
 
 
-@pytest.fixture
-def behind_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]:
-    """A client of a worker whose Docker configuration names a proxy with its password."""
+def test_the_workers_proxies_are_in_the_environment_of_no_container(workload, tmp_path, monkeypatch):
+    """The Docker configuration of the worker names a proxy with its password."""
     proxies = {"default": {"httpProxy": "http://user:secret@proxy:3128"}}
     (tmp_path / "config.json").write_text(json.dumps({"proxies": proxies}))
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    client = Recording()
-    yield client
-    client.close()
-
-
-def test_the_workers_proxies_are_in_the_environment_of_no_container(behind_a_proxy, workload, tmp_path):
+    behind_a_proxy = Recording()
     with pytest.raises(SandboxError):
         container_on(behind_a_proxy, stopped=True).run(lambda: None)
     folder, stopped = TaskFolder(tmp_path), threading.Event()
@@ -133,3 +126,4 @@ def test_the_workers_proxies_are_in_the_environment_of_no_container(behind_a_pro
             pass
     assert len(behind_a_proxy.created) == 3
     assert "secret" not in json.dumps(behind_a_proxy.created)
+    behind_a_proxy.close()

@@ -2,11 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from skillopt_airflow.core.types import Item, ItemImage
 from skillopt_airflow.gateway.model_gateway import ModelGateway
@@ -15,12 +11,9 @@ from skillopt_airflow.sandbox.docker_limits import task_seconds
 from skillopt_airflow.sandbox.docker_runtime import DockerRuntime
 from skillopt_airflow.sandbox.labels import EXPIRES_LABEL
 from skillopt_airflow.sandbox.staging import TaskFolder
-from tests.sandbox.fake_workload import FakeWorkload
 
 
-def test_the_time_of_a_container_begins_once_its_image_is_there(
-    workload: Callable[..., FakeWorkload], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_time_of_a_container_begins_once_its_image_is_there(workload, tmp_path, monkeypatch):
     moment = time.time()
 
     class Slow:
@@ -46,9 +39,7 @@ def test_the_time_of_a_container_begins_once_its_image_is_there(
     assert expires >= moment + task_seconds(fake.limits, 3)
 
 
-def test_what_a_task_makes_lasts_while_images_are_built_and_tests_judge(
-    workload: Callable[..., FakeWorkload], tmp_path: Path
-) -> None:
+def test_what_a_task_makes_lasts_while_images_are_built_and_tests_judge(workload, tmp_path):
     fake = workload(None, count=2, timeout=100, test_timeout=50)
     fake.items = [
         item.model_copy(update={"image": ItemImage(name="theirs", folder="/testbed", environment="/opt/venv")})

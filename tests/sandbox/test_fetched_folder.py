@@ -1,10 +1,8 @@
 """What a task takes from a container far away, by an engine of the test's own that fails in between."""
 
-import io
-import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +17,20 @@ from skillopt_airflow.sandbox.docker_without_shared_files import DockerWithoutSh
 from skillopt_airflow.sandbox.labels import EXPIRES_LABEL, GRACE_SECONDS, identity
 from skillopt_airflow.sandbox.staging import TaskFolder
 from tests.sandbox.fake_workload import FakeWorkload
+from tests.sandbox.tars import member, tar_of
 
 ROW = b'{"item_id": "a", "status": "ok", "files": ["out.txt"]}\n'
 ROWS, FILES = "/out/trajectories.jsonl", "/out/files"
-
-
-def tar_of(contents: Mapping[str, bytes]) -> bytes:
-    body = io.BytesIO()
-    with tarfile.open(fileobj=body, mode="w:") as tar:
-        for name, content in contents.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return body.getvalue()
 
 
 class Client:
     """Gives the archives of a container; `errors` come in their place, each once, or halfway through them."""
 
     def __init__(self) -> None:
-        self.archives = {ROWS: tar_of({"trajectories.jsonl": ROW}), FILES: tar_of({"files/0/out.txt": b"made"})}
+        self.archives = {
+            ROWS: tar_of(member("trajectories.jsonl", ROW)),
+            FILES: tar_of(member("files/0/out.txt", b"made")),
+        }
         self.errors: dict[str, Exception] = {}
         self.halfway: dict[str, Exception] = {}
         self.asked: list[str] = []
@@ -121,29 +113,23 @@ def found_runtime(workload: Callable[..., FakeWorkload], folder: Path, engine: E
         (APIError("stat /tmp/skillopt-1/probe/in: permission denied"), ["create"], DockerWithoutSharedFiles),
         (None, ["create", "remove"], DockerWithoutSharedFiles),
     ],
-    ids=["a file in the way", "no such file", "another user's file", "folders made for the mount"],
 )
 def test_whether_the_engine_sees_the_workers_files_is_found_out(workload, tmp_path, refusal, asked, runtime):
     engine = Engine(refusal)
     assert type(found_runtime(workload, tmp_path, engine)) is runtime
     assert engine.asked == asked
-
-
-def test_another_error_of_the_engine_says_nothing_of_the_files(workload, tmp_path):
+    # Another error says nothing of the files.
     with pytest.raises(APIError, match="no space left"):
         found_runtime(workload, tmp_path, Engine(APIError("no space left on device")))
 
 
-@pytest.mark.parametrize("one_item_each", [True, False])
-def test_an_engine_of_a_connection_is_not_tried_and_things_there_last_as_long_as_a_task(
-    workload, tmp_path, one_item_each
-):
+def test_an_engine_of_a_connection_is_not_tried_and_things_there_last_as_long_as_a_task(workload, tmp_path):
     fake = workload(None, count=3, timeout=100, docker_conn_id="far_away")
-    fake.one_item_each = one_item_each
-    runtime = runtime_of(None, fake, TaskFolder(tmp_path), 1, "host", threading.Event())
-    assert type(runtime) is DockerWithoutSharedFiles
     least = task_seconds(fake.limits, 3) + GRACE_SECONDS
-    assert int(runtime.labels[EXPIRES_LABEL]) - time.time() == pytest.approx(least, abs=10)
+    for fake.one_item_each in (True, False):
+        runtime = runtime_of(None, fake, TaskFolder(tmp_path), 1, "host", threading.Event())
+        assert type(runtime) is DockerWithoutSharedFiles
+        assert int(runtime.labels[EXPIRES_LABEL]) - time.time() == pytest.approx(least, abs=10)
 
 
 @pytest.mark.parametrize("path", [ROWS, FILES])
@@ -180,7 +166,7 @@ def test_what_is_not_there_is_no_error(client, folder):
 
 
 def test_files_that_the_container_spoilt_are_refused_and_its_row_counts(client, folder, caplog):
-    client.archives[FILES] = tar_of({"files/0/out.txt": b"x" * 10_001})
+    client.archives[FILES] = tar_of(member("files/0/out.txt", b"x" * 10_001))
     folder.fetch()
     assert folder.trajectories.read_bytes() == ROW
     assert not left(folder).exists()
@@ -188,7 +174,7 @@ def test_files_that_the_container_spoilt_are_refused_and_its_row_counts(client, 
 
 
 def test_rows_that_the_container_spoilt_are_refused_once(client, folder, caplog):
-    client.archives[ROWS] = tar_of({})
+    client.archives[ROWS] = tar_of()
     for _ in range(2):
         folder.fetch()
     assert not folder.trajectories.exists()

@@ -190,9 +190,8 @@ def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return said
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_requirements_that_would_run_code_on_the_worker_are_refused(pip: Path, tmp_path: Path) -> None:
+    for line in (
         "evil @ https://example.org/evil-1.0.tar.gz",
         "./evil-1.0.tar.gz",
         "git+https://example.org/evil",
@@ -200,13 +199,11 @@ def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "evil==1.0 --hash=sha256:00 --find-links=/tmp",
         "evil==1.0 --config-settings=x=y",
         "evil==${AIRFLOW_CONN_SKILLOPT_TARGET}",
-    ],
-)
-def test_requirements_that_would_run_code_on_the_worker_are_refused(line: str, pip: Path, tmp_path: Path) -> None:
-    with pytest.raises(ImageMissing, match="item i-1") as refused:
-        fetched(f"pytest==8.3.5\n{line}\n".encode(), "3.11 x86_64", tmp_path, "i-1")
-    assert line in str(refused.value)
-    assert not pip.exists()
+    ):
+        with pytest.raises(ImageMissing, match="item i-1") as refused:
+            fetched(f"pytest==8.3.5\n{line}\n".encode(), "3.11 x86_64", tmp_path, "i-1")
+        assert line in str(refused.value)
+        assert not pip.exists()
 
 
 def test_pip_gets_the_packages_that_are_named_and_nothing_of_the_workers_secrets(

@@ -4,7 +4,7 @@ S3 server between pod and task and a scripted model server behind the gateway.
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -57,6 +57,9 @@ class FakePodOperator(PodRolloutOperator):
         return ExchangeFolder(self.store, f"pods/{name}/")
 
 
+Task = Callable[..., FakePodOperator]
+
+
 @pytest.fixture
 def store(s3_endpoint: str, request: pytest.FixtureRequest) -> Iterator[ObjectStore]:
     client = make_client(s3_endpoint, signature_version="s3v4")
@@ -74,11 +77,16 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
         yield cluster
 
 
-def program(tmp_path: Path, cluster: FakeCluster, code: str) -> None:
-    """What the pods run in the place of the rollout program; its arguments are the same."""
-    path = tmp_path / "program.py"
-    path.write_text(code)
-    cluster.entrypoint = lambda: ("python3", str(path))
+@pytest.fixture
+def task(cluster: FakeCluster, store: ObjectStore, workload: Callable[..., FakeWorkload], tmp_path: Path) -> Task:
+    """A task whose pods run other code than the rollout program; its arguments are the same."""
+
+    def make(code: str, count: int = 1, **options: Any) -> FakePodOperator:
+        (tmp_path / "program.py").write_text(code)
+        cluster.entrypoint = lambda: ("python3", f"{tmp_path}/program.py")
+        return FakePodOperator(fake=workload(None, count=count, image=IMAGE, **options), store=store)
+
+    return make
 
 
 def test_every_item_gets_a_row_and_nothing_stays(cluster, store, workload):
@@ -131,12 +139,11 @@ for index, line in enumerate((inputs / "items.jsonl").read_text().splitlines()):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("one_item_each", [False, True])
-def test_files_go_in_and_come_out_and_links_stay(cluster, store, workload, tmp_path, one_item_each):
-    program(tmp_path, cluster, FILES)
-    fake = workload(None, count=3, concurrency=2, image=IMAGE)
+def test_files_go_in_and_come_out_and_links_stay(cluster, task, one_item_each):
+    operator = task(FILES, count=3, concurrency=2)
+    fake = operator.fake
     fake.public_files, fake.one_item_each = {"table.csv": b"1,2,"}, one_item_each
-
-    FakePodOperator(fake=fake, store=store).execute({})
+    operator.execute({})
 
     assert fake.statuses() == {f"i-{n}": Status.OK for n in range(3)}
     assert fake.left == {f"i-{n}": {"result.csv": f"1,2,i-{n}".encode()} for n in range(3)}
@@ -152,14 +159,14 @@ row = {"item_id": "i-0", "status": "ok", "messages": [{"role": "assistant", "con
 """
 
 
-def test_a_corpus_is_shipped_into_a_pod_or_the_items_say_why_not(cluster, store, workload, tmp_path):
+def test_a_corpus_is_shipped_into_a_pod_or_the_items_say_why_not(store, task, tmp_path):
     (tmp_path / "documents" / "1944").mkdir(parents=True)
     (tmp_path / "documents" / "1944" / "march.txt").write_text("customs")
     sha256 = store_corpus(store, "own/", SourceCorpus("documents", tmp_path, cast("Any", None)))
-    program(tmp_path, cluster, READS)
-    fake = workload(None, image=IMAGE)
+    operator = task(READS)
+    fake = operator.fake
     fake.corpus = StoredCorpus(store, "own/", sha256)
-    FakePodOperator(fake=fake, store=store).execute({})
+    operator.execute({})
 
     said = json.loads(fake.trajectories[0].messages[0].content)
     assert said == ["--corpus", {"1944/march.txt": "customs"}]
@@ -167,7 +174,7 @@ def test_a_corpus_is_shipped_into_a_pod_or_the_items_say_why_not(cluster, store,
 
     store.delete(fake.corpus.archive_keys[0])
     fake.trajectories.clear()
-    FakePodOperator(fake=fake, store=store).execute({})
+    operator.execute({})
     assert fake.statuses() == {"i-0": Status.SANDBOX_ERROR}
     assert "fetch its inputs" in fake.trajectories[0].error
 
@@ -179,16 +186,18 @@ sys.exit(3)
 """
 
 
+<<<<<<< HEAD
 @pytest.mark.nightly
 def test_a_link_in_the_place_of_the_rows_is_not_followed(cluster, store, workload, tmp_path):
     program(tmp_path, cluster, LINKED)
+=======
+def test_a_link_in_the_place_of_the_rows_is_not_followed(cluster, task):
+>>>>>>> 46-tests-e
     (cluster.folder / "linked").write_text('{"item_id": "i-0", "status": "ok", "answer": "stolen"}\n')
-    fake = workload(None, image=IMAGE)
-
-    FakePodOperator(fake=fake, store=store).execute({})
-
-    assert fake.statuses() == {"i-0": Status.SANDBOX_ERROR}
-    assert "exit status 3" in fake.trajectories[0].error
+    operator = task(LINKED)
+    operator.execute({})
+    assert operator.fake.statuses() == {"i-0": Status.SANDBOX_ERROR}
+    assert "exit status 3" in operator.fake.trajectories[0].error
 
 
 class Breaking(PodRuntime):
@@ -218,29 +227,31 @@ time.sleep(600)
 """
 
 
-def test_a_pod_ends_at_its_wall_clock_limit_and_what_it_wrote_counts(cluster, store, workload, tmp_path):
-    program(tmp_path, cluster, SLOW)
-    fake = workload(None, count=2, image=IMAGE, timeout=1)
-
-    FakePodOperator(fake=fake, store=store).execute({})
-
-    assert fake.statuses() == {"i-0": Status.OK, "i-1": Status.SANDBOX_ERROR}
-    assert "1 s (sandbox.timeout)" in fake.trajectories[1].error
+def test_a_pod_ends_at_its_wall_clock_limit_and_what_it_wrote_counts(cluster, task):
+    operator = task(SLOW, count=2, timeout=1)
+    operator.execute({})
+    assert operator.fake.statuses() == {"i-0": Status.OK, "i-1": Status.SANDBOX_ERROR}
+    assert "1 s (sandbox.timeout)" in operator.fake.trajectories[1].error
     assert cluster.left() == {}
 
 
+<<<<<<< HEAD
 @pytest.mark.nightly
 def test_a_stopped_task_leaves_no_pod(cluster, store, workload, tmp_path):
     program(tmp_path, cluster, SLOW)
     fake = workload(None, count=2, image=IMAGE)
     operator = FakePodOperator(fake=fake, store=store)
+=======
+def test_a_stopped_task_leaves_no_pod(cluster, task):
+    operator = task(SLOW, count=2)
+>>>>>>> 46-tests-e
     killer = threading.Thread(target=operator.on_kill)
 
     def stop(rows: Sequence[Trajectory]) -> None:
         if rows and killer.ident is None:
             killer.start()
 
-    fake.on_record = stop
+    operator.fake.on_record = stop
     with pytest.raises(SandboxError, match="the task was stopped"):
         operator.execute({})
     killer.join()
@@ -267,16 +278,14 @@ def test_a_pod_whose_removal_was_refused_is_removed_at_the_next_attempt(monkeypa
     assert asked == ["one", "one"]
 
 
-def test_what_a_killed_attempt_left_is_removed_first(cluster, store, workload, tmp_path):
-    fake = workload(None, image=IMAGE)
-    program(tmp_path, cluster, SLOW)
-    operator = FakePodOperator(fake=fake, store=store)
-    mine, others = labels_of(identity(fake.labels), 4e9), labels_of(identity({"run": "another"}), 4e9)
+def test_what_a_killed_attempt_left_is_removed_first(cluster, task):
+    operator = task(SLOW)
+    mine, others = labels_of(identity(operator.fake.labels), 4e9), labels_of(identity({"run": "another"}), 4e9)
     expired = others | {EXPIRES_LABEL: "1000"}
     for name, labels in (("mine", mine), ("others", others), ("expired", expired)):
         cluster.create("pods", bare_pod(name, labels))
 
-    with staged() as folder, operator.opened(fake, folder, 1):
+    with staged() as folder, operator.opened(operator.fake, folder, 1):
         pass
     assert set(cluster.left()) == {"others"}
 
@@ -295,19 +304,23 @@ def bare_pod(name: str, labels: dict[str, str]) -> dict[str, Any]:
     }
 
 
+<<<<<<< HEAD
 @pytest.mark.nightly
 def test_a_cluster_that_cannot_answer_for_a_while_costs_no_item(cluster, store, workload, tmp_path):
     program(tmp_path, cluster, FILES)
     fake = workload(None, image=IMAGE)
     fake.public_files, cluster.pulled_late = {"table.csv": b"1,2,"}, IMAGE
+=======
+def test_a_cluster_that_cannot_answer_for_a_while_costs_no_item(cluster, task):
+    operator = task(FILES)
+    operator.fake.public_files, cluster.pulled_late = {"table.csv": b"1,2,"}, IMAGE
+>>>>>>> 46-tests-e
     # The client itself asks three times again where the connection breaks.
     cluster.unwell = [500, 503, 504, 429, 0, 0, 0, 0, 503]
     # Pod and Secret are made at the second try, but no one hears of it.
     cluster.busy = [429, 0, None, 503, 0]
-
-    FakePodOperator(fake=fake, store=store).execute({})
-
-    assert fake.statuses() == {"i-0": Status.OK}
+    operator.execute({})
+    assert operator.fake.statuses() == {"i-0": Status.OK}
     assert (cluster.unwell, cluster.busy, cluster.left(), cluster.secrets) == ([], [], {}, {})
 
 

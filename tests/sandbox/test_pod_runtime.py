@@ -16,23 +16,9 @@ from skillopt_airflow.rollout.workspace import files_left
 from skillopt_airflow.sandbox.pod_runtime import CALLS, FILES, TRAJECTORIES, PodFolder
 from skillopt_airflow.sandbox.pod_transfer import tar_of_files
 from skillopt_airflow.sandbox.tar_archive import unpack
+from tests.sandbox.tars import member, tar_of
 
 MOST = 1000
-
-
-def tar_with(*members: tarfile.TarInfo) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:") as tar:
-        for member in members:
-            tar.addfile(member, io.BytesIO(b"x" * member.size) if member.isreg() else None)
-    return packed.getvalue()
-
-
-def member(name: str, size: int = 3, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
-    info = tarfile.TarInfo(name)
-    info.type, info.linkname = kind, target
-    info.size = size if kind == tarfile.REGTYPE else 0
-    return info
 
 
 @pytest.fixture
@@ -49,22 +35,26 @@ def left(folder: Path) -> list[str]:
 
 def test_only_plain_files_of_open_items_are_taken(outputs):
     names = ("0/../../escaped", "/etc/escaped", "0/deep/er", "2/of-no-item", "-1/x", "²/x", "x", "0/..", "00/x")
-    hostile = [member(name) for name in names]
-    hostile += [member("0/link", kind=tarfile.SYMTYPE, target="/etc/passwd"), member("0", kind=tarfile.DIRTYPE)]
+    hostile = [member(name, b"x") for name in names]
+    hostile += [member("0/link", kind=tarfile.SYMTYPE), member("0", kind=tarfile.DIRTYPE)]
     for one in hostile:
-        unpack([tar_with(one, member("1/good"))], outputs / "files", MOST)
+        unpack([tar_of(one, member("1/good", b"x"))], outputs / "files", MOST)
         assert left(outputs.parent) == ["out/files/1/good"]
         (outputs / "files" / "1" / "good").unlink()
 
 
 def test_all_files_together_have_a_limit_and_a_log_has_one_line_of_many_refused(outputs, caplog):
-    unpack([tar_with(member("0/a", 600), member("0/b", 600), member("1/c", 400))], outputs / "files", MOST)
+    unpack(
+        [tar_of(member("0/a", b"x" * 600), member("0/b", b"x" * 600), member("1/c", b"x" * 400))],
+        outputs / "files",
+        MOST,
+    )
     assert left(outputs) == ["files/0/a"]
     caplog.clear()
-    unpack([tar_with(*(member(f"x{number}") for number in range(50)))], outputs / "files", MOST)
+    unpack([tar_of(*(member(f"x{number}", b"x") for number in range(50)))], outputs / "files", MOST)
     (message,) = caplog.messages
     assert "50 files" in message
-    for broken in (b"", b"no tar at all", tar_with(member("0/a", 900))[:700]):
+    for broken in (b"", b"no tar at all", tar_of(member("0/a", b"x" * 900))[:700]):
         unpack([broken], outputs / "files", MOST)
 
 
@@ -87,7 +77,7 @@ def folder_of(outputs: Path, exchange: Any, calls: list[ModelCall]) -> PodFolder
 def test_rows_are_taken_before_the_files_that_they_name_and_written_behind_them(outputs):
     """The pod leaves files first, so that whatever a row names is there by then."""
     exchange = Left()
-    exchange.objects = {TRAJECTORIES: b"row\n", FILES: tar_with(member("0/a"))}
+    exchange.objects = {TRAJECTORIES: b"row\n", FILES: tar_of(member("0/a", b"x"))}
     folder_of(outputs, exchange, []).fetch()
     assert exchange.taken.index(TRAJECTORIES) < exchange.taken.index(FILES)
     assert left(outputs) == ["files/0/a", "trajectories.jsonl"]

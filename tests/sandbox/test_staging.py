@@ -3,17 +3,15 @@ import stat
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from skillopt_airflow.core.types import Item
 from skillopt_airflow.rollout.program import Job
-from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.sandbox.staging import (
     ABANDONED_SECONDS,
     HELD,
@@ -24,17 +22,15 @@ from skillopt_airflow.sandbox.staging import (
     staged,
     sweep,
 )
+from tests.sandbox.fake_workload import SECRET_ANSWER, FakeWorkload
 
 
 @pytest.fixture
-def workload() -> SimpleNamespace:
-    numbers = {"max_tokens": 10, "concurrency": 2, "call_timeout": 3, "max_attempts": 2}
-    settings = RolloutSettings.model_validate(
-        {"benchmark": "searchqa", "dialect": "openai-chat", "model": "m"} | numbers
-    )
+def workload(workload: Callable[..., FakeWorkload]) -> FakeWorkload:
+    fake = workload(None)
     public = {"question": "Which one\u2028or two?", "context": "[DOC] é"}
-    items = [Item(id="a", public=public, reference={"answers": ["the-reference-answer"]})]
-    return SimpleNamespace(settings=settings, skill="# Skill\r\nné", items=items, seals_files=False)
+    fake.items, fake.skill = [fake.items[0].model_copy(update={"public": public})], "# Skill\r\nné"
+    return fake
 
 
 @contextmanager
@@ -50,9 +46,9 @@ def test_the_program_reads_what_the_host_staged_without_references_and_nothing_s
         modes = [stat.S_IMODE(path.stat().st_mode) for path in (stage.path.parent, stage.inputs, stage.outputs)]
 
     assert (job.settings, job.skill) == (workload.settings, workload.skill)
-    assert [(item.id, item.public) for item in job.items] == [("a", workload.items[0].public)]
+    assert [(item.id, item.public) for item in job.items] == [("i-0", workload.items[0].public)]
     assert len(texts) == 3
-    assert not any("the-reference-answer" in text for text in texts)
+    assert not any(SECRET_ANSWER in text for text in texts)
     assert modes == [0o700, 0o755, 0o777]
     assert not stage.path.parent.exists()
 
@@ -61,9 +57,8 @@ def test_the_program_is_told_in_one_piece_how_many_items_may_begin(workload):
     with stage_of(workload) as stage:
         told = stage.inputs / "released"
         assert not told.exists()
-        for count in (7, 1234):
-            stage.release(count)
-            assert told.read_text() == str(count)
+        stage.release(1234)
+        assert told.read_text() == "1234"
         assert stat.S_IMODE(told.stat().st_mode) == 0o644
         assert {path.name for path in stage.path.iterdir()} == {"gateway", "in", "out"}
 
@@ -165,17 +160,14 @@ def test_folders_of_killed_tasks_are_swept_and_those_of_living_ones_stay(short_p
 def test_a_name_that_is_no_lock_of_this_user_does_not_stop_a_task(short_path):
     """Any user of the host can make a folder of this name in /tmp, and whatever is in it."""
     os.mkfifo(short_path / "pipe")
-    for number, make in enumerate(
-        (
-            os.mkfifo,
-            lambda lock: lock.symlink_to(short_path / "pipe"),
-            lambda lock: lock.mkdir(),
-            lambda lock: lock.touch(),
-        )
-    ):
-        lock = short_path / f"{PREFIX}{number}" / HELD
+    locks = [short_path / f"{PREFIX}{number}" / HELD for number in range(4)]
+    for lock in locks:
         lock.parent.mkdir()
-        make(lock)
+    os.mkfifo(locks[0])
+    locks[1].symlink_to(short_path / "pipe")
+    locks[2].mkdir()
+    locks[3].touch()
+    for lock in locks:
         os.utime(lock, (0, 0), follow_symlinks=False)
     sweeper = threading.Thread(target=sweep, args=(short_path,), daemon=True)
     sweeper.start()

@@ -4,16 +4,7 @@ import tarfile
 import pytest
 
 from skillopt_airflow.sandbox.tar_archive import OVERHEAD_BYTES, extract, packed, plain_files
-
-
-def tar(*members: tuple[str, bytes, bytes]) -> bytes:
-    body = io.BytesIO()
-    with tarfile.open(fileobj=body, mode="w:") as archive:
-        for name, kind, content in members:
-            member = tarfile.TarInfo(name)
-            member.type, member.size, member.linkname = kind, len(content), "/etc/passwd"
-            archive.addfile(member, io.BytesIO(content))
-    return body.getvalue()
+from tests.sandbox.tars import member, tar_of
 
 
 def test_what_was_packed_comes_out_again(tmp_path):
@@ -30,16 +21,16 @@ def test_what_was_packed_comes_out_again(tmp_path):
     "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE]
 )
 def test_only_plain_files_are_taken_however_the_stream_is_cut(kind):
-    body = tar(("bad", kind, b""), ("good", tarfile.REGTYPE, b"1"))
+    body = tar_of(member("bad", kind=kind), member("good", b"1"))
     assert dict(plain_files([body[n : n + 1] for n in range(len(body))], 10)) == {"good": b"1"}
 
 
 def test_contents_above_the_limit_and_an_endless_stream_are_refused_without_keeping_them():
     with pytest.raises(OSError, match="more than 5 bytes"):
-        list(plain_files([tar(("a", tarfile.REGTYPE, b"123"), ("b", tarfile.REGTYPE, b"123"))], 5))
+        list(plain_files([tar_of(member("a", b"123"), member("b", b"123"))], 5))
 
     def endless():
-        yield tar(("a", tarfile.REGTYPE, b"x"))[:1024]
+        yield tar_of(member("a", b"x"))[:1024]
         while True:
             yield tarfile.TarInfo("d/").tobuf()
 
@@ -48,7 +39,7 @@ def test_contents_above_the_limit_and_an_endless_stream_are_refused_without_keep
     assert OVERHEAD_BYTES < 2**24
 
 
-@pytest.mark.parametrize("body", [b"no tar at all" * 100, tar(("a", tarfile.REGTYPE, b"x" * 600))[:700]])
+@pytest.mark.parametrize("body", [b"no tar at all" * 100, tar_of(member("a", b"x" * 600))[:700]])
 def test_what_is_no_tar_is_refused(body):
     with pytest.raises(OSError, match="tar"):
         list(plain_files([body], 1000))
@@ -63,5 +54,5 @@ def test_an_archive_of_ones_own_is_extracted_on_an_old_python_too(tmp_path, monk
         monkeypatch.setattr(
             tarfile.TarFile, "extractall", lambda self, path: extractall(self, path, filter="fully_trusted")
         )
-    extract([tar(("a.txt", tarfile.REGTYPE, b"one"))], tmp_path, 100)
+    extract([tar_of(member("a.txt", b"one"))], tmp_path, 100)
     assert (tmp_path / "a.txt").read_bytes() == b"one"

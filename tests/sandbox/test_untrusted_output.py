@@ -182,13 +182,14 @@ def test_what_is_no_plain_file_is_refused(left, caplog, monkeypatch):
     assert caplog.text.count("Refused a file") == 4
 
 
-@pytest.mark.parametrize("name", ["../0/other", "/etc/hostname", ".", "", ".hidden", "a/b", "x" * 101, "a\0b"])
-def test_only_plain_names_are_looked_up(left, name, caplog):
+def test_only_plain_names_are_looked_up(left, caplog):
     (left.parent / "0").mkdir()
     (left.parent / "0" / "other").write_bytes(b"3")
-    outcome = collected(left, name)
-    assert (outcome.files, outcome.trajectory.files) == ({}, ())
-    assert "plain name" in caplog.text
+    for name in ("../0/other", "/etc/hostname", ".", "", ".hidden", "a/b", "x" * 101, "a\0b"):
+        caplog.clear()
+        outcome = collected(left, name)
+        assert (outcome.files, outcome.trajectory.files) == ({}, ())
+        assert "plain name" in caplog.text
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
