@@ -186,13 +186,8 @@ sys.exit(3)
 """
 
 
-<<<<<<< HEAD
 @pytest.mark.nightly
-def test_a_link_in_the_place_of_the_rows_is_not_followed(cluster, store, workload, tmp_path):
-    program(tmp_path, cluster, LINKED)
-=======
 def test_a_link_in_the_place_of_the_rows_is_not_followed(cluster, task):
->>>>>>> 46-tests-e
     (cluster.folder / "linked").write_text('{"item_id": "i-0", "status": "ok", "answer": "stolen"}\n')
     operator = task(LINKED)
     operator.execute({})
@@ -235,16 +230,9 @@ def test_a_pod_ends_at_its_wall_clock_limit_and_what_it_wrote_counts(cluster, ta
     assert cluster.left() == {}
 
 
-<<<<<<< HEAD
 @pytest.mark.nightly
-def test_a_stopped_task_leaves_no_pod(cluster, store, workload, tmp_path):
-    program(tmp_path, cluster, SLOW)
-    fake = workload(None, count=2, image=IMAGE)
-    operator = FakePodOperator(fake=fake, store=store)
-=======
 def test_a_stopped_task_leaves_no_pod(cluster, task):
     operator = task(SLOW, count=2)
->>>>>>> 46-tests-e
     killer = threading.Thread(target=operator.on_kill)
 
     def stop(rows: Sequence[Trajectory]) -> None:
@@ -304,17 +292,10 @@ def bare_pod(name: str, labels: dict[str, str]) -> dict[str, Any]:
     }
 
 
-<<<<<<< HEAD
 @pytest.mark.nightly
-def test_a_cluster_that_cannot_answer_for_a_while_costs_no_item(cluster, store, workload, tmp_path):
-    program(tmp_path, cluster, FILES)
-    fake = workload(None, image=IMAGE)
-    fake.public_files, cluster.pulled_late = {"table.csv": b"1,2,"}, IMAGE
-=======
 def test_a_cluster_that_cannot_answer_for_a_while_costs_no_item(cluster, task):
     operator = task(FILES)
     operator.fake.public_files, cluster.pulled_late = {"table.csv": b"1,2,"}, IMAGE
->>>>>>> 46-tests-e
     # The client itself asks three times again where the connection breaks.
     cluster.unwell = [500, 503, 504, 429, 0, 0, 0, 0, 503]
     # Pod and Secret are made at the second try, but no one hears of it.
