@@ -737,29 +737,6 @@ def test_early_rejection_decides_alike_for_fewer_rollouts(full: Training, contai
             assert decisions(full)[name].against_current.score <= verdict.bound
 
 
-# Of twelve steps the stand-in's tenth and eleventh are worse on their batch.
-SCREENED = {"train__num_epochs": 3, "train__steps_per_epoch": 4, "optimizer__use_slow_update": False}
-
-
-@pytest.mark.nightly
-def test_a_screen_saves_the_selection_split_of_what_is_worse_on_the_batch() -> None:
-    off, on = Training.of(**SCREENED), Training.of(**SCREENED, evaluation__screen="batch")
-    off(), on()
-    assert off.rollouts["screen"] == 0
-    assert all(verdict.screen is None for verdict in decisions(off).values())
-    out = [verdict for verdict in decisions(on).values() if verdict.screened_out is not None]
-    assert out
-    assert {verdict.action for verdict in out} == {"reject"}
-    assert all(verdict.reason.startswith("screened out: worse on the step's batch of 8 items") for verdict in out)
-    counts = history_of(on.run).rollouts
-    assert counts.cancelled >= len(out) * len(on.run.items(Split.VAL))
-    assert on.rollouts["evaluate"] < off.rollouts["evaluate"]
-    # Until the first one, both decide alike.
-    first = next(place for place, verdict in enumerate(decisions(on).values()) if verdict.screened_out is not None)
-    assert first > 0
-    assert on.actions()[:first] == off.actions()[:first]
-
-
 @pytest.mark.nightly
 def test_a_screened_run_that_is_interrupted_after_any_task_ends_like_one_that_is_not() -> None:
     whole = WatchedTraining.of(**TINY, evaluation__screen="batch")
