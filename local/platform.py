@@ -21,7 +21,6 @@ from local import (
     celery,
     engine,
     image,
-    modelserver,
     objectstore,
     postgres,
     processes,
@@ -29,8 +28,8 @@ from local import (
     shell_commands,
 )
 from local.display import Display
-from local.environment import own_connections, platform_variables, registry_address, stand_in_serves
-from local.home import NO_WORKERS, Home, Settings, Workers, free_ports
+from local.environment import model_url, own_connections, platform_variables, registry_address, stand_in_serves
+from local.home import NO_WORKERS, PROJECT, Home, Settings, Workers, free_ports
 from skillopt_airflow.core.errors import SkillOptError
 
 DATABASE, STORE, MODEL, ENGINE, IMAGE, AIRFLOW, WORKERS = (
@@ -42,6 +41,11 @@ DATABASE, STORE, MODEL, ENGINE, IMAGE, AIRFLOW, WORKERS = (
     "Airflow",
     "workers",
 )
+
+STAND_IN = "model"
+"""Name of the service that is the offline stand-in."""
+STAND_IN_CODE = PROJECT / "local" / "standin"
+STAND_IN_SECONDS = 60.0
 
 Note = Callable[[str], None]
 
@@ -79,7 +83,7 @@ class Start:
         airflow = part(AIRFLOW, lambda note: self._have_airflow(database, docker, note))
         parts = [database, docker, images, airflow, part(STORE, lambda note: objectstore.ensure(*self._service))]
         if stand_in_serves(os.environ):
-            parts.append(part(MODEL, lambda note: modelserver.ensure(*self._service)))
+            parts.append(part(MODEL, self._have_stand_in))
         if self._settings.workers.count:
             parts.append(part(WORKERS, lambda note: self._have_workers(airflow, images, note)))
         else:
@@ -97,6 +101,12 @@ class Start:
         postgres.ensure(self._home, self._cancelled)
         note("bringing the schema up to date")
         airflow_services.migrate(self._home, self._variables)
+
+    def _have_stand_in(self, _: Note) -> None:
+        command = (sys.executable, "-m", "local.standin", "--port", str(self._settings.ports.model))
+        service = services.Service(STAND_IN, command, self._variables, (services.LOCK, services.PACKAGE, STAND_IN_CODE))
+        url = f"{model_url(self._settings)}/models"
+        services.ensure(self._home, service, lambda: services.serves(url), self._cancelled, STAND_IN_SECONDS)
 
     def _have_engine(self, note: Note) -> str:
         docker_host = engine.ensure(self._home.root, note)
@@ -175,7 +185,7 @@ def states(home: Home) -> dict[str, str]:
     """Return what runs, service by service."""
     states = {"postgres": "running" if postgres.is_running(home) else "stopped"}
     settings = home.read() if home.settings_file.exists() else None
-    models = [] if settings and not stand_in_serves(dict.fromkeys(settings.connections, "own")) else [modelserver.NAME]
+    models = [] if settings and not stand_in_serves(dict.fromkeys(settings.connections, "own")) else [STAND_IN]
     names = [objectstore.NAME, *models, *airflow_services.NAMES]
     hosts = settings.workers.count if settings else 0
     names += [celery.BROKER, celery.REGISTRY, *map(celery.worker_name, range(1, hosts + 1))] if hosts else []
@@ -188,7 +198,7 @@ def states(home: Home) -> dict[str, str]:
 _SERVERS = {
     "airflow": airflow_services.SERVER,
     "s3": objectstore.NAME,
-    "model": modelserver.NAME,
+    "model": STAND_IN,
     celery.REGISTRY: celery.REGISTRY,
 }
 """The service behind each port of the settings."""

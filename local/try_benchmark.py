@@ -30,16 +30,7 @@ from skillopt_airflow.training.trial_display import TrialDisplay
 def run(
     home: Home, benchmark: str, count: int, split: Split, skill_file: Path | None = None, settings: Sequence[str] = ()
 ) -> int:
-    """Try the items and show what comes; 0 if each has a score.
-
-    Args:
-        home: of a platform, which keeps the images.
-        benchmark: its name.
-        count: how many items are tried, at most.
-        split: where they are from.
-        skill_file: the seed skill when None.
-        settings: knobs as KEY=VALUE, the value in YAML.
-    """
+    """Try the first items of a split and show what comes; 0 if each has a score. Settings are knobs as KEY=VALUE."""
     display = TrialDisplay()
     config = configured(benchmark, settings)
     adapter = benchmarks.load(benchmark, config.task)

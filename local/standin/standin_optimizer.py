@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from local.standin.economy import HARMFUL, NUMBERS, RULES, USELESS, World, pick
-from local.standin.stage_request import ListedEdit, Sections, SeenTrajectory, StageRequest
+from local.standin.stage_request import ListedEdit, SeenTrajectory, StageRequest
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.errors import ModelError, SkillError
 from skillopt_airflow.core.skill import SkillDocument, before_markers
@@ -21,6 +21,8 @@ REPAIR = 0.5
 """How often the optimizer finds the harmful sentence that spoiled an item."""
 MAX_GUIDANCE = 4
 """Lines of guidance."""
+MOST_QUOTED = 200
+"""Characters that a judge quotes."""
 MISSING_ANCHOR = "## Checks before the end"
 
 
@@ -48,13 +50,14 @@ class Optimizer:
             "meta_skill_result": (meta_skill, "memory comparison epoch_steps"),
             "meta_reflect_result": (self.meta_reflect, "skill budget epoch_steps"),
             "preflight_result": (lambda request: {"ready": True}, ""),
+            "judge_result": (judge, "references answer"),
+            "judge_steps_result": (judge_steps, "paths answer"),
         }
 
         def answering(answer: Callable[[StageRequest], Answer], tags: str) -> Callable[[str], Answer]:
             return lambda prompt: answer(StageRequest.read(prompt, tags))
 
-        stages = {name: answering(*how) for name, how in reading.items()}
-        return {**stages, "judge_result": judge, "judge_steps_result": judge_steps}
+        return {name: answering(*how) for name, how in reading.items()}
 
     def reflect(self, request: StageRequest) -> Answer:
         """Return edits for a minibatch of failures; after successes there is hardly anything to change."""
@@ -254,28 +257,20 @@ def _merged(group: list[ListedEdit]) -> dict[str, Any]:
     }
 
 
-MOST_QUOTED = 200
-"""Characters of a quote."""
-
-
-def judge(prompt: str) -> dict[str, Any]:
-    """Return the grade of the request's answer; raise ModelError on a malformed request."""
-    sections = Sections(prompt)
-    references = sections.json("references", list[str])
-    answer = sections.json("answer", str).strip()
+def judge(request: StageRequest) -> Answer:
+    """Return the grade of an answer by its words, whatever stands between them."""
+    answer = request.answer.strip()
     if not answer:
         return {"grade": "not_attempted", "quote": "", "reason": "There is no answer."}
-    agrees = next((one for one in references if _words(one) and _words(one) == _words(answer)), None)
+    agrees = next((one for one in request.references if _words(one) and _words(one) == _words(answer)), None)
     if agrees is None:
         return {"grade": "incorrect", "quote": answer[:MOST_QUOTED], "reason": "It names something else."}
     return {"grade": "correct", "quote": answer[:MOST_QUOTED], "reason": f"It says what {agrees!r} says."}
 
 
-def judge_steps(prompt: str) -> dict[str, Any]:
-    """Return the steps all of whose words the request's answer has; raise ModelError on a malformed request."""
-    sections = Sections(prompt)
-    paths = sections.json("paths", list[list[str]])
-    answer = sections.json("answer", str).strip()
+def judge_steps(request: StageRequest) -> Answer:
+    """Return the steps all of whose words an answer has."""
+    paths, answer = request.paths, request.answer.strip()
     said = set(_words(answer))
     places = [(number, place) for number, path in enumerate(paths) for place in range(len(path))]
     taken = [(number, place) for number, place in places if said.issuperset(_words(paths[number][place]))]

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.sealqa.adapter import BENCHMARK
-from local.standin.standin_optimizer import judge
+from local.standin.economy import World
+from local.standin.standin_optimizer import Optimizer
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.grading import score_by
 from skillopt_airflow.core.types import Grade, Item, JsonObject, Status, Trajectory
@@ -87,6 +88,7 @@ def test_the_judge_is_told_question_year_and_what_counts() -> None:
     assert "Brindle Quay" in asked.question
     assert "2026" in asked.question
     assert "not attempted" in asked.instructions
+    judge = Optimizer(World()).stages["judge_result"]
     assert judge('<references>["Alma Grend"]</references><answer>"grend, alma"</answer>')["grade"] == "incorrect"
 
 

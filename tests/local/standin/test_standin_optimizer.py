@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from local.standin.economy import HARMFUL, RULES, Economy, World
-from local.standin.stage_request import Sections
+from local.standin.stage_request import StageRequest
 from local.standin.standin_optimizer import Optimizer
 from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.optimizer.sections import json_section, section
@@ -124,5 +124,5 @@ def test_a_stage_without_its_sections_is_refused(stage: str) -> None:
 
 
 def test_raw_text_ends_at_its_last_closing_tag() -> None:
-    sections = Sections("<skill>\na </skill> b\n</skill>\n\n<meta_skill>\nm\n</meta_skill>")
-    assert (sections.raw("skill"), sections.meta_skill) == ("a </skill> b", "m")
+    request = StageRequest.read("<skill>\na </skill> b\n</skill>\n\n<meta_skill>\nm\n</meta_skill>", "skill")
+    assert (request.skill, request.meta_skill) == ("a </skill> b", "m")
