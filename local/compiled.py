@@ -25,14 +25,7 @@ LAST_CHARS = 500
 
 
 def stage(requirement: str, architecture: str, cache: Path, target: Path) -> None:
-    """Add a package to a folder of packages, compiled if the cache has it not.
-
-    Args:
-        requirement: the package, pinned, such as name==1.0.
-        architecture: of the image, such as x86_64.
-        cache: folder that keeps what was compiled.
-        target: the folder of packages.
-    """
+    """Add a package to a folder of packages, compiled if the cache has it not."""
     kept = cache / f"{requirement}-{architecture}"
     if not kept.is_dir():
         cache.mkdir(parents=True, exist_ok=True)

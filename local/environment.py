@@ -90,12 +90,7 @@ def stand_in_serves(outer: Mapping[str, str]) -> bool:
 
 
 def own_connections(outer: Mapping[str, str], before: Iterable[str]) -> tuple[str, ...]:
-    """Return the variables of the user's connections, among those that the platform has some for.
-
-    Args:
-        outer: the user's environment.
-        before: what this returned at the last start.
-    """
+    """Return the variables of the user's connections, among those that the platform has some for."""
     lost = [name for name in before if name not in outer]
     if lost:
         raise PlatformError(

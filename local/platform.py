@@ -140,11 +140,8 @@ class Start:
 def up(home: Home, hosts: Workers | None = None) -> Settings:
     """Start what does not run yet, and return the settings.
 
-    A start that fails or is interrupted stops what it had started; a platform that ran before goes on.
-
-    Args:
-        home: the platform's folder.
-        hosts: the Celery workers that it is to have; None for those of a platform that runs, and for none else.
+    A start that fails or is interrupted stops what it had started; a platform that ran before goes on, and keeps its
+    Celery workers where `hosts` is None.
     """
     with _exclusive(home):
         home.prepare()
