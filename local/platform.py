@@ -7,14 +7,18 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import replace
 from threading import Event
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import psutil
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from local import (
     airflow_services,
@@ -27,10 +31,58 @@ from local import (
     services,
     shell_commands,
 )
-from local.display import Display
 from local.environment import model_url, own_connections, platform_variables, registry_address, stand_in_serves
 from local.home import NO_WORKERS, PROJECT, Home, Settings, Workers, free_ports
 from skillopt_airflow.core.errors import SkillOptError
+
+
+class Display:
+    """Parts that get ready in parallel; safe to call from threads."""
+
+    def __init__(self, parts: Iterable[str]) -> None:
+        self.console = Console(highlight=False, soft_wrap=True)
+        self._began = time.monotonic()
+        self._bars = Progress(
+            SpinnerColumn(finished_text="[green]✓"),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self._names = list(parts)
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        self._tasks = {name: self._bars.add_task(name, total=1, note="") for name in self._names}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def note(self, part: str, text: str) -> None:
+        """Show what a part is doing now."""
+        if self.console.is_terminal:
+            self._bars.update(self._tasks[part], note=text)
+        else:
+            self._line(part, text)
+
+    def done(self, part: str) -> None:
+        """Show that a part is ready."""
+        if self.console.is_terminal:
+            self._bars.update(self._tasks[part], completed=1, note="ready")
+        else:
+            self._line(part, "ready")
+
+    def _line(self, part: str, text: str) -> None:
+        sys.stdout.write(f"[{time.monotonic() - self._began:5.1f} s] {part}: {text}\n")
+        sys.stdout.flush()
+
 
 DATABASE, STORE, MODEL, ENGINE, IMAGE, AIRFLOW, WORKERS = (
     "database",
