@@ -1,6 +1,9 @@
 """The right and the wrong answer to an item, as the harness can take them: words, programs, changes of files."""
 
+import hashlib
 import json
+import re
+import shlex
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from io import BytesIO
@@ -29,13 +32,17 @@ MAX_REFERENCES = 40
 UNKNOWN = "unknown"
 DONE = "Done."
 _WORKBOOKS = ("input.xlsx", "output.xlsx")
+_FILE = re.compile(r"^\+\+\+ b/(?P<path>[^\n\t]+)", re.MULTILINE)
 _APPLY = "git apply <<'PATCH'\n{}\nPATCH"
-_WRITE_CELLS = """from datetime import date, datetime, time, timedelta
+_WRITE_CELLS = """import datetime
+import hashlib
 
 from openpyxl import load_workbook
 
 book = load_workbook(INPUT_PATH)
-for sheet, cell, value in {cells!r}:
+with open(INPUT_PATH, "rb") as given:
+    workbook = hashlib.sha256(given.read()).hexdigest()
+for sheet, cell, value in {cells!r}.get(workbook, ()):
     book[sheet][cell] = value
 book.save(OUTPUT_PATH)
 """
@@ -126,16 +133,17 @@ def _search(known: KnownItem, tools: Sequence[str]) -> list[Call]:
 
 
 def _changes(known: KnownItem, tools: Sequence[str], *, right: bool) -> list[Call]:
-    """Return the calls that make the recorded change of a repository, or look at it alone, and hand in."""
+    """Return the calls that make the recorded change of a repository, or one of no use, and hand in."""
     patch = str(known.item.reference["patch"]).rstrip("\n")
-    command = _APPLY.format(patch) if right else "git log --oneline | head -n 3; ls"
+    changed = _FILE.search(patch)
+    command = _APPLY.format(patch) if right or changed is None else f"echo >> {shlex.quote(changed['path'])}"
     calls = [_in_shell(tools, command)]
     return [*calls, _call("submit")] if "submit" in tools else calls
 
 
 def _program(known: KnownItem, tools: Sequence[str], *, right: bool) -> tuple[list[Call], str]:
     """Return the program that writes the reference's cells, or none of them: as a call, or in the last words."""
-    code = _WRITE_CELLS.format(cells=_reference_cells(known) if right else [])
+    code = _WRITE_CELLS.format(cells=_reference_cells(known) if right else {})
     if "run_python" in tools:
         return [_call("run_python", code=code)], DONE
     if any(tool in SHELLS for tool in tools):
@@ -143,11 +151,15 @@ def _program(known: KnownItem, tools: Sequence[str], *, right: bool) -> tuple[li
     return [], f"```python\n{code}```"
 
 
-def _reference_cells(known: KnownItem) -> list[tuple[str, str, object]]:
-    """Return sheet, cell and value of all cells of the reference that differ from the given workbook."""
-    [given], [golden] = known.files(known.item.files).values(), known.files(known.item.reference_files).values()
-    before, after = _cells(given), _cells(golden)
-    return [(*place, value) for place, value in after.items() if before.get(place) != value]
+def _reference_cells(known: KnownItem) -> dict[str, list[tuple[str, str, object]]]:
+    """Return sheet, cell and value of what differs in the reference, by the SHA-256 of the given workbook."""
+    found = {}
+    for item in known.alike or [known.item]:
+        [given], [golden] = known.files(item.files).values(), known.files(item.reference_files).values()
+        before, after = _cells(given), _cells(golden)
+        changed = [(*place, value) for place, value in after.items() if before.get(place) != value]
+        found[hashlib.sha256(given).hexdigest()] = changed
+    return found
 
 
 @lru_cache(maxsize=256)

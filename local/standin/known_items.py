@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol, cast
@@ -44,6 +44,8 @@ class KnownItem:
     """Reads files of the item, by name."""
     neighbors: Sequence[Item] = ()
     """Items of the same split, from which a plausible wrong answer is taken."""
+    alike: Sequence[Item] = ()
+    """Items with the same prompt, this one among them, which only their files tell apart."""
 
     @property
     def prompts(self) -> set[str]:
@@ -103,6 +105,8 @@ class KnownItems:
         for known in self._read():
             for prompt in known.prompts:
                 by_prompt[_plain(prompt)].append(known)
+        for group in by_prompt.values():
+            group[:] = [replace(known, alike=[one.item for one in group]) for known in group]
         self._by_prompt, self._read_at = dict(by_prompt), time.monotonic()
 
 

@@ -16,6 +16,7 @@ from local.__main__ import _parser
 from local.environment import TARGET_CONNECTION
 from local.home import PROJECT, Home
 from local.served import served
+from local.standin.economy import RULES
 from local.try_benchmark import run, s3_client, target_model
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError, DataError, ModelUnreachable
@@ -134,12 +135,14 @@ def test_what_the_model_writes_runs_in_containers(
 
 @pytest.mark.engine
 def test_a_repository_is_judged_on_the_engine_that_its_target_worked_on(
-    home: Home, docker_host: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Home, docker_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.setattr("local.try_benchmark.engine.ensure", lambda *_: docker_host)
-    assert tried(home, "swebench", items=1) == 0
-    assert "of 1 tests of the issue pass" in capsys.readouterr().out
+    skill = tmp_path / "skill.md"
+    skill.write_text("\n".join(RULES), encoding="utf-8")
+    assert tried(home, "swebench", items=1, skill=skill) == 0
+    assert "hard 1, soft 1.00" in capsys.readouterr().out
 
 
 @pytest.mark.slow

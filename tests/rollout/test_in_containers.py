@@ -1,5 +1,6 @@
 """Harnesses in hardened containers without network, as the operator runs them."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -25,11 +26,8 @@ from tests.rollout.wire import calls, results
 from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
 
 MODEL = "stand-in-target"
-CONTEXT = "[DOC] [TLE] x [PAR] Ruritania has Strelsau. [DOC] [TLE] y [PAR] Nothing of note."
-QUESTIONS = [
-    Item(id=f"i-{n}", public={"question": f"Ruritania has this capital, {n}", "context": CONTEXT}, reference={})
-    for n in range(3)
-]
+SAMPLE = json.loads((image.ROOT / "benchmarks/searchqa/sample/train/items.json").read_text(encoding="utf-8"))
+QUESTIONS = [benchmarks.load("searchqa").item(record) for record in SAMPLE[:3]]
 BOMB = """
 import os
 while True:
@@ -71,7 +69,7 @@ def test_the_stand_in_searches(dialect: str, docker_host: str, standin_url: str)
     fake = workload("tools", dialect, standin_url, QUESTIONS)
     FakeOperator(fake=fake, docker_url=docker_host).execute({})
 
-    assert {row.item_id: row.status for row in fake.trajectories} == dict.fromkeys(("i-0", "i-1", "i-2"), Status.OK)
+    assert {row.item_id: row.status for row in fake.trajectories} == {item.id: Status.OK for item in QUESTIONS}
     assert {(row.calls, row.messages[3].role) for row in fake.trajectories} == {(2, "tool")}
 
 
