@@ -15,7 +15,6 @@ from benchmarks.officeqa.tools import MAX_CHARS, calculate, calculated
 @pytest.mark.parametrize(
     ("expression", "result"),
     [
-        ("(1 + 2) * 3", "9"),
         ("0.1 + 0.2", "0.3"),
         ("-5 + +3", "-2"),
         ("7 % 4", "3"),
@@ -47,6 +46,7 @@ def test_arithmetic_in_decimals(expression: str, result: str) -> None:
         ("round(number=1)", "is no arithmetic"),
         ("1 / 0", "it divides by zero"),
         ("9 ** 9 ** 9", "too large"),
+        ("9e9999 * 10", "too large"),
         ("sqrt(-1)", "not defined"),
         ("round(1, 1.5)", "how many decimals"),
         ("abs(1, 2)", "take one number"),

@@ -78,5 +78,5 @@ def test_before_the_first_call_the_strictest_level_counts() -> None:
 
 
 def test_several_proposals_are_not_screened() -> None:
-    with pytest.raises(ConfigError, match=r"train\.proposals|evaluation\.screen"):
+    with pytest.raises(ConfigError, match=r"evaluation\.screen = batch .*train\.proposals = 2"):
         TrainConfig.from_layers({"train": {"proposals": 2}, "evaluation": {"screen": "batch"}})

@@ -164,10 +164,11 @@ def test_an_edit_that_cannot_be_applied_is_left_out_and_named(edit: dict[str, st
     assert flaw in patch.fallback
 
 
-@pytest.mark.parametrize("anchor", ["<!-- APPENDIX_START -->", "guidance"])
-@pytest.mark.parametrize("lost", [{}, {"op": "insert_after", "anchor": "## Gone"}])
-def test_what_is_appended_needs_no_anchor_and_a_lost_one_is_left_to_the_update(anchor: str, lost: Any) -> None:
-    patch = reflected({"edits": [append("good") | {"anchor": anchor} | lost]})
+@pytest.mark.parametrize(
+    ("op", "anchor"), [("append", "<!-- APPENDIX_START -->"), ("append", "guidance"), ("insert_after", "## Gone")]
+)
+def test_what_is_appended_needs_no_anchor_and_a_lost_one_is_left_to_the_update(op: str, anchor: str) -> None:
+    patch = reflected({"edits": [{"op": op, "anchor": anchor, "content": "good"}]})
     assert ([edit.content for edit in patch.edits], patch.fallback) == (["good"], "")
 
 
