@@ -41,7 +41,7 @@ def publish(store: ObjectStore) -> Publish:  # noqa: F811
 @pytest.fixture
 def client(store: ObjectStore, s3_endpoint: str, tmp_path: Path) -> Client:  # noqa: F811
     def make(**options: Any) -> SkillClient:
-        defaults = {"prefix": PREFIX, "endpoint_url": s3_endpoint, "cache": tmp_path / "cache"}
+        defaults = {"prefix": PREFIX, "endpoint_url": s3_endpoint, "cache": tmp_path / "cache", "timeout": 60}
         return SkillClient(store.bucket, BENCHMARK, TARGET, **(defaults | options))
 
     return make

@@ -116,12 +116,12 @@ def nobody() -> Iterator[None]:
     os.seteuid(0)
 
 
-def nested(folder: Path, depth: int) -> None:
+def nested(folder: Path, depth: int, name: str = "deep") -> None:
     """So many folders in one another, with a file in each; deeper than any path may be long."""
     descriptor = os.open(folder, os.O_RDONLY)
     for _ in range(depth):
-        os.mkdir("deep", dir_fd=descriptor)
-        inner = os.open("deep", os.O_RDONLY, dir_fd=descriptor)
+        os.mkdir(name, dir_fd=descriptor)
+        inner = os.open(name, os.O_RDONLY, dir_fd=descriptor)
         os.close(descriptor)
         os.close(os.open("file", os.O_CREAT, dir_fd=inner))
         descriptor = inner
