@@ -124,7 +124,7 @@ def registry_address(settings: Settings) -> str:
 
 
 def database_url(home: Home) -> str:
-    return f"postgresql+psycopg2://postgres@/airflow?host={quote(str(home.sockets))}"
+    return f"postgresql+psycopg2://postgres@/postgres?host={quote(str(home.sockets))}"
 
 
 def _connections(settings: Settings) -> dict[str, str]:

@@ -5,7 +5,7 @@ import pwd
 import shutil
 import signal
 import subprocess
-from contextlib import closing, suppress
+from contextlib import suppress
 from importlib.metadata import distribution
 from threading import Event
 
@@ -18,14 +18,13 @@ from skillopt_airflow.core.errors import PlatformError
 
 VERSION = 18
 """PostgreSQL's major version; data directories of another one do not open."""
-DATABASE = "airflow"
 UNPRIVILEGED = "nobody"
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 
 
 def ensure(home: Home, cancelled: Event) -> None:
-    """Have the server run, with the database in it."""
+    """Have the server run."""
     if not (home.postgres / "PG_VERSION").exists():
         _initialise(home)
     # Its first moments it is another program, which drops root's rights, so that one we start is known by its handle.
@@ -35,13 +34,12 @@ def ensure(home: Home, cancelled: Event) -> None:
         return bool(_postmaster(home)) if started is None else started.poll() is None
 
     services.wait(home, "postgres", lambda: is_running(home), cancelled, START_SECONDS, lives)
-    _create_database(home)
 
 
 def is_running(home: Home) -> bool:
     """Return whether the server answers."""
     try:
-        _connect(home).close()
+        psycopg2.connect(host=str(home.sockets), port=POSTGRES_PORT, user="postgres", connect_timeout=5).close()
     except psycopg2.OperationalError:
         return False
     return True
@@ -137,18 +135,3 @@ def _postmaster(home: Home) -> list[psutil.Process]:
                 parents[process] = process.ppid()
     pids = {process.pid for process in parents}
     return [process for process, parent in parents.items() if parent not in pids]
-
-
-def _connect(home: Home) -> "psycopg2.extensions.connection":
-    return psycopg2.connect(
-        host=str(home.sockets), port=POSTGRES_PORT, user="postgres", dbname="postgres", connect_timeout=5
-    )
-
-
-def _create_database(home: Home) -> None:
-    with closing(_connect(home)) as connection:
-        connection.autocommit = True
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,))
-            if cursor.fetchone() is None:
-                cursor.execute(f"CREATE DATABASE {DATABASE}")
