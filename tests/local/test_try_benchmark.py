@@ -6,22 +6,19 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from local.__main__ import _parser
 from local.environment import TARGET_CONNECTION
 from local.home import PROJECT, Home
-from local.served import served
 from local.standin.economy import RULES
 from local.try_benchmark import run, s3_client, target_model
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError, DataError, ModelUnreachable
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.trial import configured
+from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider
 
 
 @pytest.fixture(autouse=True)
@@ -38,48 +35,22 @@ def tried(home: Home, benchmark: str, *settings: str, items: int = 3, skill: Pat
     return run(home, benchmark, items, Split.TRAIN, skill, settings)
 
 
-class Server(ThreadingHTTPServer):
-    """Answers every chat completion alike; keeps the conversations."""
-
-    def __init__(self, status: int, answer: dict[str, Any]) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.status, self.answer = status, json.dumps(answer).encode()
-        self.asked: list[dict[str, Any]] = []
-
-    @property
-    def connection(self) -> str:
-        """A connection to it, with the customary key of local servers."""
-        host = f"http://127.0.0.1:{self.server_port}/v1"
-        extra = {"model": "openai-chat:mine"}
-        return json.dumps({"conn_type": "pydanticai", "host": host, "password": "no-key", "extra": extra})
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
-        self.answer(200, b'{"data": []}')
-
-    def do_POST(self) -> None:
-        self.server.asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-        self.answer(self.server.status, self.server.answer)
-
-    def answer(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        pass
+def connection(base_url: str) -> str:
+    """A connection with the customary key of local servers."""
+    fields = {"conn_type": "pydanticai", "host": base_url, "password": "no-key"}
+    return json.dumps(fields | {"extra": {"model": "openai-chat:mine"}})
 
 
 @pytest.fixture
-def answering(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def answering(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedProvider]:
     """A server behind the target's connection; the parameter is its answer's status and body."""
-    with served(Server(*request.param)) as server:
-        monkeypatch.setenv(TARGET_CONNECTION, server.connection)
+    status, answer = request.param
+
+    def said(asked: Asked) -> Reply:
+        return Reply(body=b'{"data": []}') if asked.method == "GET" else Reply(status, json.dumps(answer).encode())
+
+    with ScriptedProvider(said) as server:
+        monkeypatch.setenv(TARGET_CONNECTION, connection(server.base_url))
         yield server
 
 
@@ -148,16 +119,16 @@ def test_a_repository_is_judged_on_the_engine_that_its_target_worked_on(
 @pytest.mark.slow
 @pytest.mark.parametrize("answering", [(200, COMPLETION)], indirect=True)
 def test_a_server_of_the_users_is_asked_with_his_skill(
-    home: Home, answering: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    home: Home, answering: ScriptedProvider, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     skill = tmp_path / "skill.md"
     skill.write_text("# Mine\n\nSay the city.\n", encoding="utf-8")
     prices = 'budget.prices={"openai-chat:mine": {"input": 1, "output": 2}}'
     assert tried(home, "searchqa", prices, "model.temperature=0.5", skill=skill) == 0
     said = capsys.readouterr().out
-    assert [request["model"] for request in answering.asked] == ["mine"] * 3
-    assert {request["temperature"] for request in answering.asked} == {0.5}
-    assert all("Say the city." in request["messages"][0]["content"] for request in answering.asked)
+    asked = [request.body for request in answering.requests if request.method == "POST"]
+    assert [(body["model"], body["temperature"]) for body in asked] == [("mine", 0.5)] * 3
+    assert all("Say the city." in body["messages"][0]["content"] for body in asked)
     assert "Target     openai-chat:mine of connection skillopt_target" in said
     assert "Sure.\u241b[2J" in said, "what a terminal would obey is made visible"
     assert "hard 1, soft 1.00" in said
@@ -168,7 +139,7 @@ def test_a_server_of_the_users_is_asked_with_his_skill(
 @pytest.mark.slow
 @pytest.mark.parametrize("answering", [(404, {"error": {"message": "no model mine"}})], indirect=True)
 def test_a_server_that_refuses_is_told_with_count_and_reason(
-    home: Home, answering: Server, capsys: pytest.CaptureFixture[str]
+    home: Home, answering: ScriptedProvider, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert tried(home, "searchqa") == 1
     said = capsys.readouterr().out
@@ -181,9 +152,8 @@ def test_a_server_that_refuses_is_told_with_count_and_reason(
 def test_an_address_without_a_server_is_told_before_anything_runs(
     home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Server(200, {}) as server:
-        connection = server.connection
-    monkeypatch.setenv(TARGET_CONNECTION, connection)
+    with ScriptedProvider(lambda _: None) as server:
+        monkeypatch.setenv(TARGET_CONNECTION, connection(server.base_url))
     with pytest.raises(ModelUnreachable, match=r"connection skillopt_target: no model server answers at http"):
         tried(home, "searchqa")
     assert capsys.readouterr().out == ""
@@ -247,11 +217,6 @@ def test_a_setting_that_is_none_is_explained(setting: str, problem: str) -> None
         configured("searchqa", [setting])
 
 
-def test_the_last_of_several_settings_wins() -> None:
-    config = configured("searchqa", ["model.max_turns=2", "model.seed=7", "model.max_turns=3"])
-    assert (config.model.max_turns, config.model.seed) == (3, 7)
-
-
 @pytest.mark.parametrize("knob", ["data.uri", "data.corpus", "data.split_manifest"])
 def test_whatever_part_of_the_data_is_in_a_bucket_is_read_from_there(
     knob: str, monkeypatch: pytest.MonkeyPatch
@@ -262,13 +227,6 @@ def test_whatever_part_of_the_data_is_in_a_bucket_is_read_from_there(
     client = s3_client(configured("searchqa", [f"{knob}=s3://bucket/folder", *mode]))
     assert client.meta.endpoint_url == extra["endpoint_url"]
     assert s3_client(configured("searchqa", [f"{knob}=folder", *mode])) is None
-
-
-@pytest.mark.parametrize("items", ["0", "-1", "many"])
-def test_a_number_of_items_is_at_least_one(items: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        _parser().parse_args(["try", "searchqa", f"--items={items}"])
-    assert f"expected a number of at least 1, got '{items}'" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -301,13 +259,6 @@ def test_a_scorer_that_fails_is_told_with_its_line(home: Home, own: Path, capsys
 
 
 @pytest.mark.slow
-def test_a_prompt_that_fails_is_told(home: Home, own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    changed(own, "messages", "public['word']")
-    assert tried(home, "spelling", items=2) == 1
-    assert "Most often 2 of 2 items: sandbox_error: KeyError: 'word'" in capsys.readouterr().out
-
-
-@pytest.mark.slow
 def test_a_program_that_dies_is_told_with_its_last_words(
     home: Home, own: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -321,9 +272,3 @@ def test_a_record_that_is_none_is_told_with_its_row(home: Home, own: Path) -> No
     with pytest.raises(DataError) as error:
         tried(home, "spelling")
     assert str(error.value) == f"train row 1: KeyError: 'word' ({own}, line {line})"
-
-
-def test_a_split_without_records_is_told(home: Home, own: Path) -> None:
-    (own.parent / "sample" / "train" / "items.json").write_text("[]")
-    with pytest.raises(DataError, match=r"the train split has no records"):
-        tried(home, "spelling")
