@@ -7,7 +7,6 @@ import pytest
 from benchmarks.swebench.adapter import ELSEWHERE
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.core.protocols import JudgesRepository
 from skillopt_airflow.core.repository_tests import Canaries, RepositoryTests, RunEnd, TestedRepository
 from skillopt_airflow.core.types import Item, Status, Trajectory
 from skillopt_airflow.training.repository_judging import judged_repository
