@@ -89,14 +89,18 @@ def judged_here(
             files = [canaries.labels[0], *wanted.files, canaries.labels[1]]
             command = [sys.executable, "-c", program, wanted.runner, ".", *files]
             done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        return TestedRepository(end=RunEnd.RAN, output=done.stdout, exit_status=done.returncode, canaries=canaries)
+        return TestedRepository(
+            end=RunEnd.RAN,
+            output=done.stdout,
+            exit_status=done.returncode,
+            canaries=canaries,
+        )
 
     return run
 
 
-def test_the_skill_gets_better_at_resolving_issues_and_no_hidden_test_reaches_the_optimizer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture(scope="module")
+def training() -> Any:
     training = InRepositories.of(
         "swebench",
         train__num_epochs=1,
@@ -107,16 +111,29 @@ def test_the_skill_gets_better_at_resolving_issues_and_no_hidden_test_reaches_th
         evaluation__eval_test=False,
         optimizer__use_slow_update=False,
     )
-    monkeypatch.setattr("skillopt_airflow.training.workload.engine_test_runner", judged_here)
-    training()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("skillopt_airflow.training.workload.engine_test_runner", judged_here)
+        training()
+    return training
+
+
+def test_the_skill_gets_better_at_resolving_issues(training: Training) -> None:
     before = training.run.state(training.run.timeline[0]).current.evaluation.mean("hard")
-    assert training.state.best.evaluation.mean("hard") > before
+    after = training.state.best.evaluation.mean("hard")
+    assert after > before
     assert "accept_new_best" in training.actions()
+
+
+def test_every_rollout_is_judged_by_tests(training: Training) -> None:
     stored = training.run.stored(Split.VAL, training.run.skill(0), 0, training.run.items(Split.VAL))
     assert len(stored) == 6
     for rollout in stored.values():
+        assert rollout.score is not None
         assert "tests of the issue pass" in rollout.score.feedback
         assert rollout.trajectory.answer.startswith("diff --git ")
+
+
+def test_no_patch_and_no_hidden_test_reaches_the_optimizer(training: Training) -> None:
     shown = "".join(prompt for _, prompt in training.models.prompts)
     for item in training.run.items(Split.TRAIN):
         added = [line[1:].strip() for line in str(item.reference["test_patch"]).splitlines() if line.startswith("+  ")]
