@@ -1,6 +1,5 @@
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.scoring.choice_match import choices_named, lettered
 from skillopt_airflow.core.types import Score, Status, Trajectory
 
-PROJECT = Path(__file__).parents[2]
 REAL = REAL_DATA / "livemathematicianbench"
 RECORD: dict[str, Any] = {
     "no": 8,

@@ -31,11 +31,9 @@ from skillopt_airflow.store.signed_folder import ExchangeFolder
 from tests.gateway.scripted_provider import ScriptedProvider
 from tests.sandbox.fake_cluster import FakeCluster
 from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeWorkload, answer_all
-from tests.store.conftest import make_client, s3_endpoint
+from tests.store.conftest import make_client, s3_endpoint  # noqa: F401
 
 pytestmark = pytest.mark.slow
-
-__all__ = ["s3_endpoint"]
 
 MANIFESTS = Path(__file__).parents[2] / "docker" / "kubernetes.yaml"
 IMAGE = "registry.example/skillopt-sandbox@sha256:" + "0" * 64
@@ -61,7 +59,7 @@ Task = Callable[..., FakePodOperator]
 
 
 @pytest.fixture
-def store(s3_endpoint: str, request: pytest.FixtureRequest) -> Iterator[ObjectStore]:
+def store(s3_endpoint: str, request: pytest.FixtureRequest) -> Iterator[ObjectStore]:  # noqa: F811
     client = make_client(s3_endpoint, signature_version="s3v4")
     bucket = f"test-{abs(hash(request.node.nodeid))}"
     client.create_bucket(Bucket=bucket)
@@ -105,7 +103,6 @@ def test_every_item_gets_a_row_and_nothing_stays(cluster, store, workload):
     [role] = [one for one in yaml.safe_load_all(MANIFESTS.read_text()) if one["kind"] == "Role"]
     allowed = {(thing, verb) for rule in role["rules"] for thing in rule["resources"] for verb in rule["verbs"]}
     assert {right(method, path) for method, path in cluster.seen} == allowed
-
     # The pod holds no secret, and its own one goes with it.
     pod, secret = cluster.past
     assert (pod["kind"], secret["kind"]) == ("Pod", "Secret")
@@ -227,6 +224,11 @@ def test_a_pod_ends_at_its_wall_clock_limit_and_what_it_wrote_counts(cluster, ta
     operator.execute({})
     assert operator.fake.statuses() == {"i-0": Status.OK, "i-1": Status.SANDBOX_ERROR}
     assert "1 s (sandbox.timeout)" in operator.fake.trajectories[1].error
+    # So does one once no further row matters, whose rows are recorded while it works.
+    operator = task(SLOW, count=2)
+    operator.fake.is_settled = lambda: bool(operator.fake.trajectories)
+    operator.execute({})
+    assert operator.fake.statuses() == {"i-0": Status.OK}
     assert cluster.left() == {}
 
 
