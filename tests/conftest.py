@@ -12,7 +12,7 @@ from platform_control import PROJECT, RunningPlatform, control, write_settings
 from shared_resource import alone, shared
 
 # An example may take long on a machine that does other work, so neither profile has a deadline.
-settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("random", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile("repeatable")
 

@@ -551,6 +551,7 @@ def test_the_items_that_a_policy_leaves_out_are_filled_up_from_train(policy: str
 UNSEEN = {"changed": ("persistent_failure", "stable_success"), "unchanged": ("improved", "regressed")}
 
 
+@pytest.mark.nightly
 def test_the_meta_skill_reaches_later_calls_and_never_the_skill() -> None:
     training = Training.of(train__num_epochs=3)
     training()
@@ -750,6 +751,7 @@ def test_a_screened_run_that_is_interrupted_after_any_task_ends_like_one_that_is
 SIDE_BY_SIDE = {"train__steps_per_epoch": 3, "train__batch_size": 16, "gradient__minibatch_size": 3}
 
 
+@pytest.mark.nightly
 def test_a_step_makes_several_candidates_and_gates_the_best() -> None:
     rules = SIDE_BY_SIDE | {"reports": True}
     one, three = Training.of(**rules), Training.of(**rules, train__proposals=3)

@@ -9,6 +9,7 @@ from bench.truth_publishing import ANSWERS, TESTS, searched
 CHAMPIONS = 60
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("answers", [name for name, world in ANSWERS.items() if not world.effect])
 def test_ten_tries_with_skills_that_are_no_better_publish_as_rarely_as_promised(answers: str) -> None:
     found = searched(answers, 40, 1, "40 steps", CHAMPIONS)

@@ -49,6 +49,7 @@ def test_the_latencies_are_lognormal_around_the_mean() -> None:
     assert abs(median(drawn) / 3.0 - 2.718281828 ** (-(SIGMA**2) / 2)) < 0.02
 
 
+@pytest.mark.nightly
 def test_the_score_of_a_skill_is_that_of_the_world() -> None:
     skill, items = "\n".join(RULES[:5]), [f"val-{index}" for index in range(40)]
     with served(WorldServer(WORLD, 0.0)) as server:

@@ -90,6 +90,7 @@ def test_more_passes_than_the_runner_counted_are_forged(log_format: LogFormat):
     assert forged.outcome is Outcome.FORGED
 
 
+@pytest.mark.nightly
 def test_a_pass_that_a_test_printed_is_not_one_of_the_summary(tmp_path: Path):
     (tmp_path / "test_it.py").write_text(
         "def test_a():\n    print('\\nPASSED test_it.py::test_b')\n\n\ndef test_b():\n    assert False\n"

@@ -42,6 +42,7 @@ def eventually(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.nightly
 def test_fetch_writes_a_whole_folder_then_the_next(publish: Publish, command: Command, tmp_path: Path) -> None:
     out, words = tmp_path / "skill", command()
     first = publish(SKILL)
@@ -151,6 +152,7 @@ def test_watch_ends_by_a_signal_at_the_worst_moment(publish: Publish, command: C
     assert subprocess.run(code, env=os.environ, timeout=30, check=False).returncode == 0
 
 
+@pytest.mark.nightly
 def test_processes_install_into_one_folder(publish: Publish, command: Command, tmp_path: Path) -> None:
     publish(SKILL)
     words = command("--out", f"{tmp_path}/search-qa")

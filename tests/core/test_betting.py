@@ -38,6 +38,7 @@ def test_the_highest_capital_is_that_of_some_moment(differences: list[float]) ->
     assert log_evidence([0.0] * BETTORS) == 0.0
 
 
+@pytest.mark.nightly
 def test_who_gains_nothing_seldom_rises_high_at_any_moment() -> None:
     random, trials = Random(8), 2000
     differences = [[random.choice([0.1] * 9 + [-0.9]) for _ in range(200)] for _ in range(trials)]

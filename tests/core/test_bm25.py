@@ -58,6 +58,7 @@ def test_the_order_is_that_of_the_published_formula(documents: list[str], query:
     assert all(expected[one] >= expected[other] - 1e-4 for one, other in pairwise(found))
 
 
+@pytest.mark.nightly
 def test_a_ranking_does_not_depend_on_the_order_of_a_set() -> None:
     # The package of the index is loaded only for an index.
     program = (

@@ -293,6 +293,7 @@ def test_draws_and_partial_credit_do_not_raise_the_rate() -> None:
     assert max(accepted) / 1500 <= 0.0725
 
 
+@pytest.mark.nightly
 def test_a_failed_draw_of_some_items_does_not_raise_the_rate() -> None:
     random, trials, items = Random(7), 400, [f"i{index}" for index in range(100)]
     gates = [rules(policy, min_coverage=0) for policy in ("mcnemar", "e_process")]

@@ -23,6 +23,7 @@ def test_where_no_result_could_pass_no_gain_is_found() -> None:
     assert smallest_gain(RULES, (1,) * 5) is not None
 
 
+@pytest.mark.nightly
 def test_groups_are_simulated_wherever_they_are_in_the_list() -> None:
     few, many = (20,) * 30, (1,) * 400
     gain = smallest_gain(RULES, few + many)
@@ -34,6 +35,7 @@ def test_groups_are_simulated_wherever_they_are_in_the_list() -> None:
     assert smallest_gain(EvaluationGroup(gate_policy="e_process"), (150,) * 3 + (1,) * 1000) is not None
 
 
+@pytest.mark.nightly
 def test_fresh_draws_are_made_for_a_policy_that_wants_them() -> None:
     confirm = EvaluationGroup(gate_policy="confirm")
     confirmed = smallest_gain(confirm, (1,) * 40)

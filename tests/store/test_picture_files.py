@@ -94,6 +94,7 @@ def test_shades_of_more_than_eight_bits_stay_apart(mode: str, largest: float) ->
     assert len(set(shades)) == 64
 
 
+@pytest.mark.nightly
 def test_a_picture_of_many_pixels_or_bytes_is_scaled_until_it_has_few() -> None:
     # Forty megapixels.
     image = opened(prepared(drawn("PNG", size=(8000, 5000)), "a.png"))

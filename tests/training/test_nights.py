@@ -186,6 +186,7 @@ def test_a_healthy_champion_is_kept_every_night(nights: Nights) -> None:
     assert rows[-1].judgement.gain_on_seed > rows[0].judgement.gain_on_seed
 
 
+@pytest.mark.nightly
 def test_a_champion_that_got_worse_is_demoted_with_the_night_and_the_evidence(nights: Nights) -> None:
     rows = [nights.night(date(day), healthy(day)) for day in range(1, 6)]
     assert not any(declined(row) for row in rows)
