@@ -5,6 +5,7 @@ from statistics import mean, median
 from typing import Any
 
 import httpx
+import pytest
 
 from bench.world_model import MANY_EDITS, record
 from bench.world_server import SIGMA, WorldServer
