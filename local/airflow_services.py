@@ -40,7 +40,7 @@ def api(settings: Settings) -> AirflowApi:
 
 def migrate(home: Home, variables: dict[str, str]) -> None:
     """Bring the database's schema to the installed Airflow's, once a version."""
-    stamp = home.postgres / "skillopt-schema"
+    stamp = home.postgres / "airflow-schema"
     installed = version("apache-airflow-core")
     if stamp.exists() and stamp.read_text() == installed:
         return
