@@ -5,13 +5,13 @@ The files hold no key: this module reads the settings at each call, and so needs
 
 import os
 import shlex
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from local import postgres
 from local.environment import BROUGHT_ALONG, REGION, S3_CONNECTION, UNCHECKED_KEY, environment, own_connections, s3_url
-from local.home import IMPORT_PATH, PROJECT, Home
+from local.home import IMPORT_PATH, PROJECT, SOCKET_NAME, Home
 from skillopt_airflow.core.errors import PlatformError
 
 PROGRAMS = ("airflow", "python")
@@ -72,12 +72,20 @@ def lost_connections(home: Home) -> dict[str, str]:
     return found
 
 
+def require_running(home: Home) -> None:
+    """Raise unless the platform's database accepts connections."""
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(str(home.sockets / SOCKET_NAME))
+        except OSError:
+            raise PlatformError(f"the platform of {home.root} is not running: start it with `make up`") from None
+
+
 def main(folder: str, program: str, *arguments: str) -> None:
     """Become the program."""
     home = Home(Path(folder))
     try:
-        if not postgres.is_running(home):
-            raise PlatformError(f"the platform of {home.root} is not running: start it with `make up`")
+        require_running(home)
         os.environ.update(lost_connections(home))
         variables = command_environment(home, program, os.environ)
     except PlatformError as error:
