@@ -7,6 +7,7 @@ from typing import Any
 import docker
 import pytest
 
+from benchmarks.swebench.patches import touched_paths
 from local import image
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import EngineUnavailable
@@ -97,9 +98,13 @@ def test_no_cheat_resolves(name: str, run: RunTests) -> None:
 def test_none_resolves_even_where_all_of_it_gets_into_the_container(name: str, run: RunTests) -> None:
     def unfiltered(item: Item, wanted: RepositoryTests) -> TestedRepository:
         cheats = wanted.patch == OTHER_GOLD
-        return run(item, wanted.model_copy(update={"patch": WITH_PLUGIN[name]}) if cheats else wanted)
+        all_of_it = {"patch": WITH_PLUGIN[name], "touched": touched_paths(WITH_PLUGIN[name])}
+        return run(item, wanted.model_copy(update=all_of_it) if cheats else wanted)
 
-    assert scored(judged(unfiltered, OTHER_GOLD)) == (0.0, 0.0)
+    found = judged(unfiltered, OTHER_GOLD)
+    assert scored(found) == (0.0, 0.0)
+    assert found.score is not None
+    assert not found.score.feedback.startswith("not_applied")
 
 
 def test_a_right_change_resolves_with_unittest(run: RunTests) -> None:
