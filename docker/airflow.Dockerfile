@@ -1,7 +1,8 @@
 # Airflow with this project, for hosts and clusters: the processes of an installation differ by their command alone.
 # local/image.py stages its context: `packages` (requirements.txt, docker/airflow-requirements.txt and the project's wheel,
-# installed for the base's Python, so that the build needs no network) and `program` (the files of the DAGs and of the plugin). Where a registry
-# answers, BASE=apache/airflow:3.3.2-python3.11 does, too: its entrypoint stays, and the packages here win over its own.
+# installed for the base's Python, so that the build needs no network) and `program` (the files of the DAGs and of the
+# plugin). Where a registry answers, BASE=apache/airflow:3.3.2-python3.11 does, too: its entrypoint stays, and the packages
+# here win over its own.
 ARG BASE=python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d
 FROM ${BASE}
 USER 0:0

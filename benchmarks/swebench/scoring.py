@@ -22,8 +22,8 @@ def tests_of(item: Item, patch: str, run: JsonObject) -> RepositoryTests | Score
         run: how the item's tests run.
     """
     test_patch = str(item.reference["test_patch"])
-    touched = touched_paths(test_patch)
-    candidate = _candidate(item, patch, touched)
+    of_tests = touched_paths(test_patch)
+    candidate = _candidate(item, patch, of_tests)
     verdict = unjudged(candidate)
     if verdict is None and len(patch.encode(errors="surrogateescape")) > MAX_PATCH_BYTES:
         verdict = Verdict(outcome=Outcome.TOO_LARGE, detail=f"at most {MAX_PATCH_BYTES} bytes")
@@ -34,7 +34,7 @@ def tests_of(item: Item, patch: str, run: JsonObject) -> RepositoryTests | Score
             "patch": candidate.text,
             "touched": touched_paths(candidate.text),
             "test_patch": test_patch,
-            "restored": touched,
+            "restored": of_tests,
             "runner": run["runner"],
             "files": run["files"],
             "args": run.get("args") or (),
@@ -52,9 +52,9 @@ def score_of(item: Item, patch: str, ran: TestedRepository, runner: str) -> Scor
     return score.model_copy(update={"feedback": f"{score.feedback} {ELSEWHERE}"})
 
 
-def _candidate(item: Item, patch: str, touched: Sequence[str]) -> CandidatePatch:
+def _candidate(item: Item, patch: str, of_tests: Sequence[str]) -> CandidatePatch:
     roots = item.image.import_roots if item.image else (".",)
-    return candidate_patch(patch, touched, (".", *roots))
+    return candidate_patch(patch, of_tests, (".", *roots))
 
 
 def _verdict(item: Item, ran: TestedRepository, runner: str) -> Verdict:

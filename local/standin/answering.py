@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -15,7 +14,8 @@ from local.standin.economy import pick
 from local.standin.known_items import KnownItem
 from skillopt_airflow.core.grading import GradingRequest
 from skillopt_airflow.core.protocols import AsksJudge, JudgesFiles, JudgesRepository
-from skillopt_airflow.core.types import Status, Trajectory
+from skillopt_airflow.core.repository_tests import RepositoryTests
+from skillopt_airflow.core.types import Item, Status, Trajectory
 
 WORDINGS = (
     "<answer>{}</answer>",
@@ -32,7 +32,6 @@ MAX_REFERENCES = 40
 UNKNOWN = "unknown"
 DONE = "Done."
 _WORKBOOKS = ("input.xlsx", "output.xlsx")
-_FILE = re.compile(r"^\+\+\+ b/(?P<path>[^\n\t]+)", re.MULTILINE)
 _APPLY = "git apply <<'PATCH'\n{}\nPATCH"
 _WRITE_CELLS = """import datetime
 import hashlib
@@ -57,7 +56,7 @@ PROGRAM"""
 def next_turn(known: KnownItem, conversation: Conversation, *, right: bool) -> Reply:
     """Return the next turn on an item: a tool that is still to be used, or the last words."""
     if isinstance(known.benchmark, JudgesRepository):
-        calls, words = _changes(known, conversation.tools, right=right), DONE
+        calls, words = _changes(known.benchmark, known.item, conversation.tools, right=right), DONE
     elif isinstance(known.benchmark, JudgesFiles):
         calls, words = _program(known, conversation.tools, right=right)
     else:
@@ -69,7 +68,7 @@ def next_turn(known: KnownItem, conversation: Conversation, *, right: bool) -> R
 
 def words_for(known: KnownItem, *, right: bool) -> str:
     """Return a response that the benchmark scores as right, or a plausible one that it scores as wrong."""
-    _, wording, answer = _right(known)
+    wording, answer = _right(known)
     if right:
         return wording.format(answer, json=json.dumps(answer))
     others = [text for item in known.neighbors[:MAX_REFERENCES] for text in _texts(item.reference) if text != answer]
@@ -82,14 +81,14 @@ def words_for(known: KnownItem, *, right: bool) -> str:
 
 
 @lru_cache(maxsize=10_000)
-def _right(known: KnownItem) -> tuple[bool, str, str]:
+def _right(known: KnownItem) -> tuple[str, str]:
     """Return the first wording of a reference that the benchmark scores as right; without one, the first of all."""
     texts = list(dict.fromkeys(_texts(known.item.reference)))[:MAX_REFERENCES] or [UNKNOWN]
     for wording in WORDINGS:
         for text in texts:
             if agrees(known, wording.format(text, json=json.dumps(text))):
-                return True, wording, text
-    return False, WORDINGS[0], texts[0]
+                return wording, text
+    return WORDINGS[0], texts[0]
 
 
 def agrees(known: KnownItem, response: str) -> bool:
@@ -132,11 +131,14 @@ def _search(known: KnownItem, tools: Sequence[str]) -> list[Call]:
     return [] if name is None else [_call(name, query=" ".join(question.split())[:200])]
 
 
-def _changes(known: KnownItem, tools: Sequence[str], *, right: bool) -> list[Call]:
+def _changes(benchmark: JudgesRepository, item: Item, tools: Sequence[str], *, right: bool) -> list[Call]:
     """Return the calls that make the recorded change of a repository, or one of no use, and hand in."""
-    patch = str(known.item.reference["patch"]).rstrip("\n")
-    changed = _FILE.search(patch)
-    command = _APPLY.format(patch) if right or changed is None else f"echo >> {shlex.quote(changed['path'])}"
+    patch = str(item.reference["patch"])
+    judged = benchmark.tests(item, patch)
+    if right or not isinstance(judged, RepositoryTests):
+        command = _APPLY.format(patch.rstrip("\n"))
+    else:
+        command = f"echo >> {shlex.quote(judged.touched[0])}"
     calls = [_in_shell(tools, command)]
     return [*calls, _call("submit")] if "submit" in tools else calls
 

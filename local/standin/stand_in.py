@@ -18,6 +18,8 @@ NOT_KNOWN = "I know only the items of the benchmarks here: <answer>unknown</answ
 ENDED = ("The task is done", "The session is over")
 IDLE = "look"
 """A command that changes nothing."""
+STAGE_MARK = "_result"
+"""End of the name of the tool that a stage of the optimizer offers."""
 _COUNT = re.compile(r"Commands given so far: (?P<count>\d+)")
 
 
@@ -56,17 +58,17 @@ def _act(known: KnownItem, conversation: Conversation, task: str, *, right: bool
     by_tool = "act" in conversation.tools
     if by_tool and any(end in conversation.turns[-1].text for end in ENDED):
         return Reply("It is done.")
-    count = _COUNT.search(task)
-    told = int(count["count"]) if count else 0
-    given = sum(call.name == "act" for turn in conversation.turns for call in turn.calls) if by_tool else told
+    if by_tool:
+        given = sum(call.name == "act" for turn in conversation.turns for call in turn.calls)
+    else:
+        count = _COUNT.search(task)
+        given = int(count["count"]) if count else 0
     [game] = known.files(known.item.files).values()
-    command = dict(enumerate(json.loads(game).get("walkthrough", ()) if right else ())).get(given, IDLE)
+    walkthrough = json.loads(game).get("walkthrough", ()) if right else ()
+    command = walkthrough[given] if given < len(walkthrough) else IDLE
     if by_tool:
         return Reply(calls=(Call("act", json.dumps({"action": command})),))
     return Reply(f"<think>I follow the skill.</think><action>{command}</action>")
-
-
-STAGE_MARK = "_result"
 
 
 class StandIn:
