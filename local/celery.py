@@ -47,7 +47,7 @@ def broker_socket(home: Home) -> Path:
 
 
 def broker_answers(path: Path) -> bool:
-    """Return whether a Redis answers at the socket, and has read what it kept."""
+    """Return whether a Redis answers at the socket and has loaded its data."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(5)
         try:

@@ -31,7 +31,7 @@ WAITING = "EpochRun"
 LOG_LINES = 30
 PLAIN_WIDTH = 120
 STAND_IN_NOTE = (
-    "The models were the offline stand-in, which is no language model: an item is right exactly if the skill has the "
+    "The models were the offline stand-in, which isn't a language model: an item is right exactly if the skill has the "
     "sentence that the item needs. The scores show that the loop works, not what a model can do. For a real one set "
     "AIRFLOW_CONN_SKILLOPT_TARGET and AIRFLOW_CONN_SKILLOPT_OPTIMIZER and start again."
 )

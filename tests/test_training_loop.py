@@ -381,7 +381,7 @@ def test_a_measured_candidate_is_told_with_its_score_per_token(plain: Training) 
 
 @pytest.mark.nightly
 def test_density_chooses_the_best_skill_on_request() -> None:
-    # Each rule after the first one comes with so many words that the skill is better, and less dense.
+    # Each rule after the first one is so long that the skill scores higher but has a lower density.
     def wordy(stage: str, prompt: str, tool: str) -> Any:
         if stage != "reflect":
             return None

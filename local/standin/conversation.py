@@ -18,7 +18,7 @@ _DATA_URL = re.compile(r"data:[\w/+.-]+;base64,(?P<content>.*)", re.DOTALL | re.
 
 
 def picture_of(part: Mapping[str, Any]) -> bytes | None:
-    """Return the file that a part holds; None if it is no picture."""
+    """Return the picture in a part of a message; None if it holds something else."""
     kind = part.get("type")
     if kind == "image":
         source = part.get("source")

@@ -49,7 +49,7 @@ class KnownItem:
 
     @property
     def prompts(self) -> set[str]:
-        """Return texts, one of which stands in every prompt of the item."""
+        """Return texts that identify the item: each of its prompts contains one of them."""
         if isinstance(self.benchmark, PlaysSession):
             return {
                 line

@@ -84,7 +84,7 @@ def test_guidance_is_a_file_a_stage_and_other_files_are_named(mine: Path) -> Non
         with pytest.raises(ConfigError, match=f"guidance/{name}"):
             benchmarks.guidance("mine")
         (mine / "guidance" / name).unlink()
-    # Hidden text is refused with file and line; what an emoji has is only taken away.
+    # Hidden text is refused with file and line; the invisible characters of emojis are only removed.
     (mine / "guidance" / "reflect.md").write_text("Look at\nthe\u200b feedback.\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"guidance/reflect\.md: .* U\+200B in line 2"):
         benchmarks.guidance("mine")

@@ -33,7 +33,7 @@ def outcomes(wins: int, losses: int, ties: int = 0) -> tuple[Evaluation, Evaluat
 
 
 def judged(pair: tuple[Evaluation, Evaluation], gate: EvaluationGroup, groups: int = 0) -> Verdict:
-    """The verdict on candidate and current skill, whose items fall into so many groups by turns, if into any."""
+    """The verdict on candidate and current skill; with `groups`, the items are dealt into that many groups."""
     of_items = {f"i{index}": f"g{index % groups}" for index in range(len(pair[0].scores))} if groups else {}
     return judge(evidence_of(pair[0].model_copy(update={"groups": of_items}), pair[1], gate), gate)
 

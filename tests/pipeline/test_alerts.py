@@ -92,7 +92,7 @@ def test_a_failed_night_and_a_late_one_are_told_once_each(hook: Hook, tmp_path: 
 def test_who_tells_of_a_failure_and_whom() -> None:
     config = configured(conn_id="on_call")
     assert train_dag("searchqa", config).on_failure_callback is not None
-    # What a training waits for and tries again tells nothing by itself.
+    # A training that waits or retries sends no alert.
     assert epoch_dag("searchqa", config).on_failure_callback is None
     dag = regate_dag("searchqa", configured(late_hours=1))
     assert (dag.on_failure_callback, dag.deadline) == (None, None)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.core.extended import output_of
 
-# Chat completions with a mandatory header and a count of its own, as a server might have them.
+# Chat completions with a mandatory header and another field for token counts, as a server might have them.
 SOURCE = """
 from skillopt_airflow.core.wire_formats.openai_chat import OpenAIChat
 
