@@ -1,43 +1,51 @@
 """The request of an optimizer's stage, read from its tagged sections."""
 
 import json
+import re
+from collections.abc import Iterator
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from skillopt_airflow.core.buffer import BufferEntry
 from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.types import Edit
 from skillopt_airflow.optimizer.epoch_steps import EpochStep
-from skillopt_airflow.optimizer.transcripts import FollowUp
 
 RAW = ("skill", "guidance", "memory")
 """Sections of plain text, which may hold tags itself; a section of JSON has none."""
+QUOTING = ("trajectories", "comparison")
+"""Sections of items with what was said about them."""
 WORDS = ("outcome", "priority")
 MEMORY = "<meta_skill>\n"
 
 
-class SeenTrajectory(BaseModel):
-    """A scored trajectory, as far as the stand-in looks at it."""
+class SeenItem(BaseModel):
+    """An item as a section shows it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    number: int
+    text: str
+    group: str = ""
+    """What became of it, as a comparison says."""
+
+    @property
+    def explained(self) -> bool:
+        """Whether the target was asked about it."""
+        return "~~~ follow-up answer\n" in self.text
+
+
+class TriedStep(BaseModel):
+    """A step of the buffer, as far as the stand-in looks at it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    item_id: str
-    follow_up: FollowUp | None = None
+    rejected_edits: tuple[Edit, ...] = ()
 
 
 class ListedEdit(Edit):
     """An edit with the index by which an answer refers to it."""
 
     index: int
-
-
-class ComparedGroups(BaseModel):
-    """Items that the present skill gets wrong; a group that is not shown is empty."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    regressed: tuple[SeenTrajectory, ...] = ()
-    persistent_failure: tuple[SeenTrajectory, ...] = ()
 
 
 class StageRequest(BaseModel):
@@ -48,15 +56,15 @@ class StageRequest(BaseModel):
     skill: str = ""
     budget: int | None = None
     outcome: str = "failure"
-    trajectories: tuple[SeenTrajectory, ...] = ()
-    step_buffer: tuple[BufferEntry, ...] = ()
+    trajectories: tuple[SeenItem, ...] = ()
+    step_buffer: tuple[TriedStep, ...] = ()
     edits: tuple[ListedEdit, ...] = ()
     priority: str = ""
     most: int | None = None
     notes: tuple[str, ...] = ()
     guidance: str = ""
     memory: str = ""
-    comparison: ComparedGroups = ComparedGroups()
+    comparison: tuple[SeenItem, ...] = ()
     epoch_steps: tuple[EpochStep, ...] = ()
     references: tuple[str, ...] = ()
     paths: tuple[tuple[str, ...], ...] = ()
@@ -78,10 +86,26 @@ class StageRequest(BaseModel):
             text = rest[start + len(tag) + 2 : end].strip("\n")
             rest = rest[end:] if tag in RAW else rest
             try:
-                found[tag] = text if tag in (*RAW, *WORDS) else None if text == "unlimited" else json.loads(text)
+                found[tag] = _value(tag, text)
             except ValueError as error:
                 raise ModelError(f"The request's <{tag}> section cannot be read: {error}") from error
         try:
             return cls.model_validate(found | {"drafted": "<draft>" in rest})
         except ValidationError as error:
             raise ModelError(f"The request cannot be read: {error}") from error
+
+
+def _value(tag: str, text: str) -> object:
+    if tag in QUOTING:
+        return tuple(_items(text))
+    return text if tag in (*RAW, *WORDS) else None if text == "unlimited" else json.loads(text)
+
+
+def _items(text: str) -> Iterator[SeenItem]:
+    """Yield the items of a section; all tries of one have its number."""
+    group = ""
+    for part in re.split(r"^(?=## Item \d+\b|# [A-Z])", text, flags=re.MULTILINE):
+        if found := re.match(r"## Item (\d+)", part):
+            yield SeenItem(number=int(found[1]), text=part, group=group)
+        elif part.startswith("# "):
+            group = part.partition("(")[0].removeprefix("# ").strip().lower()

@@ -77,7 +77,7 @@ class StandIn:
     def __init__(self, world: World, items: Finder) -> None:
         self.world = world
         self._target = Target(world, items)
-        self._stages = Optimizer(world).stages
+        self._stages = Optimizer(world, items).stages
 
     def reply(self, conversation: Conversation, draw: int = 1) -> Reply:
         """Return the next turn, a pure function of the conversation and of how often it was asked for."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from local.standin.economy import HARMFUL, NUMBERS, RULES, USELESS, World, pick
-from local.standin.stage_request import ListedEdit, SeenTrajectory, StageRequest
+from local.standin.known_items import Finder
+from local.standin.stage_request import ListedEdit, SeenItem, StageRequest
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.errors import ModelError, SkillError
 from skillopt_airflow.core.skill import SkillDocument, before_markers
@@ -31,6 +32,7 @@ class Optimizer:
     """The optimizer of a world."""
 
     world: World
+    items: Finder
 
     @property
     def stages(self) -> Mapping[str, Callable[[str], Answer]]:
@@ -61,7 +63,8 @@ class Optimizer:
 
     def reflect(self, request: StageRequest) -> Answer:
         """Return edits for a minibatch of failures; after successes there is hardly anything to change."""
-        item_ids = [trajectory.item_id for trajectory in request.trajectories]
+        seen_items = self._known(request.trajectories)
+        item_ids = list(seen_items.values())
         situation = "|".join([request.skill, request.outcome, *item_ids])
         if request.outcome == "success":
             idle = self.world.fraction(situation, "praise") < self.world.economy.slip
@@ -71,18 +74,24 @@ class Optimizer:
             *self._repairs(request.skill, item_ids, situation),
         ]
         # An optimizer that asked the target, or looks at its draft once more, knows better.
-        careful = request.drafted or any(trajectory.follow_up is not None for trajectory in request.trajectories)
+        careful = request.drafted or any(item.explained for item in request.trajectories)
         slips = not careful and (not seen or self.world.fraction(situation, "slip") < self.world.economy.slip)
         edits = [*seen, *([self._slip(request, situation)] if slips else [])]
-        patterns = [{"description": "A rule was missing or led astray.", "item_ids": item_ids}] if item_ids else []
-        return {"failure_patterns": patterns, "edits": edits[: request.budget]}
+        numbers = list(seen_items)
+        patterns = [{"description": "A rule was missing or led astray.", "items": numbers}] if numbers else []
+        return {
+            "reasoning": f"{len(numbers)} items lack a rule or were led astray.",
+            "edits": [one | {"items": numbers} for one in edits[: request.budget]],
+            "failure_patterns": patterns,
+        }
 
     def reflect_skill_aware(self, request: StageRequest) -> Answer:
         """Reflect, with notes on rules that the skill has and under which items fail all the same."""
         known = [rule for rule in RULES if rule in request.skill]
-        lapsed = [item for item in request.trajectories if not self._rule_lacking(request.skill, item.item_id)]
+        known_items = self._known(request.trajectories).values()
+        lapsed = [item_id for item_id in known_items if not self._rule_lacking(request.skill, item_id)]
         noted = request.outcome == "failure" and lapsed and known
-        notes = [f"Keep to this rule: {pick(known, request.skill, lapsed[0].item_id)}"] if noted else []
+        notes = [f"Keep to this rule: {pick(known, request.skill, lapsed[0])}"] if noted else []
         return self.reflect(request) | {"notes": [note for note in notes if note not in request.skill]}
 
     def reflect_rewrite(self, request: StageRequest) -> Answer:
@@ -96,8 +105,8 @@ class Optimizer:
 
     def slow_update(self, request: StageRequest) -> Answer:
         """Return the former guidance with the rules that it sees behind what still fails."""
-        compared = request.comparison
-        failing = [item.item_id for item in (*compared.persistent_failure, *compared.regressed)]
+        wrong = [item for item in request.comparison if item.group in ("persistent failures", "regressed")]
+        failing = list(self._known(wrong).values())
         situation = "|".join([request.skill, request.guidance, *failing])
         kept = [line for line in request.guidance.splitlines() if line.removeprefix("- ") not in HARMFUL]
         lines = [*kept, *(f"- {rule}" for rule in self._rules_seen(request.skill, failing, situation))]
@@ -110,6 +119,11 @@ class Optimizer:
         rules = dict.fromkeys(rule for edit in rejected for rule in RULES if rule in edit.content)
         lacking = [rule for rule in rules if rule not in request.skill]
         return {"edits": [self._addition(request.skill, rule) for rule in lacking][: request.budget]}
+
+    def _known(self, shown: Iterable[SeenItem]) -> dict[int, str]:
+        """Return the ids of the items that it knows by what was asked, by their numbers."""
+        found = {item.number: self.items.find(item.text) for item in shown}
+        return {number: known.item.id for number, known in found.items() if known is not None}
 
     def _rule_lacking(self, skill: str, item_id: str) -> str:
         rule = self.world.nature(item_id).rule
@@ -163,7 +177,7 @@ def merge(request: StageRequest) -> Answer:
         groups[
             "delete" if listed.op == "delete" else "", listed.anchor if listed.op == "delete" else listed.content
         ].append(listed)
-    return {"edits": [_merged(group) for group in groups.values()]}
+    return {"reasoning": "By equal words.", "edits": [_merged(group) for group in groups.values()]}
 
 
 def merge_rewrites(request: StageRequest) -> Answer:
@@ -177,7 +191,7 @@ def merge_rewrites(request: StageRequest) -> Answer:
 def rank(request: StageRequest) -> Answer:
     """Return all indices, the best supported first."""
     best = sorted(request.edits, key=lambda listed: (-listed.support_count, listed.index))
-    return {"order": [listed.index for listed in best]}
+    return {"reasoning": "By support.", "order": [listed.index for listed in best]}
 
 
 def learning_rate(request: StageRequest) -> Answer:
@@ -209,8 +223,9 @@ def worked_in(skill: str, edits: Iterable[Mapping[str, Any]]) -> str:
 
 
 def deep_reflect(request: StageRequest) -> Answer:
-    asked = [_question(trajectory) for trajectory in request.trajectories]
-    return {"questions": asked}
+    numbers = dict.fromkeys(item.number for item in request.trajectories)
+    question = "Which rule of the skill did you follow to this answer?"
+    return {"questions": [{"item": number, "question": question} for number in numbers]}
 
 
 def consolidate(request: StageRequest) -> Answer:
@@ -236,10 +251,6 @@ def meta_skill(request: StageRequest) -> Answer:
     return {
         "memory": "\n".join(["Verdicts:", *verdicts, *(f"- rejected with others: {sentence}" for sentence in harm)])
     }
-
-
-def _question(trajectory: SeenTrajectory) -> dict[str, str]:
-    return {"item_id": trajectory.item_id, "question": "Which rule of the skill did you follow to this answer?"}
 
 
 def _by_priority(request: StageRequest, *, supported: bool = False) -> list[ListedEdit]:

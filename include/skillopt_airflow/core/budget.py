@@ -30,6 +30,8 @@ class ModelPrice(Value):
     """Tokens that the model writes."""
     source: str
     """The table and its date, or the configuration's key."""
+    context: int | None = None
+    """Tokens of the model's context window; None if unknown."""
 
     def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Return the price of so many tokens in US dollars."""

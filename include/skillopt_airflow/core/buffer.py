@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from skillopt_airflow.core.documents import Document
+from skillopt_airflow.core.paired import PairedTable
 from skillopt_airflow.core.types import Edit, FailurePattern, Value
 from skillopt_airflow.core.verdict import Action
 
@@ -13,8 +14,8 @@ class ReflectedItems(Document):
     """The items of a step that had a score when its reflection began."""
 
     item_ids: tuple[str, ...]
-    failed: int | None = None
-    """How many of them failed; None where the document does not say."""
+    failed: int
+    """How many of them failed."""
     draws: dict[str, tuple[int, ...]] = Field(default_factory=dict, exclude_if=lambda found: not found)
     """The tries of each item that had a score; empty where that is the first alone, as in a step with one try."""
 
@@ -34,9 +35,9 @@ class BufferEntry(Value):
     """
 
     step: int
-    items: int | None = None
-    """Items that were reflected on; None, like `failed`, where the step's documents do not say."""
-    failed: int | None = None
+    items: int
+    """Items that were reflected on."""
+    failed: int
     failure_patterns: tuple[FailurePattern, ...] = ()
     accepted_edits: tuple[Edit, ...] = ()
     rejected_edits: tuple[Edit, ...] = ()
@@ -44,6 +45,8 @@ class BufferEntry(Value):
     """The edits of a candidate that differed from the skill on too few items to judge, or was not the step's best."""
     score_before: float | None = None
     score_after: float | None = None
+    interval: tuple[float, float] | None = None
+    """95% interval of the difference of all edits together."""
 
 
 class StepBuffer(Value):
@@ -62,30 +65,27 @@ def entry_of(
     patterns: Sequence[FailurePattern],
     action: Action,
     tried: Sequence[Edit],
-    scores: tuple[float, float] | tuple[None, None],
+    compared: PairedTable,
     others: Sequence[tuple[Sequence[Edit], bool]] = (),
 ) -> BufferEntry:
-    """Return the entry of a step; `scores` are those before and after, which only tried edits come with.
+    """Return the entry of a step; `compared` is the candidate against the current skill.
 
     `others` are the edits of each candidate that was not chosen, and whether it was better than the current skill.
-
-    A stored step whose failures are not counted lists rejected edits alone, as its state did: judged again, it must
-    come to the same state, or what followed from it would not count.
     """
-    untold = action is Action.INDECISIVE or (reflected.failed is None and action is not Action.REJECT)
-    listed = () if untold else tuple(tried)
-    before, after = scores if listed else (None, None)
+    listed = () if action is Action.INDECISIVE else tuple(tried)
+    measured = compared if listed and compared.pairs else None
     worse, better = (_new(others, wanted, listed) for wanted in (False, True))
     return BufferEntry(
         step=step,
-        items=len(reflected.item_ids) if reflected.failed is not None else None,
+        items=len(reflected.item_ids),
         failed=reflected.failed,
         failure_patterns=tuple(patterns),
         accepted_edits=listed if action.accepted else (),
         rejected_edits=(*(listed if action is Action.REJECT else ()), *worse),
         undecided_edits=(*(listed if action is Action.UNDERPOWERED else ()), *better),
-        score_before=before,
-        score_after=after,
+        score_before=None if measured is None else measured.other_score,
+        score_after=None if measured is None else measured.score,
+        interval=None if measured is None else (measured.low, measured.high),
     )
 
 

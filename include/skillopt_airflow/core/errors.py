@@ -8,6 +8,8 @@ Every exception that this project raises on purpose, one type per boundary:
   + ModelError             a call to a model provider
     - ModelConnectionError   the Airflow connection, or the address in it
     - ModelOutputError       an answer that stays outside its schema
+      - AnswerCut              or ends at the token limit
+      - PromptTooLong          or isn't given, since the prompt doesn't fit into the model's context
       . BudgetUsedUp           no answer, because the run's budget allows no further call
     - ModelUnavailable       the server cannot answer now
       . ModelUnreachable       nothing answers at its address
@@ -53,6 +55,14 @@ class ModelConnectionError(ModelError):
 
 class ModelOutputError(ModelError):
     """A model's structured answer stayed invalid after it was asked again."""
+
+
+class AnswerCut(ModelOutputError):
+    """The answer hit the token limit."""
+
+
+class PromptTooLong(ModelOutputError):
+    """The prompt doesn't fit into the model's context, or its server's."""
 
 
 class BudgetUsedUp(ModelOutputError):

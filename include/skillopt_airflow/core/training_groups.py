@@ -8,6 +8,11 @@ from skillopt_airflow.core.config_group import Count, Fraction, Group, ObjectNam
 from skillopt_airflow.core.grading import JudgeUse
 from skillopt_airflow.core.types import Split
 
+MOST_PROMPT_CHARS = 200_000
+"""About 50,000 tokens of English: an analyst's attention and its price are limits, too."""
+CHARS_PER_TOKEN = 1.5
+"""English has four; fewer leave room for other languages and scripts, and for the answer."""
+
 
 class TrainGroup(Group):
     """The outer loop (paper section 4, protocol)."""
@@ -50,6 +55,9 @@ class GradientGroup(Group):
     """Items whose trajectories one reflection call sees, all tries of each."""
     merge_batch_size: Annotated[int, Field(ge=2)] = 8
     """Patches that one merge call sees; one alone would never become fewer."""
+    prompt_chars: Annotated[int, Field(ge=4_000)] | None = None
+    """Characters of an optimizer call's prompt, at most; longer messages of trajectories are cut. When unset 1.5 per
+    token of the model's context, as far as that is known, and at most 200,000."""
     analyst_workers: Positive = 16
     """Optimizer calls of one run at the same time."""
     analyst_rounds: Annotated[int, Field(ge=1, le=3)] = 1
@@ -64,6 +72,12 @@ class GradientGroup(Group):
     """Failures of a step that the target is asked about."""
     deep_reflect_successes: Count = 2
     """Successes of a step that the target is asked about."""
+
+    def room(self, context: int | None) -> int:
+        """Return the most characters of a prompt for a model with so many tokens of context; None is unknown."""
+        if self.prompt_chars is not None:
+            return self.prompt_chars
+        return MOST_PROMPT_CHARS if context is None else min(MOST_PROMPT_CHARS, int(context * CHARS_PER_TOKEN))
 
 
 class OptimizerGroup(Group):

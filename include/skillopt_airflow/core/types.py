@@ -298,7 +298,9 @@ class Edit(Value):
     """The text that the edit brings in."""
     rationale: str = ""
     support_count: int = Field(default=1, ge=1)
-    """The number of minibatches that proposed the edit."""
+    """The number of items that the edit answers for, or else of minibatches that proposed it."""
+    item_ids: tuple[str, ...] = ()
+    """The items that the edit answers for, as its analysts named them."""
     source_type: SourceType = "failure"
     merge_level: int = Field(default=0, ge=0)
     """0 as a minibatch proposed it, n after n levels of merging."""

@@ -15,7 +15,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
 
 from skillopt_airflow.core.budget import Role
-from skillopt_airflow.core.errors import ModelError
+from skillopt_airflow.core.errors import AnswerCut, ModelError
 from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import JsonObject, ModelCall
 
@@ -74,6 +74,7 @@ class MeteredModel:
         try:
             yield metered
         except ModelError as error:
+            metered.status = ANSWERED if isinstance(error, AnswerCut) else metered.status
             error.args = (self._redact(storable(str(error))),)
             raise
         finally:

@@ -28,7 +28,14 @@ from pydantic_ai.models import Model
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from skillopt_airflow.core.budget import Role
-from skillopt_airflow.core.errors import ModelError, ModelOutputError, ModelUnavailable, ModelUnreachable
+from skillopt_airflow.core.errors import (
+    AnswerCut,
+    ModelError,
+    ModelOutputError,
+    ModelUnavailable,
+    ModelUnreachable,
+    PromptTooLong,
+)
 from skillopt_airflow.core.http_failures import may_pass
 from skillopt_airflow.core.pictures import NO_PICTURES, Picture, Pictures
 from skillopt_airflow.core.protocols import Output
@@ -36,7 +43,7 @@ from skillopt_airflow.core.provider_statuses import SENTENCES, error_status
 from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.scoring.json_answer import json_values, parsed
 from skillopt_airflow.core.storable import clean_parts, storable, storable_json
-from skillopt_airflow.core.types import JsonObject, ModelCall
+from skillopt_airflow.core.types import JsonObject, ModelCall, Status
 from skillopt_airflow.models.metering import MeteredModel
 
 MOST_WRAPPERS = 6
@@ -62,7 +69,14 @@ def lenient(kind: type[BaseModel], tool: str | None) -> Hooks[None]:
 
     async def called(ctx: Any, *, request_context: Any, response: ModelResponse) -> ModelResponse:
         clean_parts(response.parts)
-        if tool is not None and not response.tool_calls and (found := answer_in(response.text or "", kind)) is not None:
+        written = response.tool_calls[0].args if response.tool_calls else response.text
+        found = None if written is None else answer_in(written, kind)
+        if found is None and response.finish_reason == "length":
+            raise AnswerCut(
+                f"the answer was cut at the token limit, after {response.usage.output_tokens} tokens; "
+                "raise model.optimizer_max_tokens"
+            )
+        if tool is not None and not response.tool_calls and found is not None:
             response.parts = [ToolCallPart(tool, found)]
         return response
 
@@ -120,6 +134,9 @@ TEXT_RETRIES = 1
 _NO_TOOLS = re.compile(
     r"support (?:for )?tool|tool use|--jinja|tool[_ ]choice|tools?\b[^.]* not supported|tool calling|function calling"
 )
+
+
+_REFUSALS = {Status.REFUSED: ModelOutputError, Status.TOO_LONG: PromptTooLong}
 
 
 class _NoAnswer(ModelError):
@@ -204,12 +221,12 @@ class PydanticAIOptimizer(MeteredModel):
             except ModelHTTPError as error:
                 metered.status = error.status_code
                 if (refused := error_status(error.status_code, error.body)) is not None:
-                    raise ModelOutputError(f"{stage}: {SENTENCES[refused]}: {error.message}") from error
+                    raise _REFUSALS[refused](f"{stage}: {SENTENCES[refused]}: {error.message}") from error
                 kind = _NoTools if with_tools and _refuses_tools(error) else _kind(error)
                 raise kind(f"{stage}: the {self.role} model answered {error.status_code}: {error.message}") from error
             except ModelAPIError as error:
                 if (refused := error_status(0, error.message)) is not None:
-                    raise ModelOutputError(f"{stage}: {SENTENCES[refused]}: {error.message}") from error
+                    raise _REFUSALS[refused](f"{stage}: {SENTENCES[refused]}: {error.message}") from error
                 kind = _NoAnswer if isinstance(error.__cause__, JSONDecodeError) else _kind(error)
                 raise kind(f"{stage}: the {self.role} model did not answer: {error}") from error
             except FallbackExceptionGroup as group:

@@ -51,6 +51,7 @@ def price_of(
         input=float(found.input_price * to_million),
         output=float(found.output_price * to_million),
         source=table_date(moment),
+        context=found.model.context_window,
     )
 
 

@@ -57,6 +57,7 @@ class MergedEdit(ProposedEdit):
 class MergedPatch(ModelAnswer):
     """The answer of a merge call."""
 
+    reasoning: str = Field(default="", description="Which edits mean the same or contradict each other, and why.")
     edits: list[MergedEdit]
 
 

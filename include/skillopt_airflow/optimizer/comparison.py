@@ -1,6 +1,7 @@
 """The longitudinal comparison: two epochs' last skills on the same items (paper section 3.6)."""
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Literal
 
 from pydantic import Field
@@ -9,8 +10,8 @@ from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.item_scores import is_failure
 from skillopt_airflow.core.pictures import NO_SIZES, PictureSize, PictureSizes
 from skillopt_airflow.core.types import Message, Rollout, Score, UnitInterval, Value
-from skillopt_airflow.optimizer.sections import json_section, prompt_of, section
-from skillopt_airflow.optimizer.transcripts import conversation
+from skillopt_airflow.optimizer.sections import prompt_of, section
+from skillopt_airflow.optimizer.transcripts import Piece, Quote, conversation, quoted, quotes_section
 
 PairPolicy = Literal["mixed", "changed", "unchanged"]
 OutcomeGroup = Literal["improved", "regressed", "persistent_failure", "stable_success"]
@@ -59,6 +60,12 @@ class Comparison(Document):
         return self.size == 0
 
 
+_TITLES: dict[OutcomeGroup, str] = {
+    "regressed": "Regressed (right under the earlier skill, wrong under the later one)",
+    "persistent_failure": "Persistent failures (wrong under both)",
+    "improved": "Improved (wrong under the earlier skill, right under the later one)",
+    "stable_success": "Stable successes (right under both, not shown)",
+}
 _SEEN: dict[PairPolicy, tuple[OutcomeGroup, ...]] = {
     "mixed": ("improved", "regressed", "persistent_failure", "stable_success"),
     "changed": ("improved", "regressed"),
@@ -96,9 +103,20 @@ def compare(
     return Comparison(unscored=unscored, **{group: tuple(groups[group]) for group in _SEEN[policy]})
 
 
-def comparison_section(comparison: Comparison) -> str:
-    """Show the groups with their items."""
-    return json_section("comparison", comparison.model_dump(mode="json", exclude={"unscored"}))
+def comparison_section(comparison: Comparison, room: int) -> str:
+    """Show the groups in `room` characters, the most instructive first.
+
+    Each item's question is shown once. Of stable successes there is only the number.
+    """
+    pieces: list[Piece] = []
+    number = 0
+    for group, title in _TITLES.items():
+        items: tuple[ComparedItem, ...] = getattr(comparison, group)
+        pieces += [f"# {title}: {len(items)} items"] if items else []
+        for item in items if group != "stable_success" else ():
+            number += 1
+            pieces += _item(item, number)
+    return quotes_section("comparison", pieces, room)
 
 
 def compared_skills(skill: str, previous: str) -> str:
@@ -126,6 +144,28 @@ def _compared(
         pictures=tuple(sizes.get(item_id, ())),
     )
     return _group(earlier.score, later.score), compared
+
+
+def _item(item: ComparedItem, number: int) -> list[Piece]:
+    before, after = item.before, item.after
+    title = f"## Item {number}: hard {before.hard:g} -> {after.hard:g}, soft {before.soft:g} -> {after.soft:g}"
+    sizes = [f"picture {size.name}: {size.width} x {size.height} pixels" for size in item.pictures]
+    if not item.messages_before:
+        return [title, *sizes, *_side("under both skills, the same reply", item.messages, after, item.feedback)]
+    pairs = zip(item.messages_before, item.messages, strict=False)
+    asked = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    return [
+        title,
+        *sizes,
+        *quoted(item.messages[:asked]),
+        *_side("under the earlier skill", item.messages_before[asked:], before, item.feedback_before),
+        *_side("under the later skill", item.messages[asked:], after, item.feedback),
+    ]
+
+
+def _side(title: str, messages: Sequence[Message], outcome: Outcome, feedback: str) -> list[Piece]:
+    scored = [Quote("scorer's feedback", feedback)] if feedback.strip() else []
+    return [f"### {title}", *quoted(messages), Quote("answer as extracted", outcome.answer), *scored]
 
 
 def _outcome(rollout: Rollout, score: Score) -> Outcome:

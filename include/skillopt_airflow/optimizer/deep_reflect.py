@@ -11,11 +11,12 @@ from skillopt_airflow.core.pictures import Pictures
 from skillopt_airflow.core.protocols import Optimizer, Target
 from skillopt_airflow.core.types import Message, Rollout, SourceType, Value
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, clipped, flaw_of, said
+from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, flaw_of, said
 from skillopt_airflow.optimizer.minibatches import by_outcome
 from skillopt_airflow.optimizer.model_answer import ModelAnswer
+from skillopt_airflow.optimizer.prompt_room import Question, ask_fitting
 from skillopt_airflow.optimizer.sections import prompt_of, section
-from skillopt_airflow.optimizer.transcripts import FollowUp, trajectories_section
+from skillopt_airflow.optimizer.transcripts import FollowUp, ItemNumber, named, numbers_of, trajectories_section
 
 
 class Questions(Value):
@@ -35,7 +36,7 @@ class FollowUps(Value):
 class ProposedQuestion(ModelAnswer):
     """A question as a model writes it."""
 
-    item_id: str
+    item: ItemNumber
     question: str
 
 
@@ -56,24 +57,33 @@ def probes(rollouts: Sequence[Rollout], failures: int, successes: int, seed: str
     return tuple(chosen)
 
 
-def questions(optimizer: Optimizer, skill: str, rollouts: Sequence[Rollout]) -> Questions:
-    """Ask for at most one question an item; an unusable answer asks nothing, no rollouts make no call."""
+def questions(optimizer: Optimizer, skill: str, rollouts: Sequence[Rollout], room: int) -> Questions:
+    """Ask for at most one question per item in a call of at most `room` characters.
+
+    An unusable answer asks nothing, and without rollouts there is no call.
+    """
     if not rollouts:
         return Questions()
-    prompt = prompt_of(section("skill", skill), trajectories_section(rollouts))
+    first, numbers = section("skill", skill), numbers_of(rollouts)
+    question = Question(
+        "deep_reflect",
+        prompts.load("deep_reflect"),
+        lambda most: prompt_of(first, trajectories_section(rollouts, most - len(first))),
+    )
     try:
-        answer = optimizer.ask("deep_reflect", prompts.load("deep_reflect"), prompt, QuestionsAnswer)
+        answer, _ = ask_fitting(optimizer, question, room, QuestionsAnswer, QuestionsAnswer)
     except ModelOutputError as error:
         return Questions(fallback=said("deep_reflect", [str(error)]))
-    known = {rollout.trajectory.item_id for rollout in rollouts}
     by_item: dict[str, str] = {}
     flaws: list[str] = []
     for proposed in answer.questions:
-        flaw = _flaw(proposed, known)
-        if flaw:
-            flaws.append(flaw)
+        item_ids, flaw = named(numbers, [proposed.item]), flaw_of(proposed.question, MOST_OF_SENTENCES)
+        if not item_ids:
+            flaws.append(f"a question about an unknown item {proposed.item}")
+        elif flaw:
+            flaws.append(f"the question about item {proposed.item} {flaw}")
         else:
-            by_item.setdefault(proposed.item_id, proposed.question.strip())
+            by_item.setdefault(item_ids[0], proposed.question.strip())
     return Questions(by_item=by_item, fallback=said("deep_reflect", flaws))
 
 
@@ -110,13 +120,6 @@ def follow_ups(
         else:
             by_item[item_id] = FollowUp(question=asked[item_id], answer=text)
     return FollowUps(by_item=by_item, fallback=said("follow_up", flaws))
-
-
-def _flaw(proposed: ProposedQuestion, known: set[str]) -> str:
-    if proposed.item_id not in known:
-        return f"a question about an unknown item {clipped(proposed.item_id, 50)}"
-    flaw = flaw_of(proposed.question, MOST_OF_SENTENCES)
-    return f"the question about {proposed.item_id} {flaw}" if flaw else ""
 
 
 def _answered(target: Target, rollout: Rollout, question: str, pictures: Pictures) -> tuple[str, str]:

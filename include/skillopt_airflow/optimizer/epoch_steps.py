@@ -15,6 +15,8 @@ class EpochStep(Value):
     score_before: float | None
     score_after: float | None
     """None if the candidate could not be measured."""
+    interval: tuple[float, float] | None = None
+    """95% interval of the difference."""
     edits: tuple[Edit, ...]
 
 

@@ -13,6 +13,7 @@ from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, flaw_of, said
 from skillopt_airflow.optimizer.comparison import Comparison, compared_skills, comparison_section
 from skillopt_airflow.optimizer.epoch_steps import EpochStep, epoch_steps_section
 from skillopt_airflow.optimizer.model_answer import ModelAnswer
+from skillopt_airflow.optimizer.prompt_room import Question, ask_fitting
 from skillopt_airflow.optimizer.proposals import ProposedEdit, sift
 from skillopt_airflow.optimizer.sections import budget_section, prompt_of, section
 
@@ -57,21 +58,25 @@ def meta_skill(
     previous: str,
     comparison: Comparison,
     epoch_steps: Sequence[EpochStep],
+    room: int,
 ) -> Memory:
     """Ask for a new memory; the former one stays if nothing can be learned or the answer is unusable.
 
-    `skill` and `previous` are the last skills of this epoch and of the previous one.
+    `skill` and `previous` are the last skills of this epoch and of the previous one, `room` is the most characters of
+    the call.
     """
     if comparison.empty and not epoch_steps:
         return Memory(text=memory)
-    prompt = prompt_of(
-        compared_skills(skill, previous),
-        section("memory", memory),
-        comparison_section(comparison),
-        epoch_steps_section(epoch_steps),
-    )
+    first = prompt_of(compared_skills(skill, previous), section("memory", memory))
+    last = epoch_steps_section(epoch_steps)
+
+    def prompt_in(most: int) -> str:
+        left = most - len(first) - len(last)
+        return prompt_of(first, "" if comparison.empty else comparison_section(comparison, left), last)
+
+    question = Question("meta_skill", prompts.load("meta_skill"), prompt_in)
     try:
-        answer = optimizer.ask("meta_skill", prompts.load("meta_skill"), prompt, MemoryAnswer)
+        answer, _ = ask_fitting(optimizer, question, room, MemoryAnswer, MemoryAnswer)
     except ModelOutputError as error:
         return Memory(text=memory, fallback=said("meta_skill", [str(error)]))
     flaw = flaw_of(answer.memory, MOST_OF_MEMORY)

@@ -31,6 +31,13 @@ class Minibatch(Value):
         return [tuple(tries) for _, tries in groupby(self.rollouts, key=_item_id)]
 
     @property
+    def halves(self) -> "list[Minibatch]":
+        """Its items in two parts; itself if it has one item."""
+        items = self.items
+        parts = [part for part in (items[: len(items) // 2], items[len(items) // 2 :]) if part]
+        return [self.model_copy(update={"rollouts": tuple(one for tries in part for one in tries)}) for part in parts]
+
+    @property
     def repeats(self) -> bool:
         """Return whether an item in it was tried several times."""
         return len(self.items) < len(self.rollouts)

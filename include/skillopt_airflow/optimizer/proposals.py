@@ -1,7 +1,7 @@
 """Edits as a model proposes them, and which of them may go on."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import BeforeValidator, Field
 
@@ -29,6 +29,9 @@ class ProposedEdit(ModelAnswer):
         return len(self.anchor) + len(self.content) + len(self.rationale)
 
 
+AnyEdit = TypeVar("AnyEdit", bound=ProposedEdit)
+
+
 def flaw_of_edit(edit: ProposedEdit, skill: SkillDocument) -> str:
     """Return why an edit can never be applied to the skill, or an empty string."""
     if edit.size > MOST_OF_SKILL:
@@ -48,14 +51,12 @@ def flaw_of_edit(edit: ProposedEdit, skill: SkillDocument) -> str:
     return flaw_of_text(edit.content) or flaw_of_text(edit.rationale)
 
 
-def sift(
-    proposed: Sequence[ProposedEdit], skill: SkillDocument, budget: int | None
-) -> tuple[list[ProposedEdit], list[str]]:
+def sift(proposed: Sequence[AnyEdit], skill: SkillDocument, budget: int | None) -> tuple[list[AnyEdit], list[str]]:
     """Return the first applicable edits, at most `budget`, and the answer's flaws.
 
     An anchor that is nowhere in the skill is no flaw: the update makes the best of it, and reports it.
     """
-    kept: list[ProposedEdit] = []
+    kept: list[AnyEdit] = []
     flaws: list[str] = []
     most = MOST_EDITS if budget is None else budget
     room = MOST_OF_SKILL

@@ -2,12 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from skillopt_airflow.core.buffer import StepBuffer
-from skillopt_airflow.core.errors import ModelOutputError
+from skillopt_airflow.core.errors import ModelOutputError, PromptTooLong
 from skillopt_airflow.core.item_scores import is_failure
 from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.skill import SkillDocument, without_markers
@@ -27,6 +29,7 @@ from skillopt_airflow.optimizer.answers import (
 )
 from skillopt_airflow.optimizer.minibatches import Minibatch
 from skillopt_airflow.optimizer.model_answer import ModelAnswer
+from skillopt_airflow.optimizer.prompt_room import LEAST_ROOM, Question, ask_fitting
 from skillopt_airflow.optimizer.proposals import ProposedEdit, sift
 from skillopt_airflow.optimizer.sections import (
     budget_section,
@@ -36,7 +39,14 @@ from skillopt_airflow.optimizer.sections import (
     prompt_of,
     section,
 )
-from skillopt_airflow.optimizer.transcripts import NO_EXHIBITS, Exhibits, trajectories_section
+from skillopt_airflow.optimizer.transcripts import (
+    NO_EXHIBITS,
+    Exhibits,
+    ItemNumber,
+    named,
+    numbers_of,
+    trajectories_section,
+)
 
 _MOST_AS_SCORED = 3
 """Patterns in the scorer's words: most feedback is about one item alone, and later steps read all of it."""
@@ -49,6 +59,8 @@ class ReflectContext(Value):
     skill: str
     budget: int | None
     """Most edits of an answer; None is no limit."""
+    room: int
+    """Most characters of a call."""
     buffer: StepBuffer
     meta_skill: str
     """The optimizer's memory of earlier epochs; may be empty."""
@@ -56,18 +68,34 @@ class ReflectContext(Value):
     """Times that an analyst answers: 1 is a draft alone, each further one corrects what came before."""
 
 
+ItemNumbers = Annotated[list[ItemNumber], Field(default_factory=list, description="Numbers of the items.")]
+
+
+class NumberedEdit(ProposedEdit):
+    """An edit with the items that it would have helped."""
+
+    items: ItemNumbers
+
+
 class ProposedPattern(ModelAnswer):
     """A failure pattern as a model writes it."""
 
     description: str
-    item_ids: list[Annotated[str, Field(coerce_numbers_to_str=True)]] = Field(default_factory=list)
+    items: ItemNumbers
+
+
+class BriefReflection(ModelAnswer):
+    """The answer of a reflection call whose first answer was too long."""
+
+    edits: list[NumberedEdit] = Field(default_factory=list)
 
 
 class Reflection(ModelAnswer):
     """The answer of a reflection call."""
 
+    reasoning: str = Field(default="", description="The cause of each failure, or success, before any edit.")
+    edits: list[NumberedEdit] = Field(default_factory=list)
     failure_patterns: list[ProposedPattern] = Field(default_factory=list)
-    edits: list[ProposedEdit] = Field(default_factory=list)
 
 
 class SkillAwareReflection(Reflection):
@@ -81,16 +109,19 @@ class SkillAwareReflection(Reflection):
 class Rewriting(ModelAnswer):
     """The answer of a call that writes the skill's body anew."""
 
-    failure_patterns: list[ProposedPattern] = Field(default_factory=list)
+    reasoning: str = Field(default="", description="The cause of each failure, or success, before the new text.")
     body: str = Field(description="The whole new text of the skill before its first protected region.")
     rationale: str = Field(default="", description="What changed and why, in one or two sentences.")
+    failure_patterns: list[ProposedPattern] = Field(default_factory=list)
 
 
-_ANSWERS: dict[ReflectStage, type[Reflection] | type[Rewriting]] = {
-    "reflect": Reflection,
-    "reflect_skill_aware": SkillAwareReflection,
-    "reflect_rewrite": Rewriting,
+Answer = Reflection | Rewriting | BriefReflection
+_ANSWERS: dict[ReflectStage, tuple[type[Answer], type[Answer]]] = {
+    "reflect": (Reflection, BriefReflection),
+    "reflect_skill_aware": (SkillAwareReflection, BriefReflection),
+    "reflect_rewrite": (Rewriting, Rewriting),
 }
+"""The answer of each kind of call, and the one to ask for if that was cut at the token limit."""
 
 
 def reflect(
@@ -103,123 +134,149 @@ def reflect(
     """Ask in a call of the configured kind what went wrong (or right) and what to change, and have that corrected.
 
     An unusable answer proposes nothing; unusable parts of an answer are left out. The patch's fallback says so.
-    Failures of which the answer names no pattern are told in the scorer's words.
+    If a minibatch is too long for the model, its halves are asked about. If the answer names no pattern of failures,
+    the scorer's words take its place.
     """
-    patch = _answered(optimizer, context, minibatch, rules, exhibits)
+    analyst = _Analyst(optimizer, context, minibatch, rules, exhibits)
+    try:
+        patch = analyst.patch()
+    except PromptTooLong as error:
+        halves = minibatch.halves
+        if len(halves) == 1:
+            return Patch(fallback=said(analyst.name, [str(error)]))
+        first, second = (reflect(optimizer, context, half, rules, exhibits) for half in halves)
+        return Patch(
+            edits=first.edits + second.edits,
+            failure_patterns=first.failure_patterns + second.failure_patterns,
+            notes=first.notes + second.notes,
+            fallback=joined(first.fallback, second.fallback),
+        )
     if patch.failure_patterns or minibatch.source_type == "success":
         return patch
     return patch.model_copy(update={"failure_patterns": _as_scored(minibatch)})
 
 
-def _answered(
-    optimizer: Optimizer,
-    context: ReflectContext,
-    minibatch: Minibatch,
-    rules: OptimizerGroup,
-    exhibits: Exhibits,
-) -> Patch:
-    """Ask for a draft and have it corrected; where a correction is unusable, the answer before it stays."""
-    stage, drafts_fallback = _stage(rules), ""
-    where, answer_type = f"{stage} {minibatch.name}", _ANSWERS[stage]
-    instructions = prompts.load(stage) + (prompts.load("several_tries") if minibatch.repeats else "")
-    shown = prompt_of(
-        section("skill", context.skill),
-        "" if stage == "reflect_rewrite" else budget_section(context.budget),
-        section("outcome", minibatch.source_type),
-        trajectories_section(minibatch.rollouts, exhibits),
-        buffer_section(context.buffer),
-    )
-    memory, pictures = meta_skill_section(context.meta_skill), exhibits.labelled()
-    try:
-        answer = optimizer.ask(stage, instructions, prompt_of(shown, memory), answer_type, pictures)
-    except ModelOutputError as error:
-        return Patch(fallback=said(where, [str(error)]))
-    for _ in range(1, context.rounds):
-        draft = answer
-        prompt = prompt_of(shown, json_section("draft", draft.model_dump(mode="json")), memory)
+@dataclass(frozen=True)
+class _Analyst:
+    """One reflection on a minibatch: a draft, and corrections of it."""
+
+    optimizer: Optimizer
+    context: ReflectContext
+    minibatch: Minibatch
+    rules: OptimizerGroup
+    exhibits: Exhibits
+
+    @property
+    def stage(self) -> ReflectStage:
+        if self.rules.skill_update_mode == "full_rewrite_minibatch":
+            return "reflect_rewrite"
+        return "reflect_skill_aware" if self.rules.use_skill_aware_reflection else "reflect"
+
+    @property
+    def name(self) -> str:
+        return f"{self.stage} {self.minibatch.name}"
+
+    def patch(self) -> Patch:
+        """Return what the last usable answer proposes; raise PromptTooLong if there is none for its prompt's length."""
+        # Halves of a minibatch say more than a prompt that is cut down.
+        least = LEAST_ROOM if len(self.minibatch.halves) == 1 else self.context.room
         try:
-            answer = optimizer.ask(stage, instructions + prompts.load("second_look"), prompt, answer_type, pictures)
+            answer, cut = self._ask("", None, least)
+        except PromptTooLong:
+            raise
         except ModelOutputError as error:
-            drafts_fallback = said(where, [f"the draft stays: {error}"])
-            break
-        if answer == draft:
-            break
-    patch = _usable(stage, answer, minibatch, context, rules)
-    return patch.model_copy(update={"fallback": joined(drafts_fallback, patch.fallback)})
+            return Patch(fallback=said(self.name, [str(error)]))
+        flaws = ["the answer was cut at the token limit, and a shorter one taken"] if cut else []
+        for _ in range(1, self.context.rounds):
+            draft = answer
+            try:
+                answer, _ = self._ask(prompts.load("second_look"), draft, LEAST_ROOM)
+            except ModelOutputError as error:
+                flaws.append(f"the draft stays: {error}")
+                break
+            if answer == draft:
+                break
+        patch = self._usable(answer)
+        return patch.model_copy(update={"fallback": joined(said(self.name, flaws), patch.fallback)})
 
+    def _ask(self, further: str, draft: Answer | None, least: int) -> tuple[Answer, bool]:
+        several = prompts.load("several_tries") if self.minibatch.repeats else ""
+        question = Question(
+            self.stage,
+            prompts.load(self.stage) + several + further,
+            partial(self._prompt, "" if draft is None else json_section("draft", draft.model_dump(mode="json"))),
+            self.exhibits.labelled(numbers_of(self.minibatch.rollouts)),
+        )
+        answer_type, shorter = _ANSWERS[self.stage]
+        return ask_fitting(self.optimizer, question, self.context.room, answer_type, shorter, least)
 
-def _usable(
-    stage: ReflectStage,
-    answer: Reflection | Rewriting,
-    minibatch: Minibatch,
-    context: ReflectContext,
-    rules: OptimizerGroup,
-) -> Patch:
-    if isinstance(answer, Rewriting):
-        return _rewritten(answer, minibatch)
-    takes_notes = rules.skill_aware_appendix_source in ("both", minibatch.source_type)
-    notes = answer.notes if isinstance(answer, SkillAwareReflection) and takes_notes else ()
-    return _patch(stage, answer, notes, minibatch, context)
+    def _prompt(self, draft: str, room: int) -> str:
+        context = self.context
+        first = (
+            section("skill", context.skill),
+            "" if self.stage == "reflect_rewrite" else budget_section(context.budget),
+            section("outcome", self.minibatch.source_type),
+        )
+        last = (buffer_section(context.buffer), draft, meta_skill_section(context.meta_skill))
+        left = room - sum(map(len, (*first, *last)))
+        return prompt_of(*first, trajectories_section(self.minibatch.rollouts, left, self.exhibits), *last)
 
+    def _usable(self, answer: Answer) -> Patch:
+        if isinstance(answer, Rewriting):
+            return self._rewritten(answer)
+        takes_notes = self.rules.skill_aware_appendix_source in ("both", self.minibatch.source_type)
+        notes = answer.notes if isinstance(answer, SkillAwareReflection) and takes_notes else ()
+        named_patterns = answer.failure_patterns if isinstance(answer, Reflection) else ()
+        kept, edit_flaws = sift(answer.edits, SkillDocument(self.context.skill), self.context.budget)
+        patterns, pattern_flaws = self._patterns(named_patterns)
+        kept_notes, note_flaws = _notes(notes, self.minibatch)
+        return Patch(
+            edits=tuple(map(self._edit, kept)),
+            failure_patterns=patterns,
+            notes=kept_notes,
+            fallback=said(self.name, [*edit_flaws, *pattern_flaws, *note_flaws]),
+        )
 
-def _stage(rules: OptimizerGroup) -> ReflectStage:
-    if rules.skill_update_mode == "full_rewrite_minibatch":
-        return "reflect_rewrite"
-    return "reflect_skill_aware" if rules.use_skill_aware_reflection else "reflect"
+    def _edit(self, proposed: NumberedEdit) -> Edit:
+        item_ids = named(numbers_of(self.minibatch.rollouts), proposed.items)
+        return Edit(
+            **proposed.model_dump(exclude={"items"}),
+            source_type=self.minibatch.source_type,
+            minibatches=(self.minibatch.name,),
+            item_ids=item_ids,
+            support_count=max(1, len(item_ids)),
+        )
 
-
-def _rewritten(answer: Rewriting, minibatch: Minibatch) -> Patch:
-    """Return a patch of one edit that replaces the body."""
-    patterns, flaws = _patterns(answer.failure_patterns, minibatch)
-    # Applying the edit takes the markers out, and its report says so.
-    flaw = flaw_of(without_markers(answer.body), MOST_OF_SKILL)
-    if flaw:
-        fallback = said(f"reflect_rewrite {minibatch.name}", [f"the body {flaw}", *flaws])
-        return Patch(failure_patterns=patterns, fallback=fallback)
-    edit = Edit(
-        op="rewrite",
-        content=answer.body,
-        rationale=clipped(answer.rationale, MOST_OF_SENTENCES),
-        source_type=minibatch.source_type,
-        minibatches=(minibatch.name,),
-    )
-    fallback = said(f"reflect_rewrite {minibatch.name}", flaws)
-    return Patch(edits=(edit,), failure_patterns=patterns, fallback=fallback)
-
-
-def _patch(
-    stage: ReflectStage, answer: Reflection, notes: Sequence[str], minibatch: Minibatch, context: ReflectContext
-) -> Patch:
-    kept, edit_flaws = sift(answer.edits, SkillDocument(context.skill), context.budget)
-    patterns, pattern_flaws = _patterns(answer.failure_patterns, minibatch)
-    kept_notes, note_flaws = _notes(notes, minibatch)
-    return Patch(
-        edits=tuple(
-            Edit(**edit.model_dump(), source_type=minibatch.source_type, minibatches=(minibatch.name,)) for edit in kept
-        ),
-        failure_patterns=patterns,
-        notes=kept_notes,
-        fallback=said(f"{stage} {minibatch.name}", [*edit_flaws, *pattern_flaws, *note_flaws]),
-    )
-
-
-def _patterns(
-    proposed: Sequence[ProposedPattern], minibatch: Minibatch
-) -> tuple[tuple[FailurePattern, ...], list[str]]:
-    """Return the patterns, with those of their items that the minibatch holds, and the answer's flaws."""
-    kept: list[FailurePattern] = []
-    flaws: list[str] = []
-    known = {rollout.trajectory.item_id for rollout in minibatch.rollouts}
-    for pattern in proposed[:MOST_ENTRIES]:
-        flaw = flaw_of(pattern.description, MOST_OF_SENTENCES)
+    def _rewritten(self, answer: Rewriting) -> Patch:
+        """Return a patch of one edit that replaces the body."""
+        patterns, flaws = self._patterns(answer.failure_patterns)
+        # Applying the edit takes the markers out, and its report says so.
+        flaw = flaw_of(without_markers(answer.body), MOST_OF_SKILL)
         if flaw:
-            flaws.append(f"a failure pattern {flaw}")
-            continue
-        item_ids = tuple(item_id for item_id in dict.fromkeys(pattern.item_ids) if item_id in known)
-        kept.append(FailurePattern(description=pattern.description, item_ids=item_ids))
-    if len(proposed) > MOST_ENTRIES:
-        flaws.append(f"{len(proposed)} failure patterns, {MOST_ENTRIES} are allowed")
-    return tuple(kept), flaws
+            return Patch(failure_patterns=patterns, fallback=said(self.name, [f"the body {flaw}", *flaws]))
+        edit = Edit(
+            op="rewrite",
+            content=answer.body,
+            rationale=clipped(answer.rationale, MOST_OF_SENTENCES),
+            source_type=self.minibatch.source_type,
+            minibatches=(self.minibatch.name,),
+        )
+        return Patch(edits=(edit,), failure_patterns=patterns, fallback=said(self.name, flaws))
+
+    def _patterns(self, proposed: Sequence[ProposedPattern]) -> tuple[tuple[FailurePattern, ...], list[str]]:
+        """Return the patterns, with those of their items that the minibatch holds, and the answer's flaws."""
+        kept: list[FailurePattern] = []
+        flaws: list[str] = []
+        numbers = numbers_of(self.minibatch.rollouts)
+        for pattern in proposed[:MOST_ENTRIES]:
+            flaw = flaw_of(pattern.description, MOST_OF_SENTENCES)
+            if flaw:
+                flaws.append(f"a failure pattern {flaw}")
+                continue
+            kept.append(FailurePattern(description=pattern.description, item_ids=named(numbers, pattern.items)))
+        if len(proposed) > MOST_ENTRIES:
+            flaws.append(f"{len(proposed)} failure patterns, {MOST_ENTRIES} are allowed")
+        return tuple(kept), flaws
 
 
 def _as_scored(minibatch: Minibatch) -> tuple[FailurePattern, ...]:

@@ -3,6 +3,8 @@
 import json
 from collections.abc import Sequence
 
+from pydantic import JsonValue
+
 from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
 from skillopt_airflow.core.types import Edit, JsonObject
 
@@ -33,7 +35,7 @@ def edits_section(edits: Sequence[Edit]) -> str:
 
 
 def buffer_section(buffer: StepBuffer) -> str:
-    """Show what failed in the epoch's steps and what they tried; what a step does not have is left out."""
+    """Show what failed in the epoch's steps, in how many items, and what they tried; empty fields are left out."""
     return json_section("step_buffer", [_shown_entry(entry) for entry in buffer.entries])
 
 
@@ -53,8 +55,12 @@ def _shown_entry(entry: BufferEntry) -> JsonObject:
         "rejected_edits": entry.rejected_edits,
         "undecided_edits": entry.undecided_edits,
     }
-    shown = entry.model_dump(mode="json", exclude=set(tried), exclude_none=True)
-    return shown | {name: [bare_edit(edit) for edit in edits] for name, edits in tried.items() if edits}
+    shown = entry.model_dump(mode="json", exclude={*tried, "failure_patterns"}, exclude_none=True)
+    patterns: list[JsonValue] = [
+        {"description": pattern.description, "items": len(pattern.item_ids)} for pattern in entry.failure_patterns
+    ]
+    edits = {name: [bare_edit(edit) for edit in edits] for name, edits in tried.items() if edits}
+    return shown | {"failure_patterns": patterns} | edits
 
 
 def _shown(edit: Edit) -> JsonObject:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from pydantic import Field
+
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.types import Edit, Patch
@@ -12,9 +14,10 @@ from skillopt_airflow.optimizer.sections import budget_section, edits_section, m
 
 
 class Ranking(ModelAnswer):
-    """The answer of a rank call: indices of all edits, the best first."""
+    """The answer of a rank call."""
 
-    order: list[int]
+    reasoning: str = Field(default="", description="How the edits compare by the criteria, in a few sentences.")
+    order: list[int] = Field(description="Indices of all edits, the best first.")
 
 
 def select(optimizer: Optimizer, skill: str, patch: Patch, budget: int | None, meta_skill: str) -> Patch:

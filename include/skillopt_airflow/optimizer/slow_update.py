@@ -10,6 +10,7 @@ from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, clipped, flaw_of, said
 from skillopt_airflow.optimizer.comparison import Comparison, compared_skills, comparison_section
 from skillopt_airflow.optimizer.model_answer import ModelAnswer
+from skillopt_airflow.optimizer.prompt_room import Question, ask_fitting
 from skillopt_airflow.optimizer.sections import prompt_of, section
 
 REGION = "SLOW_UPDATE"
@@ -30,16 +31,29 @@ class GuidanceAnswer(ModelAnswer):
     reason: str = Field(default="", description="What the comparison showed, in one or two sentences.")
 
 
-def slow_update(optimizer: Optimizer, skill: str, previous: str, guidance: str, comparison: Comparison) -> Guidance:
+def slow_update(
+    optimizer: Optimizer, skill: str, previous: str, guidance: str, comparison: Comparison, room: int
+) -> Guidance:
     """Ask for new guidance; the former one stays if nothing can be compared or the answer is unusable.
 
-    `previous` is the last skill of the previous epoch.
+    Args:
+        optimizer: the model to ask.
+        skill: the last skill of this epoch.
+        previous: that of the previous epoch.
+        guidance: the inside of the region so far.
+        comparison: the same items under both skills.
+        room: the most characters of the call.
     """
     if comparison.empty:
         return Guidance(text=guidance, reason="the comparison holds no item to learn from")
-    prompt = prompt_of(compared_skills(skill, previous), section("guidance", guidance), comparison_section(comparison))
+    first = prompt_of(compared_skills(skill, previous), section("guidance", guidance))
+    question = Question(
+        "slow_update",
+        prompts.load("slow_update"),
+        lambda most: prompt_of(first, comparison_section(comparison, most - len(first))),
+    )
     try:
-        answer = optimizer.ask("slow_update", prompts.load("slow_update"), prompt, GuidanceAnswer)
+        answer, _ = ask_fitting(optimizer, question, room, GuidanceAnswer, GuidanceAnswer)
     except ModelOutputError as error:
         return Guidance(text=guidance, fallback=said("slow_update", [str(error)]))
     flaw = flaw_of(without_markers(answer.guidance), MOST_OF_MEMORY)

@@ -1,19 +1,33 @@
-"""Trajectories as the optimizer is shown them."""
+"""Trajectories as the optimizer is shown them: plain text, items by short numbers, cut to the room of a prompt."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from pydantic import JsonValue
+from pydantic import BeforeValidator
 
 from skillopt_airflow.core.pictures import NO_SIZES, Pictures, PictureSizes
-from skillopt_airflow.core.shortening import shortened
-from skillopt_airflow.core.types import JsonObject, Message, Rollout, Status, Value
-from skillopt_airflow.optimizer.sections import json_section
+from skillopt_airflow.core.shortening import longest_that_fits, shortened
+from skillopt_airflow.core.types import Message, Rollout, Status, Value
+from skillopt_airflow.optimizer.sections import section
 
-MOST_CHARS = 8000
-"""Characters of a tool's result that the optimizer is shown; the stored row has what the target was told."""
+LEAST_CHARS = 200
+"""Characters of a message that are shown however little room there is."""
+_ENDINGS = {
+    Status.TRUNCATED: "The last answer hit the token limit and ends there.",
+    Status.EMPTY: "The last answer has no text.",
+}
+
+
+def _number(value: object) -> object:
+    found = re.search(r"\d{1,9}", value) if isinstance(value, str) else None
+    return value if not isinstance(value, str) else int(found[0]) if found else 0
+
+
+ItemNumber = Annotated[int, BeforeValidator(_number)]
+"""The number of an item in an answer, which a model may write as `Item 3`; 0 names none."""
 
 
 class FollowUp(Value):
@@ -33,10 +47,10 @@ class Exhibits(NamedTuple):
     pictures: Mapping[str, Pictures] = MappingProxyType({})
     """Those of them that the analyst is shown, too."""
 
-    def labelled(self) -> Pictures:
-        """Return the pictures to be shown, each by its item and its own name."""
+    def labelled(self, numbers: Mapping[str, int]) -> Pictures:
+        """Return the pictures to be shown, each by the number of its item and its own name."""
         return {
-            f"{name} of item {item_id}": content
+            f"{name} of item {numbers[item_id]}": content
             for item_id, pictures in self.pictures.items()
             for name, content in pictures.items()
         }
@@ -45,50 +59,93 @@ class Exhibits(NamedTuple):
 NO_EXHIBITS = Exhibits()
 
 
-def trajectories_section(rollouts: Sequence[Rollout], exhibits: Exhibits = NO_EXHIBITS) -> str:
-    """Show the rollouts with their scores, and the place of each among those of its item if there are several."""
-    shown: list[JsonObject] = []
+class Quote(NamedTuple):
+    """A text from outside; the longest ones are cut where a prompt has no room for all."""
+
+    label: str
+    text: str
+
+
+Piece = str | Quote
+"""A line of the prompt's own, or a quote."""
+
+
+def numbers_of(rollouts: Sequence[Rollout]) -> dict[str, int]:
+    """Return the numbers by which a prompt names the items, from 1 on in their order."""
+    return {
+        item_id: number
+        for number, item_id in enumerate(dict.fromkeys(one.trajectory.item_id for one in rollouts), start=1)
+    }
+
+
+def named(numbers: Mapping[str, int], chosen: Iterable[int]) -> tuple[str, ...]:
+    """Return the ids of the items that an answer names; unknown numbers are left out."""
+    by_number = {number: item_id for item_id, number in numbers.items()}
+    return tuple(by_number[number] for number in dict.fromkeys(chosen) if number in by_number)
+
+
+def trajectories_section(rollouts: Sequence[Rollout], room: int, exhibits: Exhibits = NO_EXHIBITS) -> str:
+    """Show the rollouts with their scores in `room` characters, and the try of each if its item has several."""
+    numbers = numbers_of(rollouts)
+    pieces: list[Piece] = []
     for item_id, group in groupby(rollouts, key=lambda rollout: rollout.trajectory.item_id):
         tries = list(group)
-        of_item = [_shown(rollout, number, len(tries)) for number, rollout in enumerate(tries, start=1)]
-        if item_id in exhibits.follow_ups:
-            of_item[0]["follow_up"] = exhibits.follow_ups[item_id].model_dump()
-        if item_id in exhibits.sizes:
-            of_item[0]["pictures"] = [size.model_dump() for size in exhibits.sizes[item_id]]
-        shown += of_item
-    return json_section("trajectories", shown)
+        for place, rollout in enumerate(tries, start=1):
+            which = f", try {place} of {len(tries)}" if len(tries) > 1 else ""
+            pieces += _pieces(rollout, f"## Item {numbers[item_id]}{which}")
+            if place == 1:
+                pieces += _exhibits(item_id, exhibits)
+    return quotes_section("trajectories", pieces, room)
+
+
+def quotes_section(tag: str, pieces: Sequence[Piece], room: int) -> str:
+    """Put the pieces between tags; the longest quotes keep their head and tail if there is no room for all."""
+    quotes = [piece for piece in pieces if isinstance(piece, Quote)]
+    own = sum(len(_fenced(piece._replace(text=""))) if isinstance(piece, Quote) else len(piece) for piece in pieces)
+    most = max(LEAST_CHARS, longest_that_fits([len(quote.text) for quote in quotes], room - own - len(pieces)))
+    text = "\n".join(
+        _fenced(piece._replace(text=shortened(piece.text, most))) if isinstance(piece, Quote) else piece
+        for piece in pieces
+    )
+    # A quote can't end the section.
+    return section(tag, text.replace(f"</{tag}>", f"< /{tag}>"))
 
 
 def conversation(rollout: Rollout) -> tuple[Message, ...]:
-    """Return the messages without the system's, which holds the skill that a prompt already shows.
-
-    Results of tools are shortened.
-    """
-    return tuple(
-        message.model_copy(update={"content": shortened(message.content, MOST_CHARS)})
-        if message.role == "tool"
-        else message
-        for message in rollout.trajectory.messages
-        if message.role != "system"
-    )
+    """Return the messages without the system's, which holds the skill that a prompt already shows."""
+    return tuple(message for message in rollout.trajectory.messages if message.role != "system")
 
 
-def _shown(rollout: Rollout, number: int, tries: int) -> JsonObject:
-    score = rollout.score
-    messages: list[JsonValue] = [
-        {"role": message.role, "content": message.content} for message in conversation(rollout)
+def quoted(messages: Sequence[Message]) -> list[Quote]:
+    """Return the messages as quotes."""
+    return [Quote(message.role, message.content) for message in messages]
+
+
+def _pieces(rollout: Rollout, title: str) -> list[Piece]:
+    one, score = rollout.trajectory, rollout.score
+    scored = "no score" if score is None else f"hard {score.hard:g}, soft {score.soft:g}"
+    ending = _ENDINGS.get(one.status)
+    return [
+        f"{title}: {scored}",
+        *quoted(conversation(rollout)),
+        *([ending] if ending is not None else []),
+        Quote("answer as extracted", one.answer),
+        *([Quote("scorer's feedback", score.feedback)] if score is not None and score.feedback.strip() else []),
     ]
-    shown: JsonObject = {
-        "item_id": rollout.trajectory.item_id,
-        **({"try": f"{number} of {tries}"} if tries > 1 else {}),
-        "hard": score.hard if score else None,
-        "soft": score.soft if score else None,
-        "feedback": score.feedback if score else "",
-        "answer": rollout.trajectory.answer,
-        "messages": messages,
-    }
-    if rollout.trajectory.status is Status.TRUNCATED:
-        shown["cut_off"] = "The last answer hit the limit of tokens and ends there."
-    if rollout.trajectory.status is Status.EMPTY:
-        shown["empty"] = "The last answer has no text."
-    return shown
+
+
+def _exhibits(item_id: str, exhibits: Exhibits) -> list[Piece]:
+    pieces: list[Piece] = [
+        f"picture {size.name}: {size.width} x {size.height} pixels" for size in exhibits.sizes.get(item_id, ())
+    ]
+    if item_id in exhibits.follow_ups:
+        asked = exhibits.follow_ups[item_id]
+        pieces += [Quote("follow-up question", asked.question), Quote("follow-up answer", asked.answer)]
+    return pieces
+
+
+def _fenced(quote: Quote) -> str:
+    """Put a quote between fences that are longer than any inside it."""
+    inside = max((len(run) for run in re.findall("~{3,}", quote.text)), default=2)
+    fence = "~" * (inside + 1)
+    return f"{fence} {quote.label}\n{quote.text}\n{fence}"

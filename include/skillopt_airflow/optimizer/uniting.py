@@ -20,10 +20,12 @@ def without_duplicates(edits: Sequence[Edit]) -> tuple[Edit, ...]:
 def unite(wording: Edit, sources: Sequence[Edit]) -> Edit:
     """Return the wording of one edit with the support of all its sources; one failure makes it a failure edit."""
     minibatches = tuple(dict.fromkeys(name for source in sources for name in source.minibatches))
+    item_ids = tuple(dict.fromkeys(item_id for source in sources for item_id in source.item_ids))
     from_failure = any(source.source_type == "failure" for source in sources)
     return wording.model_copy(
         update={
-            "support_count": max(1, len(minibatches)),
+            "support_count": max(1, len(item_ids), len(minibatches)),
+            "item_ids": item_ids,
             "source_type": "failure" if from_failure else "success",
             "merge_level": 1 + max(source.merge_level for source in sources),
             "minibatches": minibatches,

@@ -11,7 +11,7 @@ from skillopt_airflow.core.edits import EditApplyReport, EditReport, apply_edits
 from skillopt_airflow.core.gate import EQUAL, GateDecision, decide, reject, reject_screened, to_confirm
 from skillopt_airflow.core.hidden_text import visible
 from skillopt_airflow.core.item_scores import Evaluation, covers
-from skillopt_airflow.core.paired import interval
+from skillopt_airflow.core.paired import PairedTable, interval
 from skillopt_airflow.core.provenance import LinesOfSkill, trace
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured, RunState, advance, remember
@@ -84,14 +84,12 @@ def _new_lines(row: EditReport) -> Edit:
     return row.edit.model_copy(update={"content": "\n".join(added)})
 
 
-def scores_around(decision: GateDecision) -> tuple[float, float] | tuple[None, None]:
-    """Return the means of current skill and candidate on the same items: those that both have a score for.
+def compared(decision: GateDecision) -> PairedTable:
+    """Return candidate and current skill on the same items: those that both have a score for.
 
     Of a candidate rejected early they are those that ran, of one that was screened out those of the step's batch.
-    None for both if there is no such item.
     """
-    table = decision.screened_out or decision.against_current
-    return (table.other_score, table.score) if table.pairs else (None, None)
+    return decision.screened_out or decision.against_current
 
 
 def confirm(run: TrainingRun, moment: Moment) -> list[JsonObject]:
@@ -255,7 +253,7 @@ def _remembering(run: TrainingRun, moment: Moment, state: RunState, decision: Ga
         run.store.get_model(keys.ranked_edits, Patch).failure_patterns,
         decision.action,
         tried_edits(run, keys),
-        scores_around(decision),
+        compared(decision),
         _others(run, moment, decision),
     )
     return remember(state, entry)

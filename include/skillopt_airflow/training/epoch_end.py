@@ -15,7 +15,7 @@ from skillopt_airflow.optimizer.meta_skill import meta_reflect as reflect_on_epo
 from skillopt_airflow.optimizer.meta_skill import meta_skill
 from skillopt_airflow.optimizer.slow_update import guidance_edit
 from skillopt_airflow.optimizer.slow_update import slow_update as write_guidance
-from skillopt_airflow.training.candidate import propose, remembers, scores_around, tried_edits
+from skillopt_airflow.training.candidate import compared, propose, remembers, tried_edits
 from skillopt_airflow.training.item_files import shown_items
 from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
@@ -42,11 +42,11 @@ def longitudinal(run: TrainingRun, moment: Moment) -> list[JsonObject]:
 
 def slow_update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     """Write guidance for the skill and memory for the optimizer; return the candidate's chunks."""
-    compared = _compared(run, moment)
-    run.store.put_model(run.keys.moment(moment).comparison, compared)
+    comparison = _compared(run, moment)
+    run.store.put_model(run.keys.moment(moment).comparison, comparison)
     with optimizing(run, moment, "slow_update") as models, ThreadPoolExecutor(2) as pool:
-        guided = pool.submit(_guidance, run, moment, models, compared)
-        remembered = pool.submit(_memory, run, moment, models, compared)
+        guided = pool.submit(_guidance, run, moment, models, comparison)
+        remembered = pool.submit(_memory, run, moment, models, comparison)
         patch = guided.result()
         patch = patch.model_copy(update={"fallback": joined(patch.fallback, remembered.result())})
         return store_plan(run, moment, "evaluate", propose(run, moment, patch))
@@ -71,13 +71,14 @@ def epoch_steps(run: TrainingRun, epoch: int) -> list[EpochStep]:
         if moment.kind == "step" and moment.epoch == epoch:
             keys = run.keys.moment(moment)
             decision = run.store.get_model(keys.gate, GateDecision)
-            before, after = scores_around(decision)
+            table = compared(decision)
             steps.append(
                 EpochStep(
                     step=moment.step,
                     action=decision.action,
-                    score_before=before,
-                    score_after=after,
+                    score_before=table.other_score if table.pairs else None,
+                    score_after=table.score if table.pairs else None,
+                    interval=(table.low, table.high) if table.pairs else None,
                     edits=tried_edits(run, keys),
                 )
             )
@@ -120,19 +121,24 @@ def _previous(run: TrainingRun, moment: Moment) -> str:
     return run.skill(_pair(run, moment)[0]).text
 
 
-def _guidance(run: TrainingRun, moment: Moment, models: Assistants, compared: Comparison) -> Patch:
+def _guidance(run: TrainingRun, moment: Moment, models: Assistants, comparison: Comparison) -> Patch:
     if not run.config.optimizer.use_slow_update:
         return Patch()
     skill = run.skill(run.state_before(moment).current.version)
     former = skill.region("SLOW_UPDATE")
     guidance = write_guidance(
-        models.optimizer, skill.text, _previous(run, moment), former if former is not None else "", compared
+        models.optimizer,
+        skill.text,
+        _previous(run, moment),
+        former if former is not None else "",
+        comparison,
+        run.prompt_room,
     )
     log.info("slow update: %s", guidance.reason)
     return Patch(edits=(guidance_edit(guidance),), fallback=guidance.fallback)
 
 
-def _memory(run: TrainingRun, moment: Moment, models: Assistants, compared: Comparison) -> str:
+def _memory(run: TrainingRun, moment: Moment, models: Assistants, comparison: Comparison) -> str:
     """Store what the optimizer keeps in mind from now on; return the fallback."""
     if not remembers(run, moment):
         return ""
@@ -142,8 +148,9 @@ def _memory(run: TrainingRun, moment: Moment, models: Assistants, compared: Comp
         state.meta_skill,
         run.skill(state.current.version).text,
         _previous(run, moment),
-        compared,
+        comparison,
         epoch_steps(run, moment.epoch),
+        run.prompt_room,
     )
     run.store.put_text(run.keys.meta_skill(moment.epoch), memory.text)
     return memory.fallback

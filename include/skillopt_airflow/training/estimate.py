@@ -14,7 +14,6 @@ from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.shortening import MOST_TOLD_CHARS
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.optimizer.minibatches import most_minibatches
-from skillopt_airflow.optimizer.transcripts import MOST_CHARS
 from skillopt_airflow.training.call_counts import judge_calls, optimizer_calls, probes, target_calls, turns
 
 ROLLOUT_TOKENS = 200
@@ -172,7 +171,8 @@ def estimate(
     slices = [[len(part) for part in schedule.slice_places(sizes[Split.TRAIN], at, config.train)] for at in positions]
     # Every step adds all that it may, so that over the run the mean has half of it.
     added = config.train.num_epochs * steps_in_epoch * config.optimizer.learning_rate * EDIT_CHARS // 2
-    each = turns(config)
+    each, price = turns(config), prices.get("optimizer")
+    room = config.gradient.room(None if price is None else price.context)
 
     def tokens(stage: str, role: Role, calls: int, skill: int, of_target: int, of_optimizer: int, told: int) -> Tokens:
         before = 0 if stage == "follow_up" else earlier_chars(each, of_target, told)
@@ -180,10 +180,10 @@ def estimate(
         if role == "judge":
             chars, answer = JUDGE_CHARS + item_chars + of_target * CHARS_PER_TOKEN, JUDGE_TOKENS
         if role == "optimizer":
-            whole = 2 * earlier_chars(each, of_target, min(told, MOST_CHARS))
+            whole = 2 * earlier_chars(each, of_target, told)
             trajectory = item_chars + whole + of_target * CHARS_PER_TOKEN
             shown = _shown_chars(config, steps_in_epoch, trajectory, skill)
-            chars, answer = INSTRUCTION_CHARS + skill + shown[stage], of_optimizer
+            chars, answer = min(room, INSTRUCTION_CHARS + skill + shown[stage]), of_optimizer
             if stage == "reflect":
                 items = min(config.gradient.show_pictures, config.gradient.minibatch_size)
                 chars += items * picture_tokens * CHARS_PER_TOKEN

@@ -78,7 +78,9 @@ class StepReflection:
         run, gradient = self.run, self.run.config.gradient
         context = ReflectContext(
             skill=self.skill.text,
-            budget=self.budget,
+            # The schedule limits what is selected, not what is proposed.
+            budget=None if self.budget is None else run.config.optimizer.learning_rate,
+            room=run.prompt_room,
             buffer=self.state.buffer,
             meta_skill=self.state.meta_skill,
             rounds=gradient.analyst_rounds,
@@ -159,7 +161,7 @@ def _seen(scored: Mapping[str, Mapping[int, Rollout]]) -> ReflectedItems:
 def _asked(run: TrainingRun, models: Assistants, skill: str, minibatch: Minibatch, probed: frozenset[str]) -> FollowUps:
     """Return what the target says about the minibatch's probed items, each about its try with the lowest score."""
     chosen = [tries[0] for tries in minibatch.items if tries[0].trajectory.item_id in probed]
-    wanted = questions(models.optimizer, skill, chosen)
+    wanted = questions(models.optimizer, skill, chosen, run.prompt_room)
     seen = pictures(run, shown_items(run, Split.TRAIN, chosen))
     answered = follow_ups(models.target, chosen, wanted.by_item, max(1, len(chosen)), seen)
     return answered.model_copy(update={"fallback": joined(wanted.fallback, answered.fallback)})

@@ -73,6 +73,12 @@ class TrainingRun:
         """The resolved configuration, with what the reference overrides."""
         return self._overridden if self.ref.overrides else self.record.config
 
+    @property
+    def prompt_room(self) -> int:
+        """Most characters of an optimizer call's prompt."""
+        price = self.record.prices.get("optimizer")
+        return self.config.gradient.room(None if price is None else price.context)
+
     @cached_property
     def _overridden(self) -> TrainConfig:
         return TrainConfig.from_layers(self.record.config.model_dump(), nest(self.ref.overrides))

@@ -1,0 +1,58 @@
+"""Optimizer calls within the model's limits: prompts that fit into its context, and answers that were cut off."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from skillopt_airflow.core.errors import AnswerCut, PromptTooLong
+from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
+from skillopt_airflow.core.protocols import Optimizer, Output
+from skillopt_airflow.optimizer import prompts
+
+LEAST_ROOM = 4_000
+"""Characters below which a prompt isn't made shorter."""
+
+
+class Question(NamedTuple):
+    """A call whose prompt can be made shorter."""
+
+    stage: str
+    instructions: str
+    prompt_in: Callable[[int], str]
+    """Makes a prompt of about as many characters."""
+    pictures: Pictures = NO_PICTURES
+
+
+def ask_fitting(
+    optimizer: Optimizer,
+    question: Question,
+    room: int,
+    answer_type: type[Output],
+    shorter: type[Output],
+    least: int = LEAST_ROOM,
+) -> tuple[Output, bool]:
+    """Ask in `room` characters, in half of them each time that the provider refuses the prompt for its length.
+
+    An answer that is cut at the token limit is asked for once more, by the `shorter` schema.
+
+    Returns:
+        The answer, and whether it was asked for again because it was cut.
+
+    Raises:
+        PromptTooLong: the prompt is refused, and half of its room is less than `least`.
+        ModelOutputError: the answer stayed outside its schema, or was cut twice.
+    """
+    cut = False
+    while True:
+        told = question.instructions + (prompts.load("shorter") if cut else "")
+        prompt = question.prompt_in(room - len(told))
+        try:
+            wanted = shorter if cut else answer_type
+            return optimizer.ask(question.stage, told, prompt, wanted, question.pictures), cut
+        except PromptTooLong:
+            room = min(room, len(told) + len(prompt)) // 2
+            if room < least:
+                raise
+        except AnswerCut:
+            if cut:
+                raise
+            cut = True
