@@ -1,14 +1,29 @@
-"""Strategies of evaluations on few items, so that two of them often have items in common."""
+"""Evaluations on few items, so that two that are drawn often have items in common, and rules to judge them by."""
 
 from hypothesis import strategies as st
 
+from skillopt_airflow.core.gate_policies import POLICIES
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Status
 
 SCORES = st.dictionaries(
     st.sampled_from([f"i{index}" for index in range(12)]),
-    st.builds(ItemScore, hard=st.sampled_from([0.0, 1.0]), soft=st.floats(0, 1)),
+    st.builds(ItemScore, hard=st.sampled_from([0.0, 0.5, 1.0]), soft=st.floats(0, 1)),
 )
 EVALUATIONS = st.builds(
     Evaluation, scores=SCORES, failures=st.dictionaries(st.sampled_from([Status.TIMEOUT]), st.integers(1, 5))
 )
+GATES = st.builds(
+    EvaluationGroup,
+    gate_metric=st.sampled_from(["hard", "soft", "mixed"]),
+    gate_mixed_weight=st.floats(0, 1),
+    min_coverage=st.floats(0, 1),
+    gate_policy=st.sampled_from(sorted(POLICIES)),
+)
+
+
+def measured(*values: float, failed: int = 0) -> Evaluation:
+    """Soft scores of i0, i1, and so on; those of 1 are hard ones, too."""
+    scores = {f"i{index}": ItemScore(hard=float(value == 1), soft=value) for index, value in enumerate(values)}
+    return Evaluation(scores=scores, failures={Status.TIMEOUT: failed} if failed else {})

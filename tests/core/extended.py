@@ -10,16 +10,7 @@ PROJECT = Path(__file__).parents[2]
 
 
 def output_of(script: str, folder: Path, module: str, source: str, registry: str, lines: dict[str, str]) -> str:
-    """Run a script against the copy.
-
-    Args:
-        script: the program.
-        folder: an empty folder.
-        module: path of the new file below skillopt_airflow.
-        source: its text.
-        registry: path of the file with the map.
-        lines: what is added to it, by the text that it follows.
-    """
+    """Run a script against a copy in an empty folder; `lines` are added to the registry, each after its key."""
     package = folder / "skillopt_airflow"
     shutil.copytree(PROJECT / "include" / "skillopt_airflow", package, ignore=shutil.ignore_patterns("__pycache__"))
     (package / "project").symlink_to(PROJECT)

@@ -38,51 +38,28 @@ def failed_response(code: str, message: str) -> dict[str, Any]:
 MODERATION = {"reasons": ["violence"], "flagged_input": "How do I", "provider_name": "OpenAI"}
 # The body of each error, by its provider and by what the page says, which begins with the HTTP status.
 REFUSALS: dict[tuple[str, str], Any] = {
-    ("OpenAI", "400, code `content_policy_violation`"): error(
-        "Your request was rejected as a result of our safety system.", "content_policy_violation"
-    ),
-    ("OpenAI", "400, code `invalid_prompt`"): error(
-        "Invalid prompt: your prompt was flagged as potentially violating our usage policy.", "invalid_prompt"
-    ),
+    ("OpenAI", "400, code `content_policy_violation`"): error("It was rejected.", "content_policy_violation"),
+    ("OpenAI", "400, code `invalid_prompt`"): error("Please try again with another one.", "invalid_prompt"),
     ("OpenAI", "200, a response with the status `failed` and the code `invalid_prompt`"): failed_response(
         "invalid_prompt", "flagged"
     ),
-    ("OpenAI", "400, codes `cyber_policy`, `bio_policy`"): error(
-        "This content was flagged for possible biological risk.", "bio_policy"
-    ),
+    ("OpenAI", "400, codes `cyber_policy`, `bio_policy`"): error("This is a possible risk.", "bio_policy"),
     ("Azure", "400, code `content_filter`, inner code `ResponsibleAIPolicyViolation`"): error(
         "The response was filtered due to the prompt triggering Azure OpenAI's content management policy.",
         "content_filter",
-        None,
-        status=400,
-        innererror={
-            "code": "ResponsibleAIPolicyViolation",
-            "content_filter_result": {"violence": {"filtered": True, "severity": "high"}},
-        },
+        innererror={"code": "ResponsibleAIPolicyViolation", "content_filter_result": {"hate": {"filtered": True}}},
     ),
     ("Anthropic", '400, "Output blocked by content filtering policy"'): anthropic(
         "Output blocked by content filtering policy"
     ),
-    ("Bedrock", '400, "blocked by our content filters"'): {
-        "message": "This request has been blocked by our content filters. Please modify your prompt and try again."
-    },
-    ("Gemini", "200, `promptFeedback.blockReason`"): {
-        "promptFeedback": {"blockReason": "PROHIBITED_CONTENT"},
-        "usageMetadata": {"promptTokenCount": 9},
-    },
+    ("Bedrock", '400, "blocked by our content filters"'): {"message": "This has been blocked by our content filters."},
+    ("Gemini", "200, `promptFeedback.blockReason`"): {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}},
     ("Gemini, compatible URL", "200, a choice without a message and the ending `content_filter: RECITATION`"): {
-        "object": "chat.completion",
-        "choices": [{"index": 0, "finish_reason": "content_filter: RECITATION"}],
+        "choices": [{"index": 0, "finish_reason": "content_filter: RECITATION"}]
     },
     ("DeepSeek", '400, "Content Exists Risk"'): error("Content Exists Risk", "invalid_request_error"),
-    ("Alibaba", "400, code `data_inspection_failed`"): error(
-        "Input data may contain inappropriate content.", "data_inspection_failed", "data_inspection_failed"
-    ),
-    ("Alibaba, DashScope", "400, code `DataInspectionFailed`"): {
-        "code": "DataInspectionFailed",
-        "message": "Output data is not allowed.",
-        "request_id": "r",
-    },
+    ("Alibaba", "400, code `data_inspection_failed`"): error("It is not allowed.", "data_inspection_failed"),
+    ("Alibaba, DashScope", "400, code `DataInspectionFailed`"): {"code": "DataInspectionFailed", "message": "x"},
     ("OpenRouter", "403, `metadata` with `flagged_input`"): {
         "error": {"code": 403, "message": "Moderation of the provider", "metadata": MODERATION}
     },
@@ -90,34 +67,19 @@ REFUSALS: dict[tuple[str, str], Any] = {
         "error": {"code": 403, "message": 'm requires moderation on p. Your input was flagged for "violence".'}
     },
     ("OpenRouter", "400, the upstream's error in `metadata.raw`"): {
-        "error": {
-            "code": 400,
-            "message": "Provider returned error",
-            "metadata": {"raw": '{"error":{"code":"data_inspection_failed"}}', "provider_name": "Alibaba"},
-        }
+        "error": {"code": 400, "metadata": {"raw": '{"error":{"code":"data_inspection_failed"}}'}}
     },
-    ("Zhipu", "400, code `1301`"): {
-        "contentFilter": [{"level": 1, "role": "user"}],
-        "error": {"code": "1301", "message": "系统检测到输入"},
-    },
+    ("Zhipu", "400, code `1301`"): {"contentFilter": [{"level": 1}], "error": {"code": "1301", "message": "系统检测"}},
     ("MiniMax", "200, `base_resp.status_code` 1026"): minimax(1026, "input new_sensitive"),
     ("MiniMax", "200, `base_resp.status_code` 1027"): minimax(1027, "output"),
-    ("MiniMax", '422, "input new_sensitive (1026)"'): {
-        "type": "error",
-        "error": {"type": "unprocessable_entity_error", "message": "input new_sensitive (1026)"},
-    },
+    ("MiniMax", '422, "input new_sensitive (1026)"'): anthropic("input new_sensitive (1026)"),
     ("Moonshot", "400, type `content_filter`"): error(
         "The request was rejected because it was considered high risk", 400, "content_filter"
     ),
     ("xAI", '403, "Content violates usage guidelines"'): {
-        "code": "The caller does not have permission to execute the specified operation",
-        "error": "Content violates usage guidelines. API key ID: k, Failed check: SAFETY_CHECK_TYPE_BIO",
+        "error": "Content violates usage guidelines. API key ID: k, Failed check: SAFETY_CHECK_TYPE_BIO"
     },
-    ("Mistral", "400, type `guardrail_violation`"): {
-        "object": "error",
-        "message": "The input was rejected by the guardrail.",
-        "type": "guardrail_violation",
-    },
+    ("Mistral", "400, type `guardrail_violation`"): {"message": "It was stopped.", "type": "guardrail_violation"},
     ("Groq", "400, code `content_policy_violation`"): error("The request was refused", "content_policy_violation"),
     ("Baidu", '400, "the prompt contains sensitive content"'): error(
         "the prompt contains sensitive content", "invalid_argument"
@@ -127,48 +89,32 @@ REFUSALS: dict[tuple[str, str], Any] = {
         "The request failed because of its text", "InputTextSensitiveContentDetected"
     ),
     ("One API and similar gateways", "500, code `sensitive_words_detected`"): error(
-        "user input", "sensitive_words_detected", "new_api_error"
+        "user input", "sensitive_words_detected"
     ),
     ("LiteLLM", "400, `ContentPolicyViolationError`"): error(
         "litellm.BadRequestError: litellm.ContentPolicyViolationError: refused", "400", None
     ),
 }
 TOO_LONG_PROMPTS: dict[tuple[str, str], Any] = {
-    ("OpenAI", "400, code `context_length_exceeded`"): error(
-        "Your input exceeds the limit of this model.", "context_length_exceeded"
-    ),
+    ("OpenAI", "400, code `context_length_exceeded`"): error("It is over the limit.", "context_length_exceeded"),
     ("OpenAI", '400, "max_tokens or model output limit was reached"'): error(
         "Could not finish the message because max_tokens or model output limit was reached."
     ),
-    ("OpenAI", "400, code `string_above_max_length`"): error(
-        "Invalid 'messages[1].content': string too long.", "string_above_max_length"
-    ),
+    ("OpenAI", "400, code `string_above_max_length`"): error("Invalid string.", "string_above_max_length"),
     ("Anthropic", '400, "prompt is too long"'): anthropic("prompt is too long: 213462 tokens > 200000 maximum"),
     ("Anthropic", '400, "input length and `max_tokens` exceed context limit"'): anthropic(
         "input length and `max_tokens` exceed context limit: 199000 + 20000 > 200000"
     ),
     ("Anthropic", "413, type `request_too_large`"): anthropic("Request exceeds the maximum size", "request_too_large"),
     ("any server or proxy", "413"): "<html><h1>413 Request Entity Too Large</h1></html>",
-    ("vLLM", '400, "maximum context length"'): {
-        "error": {
-            "message": "'max_tokens' is too large: 8192. This model's maximum context length is 65536 tokens and "
-            "your request has 57879 input tokens (8192 > 65536 - 57879).",
-            "type": "BadRequestError",
-            "code": 400,
-        }
-    },
+    ("vLLM", '400, "maximum context length"'): error(
+        "'max_tokens' is too large: 8192. This model's maximum context length is 65536 tokens and "
+        "your request has 57879 input tokens (8192 > 65536 - 57879)."
+    ),
     ("SGLang, Together", '400, "longer than the model\'s context length"'): {
-        "object": "error",
-        "message": "The input (61709 tokens) is longer than the model's context length (40960).",
+        "message": "The input (61709 tokens) is longer than the model's context length (40960)."
     },
-    ("llama.cpp", "400, type `exceed_context_size_error`"): {
-        "error": {
-            "code": 400,
-            "message": "request (9412 tokens) exceeds the available context size (8192 tokens), try increasing it",
-            "type": "exceed_context_size_error",
-            "n_ctx": 8192,
-        }
-    },
+    ("llama.cpp", "400, type `exceed_context_size_error`"): error("It is too much.", 400, "exceed_context_size_error"),
     ("llama.cpp, older", '500, "exceeds the available context size"'): error(
         "the request exceeds the available context size. try increasing the context size", 500, "server_error"
     ),
@@ -177,21 +123,15 @@ TOO_LONG_PROMPTS: dict[tuple[str, str], Any] = {
     },
     ("Ollama", '400, "exceeds the context length"'): {"error": "the input length exceeds the context length"},
     ("Ollama Cloud", '400, "prompt too long"'): {"error": "prompt too long; exceeded max context length by 4 tokens"},
-    ("Gemini", '400, "The input token count exceeds"'): {
-        "error": {
-            "code": 400,
-            "message": "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576).",
-            "status": "INVALID_ARGUMENT",
-        }
-    },
+    ("Gemini", '400, "The input token count exceeds"'): error(
+        "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576)."
+    ),
     ("Bedrock", '400, "Input is too long for requested model"'): {"message": "Input is too long for requested model."},
     ("Groq", '400, "reduce the length of the messages"'): error(
-        "Please reduce the length of the messages or completion.", "invalid_messages_length"
+        "Please reduce the length of the messages or completion."
     ),
     ("Mistral", '400, "too large for model with 32768 maximum context length"'): {
-        "object": "error",
-        "message": "Prompt contains 40017 tokens, too large for model with 32768 maximum context length",
-        "code": "3051",
+        "message": "Prompt contains 40017 tokens, too large for model with 32768 maximum context length"
     },
     ("Cohere", '400, "too many tokens"'): {
         "message": "too many tokens: total number of tokens in the prompt cannot exceed 128000"
@@ -210,13 +150,10 @@ TOO_LONG_PROMPTS: dict[tuple[str, str], Any] = {
     ("Moonshot", '400, "exceeded model token limit"'): error(
         "Invalid request: Your request exceeded model token limit: 8192 (requested: 9000)"
     ),
-    ("Baidu", "400, code `tokens_too_long`"): error("the length of messages is over the limit", "tokens_too_long"),
-    ("GitHub Models", "413, code `tokens_limit_reached`"): error(
-        "Request body too large for gpt-4o model. Max size: 8000 tokens.", "tokens_limit_reached"
-    ),
+    ("Baidu", "400, code `tokens_too_long`"): error("the length is over the limit", "tokens_too_long"),
+    ("GitHub Models", "413, code `tokens_limit_reached`"): error("Max size: 8000 tokens.", "tokens_limit_reached"),
     ("Hugging Face", '422, "`inputs` tokens + `max_new_tokens` must be <="'): {
-        "error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096.",
-        "error_type": "v",
+        "error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096."
     },
 }
 ERRORS = [
@@ -248,13 +185,7 @@ ENDINGS = [
     Row("OpenAI, responses", "`failed`", MODEL_ERROR, 200, "failed"),
     Row("any server", "another name, an empty one or none, with a text", Status.OK, 200, ""),
     Row("any server", "another name, an empty one or none, without a text", Status.EMPTY, 200, None),
-    Row(
-        "Gemini",
-        "`MALFORMED_FUNCTION_CALL`, without a text",
-        Status.EMPTY,
-        200,
-        "function_call_filter: MALFORMED_FUNCTION_CALL",
-    ),
+    Row("Gemini", "`MALFORMED_FUNCTION_CALL`, without a text", Status.EMPTY, 200, "x_filter: MALFORMED_FUNCTION_CALL"),
 ]
 OTHERS: list[tuple[int, Any]] = [
     (400, error("max_tokens is too large: 100000. This model supports at most 16384 completion tokens.")),

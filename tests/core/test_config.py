@@ -1,5 +1,3 @@
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,27 +15,6 @@ TASK: dict[str, Any] = {
     "score": {"by": "number", "relative": 0.1},
 }
 DECLARED = {"task": TASK}
-PROJECT = Path(__file__).parents[2]
-DEFINE_KNOBS = ("training_groups", "service_groups", "resource_groups", "search_group", "config")
-CALLED = {"evaluation": "rules", "optimizer": "rules", "publishing": "rules", "sandbox": "limits"}
-"""What the code calls a group that it is handed alone."""
-
-
-def test_every_knob_is_read_somewhere() -> None:
-    files = [file for folder in ("include", "dags", "benchmarks") for file in (PROJECT / folder).rglob("*.py")]
-    code = "\n".join(file.read_text() for file in files if file.stem not in DEFINE_KNOBS)
-    read = set(re.findall(r"\b(\w+)\.(?=(\w+))", code))
-    knobs = [path.split(".") for path in fields_by_path()]
-    assert [(group, key) for group, key in knobs if not {(group, key), (CALLED.get(group), key)} & read] == []
-
-
-def test_the_defaults_are_the_papers_protocol() -> None:
-    config = TrainConfig()
-    assert (config.train.num_epochs, config.train.batch_size, config.train.seed) == (4, 40, 42)
-    assert (config.gradient.minibatch_size, config.gradient.merge_batch_size) == (8, 8)
-    assert (config.optimizer.learning_rate, config.optimizer.min_learning_rate) == (4, 2)
-    assert (config.optimizer.lr_scheduler, config.data.split_ratio, config.data.split_seed) == ("cosine", "2:1:7", 42)
-    assert (config.evaluation.gate_metric, config.evaluation.min_coverage) == ("hard", 0.95)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +150,3 @@ def test_overrides_round_trip(overrides: dict[str, Any]) -> None:
 def test_bad_overrides_are_refused_by_their_key(overrides: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         TrainConfig.from_layers(nest(overrides))
-
-
-def test_a_search_goes_by_tools() -> None:
-    TrainConfig.from_layers({"search": {"conn_id": "skillopt_search"}, "model": {"harness": "tools", "max_turns": 8}})

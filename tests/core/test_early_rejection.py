@@ -76,18 +76,6 @@ def evaluated(items: Sequence[tuple[float, float, float]]) -> tuple[dict[str, It
     return candidate, RunningEvaluation({}, {}, order, current, SOFT, record)
 
 
-@given(ITEMS, st.integers(0, 25))
-def test_an_evaluation_that_is_not_lost_has_something_to_begin(
-    items: list[tuple[float, float, float]], known: int
-) -> None:
-    whole, start = evaluated(items)
-    running = replace(start, scores={item: whole[item] for item in start.order[:known]})
-    begun = running.worthwhile()
-    assert begun == start.order[: len(begun)]
-    if running.certain_loss() is None:
-        assert len(begun) > min(known, len(items) - 1)
-
-
 @given(ITEMS, st.integers(1, 5), st.randoms(use_true_random=False))
 def test_an_evaluation_that_holds_items_back_ends_like_one_that_does_not(
     items: list[tuple[float, float, float]], at_once: int, random: Random
@@ -142,10 +130,6 @@ def test_where_a_loss_is_certain_but_too_few_items_have_a_score_all_of_them_run(
 
 class TestCertainLoss:
     CURRENT = scored(a=0, b=0, c=1, d=1)
-
-    def test_only_what_arrived_in_order_counts(self) -> None:
-        assert loss(scored(b=0, c=0, d=0), self.CURRENT, "abcd") is None
-        assert loss(scored(a=0, b=0, c=0, d=0), self.CURRENT, "abcd") == 2
 
     def test_too_many_failures_leave_the_verdict_to_the_full_evaluation(self) -> None:
         found = scored(b=0, c=0, d=0)

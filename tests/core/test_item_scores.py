@@ -34,12 +34,6 @@ def test_a_rollout_has_a_score_exactly_if_it_was_answered(status: Status) -> Non
         )
 
 
-def test_a_cut_answer_is_scored() -> None:
-    rows = [rollout("a", 1, 1, Status.TRUNCATED), rollout("a"), rollout("b", status=Status.TIMEOUT)]
-    measured = evaluation_of(["a", "b"], rows)
-    assert (measured.scores["a"].hard, measured.failures) == (0.5, {Status.TIMEOUT: 1})
-
-
 def test_the_failures_are_told_with_their_reason() -> None:
     rows = [rollout(name, status=Status.MODEL_ERROR)._replace(error=f"{name}: who are you") for name in ("a", "b")]
     measured = evaluation_of(["a", "b", "c", "d"], [*rows, rollout("d")])
@@ -79,8 +73,9 @@ def test_metrics() -> None:
     assert (is_failure(Score(hard=0.99, soft=1)), is_failure(Score(hard=1, soft=0))) == (True, False)
 
 
-def test_an_item_scores_the_mean_of_its_scored_draws() -> None:
-    rows = [rollout("a", 1, 0.5), rollout("a", 0, 0.25), rollout("a", status=Status.TIMEOUT), rollout("b", 1, 1)]
+def test_an_item_scores_the_mean_of_its_scored_draws_cut_ones_too() -> None:
+    drawn = rollout("a", 1, 0.5, Status.TRUNCATED), rollout("a", 0, 0.25), rollout("a", status=Status.TIMEOUT)
+    rows = [*drawn, rollout("b", 1, 1)]
     measured = evaluation_of(["a", "b"], rows)
     assert measured.scores == {"a": ItemScore(hard=0.5, soft=0.375), "b": ItemScore(hard=1, soft=1)}
     assert (measured.failures, measured.coverage) == ({}, 1.0)

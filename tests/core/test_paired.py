@@ -2,27 +2,15 @@ import math
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from skillopt_airflow.core import intervals
-from skillopt_airflow.core.item_scores import Evaluation, ItemScore
+from skillopt_airflow.core.item_scores import Evaluation
 from skillopt_airflow.core.paired import SAME_MEAN, PairedTable, differences, interval, paired, signs, standard_error
 from skillopt_airflow.core.training_groups import EvaluationGroup
+from tests.core.evaluations import EVALUATIONS, GATES, measured
 
 RULES = EvaluationGroup()
 SOFT = EvaluationGroup(gate_metric="soft")
-SCORES = st.dictionaries(
-    st.sampled_from([f"i{index}" for index in range(12)]),
-    st.builds(ItemScore, hard=st.sampled_from([0.0, 0.5, 1.0]), soft=st.floats(0, 1)),
-)
-EVALUATIONS = st.builds(Evaluation, scores=SCORES)
-GATES = st.builds(
-    EvaluationGroup, gate_metric=st.sampled_from(["hard", "soft", "mixed"]), gate_mixed_weight=st.floats(0, 1)
-)
-
-
-def measured(*values: float) -> Evaluation:
-    return Evaluation(scores={f"i{index}": ItemScore(hard=value, soft=value) for index, value in enumerate(values)})
 
 
 @given(EVALUATIONS, EVALUATIONS, GATES)

@@ -25,12 +25,6 @@ def test_without_rollouts_nothing_is_missing() -> None:
     assert (tally().coverage, tally().cuts, str(tally())) == (1.0, "", "0 of 0 rollouts have a score")
 
 
-def test_the_sentence_for_the_log() -> None:
-    found = tally(Status.OK, Status.TRUNCATED, Status.TIMEOUT, Status.TIMEOUT, Status.BUDGET, planned=6)
-    assert str(found) == "2 of 6 rollouts have a score; 1 of them cut off; 1 budget, 2 timeout without a score"
-    assert str(tally(Status.OK, Status.EMPTY)) == "2 of 2 rollouts have a score; 1 of them empty"
-
-
 @pytest.mark.parametrize(("status", "said"), [(Status.TRUNCATED, "max_tokens"), (Status.EMPTY, "--reasoning-parser")])
 @pytest.mark.parametrize(("odd", "whole", "warned"), [(0, 0, False), (1, 19, False), (2, 37, True), (1, 0, True)])
 def test_more_than_one_cut_or_empty_answer_in_twenty_is_a_warning(
@@ -45,9 +39,3 @@ def test_cut_and_empty_answers_have_a_warning_each() -> None:
     both = tally(Status.EMPTY, Status.TRUNCATED, Status.OK).cuts
     assert both.startswith("1 of 3 answers (33%) were cut off")
     assert "; 1 of 3 answers (33%) were empty" in both
-
-
-def test_a_stored_tally_of_before_has_no_empty_answers() -> None:
-    stored = tally(Status.OK).model_dump(mode="json")
-    del stored["empty"]
-    assert RolloutTally.model_validate(stored) == tally(Status.OK)

@@ -26,15 +26,6 @@ def cosine(progress: Fraction) -> Fraction:
     return exact.get(progress, Fraction(math.cos(math.pi * progress)))
 
 
-@given(st.sampled_from(["constant", "linear", "cosine"]), RATES, TOTALS)
-def test_schedules_fall_within_their_bounds(scheduler: str, rates: list[int], total: int) -> None:
-    lowest, highest = rates
-    steps = budgets(scheduler, lowest, highest, total)
-    assert all(lowest <= budget <= highest for budget in steps)
-    assert steps == sorted(steps, reverse=True)
-    assert steps[-1] == (highest if scheduler == "constant" else lowest)
-
-
 @given(RATES, TOTALS)
 def test_schedules_equal_their_formulas(rates: list[int], total: int) -> None:
     low, high = rates

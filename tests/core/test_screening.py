@@ -1,27 +1,14 @@
 from hypothesis import given
-from hypothesis import strategies as st
 
 from skillopt_airflow.core.documents import read_document
 from skillopt_airflow.core.gate import Action, GateDecision, decide, reject_screened
-from skillopt_airflow.core.item_scores import Evaluation, ItemScore
+from skillopt_airflow.core.item_scores import Evaluation
 from skillopt_airflow.core.screening import screened
 from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.types import Status
 from skillopt_airflow.store.objects import model_bytes
-from tests.core.evaluations import EVALUATIONS
+from tests.core.evaluations import EVALUATIONS, GATES, measured
 
 RULES = EvaluationGroup(screen="batch")
-GATES = st.builds(
-    EvaluationGroup,
-    gate_metric=st.sampled_from(["hard", "soft", "mixed"]),
-    gate_mixed_weight=st.floats(0, 1),
-    min_coverage=st.floats(0, 1),
-)
-
-
-def measured(*values: float, failed: int = 0) -> Evaluation:
-    scores = {f"i{index}": ItemScore(hard=float(value == 1), soft=value) for index, value in enumerate(values)}
-    return Evaluation(scores=scores, failures={Status.TIMEOUT: failed} if failed else {})
 
 
 def test_what_is_worse_on_the_batch_goes_no_further_and_a_tie_does() -> None:

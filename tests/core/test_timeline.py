@@ -52,18 +52,6 @@ def test_an_epoch_ends_with_what_is_wanted_there(config: TrainConfig, steps: int
         assert all(moment.step == epoch * steps for moment in here[steps:])
 
 
-@given(CONFIGS, STEPS, STEPS)
-def test_a_longer_run_begins_like_a_shorter_one(config: TrainConfig, steps: int, more: int) -> None:
-    shorter = timeline(config, steps)
-    train = config.train.model_copy(update={"num_epochs": config.train.num_epochs + 1 + more})
-    longer = timeline(config.model_copy(update={"train": train}), steps)
-    # The memory of what was the last epoch is read now.
-    last = Moment(kind="slow_update", epoch=config.train.num_epochs, step=shorter[-1].step)
-    begins = [moment for moment in longer[: len(shorter)] if moment != last]
-    expected = [moment for moment in shorter[:-1] if moment != last]
-    assert begins[: len(expected)] == expected
-
-
 def test_the_names_of_a_run_s_moments() -> None:
     assert names(1, 2) == ["steps/step_0000", "steps/step_0001", "steps/step_0002", "final"]
     first, second = ["steps/step_0001", "meta_reflect/epoch_01"], ["steps/step_0002", "slow_update/epoch_02"]

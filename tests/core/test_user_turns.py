@@ -8,14 +8,7 @@ from skillopt_airflow.core.user_turns import taking_turns
     ("said", "turns"),
     [
         ([], []),
-        (
-            [("system", "s"), ("user", "a"), ("assistant", "b"), ("user", "c")],
-            [("system", "s"), ("user", "a"), ("assistant", "b"), ("user", "c")],
-        ),
-        (
-            [("user", "a"), ("user", "b"), ("user", "c"), ("assistant", "d")],
-            [("user", "a\n\nb\n\nc"), ("assistant", "d")],
-        ),
+        ([("system", "s"), ("user", "a"), ("user", "b"), ("user", "c")], [("system", "s"), ("user", "a\n\nb\n\nc")]),
         ([("user", "a"), ("tool", ""), ("user", "b")], [("user", "a\n\nb")]),
         (
             [("user", "a"), ("assistant", "b"), ("call", "f({})"), ("tool", "c")],

@@ -12,7 +12,7 @@ from skillopt_airflow.core.types import Rollout, Score, Status, Trajectory
 
 
 class ScriptedOptimizer:
-    """Answers from a queue; an exception in it is raised."""
+    """Answers from a queue; an exception in it is raised, and so is StopIteration where it is empty."""
 
     def __init__(self, *answers: dict[str, Any] | Exception) -> None:
         self._answers: Iterator[dict[str, Any] | Exception] = iter(answers)

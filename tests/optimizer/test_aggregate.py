@@ -9,6 +9,7 @@ from scripted_optimizer import AnsweringOptimizer, ScriptedOptimizer, json_secti
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.types import Edit, FailurePattern, Note, Patch, SourceType
 from skillopt_airflow.optimizer.aggregate import aggregate, merge
+from skillopt_airflow.optimizer.uniting import without_duplicates
 
 
 def edit(content: str, source_type: SourceType = "failure", *minibatches: str, **fields: Any) -> Edit:
@@ -46,11 +47,8 @@ def test_provenance_goes_through_a_merge() -> None:
     )
     assert merged.fallback == ""
     ((stage, prompt),) = optimizer.calls
-    assert (stage, section(prompt, "skill"), section(prompt, "priority")) == (
-        "merge",
-        "# Skill",
-        "failure-over-success",
-    )
+    assert (stage, section(prompt, "skill")) == ("merge", "# Skill")
+    assert section(prompt, "priority") == "failure-over-success"
     assert [shown["index"] for shown in json_section(prompt, "edits")] == [0, 1]
     # Successes alone stay a success edit, and a minibatch counts once.
     parts = [[edit("x", "success", "success-0")], [edit("y", "success", "success-0", "success-1")]]
@@ -82,12 +80,8 @@ def test_an_unusable_merge_falls_back_to_failures_then_successes(
 
 
 def test_an_edit_without_a_known_source_is_left_out_and_recorded() -> None:
-    answer = {
-        "edits": [
-            {"op": "append", "content": "invented", "sources": [9]},
-            {"op": "append", "content": "f", "sources": [1, 9]},
-        ]
-    }
+    contents = {"invented": [9], "f": [1, 9]}
+    answer = {"edits": [{"op": "append", "content": text, "sources": found} for text, found in contents.items()]}
     merged = merge(ScriptedOptimizer(answer), "# Skill", PARTS, "failure", "")
     assert [(e.content, e.minibatches) for e in merged.edits] == [("f", ("failure-0",))]
     assert merged.fallback == "merge failure: left out, without a known source: invented"
@@ -113,7 +107,6 @@ def test_a_single_patch_needs_no_call() -> None:
     assert merged.edits == patches[0].edits
     assert merged.failure_patterns == (FailurePattern(description="d"),)
     assert aggregate(optimizer, "# Skill", [], 8, 2, "") == Patch()
-    assert optimizer.calls == []
 
 
 def test_fallbacks_of_all_stages_are_kept() -> None:
@@ -186,3 +179,18 @@ def test_notes_stay_in_order_and_once() -> None:
         Note(text="b", minibatch="failure-0"),
         Note(text="c", minibatch="failure-1"),
     )
+
+
+def test_duplicates_are_one_level_of_merging_however_many_there_are() -> None:
+    edits = [edit("x", "success", f"success-{index}") for index in range(4)] + [edit("y", "failure", "failure-0")]
+    assert without_duplicates(edits) == (
+        edit("y", "failure", "failure-0", merge_level=1),
+        edit("x", "success", *(f"success-{index}" for index in range(4)), support_count=4, merge_level=1),
+    )
+    # Of equal texts other operations and anchors are different edits.
+    edits = [
+        Edit(op="replace", anchor="a", content="x"),
+        Edit(op="replace", anchor="b", content="x"),
+        Edit(op="insert_after", anchor="a", content="x"),
+    ]
+    assert len(without_duplicates(edits)) == 3

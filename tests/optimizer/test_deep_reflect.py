@@ -97,9 +97,7 @@ def test_an_unusable_answer_asks_nothing() -> None:
 
 
 def test_without_rollouts_there_is_no_call() -> None:
-    optimizer = ScriptedOptimizer()
-    assert questions(optimizer, "# Skill", []) == Questions()
-    assert optimizer.calls == []
+    assert questions(ScriptedOptimizer(), "# Skill", []) == Questions()
     assert follow_ups(ScriptedTarget({}), ROLLOUTS, {}, 4, {}) == FollowUps()
 
 

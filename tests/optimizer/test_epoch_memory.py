@@ -48,10 +48,8 @@ def test_a_miss_keeps_the_former_memory(answer: dict[str, Any] | Exception, why:
 
 
 def test_nothing_to_learn_from_needs_no_call() -> None:
-    optimizer = ScriptedOptimizer()
-    assert meta_skill(optimizer, "former", "# Now", "# Before", Comparison(), []) == Memory(text="former")
-    assert meta_reflect(optimizer, SKILL, [], 2) == Patch()
-    assert optimizer.calls == []
+    assert meta_skill(ScriptedOptimizer(), "former", "# Now", "# Before", Comparison(), []) == Memory(text="former")
+    assert meta_reflect(ScriptedOptimizer(), SKILL, [], 2) == Patch()
     # For the memory one of the two is enough.
     for comparison, steps in ((COMPARISON, []), (Comparison(), STEPS)):
         assert meta_skill(ScriptedOptimizer({"memory": "m"}), "", "# Now", "# Before", comparison, steps).text == "m"

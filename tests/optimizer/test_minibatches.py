@@ -18,19 +18,6 @@ def test_minibatches_do_not_depend_on_the_order_of_arrival(
     assert minibatches([rollouts], size, "42-step-1", False) == cut
 
 
-@given(HARDS, st.integers(1, 9))
-def test_minibatches_hold_each_scored_rollout_once_and_apart(hards: list[float | None], size: int) -> None:
-    rollouts = [rollout(f"i{index:02d}", hard) for index, hard in enumerate(hards)]
-    cut = minibatches([rollouts], size, "s", False)
-    ids = [part.trajectory.item_id for batch in cut for part in batch.rollouts]
-    assert sorted(ids) == [r.trajectory.item_id for r in rollouts if r.score is not None]
-    assert all(1 <= len(batch.rollouts) <= size for batch in cut)
-    assert len({batch.name for batch in cut}) == len(cut)
-    for batch in cut:
-        expected = "failure" if batch.source_type == "failure" else "success"
-        assert {"success" if r.score and r.score.hard == 1 else "failure" for r in batch.rollouts} == {expected}
-
-
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 3))
 def test_most_minibatches_is_the_exact_maximum(batch_size: int, size: int, accumulation: int) -> None:
     def cut(count: int) -> int:
@@ -86,6 +73,7 @@ def test_the_tries_of_an_item_stay_together_the_lowest_score_first(tries: list[l
     cut = minibatches([rollouts], size, "s", False)
     found = {of_item[0].trajectory.item_id: (batch, of_item) for batch in cut for of_item in batch.items}
     assert len(found) == sum(len(batch.items) for batch in cut)
+    assert len({batch.name for batch in cut}) == len(cut)
     assert all(len(batch.items) <= size for batch in cut)
     scored = {f"i{index:02d}": [hard for hard in hards if hard is not None] for index, hards in enumerate(tries)}
     assert found.keys() == {item_id for item_id, hards in scored.items() if hards}

@@ -5,9 +5,8 @@ from skillopt_airflow.optimizer.readiness import check_answers
 from tests.optimizer.scripted_optimizer import ScriptedOptimizer, unusable
 
 
-@pytest.mark.parametrize("ready", [True, False])
-def test_any_answer_that_fits_its_schema_will_do_and_no_other(ready: bool) -> None:
-    optimizer = ScriptedOptimizer({"ready": ready})
+def test_any_answer_that_fits_its_schema_will_do_and_no_other() -> None:
+    optimizer = ScriptedOptimizer({"ready": False})
     check_answers(optimizer)
     assert [stage for stage, _ in optimizer.calls] == ["preflight"]
     with pytest.raises(ModelOutputError):

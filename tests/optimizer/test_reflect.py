@@ -286,8 +286,3 @@ def test_an_unusable_body_proposes_nothing(body: str, flaw: str) -> None:
     assert (patch.edits, patch.failure_patterns) == ((), (FailurePattern(description="d"),))
     assert patch.fallback.startswith("reflect_rewrite failure-2: the body ")
     assert flaw in patch.fallback
-
-
-def test_an_unusable_answer_proposes_nothing_and_says_so() -> None:
-    patch = reflected(unusable("op: unknown"), AWARE, minibatch=SUCCESSES)
-    assert patch == Patch(fallback="reflect_skill_aware success-0: op: unknown")

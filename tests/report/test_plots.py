@@ -1,8 +1,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from xml.etree import ElementTree
 
-import pytest
-from example_run import Training, evaluation, example, proposed
+from example_run import Training, evaluation, proposed
 from matplotlib import rcParams
 
 from skillopt_airflow.core.gate import Action
@@ -10,11 +9,6 @@ from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.report import plots
 from skillopt_airflow.report.view import ReportView
 from tests.report.html_page import SVG, texts
-
-
-@pytest.fixture(scope="module")
-def view() -> ReportView:
-    return example()
 
 
 def test_a_plot_is_an_image_with_a_name_a_description_and_ids_of_its_own(view: ReportView) -> None:

@@ -46,11 +46,6 @@ def everywhere(value: Any, text: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def view() -> ReportView:
-    return example()
-
-
-@pytest.fixture(scope="module")
 def page(view: ReportView) -> Page:
     return Page(render(view))
 

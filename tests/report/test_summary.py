@@ -1,5 +1,4 @@
 import pytest
-from example_run import example
 from pydantic import ValidationError
 
 from skillopt_airflow.core.gate import UNGATED
@@ -9,11 +8,6 @@ from skillopt_airflow.report import summary
 from skillopt_airflow.report.plots import learning_curve
 from skillopt_airflow.report.run_page import render
 from skillopt_airflow.report.view import MomentView, ReportView, diff_of
-
-
-@pytest.fixture(scope="module")
-def view() -> ReportView:
-    return example()
 
 
 def test_the_paragraph_tells_what_came_out(view: ReportView) -> None:

@@ -13,9 +13,7 @@ RULES = (InTags(), LastLine(), Boxed(), RegexMatch(pattern=r"= (\d+)"))
 @pytest.mark.parametrize(
     ("response", "answer"),
     [
-        ("<answer>Nile</answer>", "Nile"),
         ("So: <ANSWER>\n Nile \n</Answer> done.", "Nile"),
-        ("I reply inside <answer> tags: <answer>Nile</answer>", "Nile"),
         ("<answer></answer>", ""),
         ("<final>Po</final> and <answers>Nile", "<final>Po</final> and <answers>Nile"),
         ("Let me see.\n\n The Nile \n\n", "The Nile"),
@@ -27,20 +25,16 @@ RULES = (InTags(), LastLine(), Boxed(), RegexMatch(pattern=r"= (\d+)"))
         ("<answer>C</answer>, as <answer>[Your final answer here]</answer> says", "C"),
         ("<answer>Paris</answer>\nI used the tags <answer>, </answer>.", "Paris"),
         ("Between <answer> and </answer>: <answer>Paris", "Paris"),
-        ("<answer>Paris</answer>\nI used the <answer> tag.", "Paris"),
         ("Here it is, in <answer></answer> tags:\n\nParis", "Paris"),
         # Without another answer, what looks like an echo is the answer.
         ("<answer>and</answer>\nIt joins two words.", "and"),
         ("<answer>...</answer>", "..."),
         ("<answer>*</answer> or rather <answer>+</answer>", "+"),
         # A single tag does not enter the answer.
-        ("So:\n<ANSWER>\nParis\n", "Paris"),
         ("<answer>Paris</answer", "Paris"),
         ("<answer>Paris<", "Paris"),
-        ("<answer>Paris<answer>", "Paris"),
         ("<answer>Paris<answer/>", "Paris"),
         ("<answer>Paris\n\nIt is the capital.", "Paris"),
-        ("<answer>SELECT a\nFROM b", "SELECT a\nFROM b"),
         ("```\n<answer>Paris\n```", "Paris"),
         ("Paris</answer>", "Paris"),
         ("<answer>Rome</answer> was my first thought. <answer>Par", "Rome"),
@@ -53,7 +47,6 @@ RULES = (InTags(), LastLine(), Boxed(), RegexMatch(pattern=r"= (\d+)"))
         ("<answer>5 < 6</answer>", "5 < 6"),
         ("<answer>\n```sql\nSELECT a\nFROM b\n```\n</answer>", "SELECT a\nFROM b"),
         ("<answer>\n```\na\n```\nor\n```\nb\n```\n</answer>", "```\na\n```\nor\n```\nb\n```"),
-        ("<answers>Paris</answers>", "<answers>Paris</answers>"),
     ],
 )
 def test_the_content_of_the_last_pair_of_tags_else_the_last_line(response: str, answer: str) -> None:

@@ -9,7 +9,6 @@ from pydantic import JsonValue
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.scoring.list_match import ListMatch
 from skillopt_airflow.core.scoring.number_match import NumberMatch
-from skillopt_airflow.core.task_group import TaskGroup
 
 NUMBERS = ListMatch(each=NumberMatch(relative=0.01))
 CITIES = ["Paris", "Rome", "Bonn"]
@@ -83,13 +82,6 @@ def test_all_entries_and_no_others_are_right(rule: ListMatch, answer: str, refer
 def test_a_reference_that_is_of_no_use_is_explained(rule: ListMatch, reference: JsonValue, said: str) -> None:
     with pytest.raises(DataError, match=said):
         rule.check(reference, {})
-
-
-def test_it_is_a_rule_of_a_task_without_code() -> None:
-    score = {"by": "list", "each": {"by": "number", "relative": 0.01}, "ordered": True}
-    task = TaskGroup.model_validate({"prompt": "{{ q }}", "reference": "a", "score": score})
-    assert task.score == ListMatch(each=NumberMatch(relative=0.01), ordered=True)
-    assert TaskGroup.model_validate(task.model_dump()) == task
 
 
 WORDS = st.lists(

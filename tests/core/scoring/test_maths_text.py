@@ -19,13 +19,11 @@ from skillopt_airflow.core.scoring.maths_text import MAX_CHARS, plain_maths, sam
         ("r = 7", "$$r=7.00$$"),
         ("9√3/2", "\\frac{9\\sqrt{3}}{2}"),
         ("4π", "4 \\pi"),
-        ("(-2, 1]", "(-2,1]"),
         ("y ≥ -2x-6", "$y \\geq-2 x-6$"),
         ("(315°, 1)", "\\left(315^{\\circ}, 1\\right)"),
         ("bugs bunny", "Bugs Bunny"),
         ("\\frac{x^{2}}{81}+\\frac{y^{2}}{9}=1", "\\frac{x^2}{81}+\\frac{y^2}{9}=1"),
         ("1 1/2", "1\\frac{1}{2}"),
-        ("−3", "-3"),
         ("216 cm^2", "216.\\mathrm{cm}^2"),
     ],
 )
@@ -45,13 +43,11 @@ def test_spellings_of_one_value(answer: str, expected: str) -> None:
         ("Perimeter = 14 cm", "Area = 14 cm"),
         ("-2x+5", "y=-2x+5"),
         ("(-2,1)", "(-2,1]"),
-        ("[-4,0)", "domain: [-4, 0) and range: (-3, 1]"),
         ("3,4", "34"),
         ("x^{23}", "x^2 3"),
         ("\\frac{2}{3x}", "\\frac{2}{3}x"),
         ("1/0", "0"),
         ("4\\sqrt{6}", "\\sqrt{96}"),
-        ("S23.5°W", "S 23.5°E"),
     ],
 )
 def test_what_is_not_certain_is_not_the_same(answer: str, expected: str) -> None:

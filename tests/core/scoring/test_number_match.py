@@ -14,14 +14,11 @@ from skillopt_airflow.core.scoring.number_match import MAX_DIGITS, NumberMatch, 
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("-3.50", "-3.5"),
         ("−3", -3),
         (".5", "1/2"),
         ("1,234,567.8", "1234567.8"),
         ("1\u202f234\u202f567.8", "1234567.8"),
         ("\u20115", -5),
-        ("$1,234.50", "1234.5"),
-        ("$-5", -5),
         ("\\$18", 18),
         ("€ 20 a month", 20),
         ("3/4", "3/4"),
@@ -42,7 +39,6 @@ from skillopt_airflow.core.scoring.number_match import MAX_DIGITS, NumberMatch, 
         ("x_1 = 5", 5),
         ("3-5", 5),
         ("42 (of 50)", 42),
-        ("5 apples, no: 6 apples", 6),
         ("1/0 or 3", 3),
     ],
 )
@@ -69,15 +65,12 @@ def test_a_text_without_a_number(text: str) -> None:
         (10, "12", NumberMatch(absolute=1, relative=0.2), True),
         ("12.34%", "0.1234", NumberMatch(), True),
         (12.34, "12.34 percent", NumberMatch(), True),
-        ("12%", "0.12%", NumberMatch(), False),
         # The tolerance is in the reference's scale.
         ("12%", "0", NumberMatch(absolute=0.5), False),
         ("12%", "0.122", NumberMatch(absolute=0.5), True),
         (0.12, "12.4%", NumberMatch(absolute=0.005), True),
-        ("3/4", "0.75", NumberMatch(), True),
         (42, "42 or 43", NumberMatch(), False),
         ([1, 2], "2", NumberMatch(), True),
-        (42, "no idea", NumberMatch(), False),
     ],
 )
 def test_what_is_right(reference: JsonValue, answer: str, rule: NumberMatch, right: bool) -> None:

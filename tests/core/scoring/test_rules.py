@@ -39,11 +39,6 @@ def test_every_scoring_rule_is_chosen_by_its_name(name: str) -> None:
     assert rule.model_dump()["by"] == name
 
 
-def test_a_rule_made_in_code_is_taken_as_it_is() -> None:
-    made = Task(answer=InTags(tag="final"), score=NumberMatch(absolute=1))
-    assert made == task({"from": "tags", "tag": "final"}, {"by": "number", "absolute": 1})
-
-
 @pytest.mark.parametrize(
     ("answer", "score", "place", "said"),
     [
