@@ -174,9 +174,8 @@ def merge(request: StageRequest) -> Answer:
     """Return one edit for all with the same text, in order of first mention; with priority, failures go first."""
     groups: defaultdict[tuple[str, str], list[ListedEdit]] = defaultdict(list)
     for listed in _by_priority(request):
-        groups[
-            "delete" if listed.op == "delete" else "", listed.anchor if listed.op == "delete" else listed.content
-        ].append(listed)
+        key = ("delete", listed.anchor) if listed.op == "delete" else ("", listed.content)
+        groups[key].append(listed)
     return {"reasoning": "By equal words.", "edits": [_merged(group) for group in groups.values()]}
 
 
@@ -210,11 +209,8 @@ def rewrite(request: StageRequest) -> Answer:
 
 def worked_in(skill: str, edits: Iterable[Mapping[str, Any]]) -> str:
     """Return the body after the edits; those that don't apply, or are of a whole text, are passed over."""
-    wanted = [
-        Edit(op=one["op"], anchor=one["anchor"], content=one["content"])
-        for one in edits
-        if one["op"] in get_args(EditOp)
-    ]
+    usable = [one for one in edits if one["op"] in get_args(EditOp)]
+    wanted = [Edit(op=one["op"], anchor=one["anchor"], content=one["content"]) for one in usable]
     try:
         document, _ = apply_edits(SkillDocument(before_markers(skill)), wanted)
     except SkillError as error:
@@ -248,9 +244,7 @@ def meta_skill(request: StageRequest) -> Answer:
     verdicts = [f"- {step.step}: {step.action}" for step in request.epoch_steps]
     rejected = [edit for step in request.epoch_steps if step.action == "reject" for edit in step.edits]
     harm = dict.fromkeys(sentence for edit in rejected for sentence in HARMFUL if sentence in edit.content)
-    return {
-        "memory": "\n".join(["Verdicts:", *verdicts, *(f"- rejected with others: {sentence}" for sentence in harm)])
-    }
+    return {"memory": "\n".join(["Verdicts:", *verdicts, *(f"- rejected with others: {line}" for line in harm)])}
 
 
 def _by_priority(request: StageRequest, *, supported: bool = False) -> list[ListedEdit]:
@@ -262,10 +256,8 @@ def _by_priority(request: StageRequest, *, supported: bool = False) -> list[List
 
 def _merged(group: list[ListedEdit]) -> dict[str, Any]:
     best = max(group, key=lambda listed: listed.support_count)
-    return {
-        **edit(best.op, best.anchor, best.content, best.rationale),
-        "sources": sorted(listed.index for listed in group),
-    }
+    sources = sorted(listed.index for listed in group)
+    return edit(best.op, best.anchor, best.content, best.rationale) | {"sources": sources}
 
 
 def judge(request: StageRequest) -> Answer:

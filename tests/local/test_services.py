@@ -75,7 +75,7 @@ def test_what_a_killed_service_left_behind_ends_with_the_next_start(home: Home):
     services.have(home, service(home, FORK_AND_SLEEP))
     main = services.running(home, "sleeper")
     assert main is not None
-    services.wait(home, "sleeper", lambda: bool(main.children()), Event(), seconds=30)
+    services.wait(home, "sleeper", lambda: bool(main.children()), Event(), 30, main.is_running)
     orphans = main.children()
     main.kill()
     main.wait()

@@ -114,4 +114,4 @@ def test_bad_requests_get_an_explanation(request_body: dict[str, Any], words: st
     with pytest.raises(ModelError, match=words):
         responses.respond(request_body, STAND_IN.reply)
     with pytest.raises(ModelError, match=words):
-        responses.stream(request_body, STAND_IN.reply)
+        next(responses.stream(request_body, STAND_IN.reply))
