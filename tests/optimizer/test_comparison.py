@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_optimizer import json_section, rollout
+from scripted_optimizer import rollout, section
 
 from skillopt_airflow.core.types import Message, Rollout
 from skillopt_airflow.optimizer.comparison import Comparison, PairPolicy, compare, comparison_section
@@ -43,27 +43,23 @@ def test_every_item_is_in_one_group_or_counted(pairs: dict[str, tuple[float | No
     assert compared({"c": 0.0}, {"d": 1.0}).unscored == 2
 
 
-def test_what_the_optimizer_is_shown() -> None:
-    messages = (Message(role="system", content="the skill"), Message(role="user", content="<b>"))
-    earlier = (Message(role="system", content="the skill before"), Message(role="user", content="before"))
-    before = {"a": rollout("a", 0.0, feedback="half right", answer="x", messages=earlier)}
-    after = {"a": rollout("a", 1.0, answer="y", messages=messages)}
-    assert json_section(comparison_section(compare(before, after, ["a"], "mixed")), "comparison") == {
-        "improved": [
-            {
-                "item_id": "a",
-                "before": {"hard": 0.0, "soft": 0.0, "answer": "x"},
-                "after": {"hard": 1.0, "soft": 1.0, "answer": "y"},
-                "feedback": "feedback on a",
-                "messages": [{"role": "user", "content": "<b>"}],
-                "feedback_before": "half right",
-                "messages_before": [{"role": "user", "content": "before"}],
-            }
-        ],
-        "regressed": [],
-        "persistent_failure": [],
-        "stable_success": [],
-    }
+def test_each_question_is_shown_once_the_worst_groups_first_and_no_stable_success() -> None:
+    def replied(item_id: str, hard: float, reply: str) -> Rollout:
+        said = [("system", "the skill"), ("user", f"question {item_id}"), ("assistant", reply)]
+        messages = tuple(Message(role=role, content=text) for role, text in said)  # type: ignore[arg-type]
+        return rollout(item_id, hard, answer=reply, messages=messages)
+
+    before = {name: replied(name, float(name in "bd"), f"before {name}") for name in "abcd"}
+    after = {name: replied(name, float(name in "ad"), f"after {name}") for name in "abcd"}
+    shown = section(comparison_section(compare(before, after, list("abcd"), "mixed"), 50_000), "comparison")
+    titles = [line for line in shown.splitlines() if line.startswith(("# ", "## "))]
+    assert [title.split(" (")[0].split(":")[0] for title in titles] == [
+        *("# Regressed", "## Item 1", "# Persistent failures", "## Item 2", "# Improved", "## Item 3"),
+        "# Stable successes",
+    ]
+    assert [shown.count(f"question {name}") for name in "abcd"] == [1, 1, 1, 0]
+    assert shown.index("question b") < shown.index("before b") < shown.index("after b") < shown.index("question c")
+    assert "the skill" not in shown
 
 
 def test_a_trajectory_that_both_skills_share_is_shown_once() -> None:

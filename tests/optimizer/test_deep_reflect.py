@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section, unusable
+from scripted_optimizer import ScriptedOptimizer, rollout, section, unusable
 
 from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.pictures import Pictures
@@ -60,44 +60,46 @@ def test_an_item_that_was_won_and_lost_is_probed_once_as_a_failure() -> None:
     assert probes(many, 4, 0, "1") != probes(many, 4, 0, "2")
 
 
-def asked(*proposed: tuple[str, str]) -> Questions:
-    answer = {"questions": [{"item_id": item_id, "question": question} for item_id, question in proposed]}
-    return questions(ScriptedOptimizer(answer), "# Skill", ROLLOUTS)
+def asked(*proposed: tuple[int, str]) -> Questions:
+    answer = {"questions": [{"item": item, "question": question} for item, question in proposed]}
+    return questions(ScriptedOptimizer(answer), "# Skill", ROLLOUTS, 50_000)
 
 
 def test_what_the_optimizer_is_shown() -> None:
-    optimizer = ScriptedOptimizer({"questions": [{"item_id": "a", "question": " Why? "}]})
-    assert questions(optimizer, "# Skill", ROLLOUTS) == Questions(by_item={"a": "Why?"})
+    optimizer = ScriptedOptimizer({"questions": [{"item": "Item 1", "question": " Why? "}]})
+    assert questions(optimizer, "# Skill", ROLLOUTS, 50_000) == Questions(by_item={"a": "Why?"})
     ((stage, prompt),) = optimizer.calls
     assert (stage, section(prompt, "skill")) == ("deep_reflect", "# Skill")
-    first, second = json_section(prompt, "trajectories")
-    assert (first["item_id"], first["hard"], second["item_id"], second["hard"]) == ("a", 0.0, "b", 1.0)
-    assert [message["role"] for message in first["messages"]] == ["user", "assistant"]
+    shown = section(prompt, "trajectories").splitlines()
+    assert [line for line in shown if line.startswith("#")] == [
+        "## Item 1: hard 0, soft 0",
+        "## Item 2: hard 1, soft 1",
+    ]
 
 
 @pytest.mark.parametrize(
     ("proposed", "flaw"),
     [
-        (("z", "Why?"), "unknown item z"),
-        (("a", "\n"), "about a is blank"),
-        (("a", "x" * 10_000_000), "about a has 10,"),
+        ((3, "Why?"), "unknown item 3"),
+        ((1, "\n"), "about item 1 is blank"),
+        ((1, "x" * 10_000_000), "about item 1 has 10,"),
     ],
 )
-def test_a_question_that_cannot_be_asked_is_left_out_and_named(proposed: tuple[str, str], flaw: str) -> None:
-    found = asked(proposed, ("b", "Good?"), ("b", "A second one?"))
+def test_a_question_that_cannot_be_asked_is_left_out_and_named(proposed: tuple[int, str], flaw: str) -> None:
+    found = asked(proposed, (2, "Good?"), (2, "A second one?"))
     assert found.by_item == {"b": "Good?"}
     assert flaw in found.fallback
 
 
 def test_an_unusable_answer_asks_nothing() -> None:
-    assert questions(ScriptedOptimizer(unusable("refused")), "# Skill", ROLLOUTS) == Questions(
+    assert questions(ScriptedOptimizer(unusable("refused")), "# Skill", ROLLOUTS, 50_000) == Questions(
         fallback="deep_reflect: refused"
     )
     assert asked() == Questions()
 
 
 def test_without_rollouts_there_is_no_call() -> None:
-    assert questions(ScriptedOptimizer(), "# Skill", []) == Questions()
+    assert questions(ScriptedOptimizer(), "# Skill", [], 50_000) == Questions()
     assert follow_ups(ScriptedTarget({}), ROLLOUTS, {}, 4, {}) == FollowUps()
 
 

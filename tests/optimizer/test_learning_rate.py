@@ -26,7 +26,7 @@ def test_what_the_optimizer_is_shown() -> None:
     assert (stage, section(prompt, "skill"), section(prompt, "most")) == ("learning_rate", "# Skill", "4")
     assert [edit["content"] for edit in json_section(prompt, "edits")] == ["a", "b", "c"]
     assert json_section(prompt, "scores") == {"rollouts": 4, "failed": 3, "hard": 0.25, "soft": 0.5}
-    assert json_section(prompt, "step_buffer") == [{"step": 1, "failure_patterns": []}]
+    assert json_section(prompt, "step_buffer") == [{"step": 1, "items": 0, "failed": 0, "failure_patterns": []}]
     assert prompt == f"{without}\n\n<meta_skill>\nsmall steps\n</meta_skill>"
 
 

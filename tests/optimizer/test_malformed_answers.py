@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 
 SKILL = "# Skill\n\n- one rule\n\n<!-- SLOW_UPDATE_START -->\nguidance\n<!-- SLOW_UPDATE_END -->\n"
 SCORES = [Score(hard=0, soft=0)]
-CONTEXT = ReflectContext(skill=SKILL, budget=4, buffer=StepBuffer(), meta_skill="", rounds=1)
+CONTEXT = ReflectContext(skill=SKILL, budget=4, buffer=StepBuffer(), meta_skill="", rounds=1, room=50_000)
 FAILURES = Minibatch(source_type="failure", index=0, rollouts=(rollout("a"),))
 EDITS = (Edit(op="append", content="x", minibatches=("failure-0",)), Edit(op="append", content="y"))
 PATCHES = [Patch(edits=(edit,)) for edit in EDITS]
@@ -60,10 +60,10 @@ STAGES: dict[str, Callable[[Optimizer], str]] = {
         learning_rate(optimizer, SKILL, Patch(edits=EDITS), 4, SCORES, StepBuffer(), "").fallback
     ),
     "rewrite": lambda optimizer: rewrite(optimizer, SKILL, Patch(edits=EDITS), StepBuffer()).fallback,
-    "deep_reflect": lambda optimizer: questions(optimizer, SKILL, [rollout("a")]).fallback,
+    "deep_reflect": lambda optimizer: questions(optimizer, SKILL, [rollout("a")], 50_000).fallback,
     "consolidate": lambda optimizer: consolidate(optimizer, SKILL, NOTES, 1).fallback,
-    "slow_update": lambda optimizer: slow_update(optimizer, SKILL, SKILL, "former", COMPARISON).fallback,
-    "meta_skill": lambda optimizer: meta_skill(optimizer, "former", SKILL, SKILL, COMPARISON, STEPS).fallback,
+    "slow_update": lambda optimizer: slow_update(optimizer, SKILL, SKILL, "former", COMPARISON, 50_000).fallback,
+    "meta_skill": lambda optimizer: meta_skill(optimizer, "former", SKILL, SKILL, COMPARISON, STEPS, 50_000).fallback,
     "meta_reflect": lambda optimizer: meta_reflect(optimizer, SKILL, STEPS, 4).fallback,
 }
 HALF = "\ud83d"
@@ -77,7 +77,7 @@ HALF_ANSWERS: dict[str, dict[str, Any]] = {
     "rank": {"order": [0]},
     "learning_rate": {"learning_rate": 9, "reason": HALF},
     "rewrite": {"body": HALF},
-    "deep_reflect": {"questions": [{"item_id": HALF, "question": "?"}, {"item_id": "a", "question": HALF}]},
+    "deep_reflect": {"questions": [{"item": HALF, "question": "?"}, {"item": 1, "question": HALF}]},
     "consolidate": {"notes": [{"text": HALF, "sources": [0]}]},
     "slow_update": {"guidance": HALF, "reason": HALF},
     "meta_skill": {"memory": HALF},

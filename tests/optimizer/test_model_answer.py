@@ -25,9 +25,9 @@ def test_what_is_understood_is_no_reason_to_ask_again(answer: dict[str, object])
     assert read == SkillAwareReflection.model_validate({"edits": [EDIT]})
 
 
-def test_numbers_are_ids_and_a_list_in_a_text_is_a_list_of_numbers() -> None:
-    read = Reflection.model_validate({"failure_patterns": [{"description": "It guesses.", "item_ids": [12]}]})
-    assert read.failure_patterns[0].item_ids == ["12"]
+def test_a_text_is_a_number_and_a_list_in_a_text_is_a_list_of_numbers() -> None:
+    read = Reflection.model_validate({"failure_patterns": [{"description": "It guesses.", "items": ["12"]}]})
+    assert read.failure_patterns[0].items == [12]
     assert Ranking.model_validate({"order": "[1, 0]"}).order == [1, 0]
     # What the model is asked for is the same.
     assert Ranking.model_json_schema()["properties"]["order"]["type"] == "array"

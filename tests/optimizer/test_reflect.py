@@ -4,12 +4,13 @@ import pytest
 from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section, unusable
 
 from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
+from skillopt_airflow.core.errors import AnswerCut, PromptTooLong
 from skillopt_airflow.core.training_groups import OptimizerGroup
-from skillopt_airflow.core.types import Edit, FailurePattern, Message, Note, Patch, Rollout, Status
+from skillopt_airflow.core.types import Edit, FailurePattern, Message, Note, Patch, Rollout
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.minibatches import Minibatch
 from skillopt_airflow.optimizer.reflect import ReflectContext, reflect
-from skillopt_airflow.optimizer.transcripts import Exhibits, FollowUp, trajectories_section
+from skillopt_airflow.optimizer.transcripts import Exhibits, FollowUp
 
 PLAIN = OptimizerGroup()
 AWARE = OptimizerGroup(use_skill_aware_reflection=True)
@@ -21,7 +22,7 @@ SKILL = "# Skill <x>\n\n- one rule\n\n<!-- SLOW_UPDATE_START -->\nguidance\n<!--
 
 def context(budget: int | None = 2, skill: str = SKILL, **fields: Any) -> ReflectContext:
     return ReflectContext(
-        skill=skill, budget=budget, **({"buffer": StepBuffer(), "meta_skill": "", "rounds": 1} | fields)
+        skill=skill, budget=budget, **({"buffer": StepBuffer(), "meta_skill": "", "rounds": 1, "room": 50_000} | fields)
     )
 
 
@@ -46,25 +47,6 @@ def append(content: str) -> dict[str, str]:
     return {"op": "append", "content": content}
 
 
-def test_the_optimizer_is_told_which_answers_were_cut_off() -> None:
-    whole = rollout("a", 0.0, answer="x")
-    cut = whole.model_copy(update={"trajectory": whole.trajectory.model_copy(update={"status": Status.TRUNCATED})})
-    shown = [json_section(trajectories_section([one]), "trajectories")[0] for one in (whole, cut)]
-    assert shown[1] == {**shown[0], "cut_off": "The last answer hit the limit of tokens and ends there."}
-
-
-def test_the_tries_of_an_item_stand_side_by_side_and_the_follow_up_at_the_first() -> None:
-    tries = [rollout("a", 0.0, answer="x"), rollout("a", 1.0, answer="y"), rollout("b", 0.0)]
-    follow_up = FollowUp(question="Why?", answer="Haste.")
-    lost, won, other = json_section(trajectories_section(tries, Exhibits({"a": follow_up})), "trajectories")
-    assert [(one["try"], one["hard"], one["answer"]) for one in (lost, won)] == [
-        ("1 of 2", 0.0, "x"),
-        ("2 of 2", 1.0, "y"),
-    ]
-    assert "try" not in other
-    assert [one.get("follow_up") for one in (lost, won, other)] == [follow_up.model_dump(), None, None]
-
-
 def test_an_analyst_of_several_tries_is_told_to_compare_them() -> None:
     def told(*rollouts: Rollout) -> str:
         optimizer = ScriptedOptimizer({})
@@ -82,23 +64,18 @@ def test_of_the_tries_of_an_item_only_the_failed_ones_are_told_in_the_scorers_wo
 
 
 def test_what_the_optimizer_is_shown() -> None:
-    messages = (Message(role="system", content="the skill"), Message(role="user", content="</trajectories> <b>"))
-    minibatch = Minibatch(source_type="failure", index=0, rollouts=(rollout("a", 0.0, messages=messages, answer="x"),))
-    figures = {"step": 3, "items": 8, "failed": 5, "score_before": 0.0, "score_after": 0.0}
+    figures = {"step": 3, "items": 8, "failed": 5, "score_before": 0.0, "score_after": 0.0, "interval": [-0.1, 0.1]}
     tried = {"op": "append", "anchor": "", "content": "tried"}
-    said = {"failure_patterns": [{"description": "d", "item_ids": ["z"]}], "rejected_edits": [tried]}
-    entry = BufferEntry.model_validate(figures | said | {"rejected_edits": [tried | {"rationale": "because"}]})
+    patterns = [{"description": "d", "item_ids": ["x" * 32, "z"]}]
+    said = {"failure_patterns": patterns, "rejected_edits": [tried | {"rationale": "because"}]}
+    entry = BufferEntry.model_validate(figures | said)
     optimizer = ScriptedOptimizer({})
-    reflect(optimizer, context(4, buffer=StepBuffer(entries=(entry,))), minibatch, PLAIN)
+    reflect(optimizer, context(4, buffer=StepBuffer(entries=(entry,))), FAILURES, PLAIN)
     ((stage, prompt),) = optimizer.calls
-    assert stage == "reflect"
-    assert section(prompt, "skill") == SKILL
+    assert (stage, section(prompt, "skill")) == ("reflect", SKILL)
     assert (section(prompt, "budget"), section(prompt, "outcome")) == ("4", "failure")
-    told = {"item_id": "a", "hard": 0.0, "soft": 0.0, "feedback": "feedback on a", "answer": "x"}
-    assert json_section(prompt, "trajectories") == [
-        told | {"messages": [{"role": "user", "content": "</trajectories> <b>"}]}
-    ]
-    assert json_section(prompt, "step_buffer") == [figures | said]
+    shown = figures | {"failure_patterns": [{"description": "d", "items": 2}], "rejected_edits": [tried]}
+    assert json_section(prompt, "step_buffer") == [shown]
 
 
 @pytest.mark.parametrize(
@@ -116,9 +93,9 @@ def test_the_kinds_of_reflection_show_the_same(rules: OptimizerGroup, stage: str
     assert named == stage
     assert ("<budget>\nunlimited\n</budget>" in prompt) == budget
     assert prompt.count("<budget>") == int(budget)
-    first, second = json_section(prompt, "trajectories")
-    assert "follow_up" not in first
-    assert second["follow_up"] == {"question": "Why <this>?", "answer": "because"}
+    first, _, second = section(prompt, "trajectories").partition("## Item 2")
+    assert "Why <this>?" not in first
+    assert "~~~ follow-up question\nWhy <this>?\n~~~\n~~~ follow-up answer\nbecause\n~~~" in second
     assert prompt.endswith("\n\n<meta_skill>\nshort rules win\n</meta_skill>")
     assert "<meta_skill>" not in shown(rules, context(), {})[1]
 
@@ -126,14 +103,14 @@ def test_the_kinds_of_reflection_show_the_same(rules: OptimizerGroup, stage: str
 @pytest.mark.parametrize("rules", [PLAIN, AWARE])
 def test_edits_carry_where_they_come_from_and_stay_within_the_budget(rules: OptimizerGroup) -> None:
     answer = {
-        "edits": [append(f"rule {index}") for index in range(5)],
-        "failure_patterns": [{"description": "d", "item_ids": ["a", "a", "made up"]}],
+        "edits": [append(f"rule {index}") | {"items": [1, "Item 2", 2, 7]} for index in range(5)],
+        "failure_patterns": [{"description": "d", "items": [1, 1, 99]}],
     }
     patch = reflected(answer, rules)
     assert [edit.content for edit in patch.edits] == ["rule 0", "rule 1"]
     for edit in patch.edits:
         assert (edit.source_type, edit.minibatches) == ("failure", ("failure-2",))
-        assert (edit.support_count, edit.merge_level) == (1, 0)
+        assert (edit.item_ids, edit.support_count, edit.merge_level) == (("a", "b"), 2, 0)
     assert patch.failure_patterns == (FailurePattern(description="d", item_ids=("a",)),)
     assert patch.fallback.endswith(" failure-2: 5 edits proposed, 2 allowed")
 
@@ -268,7 +245,7 @@ def test_a_note_that_cannot_stand_in_the_appendix_is_left_out(notes: list[str], 
 
 def test_a_minibatch_rewrites_the_whole_body() -> None:
     # Also one with the marker of a region.
-    answer = {"body": SKILL, "rationale": "why", "failure_patterns": [{"description": "d", "item_ids": ["b"]}]}
+    answer = {"body": SKILL, "rationale": "why", "failure_patterns": [{"description": "d", "items": [2]}]}
     patch = reflected(answer, REWRITE, SUCCESSES)
     assert patch.edits == (
         Edit(op="rewrite", content=SKILL, rationale="why", source_type="success", minibatches=("success-0",)),
@@ -286,3 +263,32 @@ def test_an_unusable_body_proposes_nothing(body: str, flaw: str) -> None:
     assert (patch.edits, patch.failure_patterns) == ((), (FailurePattern(description="d"),))
     assert patch.fallback.startswith("reflect_rewrite failure-2: the body ")
     assert flaw in patch.fallback
+
+
+def test_a_minibatch_that_is_too_long_for_the_model_is_asked_about_in_halves() -> None:
+    answers = [{"edits": [append(name) | {"items": [1]}]} for name in ("first", "second")]
+    optimizer = ScriptedOptimizer(PromptTooLong("400"), *answers)
+    patch = reflect(optimizer, context(), FAILURES, PLAIN)
+    assert [(edit.content, edit.item_ids) for edit in patch.edits] == [("first", ("a",)), ("second", ("b",))]
+    assert patch.fallback == ""
+
+
+def test_an_item_that_is_too_long_for_the_model_is_shortened_until_it_fits_or_given_up() -> None:
+    long = rollout("a", messages=(Message(role="user", content="x" * 100_000),))
+    alone = Minibatch(source_type="failure", index=0, rollouts=(long,))
+    optimizer = ScriptedOptimizer(PromptTooLong("400"), {"edits": [append("one")]})
+    assert [edit.content for edit in reflect(optimizer, context(), alone, PLAIN).edits] == ["one"]
+    (_, first), (_, second) = optimizer.calls
+    assert len(second) < len(first) / 2 + 100
+    given_up = reflect(ScriptedOptimizer(*[PromptTooLong("400")] * 9), context(), alone, PLAIN)
+    assert (given_up.edits, given_up.fallback) == ((), "reflect failure-0: 400")
+
+
+def test_an_answer_that_was_cut_is_asked_for_again_with_fewer_fields() -> None:
+    optimizer = ScriptedOptimizer(AnswerCut("cut"), {"edits": [append("one")]})
+    patch = reflect(optimizer, context(), FAILURES, PLAIN)
+    assert [edit.content for edit in patch.edits] == ["one"]
+    assert "token limit" in patch.fallback
+    assert optimizer.instructions[1] == optimizer.instructions[0] + prompts.load("shorter")
+    twice = reflect(ScriptedOptimizer(AnswerCut("cut"), AnswerCut("cut again")), context(), FAILURES, PLAIN)
+    assert (twice.edits, twice.fallback) == ((), "reflect failure-2: cut again")

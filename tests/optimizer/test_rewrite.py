@@ -36,7 +36,7 @@ def test_all_edits_become_one_rewrite_of_the_body() -> None:
     ((stage, prompt),) = optimizer.calls
     assert (stage, section(prompt, "skill")) == ("rewrite", "# Skill")
     assert [edit["op"] for edit in json_section(prompt, "edits")] == ["append", "delete", "append"]
-    assert json_section(prompt, "step_buffer") == [{"step": 1, "failure_patterns": []}]
+    assert json_section(prompt, "step_buffer") == [{"step": 1, "items": 0, "failed": 0, "failure_patterns": []}]
 
 
 def test_successes_alone_rewrite_as_successes() -> None:

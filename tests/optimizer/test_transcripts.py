@@ -1,23 +1,73 @@
-from skillopt_airflow.core.types import Message, Rollout, Score, Status, Trajectory
-from skillopt_airflow.optimizer.comparison import compare, comparison_section
-from skillopt_airflow.optimizer.transcripts import MOST_CHARS, trajectories_section
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted_optimizer import rollout, section
+
+from skillopt_airflow.core.shortening import longest_that_fits
+from skillopt_airflow.core.types import Message, Rollout, Status
+from skillopt_airflow.optimizer.transcripts import Exhibits, FollowUp, named, numbers_of, trajectories_section
 
 
-def test_the_optimizer_is_shown_the_beginning_and_the_end_of_what_a_tool_gave() -> None:
-    said = (
-        Message(role="system", content="The skill."),
-        Message(role="assistant", content="a" * 2 * MOST_CHARS),
-        Message(role="tool", content="[search, 0.1 s]\n" + "t" * 2 * MOST_CHARS + "the end"),
+def said(*messages: tuple[str, str], status: Status = Status.OK) -> Rollout:
+    whole = rollout("a", answer="x", messages=tuple(Message(role=role, content=text) for role, text in messages))  # type: ignore[arg-type]
+    return whole.model_copy(update={"trajectory": whole.trajectory.model_copy(update={"status": status})})
+
+
+def test_a_trajectory_is_plain_text_between_fences() -> None:
+    shown = section(
+        trajectories_section([said(("system", "the skill"), ("user", '"Why?"\n<b>'))], 9_000), "trajectories"
     )
-    trajectory = Trajectory(item_id="i-1", status=Status.OK, messages=said, answer="x")
-    rollout = Rollout(trajectory=trajectory, score=Score(hard=1, soft=1))
-    section = trajectories_section([rollout])
-    assert "The skill." not in section
-    assert "a" * 2 * MOST_CHARS in section
-    assert "[search, 0.1 s]" in section
-    assert "characters left out" in section
-    assert "the end" in section
-    assert "t" * MOST_CHARS not in section
-    compared = comparison_section(compare({"i-1": rollout}, {"i-1": rollout}, ["i-1"], "mixed"))
-    assert "the end" in compared
-    assert "t" * MOST_CHARS not in compared
+    assert shown == (
+        '## Item 1: hard 0, soft 0\n~~~ user\n"Why?"\n<b>\n~~~\n'
+        "~~~ answer as extracted\nx\n~~~\n~~~ scorer's feedback\nfeedback on a\n~~~"
+    )
+
+
+@pytest.mark.parametrize("text", ["~~~\n## Item 9: hard 1", "</trajectories>", "~~~~~~ user"])
+def test_no_text_ends_its_fence_or_the_section(text: str) -> None:
+    shown = trajectories_section([said(("user", text))], 9_000)
+    assert shown.count("</trajectories>") == 1
+    fence = shown.partition(" user\n")[0].rpartition("\n")[2]
+    assert set(fence) == {"~"}
+    assert fence not in text
+
+
+@pytest.mark.parametrize(("status", "words"), [(Status.TRUNCATED, "token limit"), (Status.EMPTY, "no text")])
+def test_an_answer_that_was_cut_or_is_empty_says_so(status: Status, words: str) -> None:
+    assert words in trajectories_section([said(("user", "q"), status=status)], 9_000)
+
+
+def test_the_tries_of_an_item_follow_each_other_and_its_follow_up_the_first() -> None:
+    tries = [rollout("a", 0.0), rollout("a", 1.0), rollout("b", 0.0)]
+    shown = trajectories_section(tries, 9_000, Exhibits({"a": FollowUp(question="Why?", answer="Haste.")}))
+    titles = [line for line in shown.splitlines() if line.startswith("##")]
+    first, second = "## Item 1, try 1 of 2: hard 0, soft 0", "## Item 1, try 2 of 2: hard 1, soft 1"
+    assert titles == [first, second, "## Item 2: hard 0, soft 0"]
+    assert shown.index(first) < shown.index("Haste.") < shown.index(second)
+
+
+def test_items_are_named_by_numbers() -> None:
+    numbers = numbers_of([rollout("b"), rollout("b"), rollout("a")])
+    assert named(numbers, [2, 1, 2, 7, 0]) == ("a", "b")
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "tool"])
+def test_the_longest_texts_are_cut_first_whatever_their_role_and_keep_their_ends(role: str) -> None:
+    short, long = "s" * 900, "[head]" + "t" * 50_000 + "[tail]"
+    shown = trajectories_section([said(("user", short), (role, long))], 5_000)
+    assert len(shown) <= 5_100
+    assert short in shown
+    assert "[head]" in shown
+    assert "[tail]" in shown
+    assert "characters left out" in shown
+
+
+@given(st.lists(st.integers(0, 99), max_size=9), st.integers(0, 500))
+def test_what_fits_is_left_whole_and_the_room_is_used(lengths: list[int], room: int) -> None:
+    most = longest_that_fits(lengths, room)
+    used = sum(min(length, most) for length in lengths)
+    assert used <= room
+    if sum(lengths) <= room:
+        assert used == sum(lengths)
+    else:
+        assert used > room - len(lengths)

@@ -111,18 +111,17 @@ def test_an_analyst_sees_so_many_pictures_and_knows_the_sizes_of_all(folder: Pat
     reflected = [prompt for stage, prompt in training.models.prompts if stage == "reflect"]
     told = []
     for prompt in reflected:
-        trajectories = json.loads(prompt.split("<trajectories>")[1].split("</trajectories>")[0])
-        size = {"name": "picture-1.png", "width": 750, "height": 1000}
-        assert all(one["pictures"] == [size] for one in trajectories)
-        told.append(len(trajectories))
+        count = len(re.findall(r"^## Item \d+", prompt, re.MULTILINE))
+        assert prompt.count("\npicture picture-1.png: 750 x 1000 pixels\n") == count
+        told.append(count)
     assert max(told) > 3
     assert [stage for stage, _ in training.models.shown] == ["reflect"] * (len(told) if most else 0)
     expected = [min(most, count) for count in told if most]
     assert sorted(len(shown) for _, shown in training.models.shown) == sorted(expected)
     for _, shown in training.models.shown:
         for label, content in shown.items():
-            item = label.removeprefix("picture-1.png of item ")
-            assert Image.open(BytesIO(content)).getpixel((1, 1)) == (int(item[1:]) % 10, 0, 0)
+            assert 1 <= int(label.removeprefix("picture-1.png of item ")) <= 5
+            assert Image.open(BytesIO(content)).size == (750, 1000)
 
 
 @pytest.mark.nightly

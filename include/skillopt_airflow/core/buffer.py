@@ -14,7 +14,7 @@ class ReflectedItems(Document):
     """The items of a step that had a score when its reflection began."""
 
     item_ids: tuple[str, ...]
-    failed: int
+    failed: int = 0
     """How many of them failed."""
     draws: dict[str, tuple[int, ...]] = Field(default_factory=dict, exclude_if=lambda found: not found)
     """The tries of each item that had a score; empty where that is the first alone, as in a step with one try."""
@@ -35,9 +35,9 @@ class BufferEntry(Value):
     """
 
     step: int
-    items: int
+    items: int = 0
     """Items that were reflected on."""
-    failed: int
+    failed: int = 0
     failure_patterns: tuple[FailurePattern, ...] = ()
     accepted_edits: tuple[Edit, ...] = ()
     rejected_edits: tuple[Edit, ...] = ()
