@@ -27,7 +27,7 @@ class StandIn:
 
     def __init__(self, world: World, items: Finder) -> None:
         self.world, self._items = world, items
-        self._stages = Optimizer(world).stages
+        self._stages = Optimizer(world, items).stages
 
     def reply(self, conversation: Conversation, draw: int = 1) -> Reply:
         """Return the next turn, a pure function of the conversation and of how often it was asked for."""
@@ -81,29 +81,6 @@ def _act(known: KnownItem, conversation: Conversation, task: str, *, right: bool
     return Reply(f"<think>I follow the skill.</think><action>{command}</action>")
 
 
-<<<<<<< HEAD
-class StandIn:
-    """Target and optimizer of one world; usable from many threads."""
-
-    def __init__(self, world: World, items: Finder) -> None:
-        self.world = world
-        self._target = Target(world, items)
-        self._stages = Optimizer(world, items).stages
-
-    def reply(self, conversation: Conversation, draw: int = 1) -> Reply:
-        """Return the next turn, a pure function of the conversation and of how often it was asked for."""
-        asked = [name for name in conversation.tools if name.endswith(STAGE_MARK)]
-        if not asked:
-            return self._target.reply(conversation, draw)
-        stage = next((name for name in asked if name in self._stages), None)
-        if stage is None:
-            raise ModelError(f"tools: the stand-in knows {', '.join(self._stages)}; got {', '.join(asked)}")
-        arguments = json.dumps(self._stages[stage](conversation.user_text), ensure_ascii=False)
-        return Reply(calls=(Call(stage, arguments),))
-
-
-=======
->>>>>>> 46-td
 @cache
 def of_all_benchmarks() -> StandIn:
     return StandIn(World(), KnownItems(of_benchmarks, state_of_benchmarks))
