@@ -11,7 +11,7 @@ from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajec
 
 _PROMPT = """Which English word do these letters make: {letters}
 
-Reply with the word alone, inside <answer></answer> tags."""
+Think it through first. End with the word only, inside <answer></answer> tags."""
 
 
 class Unscramble:

@@ -15,7 +15,7 @@ PARTS = ("pddl_domain", "grammar", "pddl_problem")
 WITHOUT_ACTION = "look"
 """Command that a reply without one stands for: it changes nothing, and costs a turn."""
 _TASK = re.compile(r"Your task is to:\s*(?P<task>.+)")
-_HOW = """Think about it between <think> and </think>. Then give the one command that comes next between <action> and
+_HOW = """Think about it between <reason> and </reason>. Then give the one command that comes next between <action> and
 </action>, such as <action>go to desk 1</action>."""
 _BY_TOOL = """Carry out the task in this household with the tool act, one command a call, such as: go to desk 1.
 You are told when it is done; say so then in a few words.

@@ -38,7 +38,8 @@ MONTHS = (
 _BULLETIN = re.compile(rf"\b({'|'.join(MONTHS)})-(\d{{4}})\b|\b(treasury_bulletin_\d{{4}}_\d{{2}}\.txt)\b")
 _QUESTION = """Question on treasury bulletins: {question}
 
-Reply with the answer alone, on one line inside <answer></answer> tags: a figure or a few words, without working."""
+Think it through and show the calculation first. End with the answer only, on one line inside <answer></answer> tags: a
+figure or a few words."""
 _TASK = """{question}
 
 The answer has to be looked up in the documents, most often in several places, and calculated."""

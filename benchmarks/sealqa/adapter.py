@@ -29,7 +29,7 @@ _PROMPT = """Question: {{ question }}{{ about }}
 
 What a search finds on this question may be old, wrong, or about something else.
 
-Reply with the answer alone, inside <answer></answer> tags; if nobody can know it, say so there."""
+Think it through first. End with the answer only, inside <answer></answer> tags; if no one can know it, say so there."""
 _AGREEMENT = """The answer is correct if it has all that matters of the reference and nothing that contradicts it.
 Order, case, punctuation and more words do not matter, nor do doubts, as long as one answer is given. A number agrees to
 the last digit of the reference. A list that lacks an entry or has a wrong one is incorrect, and so are several answers

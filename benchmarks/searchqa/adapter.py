@@ -21,13 +21,13 @@ _PROMPT = """<documents>
 
 Question: {question}
 
-Reply with the answer alone, inside <answer></answer> tags."""
+Think it through first. End with the answer only, inside <answer></answer> tags."""
 
 _TASK = """Question: {question}
 
 The tool search_documents finds documents that hold the answer.
 
-Reply with the answer alone, inside <answer></answer> tags."""
+Think it through first. End with the answer only, inside <answer></answer> tags."""
 
 
 class SearchQA:

@@ -78,7 +78,7 @@ def _act(known: KnownItem, conversation: Conversation, task: str, *, right: bool
     command = walkthrough[given] if given < len(walkthrough) else IDLE
     if by_tool:
         return Reply(calls=(Call("act", json.dumps({"action": command})),))
-    return Reply(f"<think>I follow the skill.</think><action>{command}</action>")
+    return Reply(f"<reason>I follow the skill.</reason><action>{command}</action>")
 
 
 @cache

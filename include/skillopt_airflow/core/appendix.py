@@ -1,11 +1,14 @@
 """The notes of skill-aware reflection, as lines of the skill's protected appendix."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Edit, Note
 
 _BULLET = "- "
+_BULLETS = re.compile(r"(?:[-*+•]\s+)*")
+"""What a model may write before a note, which gets a bullet here."""
 
 
 def notes_of(document: SkillDocument) -> tuple[str, ...]:
@@ -43,7 +46,7 @@ def new_notes(notes: Iterable[Note], known: Iterable[str]) -> list[Note]:
 
 
 def _meaning(note: str) -> str:
-    return " ".join(note.casefold().split()).rstrip(" .,;:!?")
+    return _text(note.casefold()).rstrip(" .,;:!?")
 
 
 def _lines(document: SkillDocument) -> list[str]:
@@ -56,7 +59,11 @@ def _is_note(line: str) -> bool:
 
 
 def _line(note: Note) -> str:
-    return _BULLET + " ".join(note.text.split())
+    return _BULLET + _text(note.text)
+
+
+def _text(note: str) -> str:
+    return _BULLETS.sub("", " ".join(note.split()), count=1)
 
 
 def _edit(lines: Sequence[str], notes: Sequence[Note]) -> Edit:

@@ -1,5 +1,6 @@
 """Applying edits to a skill, and the report that explains every change (paper section 3.4)."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
@@ -44,6 +45,10 @@ class _SkipEdit(Exception):
 
 
 _Splice = tuple[Span, str, EditStatus]
+_LISTED = re.compile(r"\s*(?:[-*+]|\d+[.)])\s|\s+\S")
+"""A list's item, or a line that goes on with one."""
+_DOUBLED = re.compile(r"^(\s*[-*+] )[-*+] ", re.MULTILINE)
+"""A bullet that a model wrote twice."""
 _NOT_FOUND = "anchor not found"
 _PROTECTED = "anchor lies in a protected region"
 
@@ -75,8 +80,9 @@ def apply_edits(skill: SkillDocument, edits: Sequence[Edit]) -> tuple[SkillDocum
 
 def _append(document: SkillDocument, edit: Edit) -> _Splice:
     end = len(document.body.rstrip("\n"))
-    lead = "\n" if end else ""
-    return Span(end, end), lead + _content(edit) + _newline_unless_follows(document, end), "applied"
+    content = _content(edit)
+    lead = _lead(document, end, content) if end else ""
+    return Span(end, end), lead + content + _newline_unless_follows(document, end), "applied"
 
 
 def _insert_after(document: SkillDocument, edit: Edit) -> _Splice:
@@ -90,14 +96,17 @@ def _insert_after(document: SkillDocument, edit: Edit) -> _Splice:
     # An anchor that was copied with its newline ends on that line, not on the next.
     line_end = document.text.find("\n", anchor.end - 1, body.end)
     end = line_end if line_end >= 0 else body.end
-    return Span(end, end), "\n" + _content(edit) + _newline_unless_follows(document, end), "applied"
+    content = _content(edit)
+    inserted = _lead(document, end, content) + content + _newline_unless_follows(document, end)
+    return Span(end, end), inserted, "applied"
 
 
 def _replace(document: SkillDocument, edit: Edit) -> _Splice:
     # Nothing in the place of the anchor is what delete leaves, which takes the emptied line along.
     if not edit.content.strip():
         return _delete(document, edit)
-    span, own = _anchor(document, edit), edit.anchor
+    span = _anchor(document, edit)
+    own = document.text[span.start : span.end]
     # The content loses its outer line ends, so those that were copied with the anchor stay.
     before, behind = len(own) - len(own.lstrip("\n")), len(own) - len(own.rstrip("\n"))
     return Span(span.start + before, span.end - behind), _content(edit), "applied"
@@ -106,7 +115,8 @@ def _replace(document: SkillDocument, edit: Edit) -> _Splice:
 def _delete(document: SkillDocument, edit: Edit) -> _Splice:
     span = _anchor(document, edit)
     starts_line = span.start == 0 or document.text[span.start - 1] == "\n"
-    if starts_line and not edit.anchor.endswith("\n") and document.text[span.end : span.end + 1] == "\n":
+    ends_line = document.text[span.start : span.end].endswith("\n")
+    if starts_line and not ends_line and document.text[span.end : span.end + 1] == "\n":
         span = Span(span.start, span.end + 1)
     return span, "", "applied"
 
@@ -140,7 +150,7 @@ _SPLICES: dict[str, Callable[[SkillDocument, Edit], _Splice]] = {
 
 
 def _content(edit: Edit) -> str:
-    content = without_markers(edit.content).strip("\n")
+    content = _DOUBLED.sub(r"\1", without_markers(edit.content).strip("\n"))
     if not content.strip():
         raise _SkipEdit("no content")
     return content
@@ -164,6 +174,13 @@ def _remark(edit: Edit, inserted: str, status: EditStatus) -> str:
     not_found = [_NOT_FOUND] if status == "applied_as_append" else []
     lost = ["content lost the marker of a protected region"] if inserted and has_marker(edit.content) else []
     return ", ".join([*not_found, *lost])
+
+
+def _lead(document: SkillDocument, end: int, content: str) -> str:
+    """Return the line ends before content: a heading, and a paragraph after a list, need a blank line."""
+    last = document.text[:end].rpartition("\n")[2]
+    glued = content.startswith("#") or (_LISTED.match(last) and not _LISTED.match(content))
+    return "\n\n" if last.strip() and glued else "\n"
 
 
 def _newline_unless_follows(document: SkillDocument, end: int) -> str:

@@ -14,6 +14,9 @@ REGIONS: tuple[Region, ...] = get_args(Region)
 _MARKER = re.compile(rf"<!--\s*(?P<region>{'|'.join(REGIONS)})_(?P<side>START|END)\s*-->")
 
 
+_QUOTES = ('"“”„«»', "'‘’‚`´")
+
+
 def skill_name(benchmark: str) -> str:
     """Return the name of a benchmark's skill by the Agent Skills specification: a-z, 0-9 and single hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", benchmark.lower()).strip("-")[:64].strip("-") or "skill"
@@ -109,12 +112,17 @@ class SkillDocument:
         return tuple(Span(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True))
 
     def find(self, anchor: str) -> Span | None:
-        """Return the first occurrence of `anchor` that lies wholly inside editable text."""
+        """Return the first occurrence of `anchor` that lies wholly inside editable text.
+
+        Without an exact one, it's the first that differs only in whitespace or typographic quotes.
+        """
         for span in self.editable:
             start = self.text.find(anchor, span.start, span.end)
             if start >= 0:
                 return Span(start, start + len(anchor))
-        return None
+        alike = re.compile(r"\s+".join("".join(map(_alike, word)) for word in anchor.split()))
+        found = (alike.search(self.text, span.start, span.end) for span in self.editable)
+        return next((Span(*match.span()) for match in found if match and match[0]), None)
 
     def spliced(self, span: Span, text: str) -> "SkillDocument":
         """Return the document with the span's characters replaced by `text`."""
@@ -135,6 +143,11 @@ def skill_of_person(text: str, where: str) -> SkillDocument:
     if flaw := flaw_of_text(plain(text)):
         raise SkillError(f"{where}: the skill {flaw}. Remove it.")
     return SkillDocument(plain(text))
+
+
+def _alike(character: str) -> str:
+    """Return the pattern of a character, or of all quotes of its kind."""
+    return next((f"[{kind}]" for kind in _QUOTES if character in kind), re.escape(character))
 
 
 def has_marker(text: str) -> bool:

@@ -21,6 +21,11 @@ class Moment(Value):
     """Steps that have been taken when it is over; 0 for the seed."""
 
     @property
+    def compares(self) -> bool:
+        """True of an epoch's end that compares the epoch with the one before."""
+        return self.kind == "slow_update" and self.epoch > 1
+
+    @property
     def name(self) -> str:
         """Its folder below the run, such as `steps/step_0007` or `slow_update/epoch_02`; the run's end is `final`."""
         if self.kind in ("seed", "step"):
@@ -38,15 +43,15 @@ def moment_label(kind: MomentKind, step: int, epoch: int) -> str:
 def timeline(config: TrainConfig, steps_in_epoch: int) -> tuple[Moment, ...]:
     """Return all moments of a run that is not stopped.
 
-    The longitudinal comparison needs two epochs, so it starts with the second; the memory that it leaves to the
-    optimizer would come too late after the last.
+    The longitudinal comparison needs two epochs, so it starts with the second. The optimizer's memory is written from
+    the first epoch on; after the last it would come too late.
     """
     optimizer, epochs = config.optimizer, config.train.num_epochs
     moments = [Moment(kind="seed", epoch=0, step=0)]
     for epoch in range(1, epochs + 1):
         first, last = (epoch - 1) * steps_in_epoch + 1, epoch * steps_in_epoch
         moments += [Moment(kind="step", epoch=epoch, step=step) for step in range(first, last + 1)]
-        if epoch > 1 and (optimizer.use_slow_update or (optimizer.use_meta_skill and epoch < epochs)):
+        if (optimizer.use_slow_update and epoch > 1) or (optimizer.use_meta_skill and epoch < epochs):
             moments.append(Moment(kind="slow_update", epoch=epoch, step=last))
         if optimizer.use_meta_reflect:
             moments.append(Moment(kind="meta_reflect", epoch=epoch, step=last))

@@ -31,6 +31,9 @@ class TrainGroup(Group):
     rollouts_per_item: Positive = 1
     """Tries of each item of a batch, which an analyst sees side by side. For a target that samples: one that always
     answers alike gives equal ones."""
+    fresh_rollouts: bool | Literal["auto"] = "auto"
+    """Roll out items again in each epoch, also under an unchanged skill, so that analysts see new trajectories. auto
+    does so unless model.temperature is 0, at which a target answers alike."""
     proposals: Positive = 1
     """Candidates that a step makes side by side of one batch, each from other minibatches; all are measured at the same
     time, and the gate decides on the best. Not with evaluation.screen."""
@@ -42,10 +45,11 @@ class TrainGroup(Group):
     """Roll out the next batch with the present skill while a candidate is made and evaluated; wasted if it is accepted.
     auto does so where two of the last three steps rejected theirs and the budget has room for the rest of the run."""
 
-    @property
-    def batch_draws(self) -> range:
-        """Return the draws of a batch's items."""
-        return range(self.rollouts_per_item)
+    def batch_draws(self, epoch: int, temperature: float | None) -> range:
+        """Return the draws of a batch's items in an epoch (1-based)."""
+        fresh = temperature != 0 if self.fresh_rollouts == "auto" else self.fresh_rollouts
+        first = (epoch - 1) * self.rollouts_per_item if fresh else 0
+        return range(first, first + self.rollouts_per_item)
 
 
 class GradientGroup(Group):
@@ -108,7 +112,7 @@ class OptimizerGroup(Group):
     """For changed and unchanged: most training items that run under both skills to find one of slow_update_samples that
     the policy keeps; none beyond the samples while stored rollouts hold enough."""
     use_meta_skill: bool = True
-    """Keep a memory of the same comparison for later optimizer calls; it never enters the skill."""
+    """Keep a memory of epochs, from their steps and comparisons, for later optimizer calls; it never enters the skill."""
     use_meta_reflect: bool = False
     """At an epoch's end propose edits from what the epoch accepted and rejected."""
     use_skill_aware_reflection: bool = False

@@ -31,7 +31,7 @@ def screen_chunks(run: TrainingRun, moment: Moment, skills: Sequence[str]) -> li
     if not covers(current, run.config.evaluation):
         return []
     item_ids = [item_id for item_id in ids(run.batch(moment)) if item_id in current.scores]
-    return chunks_of(run.config, "screen", skills, Split.TRAIN, item_ids)
+    return chunks_of(run.config, "screen", skills, Split.TRAIN, item_ids, run.batch_draws(moment)[:1])
 
 
 def passes(run: TrainingRun, moment: Moment, candidate: SkillDocument) -> bool:
@@ -63,4 +63,4 @@ def _current(run: TrainingRun, moment: Moment) -> SkillDocument:
 
 
 def _on_batch(run: TrainingRun, moment: Moment, skill: SkillDocument) -> Evaluation:
-    return measured_on(run, Split.TRAIN, skill, [0], run.batch(moment))
+    return measured_on(run, Split.TRAIN, skill, run.batch_draws(moment)[:1], run.batch(moment))

@@ -41,7 +41,8 @@ def target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Sequen
     val, test = (len(range(sizes[split])[: rules.limit(split)]) for split in (Split.VAL, Split.TEST))
     batches, tries = [sum(each) for each in slices], config.train.rollouts_per_item
     kinds = Counter(moment.kind for moment in timeline(config, len(slices)))
-    slow_updates = kinds["slow_update"] if optimizer.use_slow_update else 0
+    compared = sum(moment.compares for moment in timeline(config, len(slices)))
+    slow_updates = compared if optimizer.use_slow_update else 0
     gated = kinds["step"] + slow_updates + kinds["meta_reflect"]
     candidates = gated + kinds["step"] * (config.train.proposals - 1)
     forced = not rules.use_gate or (slow_updates > 0 and not optimizer.slow_update_gate)
@@ -55,7 +56,7 @@ def target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Sequen
         "evaluate": candidates * val * rules.draws,
         # The candidate that was chosen and the current skill once more on every item on which they differ.
         "confirm": gated * 2 * val if rules.use_gate and policy_of(rules).needs_fresh_draws else 0,
-        "longitudinal": kinds["slow_update"] * 2 * min(schedule.most_compared(optimizer), sizes[Split.TRAIN]),
+        "longitudinal": compared * 2 * min(schedule.most_compared(optimizer), sizes[Split.TRAIN]),
         # Only what was taken in any case, or notes that no gate saw, can lack a score at the end.
         "final": val * rules.draws if forced or notes_enter(optimizer) else 0,
         # The seed, the best and the last skill.
@@ -119,9 +120,9 @@ def optimizer_calls(config: TrainConfig, slices: Sequence[Sequence[int]]) -> dic
         "rank": made if rewrites or rules.lr_control_mode != "none" else 0,
         "rewrite": made if rules.skill_update_mode == "rewrite_from_suggestions" else 0,
         "consolidate": made if consolidates else 0,
-        "slow_update": kinds["slow_update"] if rules.use_slow_update else 0,
-        # From the second epoch on, and no longer after the last.
-        "meta_skill": max(0, config.train.num_epochs - 2) if rules.use_meta_skill else 0,
+        "slow_update": config.train.num_epochs - 1 if rules.use_slow_update else 0,
+        # After every epoch but the last.
+        "meta_skill": config.train.num_epochs - 1 if rules.use_meta_skill else 0,
         "meta_reflect": kinds["meta_reflect"],
     }
 

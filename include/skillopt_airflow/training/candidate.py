@@ -30,6 +30,7 @@ from skillopt_airflow.training.evaluation import (
     measured,
 )
 from skillopt_airflow.training.lapse_notes import with_notes
+from skillopt_airflow.training.reflection import why_unanswered
 from skillopt_airflow.training.rollout_plan import Chunk, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import why_stop
@@ -114,7 +115,8 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
         candidate = run.document(keys.candidate_skill)
         rules = rules_among(run.config.evaluation, contenders)
         evaluation, decision = _screen_and_judge(run, moment, before, candidate, rules)
-        memory_only = moment.kind == "slow_update" and not run.config.optimizer.use_slow_update
+        guides = run.config.optimizer.use_slow_update and moment.compares
+        memory_only = moment.kind == "slow_update" and not guides
         found = {} if decision.equal else _findings(run, candidate, evaluation)
         found |= {"contenders": contenders, "memory_only": memory_only}
         decision = decision.model_copy(update=found)
@@ -131,7 +133,7 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
             store.put_text(run.keys.skill(number), candidate.text)
             store.put_bytes(run.keys.line_origins(number), store.get_bytes(keys.line_origins))
         state = _remembering(run, moment, with_notes(run, moment, state), decision)
-        state = state.model_copy(update={"stopped": why_stop(run, moment)})
+        state = state.model_copy(update={"stopped": why_stop(run, moment) or why_unanswered(run, moment)})
         leave_behind(run, moment, state)
         store.put_model(keys.gate, decision)
         if run.is_newest(moment):
@@ -149,7 +151,7 @@ def _merge_parts(run: TrainingRun, moment: Moment, before: RunState) -> None:
     candidates = [run.document(proposal.keys.candidate_skill) for proposal in proposals(run, moment)]
     on_batch = [run.skill(before.current.version), *(candidates if screens(run, moment) else [])]
     run.merge_parts(Split.VAL, candidates)
-    run.merge_parts(Split.TRAIN, on_batch, run.config.train.batch_draws)
+    run.merge_parts(Split.TRAIN, on_batch, run.batch_draws(moment))
 
 
 def _findings(run: TrainingRun, candidate: SkillDocument, evaluation: Evaluation) -> dict[str, Any]:

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 def longitudinal(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     """Plan the sampled training items under the last skills of the previous and of this epoch, equal ones once.
 
+    After the first epoch there is nothing to compare.
+
     Where the policy would leave some of them out, and stored rollouts cannot fill these up, more items are planned.
     """
     rules, versions = run.config.optimizer, sorted(set(_pair(run, moment)))
@@ -36,7 +38,7 @@ def longitudinal(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     if len(versions) == 1 or (count > rules.slow_update_samples <= _compared(run, moment).size):
         count = rules.slow_update_samples
     item_ids = ids(_sampled(run, moment, count))
-    chunks = chunks_of(run.config, "longitudinal", skills, Split.TRAIN, item_ids)
+    chunks = chunks_of(run.config, "longitudinal", skills, Split.TRAIN, item_ids) if moment.compares else []
     return store_plan(run, moment, "longitudinal", chunks)
 
 
@@ -102,6 +104,8 @@ def _compared(run: TrainingRun, moment: Moment) -> Comparison:
 
     Where the policy leaves some of these out, other items that ran under both skills fill up, drawn ones first.
     """
+    if not moment.compares:
+        return Comparison()
     rules = run.config.optimizer
     policy, sampled = rules.longitudinal_pair_policy, _sampled(run, moment, rules.slow_update_samples)
     items = sampled if policy == "mixed" else run.item_refs(Split.TRAIN)
@@ -122,7 +126,7 @@ def _previous(run: TrainingRun, moment: Moment) -> str:
 
 
 def _guidance(run: TrainingRun, moment: Moment, models: Assistants, comparison: Comparison) -> Patch:
-    if not run.config.optimizer.use_slow_update:
+    if not (run.config.optimizer.use_slow_update and moment.compares):
         return Patch()
     skill = run.skill(run.state_before(moment).current.version)
     former = skill.region("SLOW_UPDATE")

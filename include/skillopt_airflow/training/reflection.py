@@ -21,6 +21,7 @@ from skillopt_airflow.optimizer.minibatches import Minibatch, by_outcome, miniba
 from skillopt_airflow.optimizer.reflect import ReflectContext, reflect
 from skillopt_airflow.optimizer.select import select as select_edits
 from skillopt_airflow.optimizer.transcripts import Exhibits
+from skillopt_airflow.training.choice import proposals
 from skillopt_airflow.training.item_files import contents, pictures, shown_items
 from skillopt_airflow.training.rollout_plan import ids
 from skillopt_airflow.training.run import TrainingRun
@@ -133,14 +134,37 @@ def step_reflection(run: TrainingRun, moment: Moment) -> StepReflection:
     return StepReflection(run, moment, run.state_before(moment))
 
 
+def why_unanswered(run: TrainingRun, moment: Moment) -> str:
+    """Return why the run stops after this step: no reflection on it or on the step before was usable; or empty."""
+    lost = _lost(run, moment)
+    if not lost:
+        return ""
+    log.warning("%s: no reflection had a usable answer, so nothing was proposed: %s", moment.name, lost)
+    before = [one for one in run.timeline if one.kind == "step" and one.step == moment.step - 1]
+    if not before or not _lost(run, before[0]):
+        return ""
+    return f"no reflection on the last two steps had a usable answer from the optimizer model: {lost}"
+
+
+def _lost(run: TrainingRun, moment: Moment) -> str:
+    """Return what was wrong with the answers to a step's reflections if none was usable; else an empty string."""
+    made = proposals(run, moment) if moment.kind == "step" else []
+    if any(run.store.get_model(proposal.keys.merged_patch, Patch).edits for proposal in made):
+        return ""
+    stored = [key for proposal in made for key in run.store.list_keys(proposal.keys.reflections)]
+    patches = [run.store.get_model(key, Patch) for key in stored]
+    usable = any(patch.notes or not patch.fallback for patch in patches)
+    return "" if usable or not patches else patches[0].fallback
+
+
 def _scored_batch(run: TrainingRun, moment: Moment, skill: SkillDocument) -> StepBatch:
     """Return the batch under a skill, as the first task of the step saw it."""
     slices = run.slices(moment)
     items = [item for part in slices for item in part]
-    stored = [run.stored(Split.TRAIN, skill, draw, items) for draw in run.config.train.batch_draws]
+    stored = {draw: run.stored(Split.TRAIN, skill, draw, items) for draw in run.batch_draws(moment)}
     scored: dict[str, dict[int, Rollout]] = {}
     for item_id in sorted(ids(items)):
-        found = {draw: rollouts[item_id] for draw, rollouts in enumerate(stored) if item_id in rollouts}
+        found = {draw: rollouts[item_id] for draw, rollouts in stored.items() if item_id in rollouts}
         scored[item_id] = {draw: rollout for draw, rollout in found.items() if rollout.score is not None}
     seen = run.store.first_model(run.keys.moment(moment).reflected_items, _seen(scored))
     return StepBatch(

@@ -99,7 +99,7 @@ def chunks_of(
 def batch_chunks(run: TrainingRun, stage: Stage, moment: Moment, step: Moment) -> list[Chunk]:
     """Return the rollouts of a step's batch under the skill that a moment begins with."""
     skill = run.keys.skill(run.state_before(moment).current.version)
-    return chunks_of(run.config, stage, [skill], Split.TRAIN, ids(run.batch(step)), run.config.train.batch_draws)
+    return chunks_of(run.config, stage, [skill], Split.TRAIN, ids(run.batch(step)), run.batch_draws(step))
 
 
 def parts_of(items: int, config: TrainConfig, times: int) -> int:

@@ -73,6 +73,10 @@ class TrainingRun:
         """The resolved configuration, with what the reference overrides."""
         return self._overridden if self.ref.overrides else self.record.config
 
+    def batch_draws(self, moment: Moment) -> range:
+        """Return the draws of the batches of a moment's epoch."""
+        return self.config.train.batch_draws(max(1, moment.epoch), self.config.model.temperature)
+
     @property
     def prompt_room(self) -> int:
         """Most characters of an optimizer call's prompt."""
