@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +25,7 @@ def note(text: str, minibatch: str = "failure-0") -> Note:
 
 
 def meaning(text: str) -> str:
-    return " ".join(text.casefold().split()).rstrip(" .,;:!?")
+    return re.sub(r"^([-*+•]\s+)*", "", " ".join(text.casefold().split()) + " ").rstrip(" .,;:!?")
 
 
 def with_notes(document: SkillDocument, notes: list[Note]) -> SkillDocument:
@@ -51,7 +53,9 @@ def test_each_note_is_an_edit_of_its_own() -> None:
 
 
 def test_a_note_that_is_there_is_left_out() -> None:
-    assert note_edits(SKILL, [note(" count THE\twords."), note(" \n"), note("Count the words!"), note("...")]) == ()
+    known = [note(" count THE\twords."), note(" \n"), note("- Count the words!"), note("..."), note("* - ")]
+    assert note_edits(SKILL, known) == ()
+    assert [edit.content for edit in note_edits(SkillDocument(""), [note("- * Check it.")])] == ["- Check it."]
     assert new_notes([note("Give the year."), note("give the year")], ()) == [note("Give the year.")]
     assert [edit.content for edit in note_edits(SkillDocument(""), [note("Straße"), note("STRASSE")])] == ["- Straße"]
 

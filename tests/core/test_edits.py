@@ -126,6 +126,17 @@ def test_the_report_explains_every_difference(case: tuple[SkillDocument, list[Ed
         (f"{START}{END}", Edit(op="region", anchor="SLOW_UPDATE", content="keep"), REGION),
         (f"a\n{REGION}\n", Edit(op="region", anchor="APPENDIX", content="note"), f"a\n{REGION}\n\n{NOTES}\n"),
         ("", Edit(op="region", anchor="SLOW_UPDATE"), f"{START}\n{END}\n"),
+        # A heading or paragraph is no part of the list before it, and a bullet is written once.
+        ("- a\n", Edit(op="append", content="## More"), "- a\n\n## More\n"),
+        ("1. a\n   goes on\n", Edit(op="append", content="A paragraph."), "1. a\n   goes on\n\nA paragraph.\n"),
+        ("- a\n\n", Edit(op="append", content="- b"), "- a\n- b\n\n"),
+        ("a\nb\n", Edit(op="insert_after", anchor="a", content="# H"), "a\n\n# H\nb\n"),
+        ("- a\n", Edit(op="append", content="- - b\n* * c"), "- a\n- b\n* c\n"),
+        # An anchor that differs in whitespace or quotes is the same.
+        ("- say “no”  to it\n- b\n", Edit(op="delete", anchor='- say "no" to it'), "- b\n"),
+        ("a\nit's\n b c\n", Edit(op="replace", anchor="it’s b", content="x"), "a\nx c\n"),
+        ("a  b\nc\n", Edit(op="insert_after", anchor="a b\n", content="x"), "a  b\nx\nc\n"),
+        ("a  b, a b\n", Edit(op="replace", anchor="a b", content="x"), "a  b, x\n"),
     ],
 )
 def test_each_operation(text: str, edit: Edit, expected: str) -> None:

@@ -44,7 +44,7 @@ def test_an_epoch_ends_with_what_is_wanted_there(config: TrainConfig, steps: int
         here = [moment for moment in moments if moment.epoch == epoch and moment.kind != "final"]
         memory_is_read = optimizer.use_meta_skill and epoch < epochs
         wanted: list[str] = []
-        if epoch >= 2 and (optimizer.use_slow_update or memory_is_read):
+        if (epoch >= 2 and optimizer.use_slow_update) or memory_is_read:
             wanted.append("slow_update")
         if optimizer.use_meta_reflect:
             wanted.append("meta_reflect")
@@ -54,7 +54,8 @@ def test_an_epoch_ends_with_what_is_wanted_there(config: TrainConfig, steps: int
 
 def test_the_names_of_a_run_s_moments() -> None:
     assert names(1, 2) == ["steps/step_0000", "steps/step_0001", "steps/step_0002", "final"]
-    first, second = ["steps/step_0001", "meta_reflect/epoch_01"], ["steps/step_0002", "slow_update/epoch_02"]
+    first = ["steps/step_0001", "slow_update/epoch_01", "meta_reflect/epoch_01"]
+    second = ["steps/step_0002", "slow_update/epoch_02"]
     whole = ["steps/step_0000", *first, *second, "meta_reflect/epoch_02", "final"]
     assert names(2, 1, use_meta_reflect=True) == whole
     with pytest.raises(ValidationError, match="kind"):

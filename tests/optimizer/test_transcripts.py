@@ -1,9 +1,6 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scripted_optimizer import rollout, section
 
-from skillopt_airflow.core.shortening import longest_that_fits
 from skillopt_airflow.core.types import Message, Rollout, Status
 from skillopt_airflow.optimizer.transcripts import Exhibits, FollowUp, named, numbers_of, trajectories_section
 
@@ -60,14 +57,3 @@ def test_the_longest_texts_are_cut_first_whatever_their_role_and_keep_their_ends
     assert "[head]" in shown
     assert "[tail]" in shown
     assert "characters left out" in shown
-
-
-@given(st.lists(st.integers(0, 99), max_size=9), st.integers(0, 500))
-def test_what_fits_is_left_whole_and_the_room_is_used(lengths: list[int], room: int) -> None:
-    most = longest_that_fits(lengths, room)
-    used = sum(min(length, most) for length in lengths)
-    assert used <= room
-    if sum(lengths) <= room:
-        assert used == sum(lengths)
-    else:
-        assert used > room - len(lengths)
