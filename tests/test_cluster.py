@@ -5,7 +5,6 @@ with a sentence; and nothing that is stored is paid for twice.
 """
 
 import json
-import os
 import shutil
 import socket
 import threading
@@ -300,17 +299,6 @@ def test_a_worker_that_is_cut_off_from_the_object_store_for_a_minute(cluster: Cl
             way.cut(60)
             assert way.open_sockets
             ends_as(plain, run, cluster, ("does not answer",))
-
-
-def test_a_worker_with_the_former_version_of_the_code(cluster: Cluster, plain: TrainedRun, tmp_path: Path) -> None:
-    for folder in ("include", "benchmarks", "skills"):
-        shutil.copytree(PROJECT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("repositories"))
-    gate = tmp_path / "include/skillopt_airflow/core/gate.py"
-    gate.write_text(f"{gate.read_text(encoding='utf-8')}\n# Another release.\n", encoding="utf-8")
-    path = os.pathsep.join([str(tmp_path / "include"), str(PROJECT)])
-    with cluster.with_variables("worker-3", PYTHONPATH=path):
-        run = cluster.train("former")
-        ends_as(plain, run, cluster, ("this worker has other code or settings",))
 
 
 def score(cluster: Cluster, run: TrainedRun) -> Any:

@@ -69,25 +69,6 @@ def test_an_image_that_one_engine_has(monkeypatch: pytest.MonkeyPatch) -> None:
     many_hosts.check_image(config(), "sha256:1f")
 
 
-def test_a_run_of_other_code_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    own = many_hosts.code_version("searchqa")
-    assert own != many_hosts.code_version("officeqa")
-    reference = {"benchmark": "searchqa", "run": "one", "storage": {}}
-    for version in ("", own):
-        assert open_run({**reference, "code": version}).ref.code == version
-    with pytest.raises(ConfigError, match=rf"\({own}\) than .* \(0123456789ab\)"):
-        open_run({**reference, "code": "0123456789ab"})
-    # A deployment that settles something else is another version, too.
-    (tmp_path / "deployment.yaml").write_text("allowed: everything\ndefaults: {train: {seed: 7}}")
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "deployment.yaml"))
-    many_hosts._version.cache_clear()
-    assert many_hosts.code_version("searchqa") != own
-    # What was prepared on many hosts can be looked at from one, which has no version.
-    monkeypatch.setenv(EXECUTOR, "LocalExecutor")
-    assert many_hosts.code_version("searchqa") == ""
-    open_run({**reference, "code": "0123456789ab"})
-
-
 @pytest.mark.parametrize(
     "task",
     [

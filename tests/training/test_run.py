@@ -31,15 +31,3 @@ def test_the_limits_of_code_shape_rollouts_where_some_runs(limit: dict[str, Any]
     # An agent's CLI runs code whatever the benchmark.
     cli = {"model__harness": "codex"}
     assert settings_of("searchqa", **limit, **cli) != settings_of("searchqa", **cli)
-
-
-def test_a_run_from_before_the_limits_counted_finds_its_rollouts() -> None:
-    run = prepared("spreadsheetbench", sandbox__code_timeout=5, sandbox__memory="1g")
-    former = run.record.model_copy(update={"counts_limits": False})
-    run.store.put_model(run.keys.config, former)
-    assert of(TrainingRun(run.ref, run.connections, run.store)) == settings_of("spreadsheetbench")
-
-
-def test_default_limits_leave_the_keys_of_stored_rollouts_as_they_were() -> None:
-    assert settings_of("spreadsheetbench").startswith("eef8602bc822")
-    assert settings_of("swebench", sandbox__memory="1g").startswith("b9f83565747e")

@@ -16,7 +16,7 @@ from skillopt_airflow.core.resource_groups import ModelGroup, SandboxGroup, Stor
 from skillopt_airflow.core.sampling import sampling_settings
 from skillopt_airflow.core.search_group import SearchGroup
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.pipeline.many_hosts import check_code, check_image
+from skillopt_airflow.pipeline.many_hosts import check_image
 from skillopt_airflow.pipeline.params import check_fixed
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.deployment_file import check_allowed
@@ -212,11 +212,9 @@ def open_run(ref: "RunRef | JsonObject") -> TrainingRun:
     """Open the run behind a task's reference.
 
     Raises:
-        ConfigError: it asks for what no run may, since the DAG of an epoch can be triggered by hand; or this worker's
-            code is not that which prepared the run.
+        ConfigError: it asks for what no run may, since the DAG of an epoch can be triggered by hand.
     """
     opened = RunRef.model_validate(ref)
-    check_code(opened.benchmark, opened.code)
     own = benchmark_config(opened.benchmark)
     layers = {"storage": opened.storage.model_dump()}, nest(opened.overrides)
     asked = TrainConfig.from_layers(own.model_dump(), *layers)

@@ -1,10 +1,8 @@
 """The needs of a run whose tasks run on several hosts; where LocalExecutor runs them, there are none."""
 
-import hashlib
 import os
 import re
 from fnmatch import fnmatchcase
-from functools import cache
 from pathlib import Path
 
 from skillopt_airflow import benchmarks
@@ -17,9 +15,6 @@ ONE_HOST = ("LocalExecutor", "SequentialExecutor")
 S3 = "s3://"
 POD_VARIABLE = "AIRFLOW_IS_K8S_EXECUTOR_POD"
 """Set in a pod of KubernetesExecutor, whose template says LocalExecutor for what runs in it."""
-CODE = ("*.py", "*.md", "*.html")
-"""Files of the package that decide what a task does."""
-OF_BENCHMARK = ("*.py", "*.yaml", "presets/*.yaml", "guidance/*.md")
 
 
 def is_spread() -> bool:
@@ -73,46 +68,3 @@ def check_image(config: TrainConfig, digest: str) -> None:
             "another one on the next: push it to a registry, and name that in sandbox.registry, or the image in "
             "sandbox.image"
         )
-
-
-def code_version(benchmark: str) -> str:
-    """Return a hash of the code and settings that this worker has for the benchmark; empty where there is one host."""
-    return _version(benchmark) if is_spread() else ""
-
-
-def check_code(benchmark: str, version: str) -> None:
-    """Refuse to go on with a run that was begun by other code than this worker's.
-
-    Args:
-        benchmark: the run's.
-        version: as `code_version` was when the run was prepared; empty if it was prepared on the only host.
-
-    Raises:
-        ConfigError: saying what to do.
-    """
-    if version and (own := code_version(benchmark)) and own != version:
-        raise ConfigError(
-            f"this worker has other code or settings ({own}) than the one that prepared the run ({version}): install "
-            "one version on all workers, then clear the run's first task alone, without those downstream, and after it "
-            "the failed ones; it goes on from what is stored, unless settings of the training changed: then restore "
-            "them, or trigger a new run"
-        )
-
-
-@cache
-def _version(benchmark: str) -> str:
-    package, folder = Path(benchmarks.__file__).parent, benchmarks.folder(benchmark)
-    carried = package / "project"
-    files = [path for pattern in CODE for path in package.rglob(pattern) if not path.is_relative_to(carried)]
-    named = {path.relative_to(package).as_posix(): path for path in files}
-    named |= {
-        f"benchmark/{path.relative_to(folder).as_posix()}": path
-        for pattern in OF_BENCHMARK
-        for path in folder.glob(pattern)
-    }
-    named |= {"seed": benchmarks.seed_skill(benchmark), "deployment": Path(os.environ.get(VARIABLE, os.devnull))}
-    digest = hashlib.sha256()
-    for name, path in sorted(named.items()):
-        content = path.read_bytes() if path.exists() else b""
-        digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    return digest.hexdigest()[:12]

@@ -15,7 +15,6 @@ from skillopt_airflow.pipeline.alerts import when_late
 from skillopt_airflow.pipeline.dag_ids import prefixed, publish_dag_id, regate_dag_id, rollback_dag_id, train_dag_id
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import dag_of, engine_queue, rollouts
-from skillopt_airflow.pipeline.many_hosts import code_version
 from skillopt_airflow.pipeline.publishing import announce, champion_asset
 from skillopt_airflow.pipeline.tasks import PREPARING
 from skillopt_airflow.training.run_record import RunRef
@@ -124,7 +123,7 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
         config = night_config(benchmark, form)
         date = night_date(begin, config)
         name = night_name(date, str(config.model.target))
-        ref = RunRef(benchmark=benchmark, run=name, storage=config.storage, code=code_version(benchmark))
+        ref = RunRef(benchmark=benchmark, run=name, storage=config.storage)
         run = open_run(ref)
         overrides = {} if form["overrides"] is None else form["overrides"]
         commands = Commands(publish_dag_id(benchmark), overrides)

@@ -18,7 +18,6 @@ from skillopt_airflow.pipeline.airflow_connections import AirflowConnections, op
 from skillopt_airflow.pipeline.dag_ids import prefixed, publish_dag_id, rollback_dag_id, train_dag_id
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import dag_of, rollouts
-from skillopt_airflow.pipeline.many_hosts import code_version
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.connections import published_skills
 
@@ -205,7 +204,7 @@ def open_finished(benchmark: str) -> JsonObject:
     with wrong_input_fails():
         asked = checked_form(get_current_context())
         storage = params.run_config(benchmark_config(benchmark), asked).storage
-        ref = RunRef(benchmark=benchmark, run=asked["run"], storage=storage, code=code_version(benchmark))
+        ref = RunRef(benchmark=benchmark, run=asked["run"], storage=storage)
         run = open_run(ref)
         try:
             run.state(run.timeline[-1])

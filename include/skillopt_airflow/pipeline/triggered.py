@@ -17,7 +17,7 @@ from skillopt_airflow.models.providers import check_sampling
 from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.airflow_connections import check_engine, open_run
 from skillopt_airflow.pipeline.batch_rollouts import check_batch
-from skillopt_airflow.pipeline.many_hosts import check_data, code_version
+from skillopt_airflow.pipeline.many_hosts import check_data
 from skillopt_airflow.rollout.requirements import check_requirements, check_search
 from skillopt_airflow.training.benchmark_settings import benchmark_config, preset_of
 from skillopt_airflow.training.deployment_file import check_allowed
@@ -56,7 +56,7 @@ def new_run(
         SkillOptError: of the kind that says what is wrong.
     """
     config = configured(benchmark, form, own)
-    ref = RunRef(benchmark=benchmark, run=name, storage=config.storage, code=code_version(benchmark))
+    ref = RunRef(benchmark=benchmark, run=name, storage=config.storage)
     run = open_run(ref)
     check_batch(config, benchmarks.load(benchmark, config.task))
     return run, config

@@ -293,7 +293,6 @@ def settle(
         config=config,
         image=image,
         program=rollout_program(config, image, benchmarks.folder(run.ref.benchmark)),
-        counts_limits=True,
         steps_in_epoch=schedule.steps_in_epoch(len(items.get(Split.TRAIN, ())), config.train),
         prices=dict(prices),
         guidance=benchmarks.guidance(run.ref.benchmark),

@@ -44,10 +44,11 @@ log = logging.getLogger(__name__)
 
 OF_ONE_RUN = (Split.FRESH,)
 """Splits whose items no other run rolls out: those of a night are refused in any other."""
-SHAPING = ("temperature", "max_tokens", "max_turns", "reasoning_effort", "thinking", "seed")
+SHAPING = (
+    *("temperature", "max_tokens", "max_turns", "reasoning_effort", "thinking", "thinking_budget", "seed"),
+    "image_detail",
+)
 """Knobs of the model that decide what a rollout says."""
-SHAPING_IF_SET = ("image_detail", "thinking_budget")
-"""Those that came later: unset, they leave the keys of stored rollouts as they were."""
 
 
 class TrainingRun:
@@ -303,11 +304,10 @@ class TrainingRun:
         """Hash of the settings that shape a rollout and its score."""
         model = self.config.model
         shaping = model.model_dump(mode="json", include=set(SHAPING))
-        shaping |= model.model_dump(mode="json", include=set(SHAPING_IF_SET), exclude_none=True)
         shaping |= judge_settings(self.config) | search_settings(self.config, self.record.created)
         shaping |= {"corpus": self.record.corpus} if self.record.corpus else {}
         sandbox = self.config.sandbox
-        if self.record.counts_limits and needs_container_each(self.benchmark, self.config):
+        if needs_container_each(self.benchmark, self.config):
             # A repository's memory is below, by default, too.
             limits = {"code_timeout"} if isinstance(self.benchmark, JudgesRepository) else {"code_timeout", "memory"}
             shaping |= sandbox.model_dump(mode="json", include=limits, exclude_defaults=True)

@@ -31,8 +31,6 @@ class RunRef(Value):
     """Knobs by path that a finished run is published under: another target model, budget, sandbox."""
     prices: dict[Role, ModelPrice | None] | None = None
     """Prices of these models for a finished run; None for those of the run, which an epoch always has."""
-    code: str = Field(default="", exclude_if=lambda version: not version)
-    """Version of the code that prepared it; empty where all tasks run on one host."""
 
     @field_validator("prices")
     @classmethod
@@ -53,8 +51,6 @@ class RunRecord(Document):
     """Digest of the sandbox image."""
     program: str = ""
     """Program that its rollouts are stored under; empty if it is the image."""
-    counts_limits: bool = Field(default=False, exclude_if=lambda counts: not counts)
-    """Whether its rollouts are stored under the limits of the target's code."""
     steps_in_epoch: int
     prices: dict[Role, ModelPrice | None]
     """Prices at the time when the run began."""
