@@ -66,6 +66,8 @@ _TITLES: dict[OutcomeGroup, str] = {
     "improved": "Improved (wrong under the earlier skill, right under the later one)",
     "stable_success": "Stable successes (right under both, not shown)",
 }
+MOST_ROOM = 60_000
+"""Characters of a call that shows a comparison: about 15,000 tokens of English."""
 _SEEN: dict[PairPolicy, tuple[OutcomeGroup, ...]] = {
     "mixed": ("improved", "regressed", "persistent_failure", "stable_success"),
     "changed": ("improved", "regressed"),

@@ -10,7 +10,7 @@ from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Edit, Patch, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, flaw_of, said
-from skillopt_airflow.optimizer.comparison import Comparison, compared_skills, comparison_section
+from skillopt_airflow.optimizer.comparison import MOST_ROOM, Comparison, compared_skills, comparison_section
 from skillopt_airflow.optimizer.epoch_steps import EpochStep, epoch_steps_section
 from skillopt_airflow.optimizer.model_answer import ModelAnswer
 from skillopt_airflow.optimizer.prompt_room import Question, ask_fitting
@@ -76,7 +76,7 @@ def meta_skill(
 
     question = Question("meta_skill", prompts.load("meta_skill"), prompt_in)
     try:
-        answer, _ = ask_fitting(optimizer, question, room, MemoryAnswer, MemoryAnswer)
+        answer, _ = ask_fitting(optimizer, question, min(room, MOST_ROOM), MemoryAnswer, MemoryAnswer)
     except ModelOutputError as error:
         return Memory(text=memory, fallback=said("meta_skill", [str(error)]))
     flaw = flaw_of(answer.memory, MOST_OF_MEMORY)

@@ -8,7 +8,7 @@ from skillopt_airflow.core.skill import without_markers
 from skillopt_airflow.core.types import Edit, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, clipped, flaw_of, said
-from skillopt_airflow.optimizer.comparison import Comparison, compared_skills, comparison_section
+from skillopt_airflow.optimizer.comparison import MOST_ROOM, Comparison, compared_skills, comparison_section
 from skillopt_airflow.optimizer.model_answer import ModelAnswer
 from skillopt_airflow.optimizer.prompt_room import Question, ask_fitting
 from skillopt_airflow.optimizer.sections import prompt_of, section
@@ -53,7 +53,7 @@ def slow_update(
         lambda most: prompt_of(first, comparison_section(comparison, most - len(first))),
     )
     try:
-        answer, _ = ask_fitting(optimizer, question, room, GuidanceAnswer, GuidanceAnswer)
+        answer, _ = ask_fitting(optimizer, question, min(room, MOST_ROOM), GuidanceAnswer, GuidanceAnswer)
     except ModelOutputError as error:
         return Guidance(text=guidance, fallback=said("slow_update", [str(error)]))
     flaw = flaw_of(without_markers(answer.guidance), MOST_OF_MEMORY)

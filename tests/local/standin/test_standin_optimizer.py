@@ -1,23 +1,50 @@
 """The stand-in's stages: each answer is one that the product takes, and a candidate learns and is misled."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from local.standin.economy import HARMFUL, RULES, Economy, World
+from local.standin.known_items import KnownItem
 from local.standin.stage_request import StageRequest
 from local.standin.standin_optimizer import Optimizer
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ModelError
+from skillopt_airflow.core.types import Item, Message, Rollout, Score, Status, Trajectory
+from skillopt_airflow.optimizer.comparison import compare, comparison_section
 from skillopt_airflow.optimizer.sections import json_section, section
+from skillopt_airflow.optimizer.transcripts import trajectories_section
 
 SURE = Economy(rules=6, needs_rule=1.0, needs_nothing=0.0, chance=0.0, insight=1.0, slip=0.0, misled=0.0)
 MISLED = Economy(rules=6, needs_rule=0.0, needs_nothing=1.0, chance=0.0, insight=1.0, slip=1.0, misled=1.0)
 ITEMS = [f"item-{number}" for number in range(8)]
 
 
+class Named:
+    """Finds an item by its id in a question."""
+
+    def find(self, text: str, pictures: Sequence[bytes] = ()) -> KnownItem | None:
+        found = re.search(r"question (item-\d+)", text)
+        item = None if found is None else Item(id=found[1], public={}, reference={})
+        return None if item is None else KnownItem(benchmarks.load("searchqa"), item, lambda files: {})
+
+
+def tried(*item_ids: str) -> list[Rollout]:
+    return [
+        Rollout(
+            trajectory=Trajectory(
+                item_id=item_id, status=Status.OK, messages=(Message(role="user", content=f"question {item_id}"),)
+            ),
+            score=Score(hard=0, soft=0),
+        )
+        for item_id in item_ids
+    ]
+
+
 def asked(stage: str, *sections: str, economy: Economy = SURE) -> dict[str, Any]:
-    answer = Optimizer(World(economy=economy)).stages[f"{stage}_result"]("\n\n".join(sections))
+    answer = Optimizer(World(economy=economy), Named()).stages[f"{stage}_result"]("\n\n".join(sections))
     assert isinstance(answer, dict)
     return answer
 
@@ -30,7 +57,7 @@ def reflected(
         section("skill", skill),
         *([] if stage == "reflect_rewrite" else [section("budget", budget)]),
         section("outcome", outcome),
-        json_section("trajectories", [{"item_id": item} for item in ITEMS]),
+        trajectories_section(tried(*ITEMS), 50_000),
         json_section("step_buffer", []) + more,
         economy=economy,
     )
@@ -44,8 +71,11 @@ def listed(*contents: str, support: Sequence[int] = ()) -> str:
 
 def test_failures_bring_the_rules_that_the_skill_lacks_up_to_the_budget() -> None:
     needed = {World(economy=SURE).nature(item).rule for item in ITEMS}
-    edits = reflected("reflect", "# Skill\n\n- First.")["edits"]
+    answer = reflected("reflect", "# Skill\n\n- First.")
+    edits = answer["edits"]
     assert 0 < len(edits) <= 3
+    assert {number for edit in edits for number in edit["items"]} <= set(range(1, 9))
+    assert answer["failure_patterns"][0]["items"] == list(range(1, 9))
     assert {edit["content"].removeprefix("- ") for edit in edits} <= needed
     assert len(reflected("reflect", "# Skill", budget="1")["edits"]) == 1
     everything = "\n".join(f"- {rule}" for rule in RULES)
@@ -89,10 +119,10 @@ def test_the_learning_rate_is_how_many_edits_several_minibatches_propose(support
 
 def test_ranking_rewriting_and_asking() -> None:
     shown = (section("skill", "# Skill"), listed("- a", "- b", support=[1, 3]))
-    assert asked("rank", *shown) == {"order": [1, 0]}
+    assert asked("rank", *shown)["order"] == [1, 0]
     assert asked("rewrite", *shown) == {"body": "# Skill\n- a\n- b\n"}
-    questions = asked("deep_reflect", section("skill", "x"), json_section("trajectories", [{"item_id": "a"}]))
-    assert [question["item_id"] for question in questions["questions"]] == ["a"]
+    questions = asked("deep_reflect", section("skill", "x"), trajectories_section(tried("item-3"), 9_000))
+    assert [question["item"] for question in questions["questions"]] == [1]
 
 
 def test_notes_are_united_by_their_rule_and_limited() -> None:
@@ -102,7 +132,8 @@ def test_notes_are_united_by_their_rule_and_limited() -> None:
 
 
 def test_an_epoch_ends_with_guidance_memory_and_a_second_chance() -> None:
-    compared = json_section("comparison", {"persistent_failure": [{"item_id": item} for item in ITEMS]})
+    failing = {one.trajectory.item_id: one for one in tried(*ITEMS)}
+    compared = comparison_section(compare(failing, failing, ITEMS, "mixed"), 50_000)
     guided = asked("slow_update", section("skill", "x"), section("guidance", f"- {HARMFUL[0]}\n- Stay."), compared)
     assert HARMFUL[0] not in guided["guidance"]
     assert any(rule in guided["guidance"] for rule in RULES)
