@@ -5,12 +5,14 @@ from hypothesis import strategies as st
 from skillopt_airflow.core.buffer import BufferEntry, ReflectedItems, StepBuffer, entry_of
 from skillopt_airflow.core.gate import Action, GateDecision, decide
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
+from skillopt_airflow.core.paired import paired_values
 from skillopt_airflow.core.state import Measured, RunState, advance, compete, remember, seed_state
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Edit, FailurePattern, Status
 
 EDITS = (Edit(op="append", content="x"),)
+WORSE = paired_values([(0.0, 1.0), (0.5, 0.5), (0.0, 0.0), (0.5, 0.5)])
 PATTERNS = (FailurePattern(description="d", item_ids=("a",)),)
 SEEN = ReflectedItems(item_ids=("a", "b", "c"), failed=2)
 RULES = EvaluationGroup(min_coverage=0.95)
@@ -117,7 +119,7 @@ def test_at_the_end_the_last_skill_is_best_if_it_beats_it(hard: tuple[float, ...
 def test_the_memory_of_steps_lives_for_an_epoch() -> None:
     state = SEED
     for number in (1, 2):
-        state = remember(state, entry_of(number, SEEN, PATTERNS, Action.REJECT, EDITS, (0.0, 0.0)))
+        state = remember(state, entry_of(number, SEEN, PATTERNS, Action.REJECT, EDITS, WORSE))
     assert [entry.step for entry in state.buffer.entries] == [1, 2]
     assert StepBuffer.model_validate_json(state.buffer.model_dump_json()) == state.buffer
     fresh = state.in_new_epoch()
@@ -135,18 +137,16 @@ def test_the_memory_of_steps_lives_for_an_epoch() -> None:
     ],
 )
 def test_a_step_leaves_what_it_tried_and_what_came_of_it(action: Action, tried: str) -> None:
-    entry = entry_of(1, SEEN, PATTERNS, action, EDITS, (0.0, 0.0))
+    entry = entry_of(1, SEEN, PATTERNS, action, EDITS, WORSE)
     listed = {name: edits for name, edits in entry if name.endswith("_edits") and edits}
     assert listed == {tried: EDITS}
-    assert (entry.items, entry.failed, entry.score_before, entry.score_after) == (3, 2, 0.0, 0.0)
+    assert (entry.items, entry.failed, entry.score_before, entry.score_after) == (3, 2, 0.5, 0.25)
+    assert entry.interval == (WORSE.low, WORSE.high)
 
 
 def test_scores_go_with_edits_that_were_judged() -> None:
     unscored = BufferEntry(step=1, items=3, failed=2, failure_patterns=PATTERNS)
-    assert entry_of(1, SEEN, PATTERNS, Action.REJECT, (), (0.5, 0.25)) == unscored
-    assert entry_of(1, SEEN, PATTERNS, Action.INDECISIVE, EDITS, (0.5, 0.25)) == unscored
-    # A stored step that doesn't count failures lists rejected edits only.
-    uncounted = ReflectedItems(item_ids=("a",))
-    rejected = BufferEntry(step=1, rejected_edits=EDITS, score_before=0.5, score_after=0.25)
-    assert entry_of(1, uncounted, (), Action.REJECT, EDITS, (0.5, 0.25)) == rejected
-    assert entry_of(1, uncounted, (), Action.ACCEPT, EDITS, (0.5, 0.25)) == BufferEntry(step=1)
+    assert entry_of(1, SEEN, PATTERNS, Action.REJECT, (), WORSE) == unscored
+    assert entry_of(1, SEEN, PATTERNS, Action.INDECISIVE, EDITS, WORSE) == unscored
+    nothing = entry_of(1, SEEN, PATTERNS, Action.REJECT, EDITS, paired_values([]))
+    assert (nothing.rejected_edits, nothing.score_before, nothing.interval) == (EDITS, None, None)

@@ -70,7 +70,8 @@ def may_precede(moment: Moment, config: TrainConfig) -> bool:
     if moment.kind == "step":
         return not notes_enter(rules)
     if moment.kind == "slow_update":
-        return rules.use_slow_update and rules.slow_update_gate and moment.compares
+        # Without guidance it leaves a memory, and the skill as it is.
+        return rules.slow_update_gate or not (rules.use_slow_update and moment.compares)
     return moment.kind == "meta_reflect"
 
 
