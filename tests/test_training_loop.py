@@ -814,6 +814,10 @@ def test_malformed_answers_never_fail_a_run_and_are_counted(kind: str) -> None:
     history = history_of(training.run)
     if kind != "protected text":
         assert sum(len(moment.fallbacks) for moment in history.moments) > 0
+    if kind == "a refusal":
+        # Without one usable reflection in two steps, a third would be as useless.
+        assert "the model refused" in final.stopped
+        assert len(history.steps) == 2
     for moment in history.moments:
         report = training.store.get_model(
             f"{training.run.keys.folder}{moment.name}/edit_apply_report.json", EditApplyReport
