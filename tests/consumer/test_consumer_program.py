@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from skillopt_airflow.consumer import OutputError, Skill, install, skill_md
+from skillopt_airflow.consumer import OutputError, Skill, install
 from skillopt_airflow.store.objects import ObjectStore
-from tests.consumer.conftest import KEYS, Client, Command, Publish, run
+from tests.consumer.conftest import KEYS, Command, Publish, run
 from tests.store.conftest import free_port
 
 SKILL = "# Skill\r\n\n- é: leave out words\n"
@@ -62,15 +62,6 @@ def test_fetch_writes_a_whole_folder_then_the_next(publish: Publish, command: Co
     publish("- third\n")
     assert run(words).returncode == 0
     assert not place.exists()
-
-
-def test_its_skill_md_says_what_the_published_one_says(client: Client, publish: Publish, store: ObjectStore) -> None:
-    version = publish(SKILL).version
-    ours = skill_md(client().get().text, version, "search-qa", None)
-    theirs = store.get_bytes(KEYS.version(version).skill_md).decode()
-    matters = [yaml.safe_load(text.split("---\n")[1]) for text in (ours, theirs)]
-    assert matters[0] == matters[1]
-    assert ours.split("---\n\n", 1)[1] == theirs.split("---\n\n", 1)[1] == SKILL
 
 
 def test_exit_codes(publish: Publish, store: ObjectStore, command: Command, tmp_path: Path) -> None:
