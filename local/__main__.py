@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from local.environment import HOME_VARIABLE, inherited, own_variables
@@ -30,7 +29,7 @@ def main(arguments: list[str]) -> int:
     home = Home.at(options.home)
     _carry_home(home, arguments)
     for ending in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(ending, _interrupt)
+        signal.signal(ending, signal.default_int_handler)
     try:
         return int(options.run(home, options))
     except SkillOptError as error:
@@ -94,10 +93,6 @@ def _carry_home(home: Home, arguments: list[str]) -> None:
     if os.environ.get(HOME_VARIABLE) != str(home.root):
         variables = inherited(os.environ) | own_variables(home, os.environ)
         os.execve(sys.executable, [sys.executable, "-m", "local", *arguments], variables)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _up(home: Home, options: argparse.Namespace) -> int:

@@ -75,11 +75,7 @@ class AirflowApi:
             time.sleep(POLL_SECONDS)
 
     def wait(
-        self,
-        dag_id: str,
-        run_id: str,
-        on_poll: Callable[[Row], None] = lambda run: None,
-        seconds: float = 3600.0,
+        self, dag_id: str, run_id: str, on_poll: Callable[[Row], None] = lambda run: None, seconds: float = 3600.0
     ) -> str:
         """Poll until the run ends, calling `on_poll` with the run each time, and return its final state."""
         deadline = time.monotonic() + seconds

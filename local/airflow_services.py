@@ -25,13 +25,6 @@ TRIGGERER = "triggerer"
 NAMES = (SERVER, SCHEDULER, PROCESSOR, TRIGGERER)
 START_SECONDS = 240.0
 
-_ARGUMENTS = {
-    # Task logs are read from the common folder; servers that hand them out would listen on all addresses.
-    SCHEDULER: ("--skip-serve-logs",),
-    TRIGGERER: ("--skip-serve-logs",),
-}
-_HEALTH_NAMES = {SCHEDULER: "scheduler", PROCESSOR: "dag_processor", TRIGGERER: "triggerer"}
-
 
 def api(settings: Settings) -> AirflowApi:
     """Return a client of the platform's Airflow, as its administrator."""
@@ -70,7 +63,9 @@ def ensure(
     def have(name: str) -> None:
         extra = {"DOCKER_HOST": engine()} if name == SCHEDULER else {}
         program = "local.scheduler" if name == SCHEDULER else "airflow"
-        command = (sys.executable, "-m", program, name, *_ARGUMENTS.get(name, ()))
+        # Task logs are read from the common folder; servers that hand them out would listen on all addresses.
+        options = ("--skip-serve-logs",) if name in (SCHEDULER, TRIGGERER) else ()
+        command = (sys.executable, "-m", program, name, *options)
         # The scheduler's end ends running tasks, and its children notice changed code themselves. Only a changed lock
         # is worth that, since it has replaced packages under them.
         sources = (services.LOCK, *([] if name == SCHEDULER else [services.PACKAGE]))
@@ -98,7 +93,7 @@ def _is_healthy(settings: Settings, name: str, since: datetime | None) -> bool:
     components = _components(settings)
     if name == SERVER:
         return components.get("metadatabase", {}).get("status") == "healthy"
-    component = _HEALTH_NAMES[name]
+    component = name.replace("-", "_")
     state = components.get(component, {})
     if state.get("status") != "healthy":
         return False

@@ -196,10 +196,12 @@ def _start(own: OwnEngine, daemon: str, report: Report) -> str:
         if _comes_up(own, _launch(own, daemon, driver)):
             return own.url
         stop(own.root)
-        if not _storage_trouble(own):
+        text = own.log.read_text(errors="replace")
+        if not any(word in text.lower() for word in ("overlay", "storage driver", "graphdriver")):
             break
         report("the engine cannot use overlay2 here, trying the slower storage driver vfs")
-    raise EngineUnavailable(f"dockerd does not start: {_last_lines(own)} (its whole log is {own.log})")
+    end = " | ".join(text.strip().splitlines()[-LOG_LINES:]) or "it wrote no log"
+    raise EngineUnavailable(f"dockerd does not start: {end} (its whole log is {own.log})")
 
 
 def _launch(own: OwnEngine, daemon: str, driver: str) -> int:
@@ -230,16 +232,6 @@ def _comes_up(own: OwnEngine, pid: int) -> bool:
             return True
         time.sleep(0.1)
     return False
-
-
-def _storage_trouble(own: OwnEngine) -> bool:
-    text = own.log.read_text(errors="replace").lower()
-    return "overlay" in text or "storage driver" in text or "graphdriver" in text
-
-
-def _last_lines(own: OwnEngine) -> str:
-    lines = own.log.read_text(errors="replace").strip().splitlines()
-    return " | ".join(lines[-LOG_LINES:]) or "it wrote no log"
 
 
 def _unmount(own: OwnEngine) -> None:

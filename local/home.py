@@ -8,6 +8,7 @@ import socket
 import tempfile
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -163,12 +164,9 @@ class Home:
 
 def free_ports(count: int) -> list[int]:
     """Return different loopback ports that nobody listens on."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [int(server.getsockname()[1]) for server in sockets]
-    finally:
-        for server in sockets:
-            server.close()
 
 
 def _is_free(port: int) -> bool:

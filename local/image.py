@@ -166,7 +166,8 @@ def ensure(home: Path, docker_host: str, report: Report, names: Iterable[str] = 
             built = _built_from(client, recipe.image)
             if name not in wanted and (built is None or not recipe.follows):
                 continue
-            own = "" if recipe.on_sandbox else base if name in names and base else _own_base(built)
+            # Without a base for it, the one that somebody named when it was built.
+            own = "" if recipe.on_sandbox else base if name in names and base else (built or "").partition(ON)[2]
             inputs = inputs_hash(ROOT, name) + (f"{ON}{own}" if own else "")
             if built != inputs:
                 _make(client, docker_host, home.resolve(), report, name, inputs, own)
@@ -252,11 +253,9 @@ def input_files(root: Path, name: str = "sandbox") -> Files:
     """Return every file that decides what an image holds, by a name of its own, with those of the image below it."""
     recipe = RECIPES[name]
     below = [recipe.dockerfile, *BUILDERS, *recipe.requirements]
-    files = {path: root / path for path in below} | {
-        Path("program") / at: path for at, path in recipe.program(root).items()
-    }
-    if recipe.cli is not None:
-        files |= {recipe.cli.lock: root / recipe.cli.lock}
+    below += [] if recipe.cli is None else [recipe.cli.lock]
+    files = {path: root / path for path in below}
+    files |= {Path("program") / at: path for at, path in recipe.program(root).items()}
     if recipe.has_wheel:
         files |= wheel_files(root)
     return {**input_files(root), **files} if recipe.on_sandbox else files
@@ -276,11 +275,6 @@ def _built_from(client: docker.DockerClient, image: str) -> str | None:
         return client.images.get(image).labels.get(INPUTS_LABEL)
     except ImageNotFound:
         return None
-
-
-def _own_base(built: str | None) -> str:
-    """Return the base that somebody named for an image that was built; empty if nobody did."""
-    return "" if built is None else built.partition(ON)[2]
 
 
 def _architecture(client: docker.DockerClient) -> str:

@@ -13,24 +13,13 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import replace
 from threading import Event
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import psutil
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from local import (
-    airflow_services,
-    celery,
-    engine,
-    image,
-    objectstore,
-    postgres,
-    processes,
-    services,
-    shell_commands,
-)
+from local import airflow_services, celery, engine, image, objectstore, postgres, processes, services, shell_commands
 from local.environment import model_url, own_connections, platform_variables, registry_address, stand_in_serves
 from local.home import NO_WORKERS, PROJECT, Home, Settings, Workers, free_ports
 from skillopt_airflow.core.errors import SkillOptError
@@ -40,59 +29,32 @@ class Display:
     """Parts that get ready in parallel; safe to call from threads."""
 
     def __init__(self, parts: Iterable[str]) -> None:
-        self.console = Console(highlight=False, soft_wrap=True)
+        console = Console(highlight=False, soft_wrap=True)
         self._began = time.monotonic()
-        self._bars = Progress(
+        self.bars = Progress(
             SpinnerColumn(finished_text="[green]✓"),
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TextColumn("{task.fields[note]}"),
-            console=self.console,
-            disable=not self.console.is_terminal,
+            console=console,
+            disable=not console.is_terminal,
         )
-        self._names = list(parts)
-        self._tasks: dict[str, TaskID] = {}
+        self._tasks = {name: self.bars.add_task(name, total=1, note="") for name in parts}
 
-    def __enter__(self) -> Self:
-        self._bars.start()
-        self._tasks = {name: self._bars.add_task(name, total=1, note="") for name in self._names}
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bars.stop()
-
-    def note(self, part: str, text: str) -> None:
+    def note(self, part: str, text: str, completed: int = 0) -> None:
         """Show what a part is doing now."""
-        if self.console.is_terminal:
-            self._bars.update(self._tasks[part], note=text)
+        if self.bars.disable:
+            # One write: lines of threads must not mix.
+            sys.stdout.write(f"[{time.monotonic() - self._began:5.1f} s] {part}: {text}\n")
+            sys.stdout.flush()
         else:
-            self._line(part, text)
-
-    def done(self, part: str) -> None:
-        """Show that a part is ready."""
-        if self.console.is_terminal:
-            self._bars.update(self._tasks[part], completed=1, note="ready")
-        else:
-            self._line(part, "ready")
-
-    def _line(self, part: str, text: str) -> None:
-        sys.stdout.write(f"[{time.monotonic() - self._began:5.1f} s] {part}: {text}\n")
-        sys.stdout.flush()
+            self.bars.update(self._tasks[part], completed=completed, note=text)
 
 
-DATABASE, STORE, MODEL, ENGINE, IMAGE, AIRFLOW, WORKERS = (
-    "database",
-    "S3 server",
-    "model stand-in",
-    "Docker engine",
-    "sandbox image",
-    "Airflow",
-    "workers",
-)
+DATABASE, STORE, MODEL = "database", "S3 server", "model stand-in"
+ENGINE, IMAGE, AIRFLOW, WORKERS = "Docker engine", "sandbox image", "Airflow", "workers"
 
 STAND_IN = "model"
 """Name of the service that is the offline stand-in."""
@@ -146,7 +108,7 @@ class Start:
         note = functools.partial(self._display.note, name)
         note("starting")
         result = work(note)
-        self._display.done(name)
+        self._display.note(name, "ready", completed=1)
         return result
 
     def _have_database(self, note: Note) -> None:
@@ -209,7 +171,8 @@ def up(home: Home, hosts: Workers | None = None) -> Settings:
         parts = [DATABASE, STORE, ENGINE, IMAGE, AIRFLOW, *([MODEL] if stand_in_serves(os.environ) else [])]
         parts += [WORKERS] if hosts.count else []
         try:
-            with Display(parts) as display:
+            display = Display(parts)
+            with display.bars:
                 Start(home, settings, display).run()
         except BaseException:
             if not was_running:
@@ -244,12 +207,7 @@ def states(home: Home) -> dict[str, str]:
     return states
 
 
-_SERVERS = {
-    "airflow": airflow_services.SERVER,
-    "s3": objectstore.NAME,
-    "model": STAND_IN,
-    celery.REGISTRY: celery.REGISTRY,
-}
+_SERVERS = {"airflow": airflow_services.SERVER, "s3": objectstore.NAME, "model": STAND_IN, "registry": celery.REGISTRY}
 """The service behind each port of the settings."""
 
 

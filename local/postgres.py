@@ -49,10 +49,8 @@ def stop(home: Home) -> None:
     """End the server; SIGINT has it break connections and write what is due."""
     for postmaster in _postmaster(home):
         postmaster.send_signal(signal.SIGINT)
-        try:
+        with suppress(psutil.TimeoutExpired):
             postmaster.wait(STOP_SECONDS)
-        except psutil.TimeoutExpired:
-            continue
     _clear_remains(home)
 
 
@@ -76,22 +74,9 @@ def _initialise(home: Home) -> None:
 def _start(home: Home) -> subprocess.Popen[bytes]:
     _clear_remains(home)
     # A local database may lose its last half second in a power cut, but no more than that, and not its order.
-    options = [
-        f"-D{home.postgres}",
-        f"-k{home.sockets}",
-        f"-p{POSTGRES_PORT}",
-        "-clisten_addresses=",
-        "-csynchronous_commit=off",
-    ]
-    with services.new_log(home, "postgres").open("wb") as log:
-        return subprocess.Popen(
-            [*_unprivileged(), _binary("postgres"), *options],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=home.postgres,
-            start_new_session=True,
-        )
+    options = ["-clisten_addresses=", "-csynchronous_commit=off", f"-D{home.postgres}", f"-k{home.sockets}"]
+    command = [*_unprivileged(), _binary("postgres"), *options, f"-p{POSTGRES_PORT}"]
+    return services.launch(home, "postgres", command, home.postgres)
 
 
 def _clear_remains(home: Home) -> None:

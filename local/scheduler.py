@@ -8,7 +8,6 @@ has to reach the next task all the same, which then imports them anew.
 import importlib
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from local.home import PROJECT
@@ -59,8 +58,7 @@ def main() -> None:
     import_anew_in_children(PROJECT / "include" / "skillopt_airflow")
     for module in PRELOADED:
         importlib.import_module(module)
-    airflow: Callable[[], None] = importlib.import_module("airflow.__main__").main
-    airflow()
+    importlib.import_module("airflow.__main__").main()
 
 
 if __name__ == "__main__":

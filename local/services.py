@@ -4,11 +4,12 @@ import hashlib
 import os
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import httpx
 import psutil
@@ -85,17 +86,23 @@ def have(home: Home, service: Service) -> tuple[Callable[[], bool], bool]:
     if main is not None and processes.variable(main, CONFIGURATION_VARIABLE) == service.fingerprint:
         return lambda: processes.is_alive(main), False
     stop(home, service.name)
-    child = _start(home, service)
+    marks = {SERVICE_VARIABLE: service.name, CONFIGURATION_VARIABLE: service.fingerprint}
+    environment = inherited(os.environ) | dict(service.variables) | marks
+    child = launch(home, service.name, service.command, PROJECT, environment)
     return lambda: child.poll() is None, True
 
 
+def launch(
+    home: Home, name: str, command: Sequence[str], folder: Path, environment: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a program apart from the terminal, with a new log, and this process's environment unless one is given."""
+    with new_log(home, name).open("wb") as log:
+        files: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+        return subprocess.Popen(command, env=environment, cwd=folder, start_new_session=True, **files)
+
+
 def wait(
-    home: Home,
-    name: str,
-    is_ready: Callable[[], bool],
-    cancelled: Event,
-    seconds: float,
-    lives: Callable[[], bool] = lambda: True,
+    home: Home, name: str, is_ready: Callable[[], bool], cancelled: Event, seconds: float, lives: Callable[[], bool]
 ) -> None:
     """Wait until the service answers."""
     deadline = time.monotonic() + seconds
@@ -121,20 +128,6 @@ def last_lines(log: Path) -> str:
     """Return the end of a log, to be put into an error's text."""
     lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:] if log.exists() else []
     return "\n".join([f"the last lines of {log}:", *(f"  {line}" for line in lines)])
-
-
-def _start(home: Home, service: Service) -> subprocess.Popen[bytes]:
-    marks = {SERVICE_VARIABLE: service.name, CONFIGURATION_VARIABLE: service.fingerprint}
-    with new_log(home, service.name).open("wb") as log:
-        return subprocess.Popen(
-            service.command,
-            env=inherited(os.environ) | dict(service.variables) | marks,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=PROJECT,
-            start_new_session=True,
-        )
 
 
 def _members(home: Home, name: str) -> list[psutil.Process]:

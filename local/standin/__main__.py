@@ -1,7 +1,7 @@
 """`python -m local.standin --port N [--host 127.0.0.1]`."""
 
 import argparse
-import sys
+from contextlib import suppress
 
 from local.standin.server import StandInServer
 
@@ -12,13 +12,9 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True, help="port to listen on; 0 takes a free one")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     arguments = parser.parse_args()
-    with StandInServer(arguments.host, arguments.port) as server:
-        sys.stdout.write(f"{server.base_url}\n")
-        sys.stdout.flush()
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            return
+    with StandInServer(arguments.host, arguments.port) as server, suppress(KeyboardInterrupt):
+        print(server.base_url, flush=True)
+        server.serve_forever()
 
 
 if __name__ == "__main__":

@@ -30,23 +30,19 @@ def answer(conversation: Conversation, reply: Reply) -> dict[str, Any]:
 
 
 def stream(request: Mapping[str, Any], answering: Answering) -> Iterator[dict[str, Any]]:
-    """Return the same answer in chunks; the tokens come last, if they are asked for."""
+    """Yield the same answer in chunks; the tokens come last, if they are asked for."""
     conversation = read(request)
     reply = answering(conversation)
     message = _message(conversation, reply)
     for index, call in enumerate(message.get("tool_calls", ())):
         call["index"] = index
     finish_reason = "tool_calls" if reply.calls else "stop"
+    head = {**_head(conversation, reply), "object": "chat.completion.chunk"}
+    yield {**head, "choices": [{"index": 0, "delta": message, "finish_reason": None}]}
+    yield {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": finish_reason}]}
     options = request.get("stream_options")
-
-    def chunks() -> Iterator[dict[str, Any]]:
-        head = {**_head(conversation, reply), "object": "chat.completion.chunk"}
-        yield {**head, "choices": [{"index": 0, "delta": message, "finish_reason": None}]}
-        yield {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": finish_reason}]}
-        if isinstance(options, dict) and options.get("include_usage"):
-            yield {**head, "choices": [], "usage": _usage(conversation, reply)}
-
-    return chunks()
+    if isinstance(options, dict) and options.get("include_usage"):
+        yield {**head, "choices": [], "usage": _usage(conversation, reply)}
 
 
 def read(request: Mapping[str, Any]) -> Conversation:

@@ -6,8 +6,10 @@ matter of chance, and some are never right. An answer is a pure function of seed
 """
 
 import hashlib
+from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TypeVar
 
 Option = TypeVar("Option")
@@ -138,10 +140,5 @@ class World:
 
 def _weighted(share: float, rules: Sequence[str]) -> str:
     """Return the rule at a place in [0, 1) of the rules laid end to end."""
-    weights = [1 / (place + 2) for place in range(len(rules))]
-    left = share * sum(weights)
-    for rule, weight in zip(rules, weights, strict=True):
-        left -= weight
-        if left < 0:
-            return rule
-    return rules[-1]
+    ends = list(accumulate(1 / (place + 2) for place in range(len(rules))))
+    return rules[min(bisect(ends, share * ends[-1]), len(rules) - 1)]

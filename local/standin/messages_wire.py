@@ -30,21 +30,17 @@ def respond(request: Mapping[str, Any], answering: Answering) -> dict[str, Any]:
 
 
 def stream(request: Mapping[str, Any], answering: Answering) -> Iterator[dict[str, Any]]:
-    """Return the same answer as events, each block in one piece."""
+    """Yield the same answer as events, each block in one piece."""
     document = respond(request, answering)
-
-    def events() -> Iterator[dict[str, Any]]:
-        usage = document["usage"]
-        # The provider counts up: what is written so far, and in the end all of it.
-        begun = {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 0}}
-        yield {"type": "message_start", "message": document | begun}
-        for index, block in enumerate(document["content"]):
-            yield from _block_events(index, block)
-        delta = {"stop_reason": document["stop_reason"], "stop_sequence": None}
-        yield {"type": "message_delta", "delta": delta, "usage": usage}
-        yield {"type": "message_stop"}
-
-    return events()
+    usage = document["usage"]
+    # The provider counts up: what is written so far, and in the end all of it.
+    begun = {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 0}}
+    yield {"type": "message_start", "message": document | begun}
+    for index, block in enumerate(document["content"]):
+        yield from _block_events(index, block)
+    delta = {"stop_reason": document["stop_reason"], "stop_sequence": None}
+    yield {"type": "message_delta", "delta": delta, "usage": usage}
+    yield {"type": "message_stop"}
 
 
 def count_tokens(request: Mapping[str, Any]) -> dict[str, Any]:

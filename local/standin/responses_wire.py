@@ -16,18 +16,14 @@ def respond(request: Mapping[str, Any], answering: Answering) -> dict[str, Any]:
 
 
 def stream(request: Mapping[str, Any], answering: Answering) -> Iterator[dict[str, Any]]:
-    """Return the same answer as events, each part in one piece."""
+    """Yield the same answer as events, each part in one piece."""
     document = respond(request, answering)
-
-    def events() -> Iterator[dict[str, Any]]:
-        begun = document | {"status": "in_progress", "output": [], "usage": None, "completed_at": None}
-        yield {"type": "response.created", "response": begun}
-        yield {"type": "response.in_progress", "response": begun}
-        for index, item in enumerate(document["output"]):
-            yield from _item_events(index, item)
-        yield {"type": "response.completed", "response": document}
-
-    return ({**event, "sequence_number": number} for number, event in enumerate(events()))
+    begun = document | {"status": "in_progress", "output": [], "usage": None, "completed_at": None}
+    events = [{"type": f"response.{kind}", "response": begun} for kind in ("created", "in_progress")]
+    for index, item in enumerate(document["output"]):
+        events += _item_events(index, item)
+    events.append({"type": "response.completed", "response": document})
+    yield from ({**event, "sequence_number": number} for number, event in enumerate(events))
 
 
 def read(request: Mapping[str, Any]) -> Conversation:

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -65,7 +65,7 @@ class Handler(BaseHTTPRequestHandler):
             if not isinstance(request, dict):
                 raise ModelError("The body must be a JSON object.")
             answering = self.server.answering(request)
-            streamed = endpoint.stream(request, answering) if request.get("stream") and endpoint.stream else None
+            streamed = list(endpoint.stream(request, answering)) if request.get("stream") and endpoint.stream else None
             answer = endpoint.whole(request, answering) if streamed is None else {}
         except (ModelError, UnicodeDecodeError, json.JSONDecodeError) as error:
             self.fail(400, str(error))
@@ -97,7 +97,7 @@ class Handler(BaseHTTPRequestHandler):
     def _send(self, status: int, payload: Document) -> None:
         self.write(status, "application/json", json.dumps(payload, ensure_ascii=False).encode())
 
-    def _send_events(self, events: Iterator[Document], *, named: bool) -> None:
+    def _send_events(self, events: Iterable[Document], *, named: bool) -> None:
         lines = []
         for event in events:
             name = f"event: {event['type']}\n" if named else ""

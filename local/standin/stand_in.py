@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import dataclass
 from functools import cache
 
 from local.standin.agent import loading, looking, opening
@@ -23,20 +22,31 @@ STAGE_MARK = "_result"
 _COUNT = re.compile(r"Commands given so far: (?P<count>\d+)")
 
 
-@dataclass(frozen=True)
-class Target:
-    """The target of a world."""
+class StandIn:
+    """Target and optimizer of one world; usable from many threads."""
 
-    world: World
-    items: Finder
+    def __init__(self, world: World, items: Finder) -> None:
+        self.world, self._items = world, items
+        self._stages = Optimizer(world).stages
 
-    def reply(self, conversation: Conversation, draw: int) -> Reply:
+    def reply(self, conversation: Conversation, draw: int = 1) -> Reply:
+        """Return the next turn, a pure function of the conversation and of how often it was asked for."""
+        asked = [name for name in conversation.tools if name.endswith(STAGE_MARK)]
+        if not asked:
+            return self._work(conversation, draw)
+        stage = next((name for name in asked if name in self._stages), None)
+        if stage is None:
+            raise ModelError(f"tools: the stand-in knows {', '.join(self._stages)}; got {', '.join(asked)}")
+        arguments = json.dumps(self._stages[stage](conversation.user_text), ensure_ascii=False)
+        return Reply(calls=(Call(stage, arguments),))
+
+    def _work(self, conversation: Conversation, draw: int) -> Reply:
         """Load or look at what is only announced, work on the item, or explain an answer that was given."""
         first = loading(conversation) or looking(conversation)
         if first is not None:
             return Reply(calls=(first,))
         skill, task = opening(conversation)
-        known = self.items.find(task, conversation.pictures)
+        known = self._items.find(task, conversation.pictures)
         if known is None:
             return Reply(NOT_KNOWN)
         right = self.world.right(known.item.id, skill, draw)
@@ -69,26 +79,6 @@ def _act(known: KnownItem, conversation: Conversation, task: str, *, right: bool
     if by_tool:
         return Reply(calls=(Call("act", json.dumps({"action": command})),))
     return Reply(f"<think>I follow the skill.</think><action>{command}</action>")
-
-
-class StandIn:
-    """Target and optimizer of one world; usable from many threads."""
-
-    def __init__(self, world: World, items: Finder) -> None:
-        self.world = world
-        self._target = Target(world, items)
-        self._stages = Optimizer(world).stages
-
-    def reply(self, conversation: Conversation, draw: int = 1) -> Reply:
-        """Return the next turn, a pure function of the conversation and of how often it was asked for."""
-        asked = [name for name in conversation.tools if name.endswith(STAGE_MARK)]
-        if not asked:
-            return self._target.reply(conversation, draw)
-        stage = next((name for name in asked if name in self._stages), None)
-        if stage is None:
-            raise ModelError(f"tools: the stand-in knows {', '.join(self._stages)}; got {', '.join(asked)}")
-        arguments = json.dumps(self._stages[stage](conversation.user_text), ensure_ascii=False)
-        return Reply(calls=(Call(stage, arguments),))
 
 
 @cache

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from local.standin.economy import HARMFUL, NUMBERS, RULES, USELESS, World, pick
-from local.standin.stage_request import ListedEdit, SeenTrajectory, StageRequest
+from local.standin.stage_request import ListedEdit, StageRequest
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.errors import ModelError, SkillError
 from skillopt_airflow.core.skill import SkillDocument, before_markers
@@ -160,9 +160,8 @@ def merge(request: StageRequest) -> Answer:
     """Return one edit for all with the same text, in order of first mention; with priority, failures go first."""
     groups: defaultdict[tuple[str, str], list[ListedEdit]] = defaultdict(list)
     for listed in _by_priority(request):
-        groups[
-            "delete" if listed.op == "delete" else "", listed.anchor if listed.op == "delete" else listed.content
-        ].append(listed)
+        key = ("delete", listed.anchor) if listed.op == "delete" else ("", listed.content)
+        groups[key].append(listed)
     return {"edits": [_merged(group) for group in groups.values()]}
 
 
@@ -196,11 +195,8 @@ def rewrite(request: StageRequest) -> Answer:
 
 def worked_in(skill: str, edits: Iterable[Mapping[str, Any]]) -> str:
     """Return the body after the edits; those that don't apply, or are of a whole text, are passed over."""
-    wanted = [
-        Edit(op=one["op"], anchor=one["anchor"], content=one["content"])
-        for one in edits
-        if one["op"] in get_args(EditOp)
-    ]
+    usable = [one for one in edits if one["op"] in get_args(EditOp)]
+    wanted = [Edit(op=one["op"], anchor=one["anchor"], content=one["content"]) for one in usable]
     try:
         document, _ = apply_edits(SkillDocument(before_markers(skill)), wanted)
     except SkillError as error:
@@ -209,8 +205,8 @@ def worked_in(skill: str, edits: Iterable[Mapping[str, Any]]) -> str:
 
 
 def deep_reflect(request: StageRequest) -> Answer:
-    asked = [_question(trajectory) for trajectory in request.trajectories]
-    return {"questions": asked}
+    question = "Which rule of the skill did you follow to this answer?"
+    return {"questions": [{"item_id": one.item_id, "question": question} for one in request.trajectories]}
 
 
 def consolidate(request: StageRequest) -> Answer:
@@ -233,13 +229,7 @@ def meta_skill(request: StageRequest) -> Answer:
     verdicts = [f"- {step.step}: {step.action}" for step in request.epoch_steps]
     rejected = [edit for step in request.epoch_steps if step.action == "reject" for edit in step.edits]
     harm = dict.fromkeys(sentence for edit in rejected for sentence in HARMFUL if sentence in edit.content)
-    return {
-        "memory": "\n".join(["Verdicts:", *verdicts, *(f"- rejected with others: {sentence}" for sentence in harm)])
-    }
-
-
-def _question(trajectory: SeenTrajectory) -> dict[str, str]:
-    return {"item_id": trajectory.item_id, "question": "Which rule of the skill did you follow to this answer?"}
+    return {"memory": "\n".join(["Verdicts:", *verdicts, *(f"- rejected with others: {line}" for line in harm)])}
 
 
 def _by_priority(request: StageRequest, *, supported: bool = False) -> list[ListedEdit]:
@@ -251,10 +241,8 @@ def _by_priority(request: StageRequest, *, supported: bool = False) -> list[List
 
 def _merged(group: list[ListedEdit]) -> dict[str, Any]:
     best = max(group, key=lambda listed: listed.support_count)
-    return {
-        **edit(best.op, best.anchor, best.content, best.rationale),
-        "sources": sorted(listed.index for listed in group),
-    }
+    sources = sorted(listed.index for listed in group)
+    return edit(best.op, best.anchor, best.content, best.rationale) | {"sources": sources}
 
 
 def judge(request: StageRequest) -> Answer:

@@ -15,14 +15,6 @@ from local.home import Home
 from skillopt_airflow.core.errors import PlatformError
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    home = Home.at(tmp_path)
-    home.prepare()
-    home.read_or_choose()
-    return home
-
-
 @pytest.fixture(params=["root", "user"])
 def closed_folder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return a folder of mode 0700 that holds a copy of PostgreSQL's package, which is the one found."""

@@ -17,13 +17,9 @@ from local.environment import HOME_VARIABLE, OPTIMIZER_CONNECTION, S3_CONNECTION
 from local.home import PROJECT, SOCKET_NAME, Home
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    home = Home.at(tmp_path / "a home")
-    home.prepare()
-    home.read_or_choose()
+@pytest.fixture(autouse=True)
+def _written(home: Home) -> None:
     shell_commands.write(home)
-    return home
 
 
 @pytest.fixture

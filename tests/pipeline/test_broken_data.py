@@ -156,14 +156,7 @@ def fresh(folder: Path, spoil: Spoil, count: int = 30, most_chunks: int = 1024) 
 def prepared(folder: Path, most_chunks: int = 1024) -> Any:
     config = triggered.night_config("searchqa", {"target": None, "overrides": {"regate.fresh_uri": str(folder)}})
     ref = RunRef(benchmark="searchqa", run=night_name(DATE, TARGET), storage=config.storage)
-    return prepare_night(
-        triggered.open_run(ref),
-        config,
-        DATE,
-        TARGET,
-        most_chunks,
-        Commands("publish_searchqa", {}),
-    )
+    return prepare_night(triggered.open_run(ref), config, DATE, TARGET, most_chunks, Commands("publish_searchqa", {}))
 
 
 def stretched(records: Records) -> Records:

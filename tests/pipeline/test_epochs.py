@@ -321,28 +321,18 @@ class Parts:
         """What a process of the task triggers; there is another one after each wait."""
         task = epochs.EpochRun(task_id="epoch_01", trigger_dag_id="child", epoch=1, run=self._ref, steps=self._steps)
         task.trigger_run_id = self.run_id
+        ti = SimpleNamespace(
+            max_tries=0,
+            try_number=self.tries,
+            get_dag=lambda dag_id: SimpleNamespace(is_paused=False),
+            xcom_push=lambda key, value: self.xcoms.update({key: value}),
+            xcom_pull=lambda task_ids, key: self.xcoms[key],
+        )
         try:
-            call(task, {"ti": _Unpaused(self.xcoms, self.tries)})
+            call(task, {"ti": ti})
         except DagRunTriggerException as trigger:
             return trigger
         return None
-
-
-class _Unpaused:
-    max_tries = 0
-
-    def __init__(self, xcoms: JsonObject, try_number: int) -> None:
-        self._xcoms = xcoms
-        self.try_number = try_number
-
-    def get_dag(self, dag_id: str) -> Any:
-        return SimpleNamespace(is_paused=False)
-
-    def xcom_push(self, key: str, value: Any) -> None:
-        self._xcoms[key] = value
-
-    def xcom_pull(self, task_ids: str, key: str) -> Any:
-        return self._xcoms[key]
 
 
 def test_an_epoch_covers_the_training_split_in_as_many_dag_runs_as_that_takes(monkeypatch: pytest.MonkeyPatch) -> None:

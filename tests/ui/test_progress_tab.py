@@ -285,9 +285,7 @@ def test_what_can_have_the_focus_in_a_part_that_renews_has_an_id(
     assert len(shown.xpath(renewed)) == len(set(shown.xpath(f"{renewed}/@id"))) > 0
 
 
-def test_a_look_does_not_wait_for_ever_behind_one_that_the_store_keeps_waiting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_look_does_not_wait_for_ever_behind_one_that_the_store_keeps_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, answers = threading.Event(), threading.Event()
 
     class Reader:
