@@ -19,22 +19,18 @@ from skillopt_airflow.core.edits import EditApplyReport
 from skillopt_airflow.core.errors import ConfigError, DataError, ModelOutputError, ObjectMissing
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.provenance import LinesOfSkill
-from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import DATA_SPLITS, Patch, Split, Status
-from skillopt_airflow.pipeline.params import run_config
 from skillopt_airflow.store.items import load_items
 from skillopt_airflow.store.run_states import same
 from skillopt_airflow.training import seed_and_final, steps
-from skillopt_airflow.training.benchmark_settings import preset_of
 from skillopt_airflow.training.candidate import gate as decide_again
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.lapse_notes import note_rows
-from skillopt_airflow.training.preparation import check_same_inputs, check_unchanged, prepare_scoring
+from skillopt_airflow.training.preparation import check_same_inputs, check_unchanged
 from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.scorecard import ScoringRequest, scorecard
 from tests.gateway.foreign_server import ForeignServer, serving
-from tests.training.in_process import PROJECT, InterruptedRun, Training, configured, step_keys
+from tests.training.in_process import InterruptedRun, Training, step_keys
 from tests.training.local_store import LocalStore
 from tests.training.served_training import ROLES, connect
 from tests.training.served_training import training as served_training
@@ -99,16 +95,6 @@ def test_the_trainer_is_not_shaped_by_one_benchmark(benchmark: str) -> None:
     assert history_of(training.run).best_val_score > history_of(training.run).seed_val_score
 
 
-@pytest.mark.parametrize("init_skill", ["seed", "# Mine\n\nLook twice.\n"])
-def test_a_training_begins_where_it_is_told_to(init_skill: str) -> None:
-    training = Training.of(train__init_skill=init_skill, train__num_epochs=1, train__steps_per_epoch=1)
-    training()
-    named = init_skill != "seed"
-    begins = init_skill if named else benchmarks.seed_skill(training.benchmark).read_text(encoding="utf-8")
-    assert all(shown.startswith(begins.rstrip()) for shown in sections(training, "reflect", "skill"))
-    assert training.run.config.train.init_skill == init_skill
-
-
 @pytest.mark.parametrize(
     ("knobs", "told", "takes_tools"),
     [
@@ -123,7 +109,8 @@ def test_a_training_begins_where_it_is_told_to(init_skill: str) -> None:
 def test_an_optimizer_is_told_how_to_think_and_may_lack_tools(
     knobs: dict[str, Any], told: dict[str, Any], takes_tools: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = ForeignServer("k", takes_tools=takes_tools)
+    # Users enter the customary keys of local servers.
+    server = ForeignServer("EMPTY", takes_tools=takes_tools)
     with serving(server):
         for role in ROLES:
             connect(monkeypatch, role, server.base_url, server.key)
@@ -137,50 +124,6 @@ def test_an_optimizer_is_told_how_to_think_and_may_lack_tools(
     assert len(asked) >= 2
     sampling = ("reasoning_effort", "temperature", "chat_template_kwargs")
     assert all({name: body[name] for name in sampling if name in body} == told for body in asked)
-
-
-@pytest.mark.parametrize("split", ["val", "all"])
-def test_a_skill_is_scored_on_one_split_or_on_all(split: str) -> None:
-    training = Training.of(train__preflight=False)
-    request = ScoringRequest(skill="seed", other="", splits=DATA_SPLITS if split == "all" else (Split.VAL,))
-    training.run_containers(prepare_scoring(training.run, training.config, request, 1024))
-    card = scorecard(training.run, request)
-    assert {card.split, *(other.split for other in card.other_splits)} == set(request.splits)
-    assert training.rollouts["score"] == sum(len(training.run.item_refs(one)) for one in request.splits)
-
-
-@pytest.mark.parametrize("listed", [True, False])
-def test_a_training_on_the_splits_of_another_goes_as_that_one_did(listed: bool, tmp_path: Path) -> None:
-    rows = json.loads((PROJECT / "benchmarks" / "searchqa" / "sample" / "train" / "items.json").read_text())
-    short: dict[str, Any] = {"train__num_epochs": 1, "train__steps_per_epoch": 1, "evaluation__eval_test": False}
-    short |= {"evaluation__val_limit": None, "evaluation__test_limit": None}
-    for name, order in (("all", rows), ("turned", rows[::-1])):
-        (tmp_path / f"{name}.json").write_text(json.dumps(order))
-    first = Training.of(data__uri=str(tmp_path / "all.json"), data__split_mode="ratio", **short)
-    first()
-    manifest = tmp_path / "data_manifest.json"
-    manifest.write_text(first.run.store.get_text(first.run.keys.data_manifest))
-    on = {"data__split_mode": "manifest", "data__split_manifest": str(manifest)}
-    off = {"data__split_mode": "ratio", "data__split_seed": 7}
-    second = Training.of(data__uri=str(tmp_path / "turned.json"), **(on if listed else off), **short)
-    second()
-    splits = [[{ref.id for ref in one.run.item_refs(split)} for split in DATA_SPLITS] for one in (first, second)]
-    assert (splits[0] == splits[1]) is listed
-    assert (history_of(second.run).seed_val_score == history_of(first.run).seed_val_score) or not listed
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("preset", ["paper", None])
-def test_a_preset_sets_the_protocol_of_a_training(preset: str | None) -> None:
-    config = configured("searchqa", {"train.num_epochs": 4})
-    chosen = None if preset is None else preset_of("searchqa", preset).settings
-    few = {"data.split_mode": "split_dir", "train.num_epochs": 1, "optimizer.use_slow_update": False}
-    training = Training(run_config(config, {"overrides": few | {"evaluation.eval_test": False}}, chosen))
-    training()
-    # An epoch of the paper's has all of the sample's 120 training items.
-    assert len(training.actions()) == (2 if preset is None else 3)
-    assert len(training.run.slices(training.run.timeline[1])[0]) == (8 if preset is None else 40)
-    assert training.run.config.optimizer.learning_rate == 4
 
 
 @pytest.mark.nightly
@@ -285,15 +228,6 @@ def test_an_analyst_corrects_its_draft_in_a_second_round(plain: Training) -> Non
     merged = [edit for key in keys for edit in on.store.get_model(key.merged_patch, Patch).edits]
     assert merged
     assert {edit.content for edit in merged} < drafted
-
-
-def test_edits_carry_support_sources_and_merge_levels() -> None:
-    training = Training.of(gradient__minibatch_size=1, gradient__merge_batch_size=2, train__num_epochs=1)
-    training()
-    patch = training.store.get_model(step_keys(training.run.keys, 1).merged_patch, Patch)
-    assert max(edit.merge_level for edit in patch.edits) >= 2
-    assert max(edit.support_count for edit in patch.edits) >= 2
-    assert all(len(edit.minibatches) == edit.support_count for edit in patch.edits)
 
 
 def test_the_order_of_a_merge_is_not_that_of_completion(plain: Training) -> None:
@@ -436,38 +370,14 @@ def test_without_the_gate_every_change_is_taken_and_still_measured() -> None:
     assert any(verdict.against_current.delta <= 0 and verdict.action.accepted for verdict in verdicts.values())
 
 
-def test_the_buffer_lives_for_one_epoch_and_shows_what_was_rejected(plain: Training) -> None:
+def test_the_buffer_lives_for_one_epoch_and_shows_what_was_tried(plain: Training) -> None:
     buffers = [json.loads(text) for text in sections(plain, "reflect", "step_buffer")]
     assert max(len(buffer) for buffer in buffers) == 1
-    rejected = [entry for buffer in buffers for entry in buffer if "rejected_edits" in entry]
-    assert all(entry["score_after"] <= entry["score_before"] for entry in rejected)
-
-
-def test_the_buffer_counts_failures_and_shows_what_was_accepted(plain: Training) -> None:
-    assert "accept_new_best" in plain.actions()
-    buffers = [json.loads(text) for text in sections(plain, "reflect", "step_buffer")]
-    shown = [entry for buffer in buffers for entry in buffer]
-    accepted = [entry for entry in shown if "accepted_edits" in entry]
-    assert all(entry["score_after"] > entry["score_before"] for entry in accepted)
-    assert all(entry["items"] == 8 and 0 < entry["failed"] <= 8 and entry["failure_patterns"] for entry in shown)
-    assert accepted or any(entry.accepted_edits for entry in plain.state.buffer.entries)
-
-
-def test_what_an_underpowered_candidate_tried_stays_in_the_buffer() -> None:
-    training = Training.of(evaluation__gate_policy="mcnemar")
-    training()
-    kept = [
-        (decision.action, entry)
-        for moment in training.run.timeline
-        if moment.kind == "step"
-        for decision in [decisions(training)[moment.name]]
-        for entry in training.run.state(moment).buffer.entries
-        if entry.step == moment.step
-    ]
-    undecided = [entry for action, entry in kept if action == "underpowered"]
-    assert undecided
-    assert all(entry.undecided_edits and entry.score_before is not None for entry in undecided)
-    assert not any(entry.rejected_edits for entry in undecided)
+    for entry in (entry for buffer in buffers for entry in buffer):
+        assert ("accepted_edits" in entry) == (entry["score_after"] > entry["score_before"])
+        assert ("rejected_edits" in entry) == (entry["score_after"] <= entry["score_before"])
+        assert entry["items"] == 8 >= entry["failed"] > 0
+        assert entry["failure_patterns"]
 
 
 def test_a_slow_update_writes_its_region_only_and_passes_the_gate() -> None:
@@ -495,22 +405,6 @@ def test_a_forced_slow_update_is_taken_with_the_score_that_was_measured() -> Non
     rules = training.config.evaluation
     assert state.current.evaluation.size == len(training.run.items(Split.VAL))
     assert state.current.evaluation.mean(rules.gate_metric) == verdict.against_current.score
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("policy", "groups"),
-    [
-        ("mixed", {"improved", "regressed", "persistent_failure", "stable_success"}),
-        ("changed", {"improved", "regressed"}),
-        ("unchanged", {"persistent_failure", "stable_success"}),
-    ],
-)
-def test_the_pair_policy_says_which_items_the_slow_update_sees(policy: str, groups: set[str]) -> None:
-    training = Training.of(optimizer__longitudinal_pair_policy=policy, optimizer__slow_update_samples=20)
-    training()
-    for text in sections(training, "slow_update", "comparison"):
-        assert {name for name, entries in json.loads(text).items() if entries} <= groups
 
 
 def test_slow_update_and_meta_skill_see_both_skills_and_both_trajectories() -> None:
@@ -668,13 +562,8 @@ def test_notes_enter_the_skill_without_the_gate_and_are_measured_with_the_next_c
 
 
 def test_the_last_skill_competes_if_it_was_never_measured_well_enough() -> None:
-    def fail(stage: str, item_id: str) -> Status | None:
-        return Status.TIMEOUT if stage == "evaluate" else None
-
-    training = Training.of(
-        evaluation__use_gate=False, optimizer__use_slow_update=False, optimizer__use_meta_skill=False
-    )
-    training.fail = fail
+    training = Training.of(evaluation__use_gate=False, train__num_epochs=1)
+    training.fail = lambda stage, item_id: Status.TIMEOUT if stage == "evaluate" else None
     final = training()
     assert training.rollouts["final"] == len(training.run.items(Split.VAL))
     assert final.current.evaluation.coverage == 1.0
@@ -707,12 +596,6 @@ def test_every_gate_policy_decides_with_the_numbers_that_it_rests_on(policy: str
     assert (training.rollouts["confirm"] > 0) == (policy == "confirm")
 
 
-def test_draws_are_averaged() -> None:
-    training = Training.of(evaluation__draws=2, train__num_epochs=1)
-    training()
-    assert training.rollouts["seed"] == 2 * len(training.run.items(Split.VAL))
-
-
 EVALUATED_WHOLE = {"evaluation__val_limit": 40, "model__concurrency": 8}
 
 
@@ -739,10 +622,11 @@ def test_early_rejection_decides_alike_for_fewer_rollouts(full: Training, contai
 
 
 @pytest.mark.nightly
-def test_a_screened_run_that_is_interrupted_after_any_task_ends_like_one_that_is_not() -> None:
-    whole = WatchedTraining.of(**TINY, evaluation__screen="batch")
+@pytest.mark.parametrize("knobs", [{"evaluation__screen": "batch"}, {"train__proposals": 2}])
+def test_a_step_with_more_tasks_that_is_interrupted_after_any_ends_like_one_that_is_not(knobs: dict[str, Any]) -> None:
+    whole = WatchedTraining.of(**TINY, **knobs)
     expected = whole()
-    assert sum(name.endswith(("/screen_rollout", "/screen")) for name in whole.order) == 4
+    assert sum(name.endswith(("/screen_rollout", "/screen")) for name in whole.order) in (0, 4)
     for task in whole.order:
         if task.startswith("steps/"):
             assert whole.left[task].resumed(whole.config)() == expected
@@ -804,27 +688,6 @@ def test_early_rejection_decides_alike_on_proposals_side_by_side(policy: str) ->
     assert counts.cancelled > 0
 
 
-@pytest.mark.nightly
-def test_the_level_of_a_test_is_divided_by_the_number_of_different_candidates() -> None:
-    training = Training.of(**SIDE_BY_SIDE, train__proposals=3, evaluation__gate_policy="mcnemar", train__num_epochs=1)
-    training()
-    verdicts = decisions(training).values()
-    tested = [one for one in verdicts if one.statistic is not None or "gate_alpha" in one.reason]
-    assert tested
-    for verdict in tested:
-        different = sum(contender.standing != "nothing new" for contender in verdict.contenders)
-        assert f"{0.05 / different:g}" in verdict.reason
-
-
-@pytest.mark.nightly
-def test_a_run_of_several_proposals_that_is_interrupted_after_any_task_ends_like_one_that_is_not() -> None:
-    whole = WatchedTraining.of(**TINY, train__proposals=2)
-    expected = whole()
-    for task in whole.order:
-        if task.startswith("steps/"):
-            assert whole.left[task].resumed(whole.config)() == expected
-
-
 def test_containers_and_their_order_change_nothing(plain: Training) -> None:
     four = Training.of()
     four.containers, four.seed = 4, 3
@@ -836,8 +699,6 @@ def test_stored_rollouts_are_reused_by_another_run(plain: Training) -> None:
     again = Training(plain.config, name="again", store=LeftBehind.of(plain).store)
     assert again() == plain.state
     assert sum(again.rollouts.values()) == 0
-    counts = history_of(plain.run).rollouts
-    assert counts.ran == sum(plain.rollouts.values())
     counts = history_of(again.run).rollouts
     assert (counts.ran, counts.reused) == (0, counts.planned - counts.cancelled)
 
@@ -849,21 +710,6 @@ def test_rollouts_are_counted_not_their_calls() -> None:
     counts = history_of(several.run).rollouts
     assert counts.ran == sum(several.rollouts.values())
     assert history_of(several.run).calls("target") >= 3 * counts.ran
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("tries", [1, 2])
-def test_speculation_saves_the_next_batch_after_a_rejection_and_counts_its_waste(tries: int, plain: Training) -> None:
-    several = {"train__rollouts_per_item": tries}
-    behind, ahead = plain, Training.of(train__speculative_rollout=True, **several)
-    if tries > 1:
-        behind = Training.of(**several)
-        behind()
-    assert ahead() == behind.state
-    counts = history_of(ahead.run).rollouts
-    assert counts.speculated == ahead.rollouts["speculate"] > 0
-    saved = behind.rollouts["rollout"] - ahead.rollouts["rollout"]
-    assert counts.wasted == counts.speculated - saved
 
 
 def test_what_was_rolled_out_ahead_of_a_step_that_did_not_come_is_wasted() -> None:
@@ -884,11 +730,11 @@ def test_errors_of_the_infrastructure_are_no_score() -> None:
         return Status.TIMEOUT if stage == "evaluate" and val_size > 1 else None
 
     training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, optimizer__use_slow_update=False)
-    training.fail = fail
+    training.fail, training.why = fail, "no answer in 60 s"
     final = training()
     verdict = decisions(training)[STEPS[0]]
     assert verdict.action == "indecisive"
-    assert "timeout" in verdict.reason
+    assert "23 of 24 items: timeout: no answer in 60 s (for example item " in verdict.reason
     assert final.current.version == final.best.version == 0
     assert not final.buffer.entries[0].rejected_edits
 
@@ -1084,7 +930,7 @@ def test_the_provenance_of_every_line_names_an_edit_that_wrote_it() -> None:
 
 
 def test_history_adds_up(plain: Training) -> None:
-    history: History = history_of(plain.run)
+    history = history_of(plain.run)
     assert history.calls("optimizer") == len(plain.models.prompts)
     assert history.rollouts.ran == sum(plain.rollouts.values())
     assert history.rollouts.planned >= history.rollouts.ran
@@ -1172,27 +1018,6 @@ def test_a_run_that_ends_for_want_of_scores_says_why() -> None:
     training.why = "Invalid response: usage.prompt_tokens: Field required"
     with pytest.raises(DataError, match=rf"24 of 24 items: model_error: {training.why} \(for example item "):
         training()
-
-
-def test_the_gate_says_why_a_candidate_could_not_be_measured() -> None:
-    training = Training.of(train__num_epochs=1, train__steps_per_epoch=1)
-    training.fail = lambda stage, item_id: Status.TIMEOUT if stage == "evaluate" else None
-    training.why = "no answer in 60 s"
-    training()
-    reasons = [moment.decision.reason for moment in history_of(training.run).moments if moment.action == "indecisive"]
-    assert reasons
-    assert all("24 of 24 items: timeout: no answer in 60 s (for example item " in reason for reason in reasons)
-
-
-@pytest.mark.nightly
-def test_cut_answers_are_scored_like_whole_ones(plain: Training) -> None:
-    cut = Training.of()
-    cut.fail = lambda stage, item_id: Status.TRUNCATED
-    assert plain.state.best.evaluation.scores == cut().best.evaluation.scores
-    tallies = [{one.stage: one for one in history_of(training.run).outcomes}["seed"] for training in (plain, cut)]
-    assert [(tally.scored, tally.truncated) for tally in tallies] == [(24, 0), (24, 24)]
-    assert plain.actions() == cut.actions()
-    assert plain.rollouts == cut.rollouts
 
 
 @pytest.mark.nightly
