@@ -125,26 +125,6 @@ async def test_no_more_begin_than_the_limit_allows_and_they_begin_in_order() -> 
 
 
 @played
-async def test_a_client_with_many_tries_leaves_the_next_place_to_one_with_fewer() -> None:
-    limit, began = RateLimit(4), list[str]()
-
-    async def one(client: str) -> None:
-        turn = await limit.begin(client)
-        began.append(client)
-        await asyncio.sleep(0.01)
-        limit.end(client, turn, "answered")
-
-    greedy = [asyncio.ensure_future(one("greedy")) for _ in range(40)]
-    await asyncio.sleep(0)
-    others = [asyncio.ensure_future(one(client)) for client in ("a", "b", "a")]
-    await asyncio.gather(*greedy, *others)
-    # Four had begun before the others asked, who come before the rest of the forty.
-    assert began[:4] == ["greedy"] * 4
-    assert began[4:6] == ["a", "b"]
-    assert began.index("a", 5) < 10
-
-
-@played
 async def test_a_try_that_stops_waiting_takes_no_place() -> None:
     limit = RateLimit(1)
     first = await limit.begin(ME)
