@@ -3,7 +3,6 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -172,13 +171,11 @@ def opened(tmp_path):
             paths = [tmp_path / f"{number}.sock" for number in range(sockets)]
             for path in paths:
                 stack.enter_context(gateway.listening(path, 16))
-            return [stack.enter_context(client_of(path)) for path in paths]
+            transports = [httpx.HTTPTransport(uds=str(path)) for path in paths]
+            clients = [httpx.Client(transport=one, base_url="http://gateway", timeout=60) for one in transports]
+            return [stack.enter_context(client) for client in clients]
 
         yield make
-
-
-def client_of(path: Path) -> httpx.Client:
-    return httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://gateway", timeout=60)
 
 
 def post(client: httpx.Client) -> int:

@@ -149,12 +149,7 @@ FILTERED = {"error": {"code": "content_filter", "message": "filtered"}}
     [
         (ModelHTTPError(400, "m", TOO_LONG), ModelOutputError, "is too long for the model", 400),
         (ModelHTTPError(400, "m", DECODER), ModelOutputError, "too long", 400),
-        (
-            ModelHTTPError(400, "m", "Input length 9 exceeds the maximum length 8"),
-            ModelOutputError,
-            "long",
-            400,
-        ),
+        (ModelHTTPError(400, "m", "Input length 9 exceeds the maximum length 8"), ModelOutputError, "long", 400),
         (TooLong(400, "m", "Input is too long for requested model."), ModelOutputError, "too long", 400),
         (ModelHTTPError(400, "m", FILTERED), ModelOutputError, "content filter refused", 400),
         (ContentFilterError("filtered"), ModelOutputError, "filtered", 200),
