@@ -33,12 +33,6 @@ def taken(spending: Allowance) -> int:
         return calls
 
 
-def test_more_is_asked_for_when_a_limit_is_used_up() -> None:
-    giver = Giver(RemainingBudget(calls=3), RemainingBudget(calls=2))
-    assert taken(Allowance(RemainingBudget(calls=1), giver.more)) == 6
-    assert [left.calls for left in giver.heard] == [0, 0, 0]
-
-
 def test_nobody_gives_more() -> None:
     spending = Allowance(RemainingBudget(calls=1))
     spending.take()

@@ -24,17 +24,10 @@ def played(scene: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]
     return lambda: asyncio.run(scene())
 
 
-async def round_of(limit: RateLimit, how: Any, tries: int, pause: float | None = None) -> None:
+async def round_of(limit: RateLimit, how: Any, tries: int) -> None:
     """Tries one after the other, which end all alike."""
     for _ in range(tries):
-        limit.end(ME, await limit.begin(ME), how, pause)
-
-
-async def at_once(limit: RateLimit, how: Any, tries: int) -> None:
-    """Tries at the same time, which end all alike."""
-    began = [await limit.begin(ME) for _ in range(tries)]
-    for one in began:
-        limit.end(ME, one, how)
+        limit.end(ME, await limit.begin(ME), how)
 
 
 @played
@@ -60,9 +53,10 @@ async def test_after_an_overload_a_round_of_answers_adds_about_one() -> None:
 @played
 async def test_tries_of_one_round_cut_only_once() -> None:
     limit = RateLimit(MOST)
-    await at_once(limit, "overloaded", 5)
+    for began in [await limit.begin(ME) for _ in range(5)]:
+        limit.end(ME, began, "overloaded")
     assert limit.limit == START / 2
-    await at_once(limit, "overloaded", 1)
+    await round_of(limit, "overloaded", 1)
     assert limit.limit == START / 4
 
 

@@ -31,7 +31,7 @@ from skillopt_airflow.gateway.upstream import Upstream
 from tests.core.provider_rows import ENDINGS, ERRORS, Row
 from tests.gateway import dialects
 from tests.gateway.conftest import Serve
-from tests.gateway.gateway_rig import Rig
+from tests.gateway.gateway_rig import Hanging, Rig
 from tests.gateway.scripted_provider import Asked, Document, ScriptedProvider, completion, failure
 from tests.gateway.through_backend import ask
 
@@ -334,18 +334,10 @@ def test_as_many_calls_at_once_as_the_gateway_may_make(provider: Serve, tmp_path
 
 
 def test_a_server_that_does_not_answer_in_time(provider: Serve) -> None:
-    released = threading.Event()
-
-    def hang(request: Asked) -> Document:
-        released.wait(30)
-        return {}
-
-    server = provider(hang)
-    try:
-        with pytest.raises(httpx.ReadTimeout):
-            send(bedrock(server.address), timeout=0.3)
-    finally:
-        released.set()
+    hang = Hanging()
+    with pytest.raises(httpx.ReadTimeout):
+        send(bedrock(provider(hang).address), timeout=0.3)
+    hang.release()
 
 
 def test_the_gateway_tries_again_meters_and_falls_back(rig: Callable[..., Rig], provider: Serve) -> None:

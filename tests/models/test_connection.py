@@ -120,8 +120,6 @@ def test_a_provider_of_pydantic_ai_without_a_dialect_of_ours_is_translated(conne
 
 AZURE = {"conn_type": "pydanticai_azure", "password": "secret-key", "host": "https://r.openai.azure.com/openai/v1"}
 
-BEDROCK = {"conn_type": "pydanticai_bedrock", "password": None}
-
 
 @pytest.mark.parametrize(
     ("fields", "extra", "words"),
@@ -183,23 +181,6 @@ def test_the_agent_clis_send_their_own_wire_format(
 ) -> None:
     upstream = target_upstream(connect(**({"password": "secret-key"} | fields)), None, harness)
     assert (upstream.dialect, upstream.base_url) == (dialect, base_url)
-
-
-@pytest.mark.parametrize(
-    ("fields", "harness", "path"),
-    [
-        ({"extra": {"model": "openai-chat:m"}}, "claude_code", "/v1/messages"),
-        ({"extra": {"model": "anthropic:m"}}, "codex", "/v1/responses"),
-        (AZURE | {"extra": {"model": "azure:m"}}, "claude_code", "/v1/messages"),
-        (BEDROCK | {"extra": {"model": "bedrock:m"}}, "claude_code", "/v1/messages"),
-    ],
-)
-def test_a_harness_that_the_server_does_not_understand(
-    connect: Connect, fields: dict[str, Any], harness: HarnessName, path: str
-) -> None:
-    conn_id = connect(**({"password": "secret-key"} | fields))
-    with pytest.raises(ModelConnectionError, match=rf"^connection model_test: model.harness {harness} posts {path}"):
-        target_upstream(conn_id, None, harness)
 
 
 @pytest.mark.parametrize(

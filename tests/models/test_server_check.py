@@ -20,9 +20,9 @@ def answering(status: int, **headers: str) -> Answer:
     return lambda asked: Reply(status, b"", headers)
 
 
-@pytest.mark.parametrize("status", [200, 404, 405, 500])
-def test_any_answer_will_do(connect: Connect, provider: Serve, status: int) -> None:
-    server = provider(answering(status))
+@pytest.mark.parametrize("status", [200, 307, 404, 405, 500])
+def test_any_answer_will_do_and_another_path_of_the_server(connect: Connect, provider: Serve, status: int) -> None:
+    server = provider(answering(status, location="/v1/models/"))
     check(connect(host=f"{server.base_url}/", password="secret-key"))
     assert (server.last.path, server.last.headers["authorization"]) == ("/v1/models", "Bearer secret-key")
     assert len(server.requests) == 1
@@ -41,12 +41,6 @@ def test_a_redirect_of_calls_alone_names_the_address_to_enter(connect: Connect, 
     server = provider(lambda asked: failure(403) if asked.path == "/v1/models" else there)
     with pytest.raises(ModelConnectionError, match=r"redirects to https://other/v1; "):
         check(connect(host=server.base_url, password="secret-key"))
-
-
-def test_a_list_of_models_at_another_path_of_the_server(connect: Connect, provider: Serve) -> None:
-    server = provider(answering(307, location="/v1/models/"))
-    check(connect(host=server.base_url, password="secret-key"))
-    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("status", [401, 403])

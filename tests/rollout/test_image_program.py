@@ -7,7 +7,6 @@ from local import image
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.types import Status
-from skillopt_airflow.rollout import image_program as image_program_module
 from skillopt_airflow.rollout.image_program import PROTOCOL, image_program
 from skillopt_airflow.rollout.program import run
 from skillopt_airflow.training.benchmark_settings import benchmark_config
@@ -38,10 +37,8 @@ def test_the_projects_own_images_are_told_what_they_have_to_have(benchmark: str)
     assert "image_program" not in rollout_settings(benchmark, mine, "openai-chat", "m", 0).model_dump()
 
 
-def test_of_a_declared_task_nothing_is_in_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_declared_task_nothing_is_in_the_image() -> None:
     assert image_program("nowhere", declared=True) == f"protocol-{PROTOCOL}"
-    monkeypatch.setattr(image_program_module, "PROTOCOL", 0)
-    assert image_program("nowhere", declared=True) == "protocol-0"
 
 
 @pytest.mark.parametrize(
