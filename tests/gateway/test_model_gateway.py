@@ -15,14 +15,10 @@ from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.request_filter import DEFAULT_LIMIT
 from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
 from tests.gateway import dialects
-from tests.gateway.gateway_rig import KEY, MODEL, PATH, PATHS, Hanging, request_bytes, upstream_at
-from tests.gateway.scripted_provider import ANSWERS, Asked, Reply, completion, events, failure
+from tests.gateway.gateway_rig import KEY, MODEL, PATH, PATHS, Hanging, answer, request_bytes, upstream_at
+from tests.gateway.scripted_provider import ANSWERS, Asked, Reply, events, failure
 
 UNREACHABLE = "http://127.0.0.1:9/v1"
-
-
-def answer(asked: Asked) -> Reply:
-    return completion("Eiffel")
 
 
 def test_a_call_goes_through_with_the_upstreams_credentials(rig):

@@ -15,8 +15,8 @@ import pytest
 
 from skillopt_airflow.gateway import app as surface
 from skillopt_airflow.gateway.model_gateway import SPARE_CONNECTIONS, ModelGateway
-from tests.gateway.gateway_rig import MODEL, PATH, upstream_at
-from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
+from tests.gateway.gateway_rig import MODEL, PATH, answer, upstream_at
+from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider
 
 pytestmark = pytest.mark.slow
 
@@ -51,10 +51,6 @@ class Task:
             content = {"model": MODEL, "messages": [{"role": "user", "content": "x" * length}]}
             assert client.post(f"http://gateway{PATH}", json=content).status_code == 200
             return time.monotonic() - began
-
-
-def answer(asked: Asked) -> Reply:
-    return completion("Eiffel")
 
 
 @pytest.fixture
