@@ -46,6 +46,7 @@ def parsed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.nightly
 def test_parsing_loads_nothing_heavy(parsed: dict[str, Any]) -> None:
     loaded = {name.partition(".")[0] for name in parsed["modules"]}
     assert not loaded & TOO_HEAVY_TO_PARSE

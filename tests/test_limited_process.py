@@ -55,6 +55,7 @@ def test_one_process_answers_many_calls(function: str) -> None:
         assert process.call(b"after", "echo") == b"after"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("what", ["memory", "loop", "break"])
 def test_a_process_that_a_file_ends_is_started_again(function: str, what: str) -> None:
     with LimitedProcess(function, LIMITS) as process:
@@ -64,6 +65,7 @@ def test_a_process_that_a_file_ends_is_started_again(function: str, what: str) -
         assert process.call(b"next", "echo") == b"next"
 
 
+@pytest.mark.nightly
 def test_time_is_limited_where_no_processor_is_used(function: str) -> None:
     started = time.monotonic()
     with LimitedProcess(function, LIMITS._replace(wall_seconds=2)) as process, pytest.raises(ProcessLost) as lost:

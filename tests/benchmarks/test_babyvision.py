@@ -56,6 +56,7 @@ def test_a_box_may_be_made_of_tokens_and_there_is_no_answer_without_one() -> Non
     assert judged(BENCHMARK, choice("A"), "\\boxed{A") is False
 
 
+@pytest.mark.nightly
 @given(st.text(max_size=60))
 def test_any_reply_is_judged_and_none_without_a_box_is_right(text: str) -> None:
     assert judged(BENCHMARK, choice("A"), text.replace("boxed", "")) in (False, None)

@@ -75,6 +75,7 @@ def test_a_table_of_texts_has_its_answers_in_python_notation(tmp_path: Path) -> 
     check(loaded("docvqa", f"{tmp_path}/val.csv", pictures=["image_path"], reference="answer", id="id"))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["mathverse", "babyvision"])
 def test_the_table_of_the_hub_loads_with_its_pictures(name: str, tmp_path: Path) -> None:
     """The samples show that a file beside a folder of pictures does."""

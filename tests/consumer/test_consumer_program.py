@@ -64,6 +64,7 @@ def test_fetch_writes_a_whole_folder_then_the_next(publish: Publish, command: Co
     assert not place.exists()
 
 
+@pytest.mark.nightly
 def test_exit_codes(publish: Publish, store: ObjectStore, command: Command, tmp_path: Path) -> None:
     out, words = tmp_path / "skill", command()
     assert run(words).returncode == 6
@@ -99,6 +100,7 @@ def test_what_another_program_has_there_stays(tmp_path: Path) -> None:
     assert (dead.readlink(), link.readlink()) == (tmp_path / "nowhere", tmp_path)
 
 
+@pytest.mark.nightly
 def test_watch_switches_whole_folders_under_a_reader(publish: Publish, command: Command, tmp_path: Path) -> None:
     out = tmp_path / "skill"
     publish("- rule 0\n")
@@ -136,6 +138,7 @@ def test_watch_switches_whole_folders_under_a_reader(publish: Publish, command: 
     assert torn == []
 
 
+@pytest.mark.nightly
 def test_watch_ends_by_a_signal_at_the_worst_moment(publish: Publish, command: Command) -> None:
     publish(SKILL)
     [_, _, *words] = command("--watch", "0.25")

@@ -54,6 +54,7 @@ def test_equal_scores_in_another_order_are_a_tie(values: list[float], random: ob
 FRACTIONS = st.builds(Fraction, st.integers(0, 30), st.integers(30, 60))
 
 
+@pytest.mark.nightly
 @given(st.lists(st.tuples(FRACTIONS, FRACTIONS), min_size=1, max_size=40))
 def test_sums_that_are_equal_as_fractions_are_a_tie(values: list[tuple[Fraction, Fraction]]) -> None:
     # a + b on the one side, (a + b)/2 twice on the other: equal sums of values that floats round apart.

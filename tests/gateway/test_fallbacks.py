@@ -264,6 +264,7 @@ def test_a_pause_that_the_server_asks_for_holds_for_every_call(rig):
     assert min(later) >= arrived[0] + 1.0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("replies", "least"),
     [

@@ -139,6 +139,7 @@ def test_a_client_that_does_not_read_a_stream_leaves_its_place_to_another(rig):
         assert one.post().status_code == 200
 
 
+@pytest.mark.nightly
 def test_more_calls_at_once_than_anybody_has_slots_for(rig):
     """A batch whose calls all begin at once fills the queue of connections before the first is taken from it."""
     # A call takes two files, and a user's limit of 1,024 also holds those of the client and the provider.

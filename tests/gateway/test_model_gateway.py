@@ -203,6 +203,7 @@ def test_who_leaves_before_the_answer_pays_for_about_what_was_asked_for(rig):
     assert (call.completion_tokens, call.http_status) == (50, 0)
 
 
+@pytest.mark.nightly
 def test_who_leaves_while_more_is_asked_for_takes_nothing_of_it(rig):
     asked, release = threading.Event(), threading.Event()
 

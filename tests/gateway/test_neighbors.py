@@ -121,6 +121,7 @@ COSTLY = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("body", COSTLY.values(), ids=COSTLY)
 def test_requests_that_take_long_to_check_do_not_keep_a_neighbor_waiting(task, body):
     with again_and_again(task, body, 8):
@@ -145,6 +146,7 @@ def test_a_neighbor_gets_its_turn_at_a_provider_that_is_kept_busy(tmp_path):
         assert task.seconds(task.neighbor) < 2.0
 
 
+@pytest.mark.nightly
 def test_large_requests_of_a_sandbox_take_a_bounded_memory(tmp_path):
     """The provider reads nothing, so the gateway holds each request that it has taken, and the connection's copy."""
     body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "x" * (30 * MEGABYTE)}]}).encode()

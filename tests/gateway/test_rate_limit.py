@@ -176,6 +176,7 @@ def post(client: httpx.Client) -> int:
     return client.post(PATH, json={"model": MODEL}).status_code
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("limits", [{"max_concurrency": 4}, {"max_concurrency": 8, "share": 4}])
 def test_the_sockets_of_a_task_stay_below_its_limit_together(opened, limits):

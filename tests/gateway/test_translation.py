@@ -310,6 +310,7 @@ def test_no_server(server: ScriptedProvider) -> None:
         send(bedrock("http://127.0.0.1:1"))
 
 
+@pytest.mark.nightly
 def test_as_many_calls_at_once_as_the_gateway_may_make(provider: Serve, tmp_path: Path) -> None:
     """Bedrock's client blocks a thread for each, of which anyio has 40."""
     calls, known, arrived = 60, threading.Event(), threading.Barrier(60)
@@ -371,6 +372,7 @@ def test_a_request_that_cannot_be_translated(server: ScriptedProvider, body: Doc
     assert server.requests == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("row", [row for row in ERRORS if 400 <= row.http_status <= 500], ids=lambda row: row.sends)
 def test_the_code_of_a_refused_prompt_reaches_the_sandbox(outcome: Ending, row: Row) -> None:
     outcome(ModelHTTPError(row.http_status, NOVA, row.body))
@@ -379,6 +381,7 @@ def test_the_code_of_a_refused_prompt_reaches_the_sandbox(outcome: Ending, row: 
     assert response.json()["error"]["code"] == CODES[row.status]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("row", ENDINGS, ids=lambda row: row.sends)
 def test_an_ending_means_the_same_as_at_a_compatible_server(outcome: Ending, row: Row) -> None:
     parts = [] if row.status is Status.EMPTY else [TextPart("Par")]

@@ -73,6 +73,7 @@ def test_a_second_up_finds_the_first(own: RunningPlatform, docker_host: str):
     assert mains(own.home) == before
 
 
+@pytest.mark.nightly
 def test_up_repairs_a_killed_scheduler_and_leaves_the_rest(own: RunningPlatform, docker_host: str):
     before = mains(own.home)
     scheduler = before.pop("scheduler")

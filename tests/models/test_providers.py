@@ -95,6 +95,7 @@ def test_openais_knobs(connect: Connect, provider: Serve) -> None:
     assert server.last.body["reasoning"]["effort"] == "high"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("client_id", [None, "", "11111111-2222-3333-4444-555555555555"])
 @pytest.mark.parametrize("dated", [False, True])
 def test_azure_with_a_key_or_a_managed_identity(
@@ -241,6 +242,7 @@ def test_minimax_by_chat_completions_and_by_its_messages(connect: Connect, provi
     assert server.last.path == "/anthropic/v1/messages"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("credentials", "authorization"),
     [

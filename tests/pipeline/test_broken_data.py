@@ -86,6 +86,7 @@ def left(store: LocalStore, run: str, split: Split) -> QualityReport:
     return store.get_model(keys.quality, QualityReport)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -128,6 +129,7 @@ def test_good_records_get_as_far_as_the_models_and_leave_nothing_before(store: L
     assert store.objects == {}
 
 
+@pytest.mark.nightly
 def test_more_chunks_than_airflow_makes_tasks_of_are_refused_before_they_are_paid(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +165,7 @@ def stretched(records: Records) -> Records:
     return [record | {"context": " ".join([record["context"]] * 3)} for record in records]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [

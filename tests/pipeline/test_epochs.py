@@ -112,6 +112,7 @@ def test_a_part_goes_on_while_its_training_runs_or_is_not_known(
     assert_all_begin()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("task", BEGINNING)
 def test_no_step_begins_when_it_was_stopped(airflow: Airflow, task: str) -> None:
     airflow.state = "failed"
@@ -157,6 +158,7 @@ def skipped_by(task: Callable[[], Any]) -> list[Any]:
 LATER = ("step_02.rollout", "step_02.gate", "slow_update.longitudinal", "slow_update.gate", "meta_reflect.gate")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("ref", "knobs", "stopped", "kept"),
     [
@@ -180,6 +182,7 @@ def test_what_a_dag_run_does_not_go_through_is_skipped_at_once(
     assert set(LATER) - set(skipped) == {name for name in LATER if name.partition(".")[0] in kept}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("ref", "steps", "ends", "ahead"),
     [
@@ -398,6 +401,7 @@ def test_a_run_that_was_stopped_in_the_middle_of_a_part_makes_no_further_step(mo
         parts._triggered(lambda task, context: task.execute(context))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("knob", "began"),
     [

@@ -69,6 +69,7 @@ def test_an_image_that_one_engine_has(monkeypatch: pytest.MonkeyPatch) -> None:
     many_hosts.check_image(config(), "sha256:1f")
 
 
+@pytest.mark.nightly
 def test_a_run_of_other_code_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     own = many_hosts.code_version("searchqa")
     assert own != many_hosts.code_version("officeqa")

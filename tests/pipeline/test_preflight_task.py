@@ -60,6 +60,7 @@ def task(prepared: ServedTraining) -> Any:
     return ThreadPreflight(task_id="preflight", image="any", run=run, chunk=None)
 
 
+@pytest.mark.nightly
 def test_what_is_wrong_is_not_tried_again_by_airflow_and_what_may_come_back_is(
     prepared: ServedTraining, server: ForeignServer
 ) -> None:

@@ -156,6 +156,7 @@ def test_what_goes_wrong_becomes_the_status(code: str, status: Status, words: st
     assert trajectory.answer == ""
 
 
+@pytest.mark.nightly
 def test_a_cli_that_hangs_ends_with_all_that_it_started(tmp_path: Path):
     code = """
 import subprocess, sys, time, pathlib

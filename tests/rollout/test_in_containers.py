@@ -102,6 +102,7 @@ def test_a_task_that_no_image_knows_travels_with_the_settings(docker_host: str):
     assert row.messages[1].content == "Who rents?"
 
 
+@pytest.mark.nightly
 @pytest.mark.engine
 def test_a_benchmark_outside_the_repository_runs_and_a_broken_one_beside_it_stays_out_of_its_way(
     docker_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

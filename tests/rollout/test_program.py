@@ -51,6 +51,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return interpreter
 
 
+@pytest.mark.nightly
 def test_the_program_runs_alone(python: Path, tmp_path: Path):
     program, out = tmp_path / "program", tmp_path / "out"
     image.stage_program(image.ROOT, program)
@@ -94,6 +95,7 @@ BAD = {
 """Replies that can't be stored as they are, with their status and the answer or error."""
 
 
+@pytest.mark.nightly
 def test_replies_that_cannot_be_stored_as_they_are_cost_no_other_item(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()

@@ -220,6 +220,7 @@ def test_containers_of_one_task_work_at_the_same_time_and_no_more_than_allowed(d
     assert len(fake.calls) == 4
 
 
+@pytest.mark.nightly
 @pytest.mark.engine
 def test_a_settled_workload_begins_no_further_container(docker_host, client, workload):
     with ScriptedProvider(lambda asked: fake.answer(asked)) as provider:
@@ -233,6 +234,7 @@ def test_a_settled_workload_begins_no_further_container(docker_host, client, wor
     assert leftovers(client, fake) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.engine
 def test_a_task_that_takes_too_long_leaves_no_container(docker_host, client, workload):
     """Airflow raises the time-out of a task inside its main thread, from a signal."""

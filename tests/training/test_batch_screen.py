@@ -168,6 +168,7 @@ def test_a_screen_of_another_candidate_does_not_count(screened_out: Training) ->
     assert (decision.action, decision.screen) == ("indecisive", None)
 
 
+@pytest.mark.nightly
 def test_the_next_batch_is_rolled_out_ahead_of_the_screen() -> None:
     kept = {"train__speculative_rollout": True, "train__steps_per_epoch": 2, "optimizer__use_slow_update": False}
     out, on = (Training.of(reply=reply, **SMALL | kept) for reply in (misled, None))

@@ -33,6 +33,7 @@ def spoil(store: LocalStore, change: Callable[[Rows], Any], of: str = "") -> Non
     store.put_bytes(key, to_parquet(pa.Table.from_pylist(rows, schema=TRAJECTORIES)))
 
 
+@pytest.mark.nightly
 def test_a_night_that_is_as_it_should_be_shows_both_results_on_its_page() -> None:
     run = measured_night()
     settle_night(run)
@@ -44,6 +45,7 @@ def test_a_night_that_is_as_it_should_be_shows_both_results_on_its_page() -> Non
     assert "Rollouts" in page
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -72,6 +74,7 @@ def test_rows_that_are_no_fault_do_not_stop_a_night() -> None:
     assert run.store.list_keys("regate/")
 
 
+@pytest.mark.nightly
 def test_broken_rollouts_stop_a_score() -> None:
     training = Training(configured("searchqa", {"evaluation.test_limit": 6}), name="evaluate-1")
     training.prepare()

@@ -82,6 +82,7 @@ def test_what_is_wrong_with_a_table_is_named(
         training(**knobs).prepare()
 
 
+@pytest.mark.nightly
 def test_files_are_kept_for_the_target_and_need_an_agent(folder: Path) -> None:
     (folder / "pages").mkdir()
     (folder / "pages" / "all.txt").write_text("Rome is a capital.")
@@ -94,6 +95,7 @@ def test_files_are_kept_for_the_target_and_need_an_agent(folder: Path) -> None:
         training(**files | {"task__files": ["pages/{{ 'none' }}.txt"]}).prepare()
 
 
+@pytest.mark.nightly
 def test_items_of_a_group_are_one_observation_of_the_run(folder: Path) -> None:
     table = folder / "questions.csv"
     header, *rows = table.read_text(encoding="utf-8").splitlines()

@@ -1,11 +1,14 @@
 """What became of a run's rollouts, from its plans and its table."""
 
+import pytest
+
 from skillopt_airflow.core.run_history import StageRollouts
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.training.history import history_of
 from tests.training.in_process import Training
 
 
+@pytest.mark.nightly
 def test_the_outcomes_of_a_run_are_told_by_stage() -> None:
     training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, train__preflight=False)
     failing = {"rollout": Status.TIMEOUT, "test": Status.TRUNCATED}

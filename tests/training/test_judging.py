@@ -242,6 +242,7 @@ def test_the_golden_workbook_passes_and_another_does_not() -> None:
     assert judge(CASE, {}, GOLDEN).feedback == "no output.xlsx was saved"
 
 
+@pytest.mark.nightly
 def test_a_reference_that_cannot_be_read_is_nobody_s_score() -> None:
     with pytest.raises(SandboxError, match=r"item 1 of spreadsheetbench .* reference files are at fault"):
         judge(CASE, {"output.xlsx": book(1, 2)}, {"golden.xlsx": b"broken"})

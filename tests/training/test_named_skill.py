@@ -74,6 +74,7 @@ def origins(training: Training, skill_version: int) -> tuple[LineOrigin, ...]:
     return run.store.get_model(run.keys.line_origins(skill_version), LinesOfSkill).lines
 
 
+@pytest.mark.nightly
 def test_provenance_goes_on_from_there(first: Training, version: str) -> None:
     more = begun(first, version, "provenance")
     more()

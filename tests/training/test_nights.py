@@ -226,6 +226,7 @@ def test_a_night_is_settled_once_however_often_it_is_done_again(nights: Nights) 
     assert nights.carried_out == ran
 
 
+@pytest.mark.nightly
 def test_nights_count_in_the_order_of_their_arrival(nights: Nights) -> None:
     late = of_two_champions()
     for day in (1, 2, 3):
@@ -243,6 +244,7 @@ def test_nights_count_in_the_order_of_their_arrival(nights: Nights) -> None:
     assert in_order == arrived
 
 
+@pytest.mark.nightly
 def test_an_older_night_does_not_move_the_alias(declining: tuple[Nights, list[LedgerRow]]) -> None:
     nights, rows = declining
     assert declined(rows[-1])
@@ -283,6 +285,7 @@ def test_nights_under_another_metric_are_no_evidence(
     assert not declined(alone)
 
 
+@pytest.mark.nightly
 def test_a_decline_is_told_once(nights: Nights) -> None:
     rows, told = [], []
     for day in range(1, 8):
@@ -295,6 +298,7 @@ def test_a_decline_is_told_once(nights: Nights) -> None:
     assert not any(nights.tells(row) for row in rows)
 
 
+@pytest.mark.nightly
 def test_a_stale_champion_is_told_once_to_whoever_trains(nights: Nights) -> None:
     rows = [nights.night(date(day), healthy(day, 3)) for day in (1, 2)]
     stale, demoted = (
@@ -307,6 +311,7 @@ def test_a_stale_champion_is_told_once_to_whoever_trains(nights: Nights) -> None
     assert not nights.tells(later.model_copy(update={"judgement": stale[0].judgement}), HARM)
 
 
+@pytest.mark.nightly
 def test_a_decline_that_was_held_back_is_news_of_the_night_that_follows(nights: Nights) -> None:
     days, told = iter(range(1, 40)), []
     while len(told) < 2:
@@ -334,6 +339,7 @@ def test_a_decline_that_a_late_night_reveals_is_told_by_it(nights: Nights) -> No
     assert nights.tells(late)
 
 
+@pytest.mark.nightly
 def test_what_became_of_a_replaced_champion_is_no_news(nights: Nights) -> None:
     rows = [nights.night(date(1), changed(1))]
     while not declined(rows[-1]):
@@ -390,6 +396,7 @@ def test_the_nights_of_another_model_are_of_the_champion_of_those_nights(nights:
         assert [SkillDocument(one).sha256 for one in texts[2:]] == [night.previous.sha256]
 
 
+@pytest.mark.nightly
 def test_pooled_are_the_nights_on_which_both_models_had_the_same_contenders(nights: Nights) -> None:
     new = Nights(nights.store, target="openai-chat:stand-in-target-2")
     nights.night(date(1), healthy(1))
@@ -525,6 +532,7 @@ def test_going_back_leaves_all_behind_that_came_after(moves: str, previous: str)
     assert (found.version if found else "") == versions.get(previous, "")
 
 
+@pytest.mark.nightly
 def test_what_a_champion_was_long_before_it_came_back_counts_for_nothing(nights: Nights) -> None:
     bad, good = nights.night(date(1), changed(1)).night, nights.night(date(2), healthy(2, 40)).night
     other = good.model_copy(update={"champion": good.champion.model_copy(update={"sha256": "0" * 64})})
@@ -546,6 +554,7 @@ def test_too_many_failed_rollouts_settle_nothing(nights: Nights) -> None:
     assert nights.all() == []
 
 
+@pytest.mark.nightly
 def test_two_targets_have_results_of_their_own_and_one_report_on_the_change(
     nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,6 +105,7 @@ def changes(values: list[Any]) -> Iterator[Any]:
     return (value for before, value in pairwise([None, *values]) if value != before)
 
 
+@pytest.mark.nightly
 def test_every_stage_is_seen_in_its_order(seen: list[Progress]) -> None:
     step = ["rollout", "reflection", "selection", "evaluation", "gate"]
     meta = ["meta_reflect", "evaluation", "gate"]
@@ -236,6 +237,7 @@ def test_a_process_that_dies_leaves_what_it_has_done() -> None:
     assert again.left is not None
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("knobs", "interrupted", "stage"),
     [

@@ -77,6 +77,7 @@ def contestants(training: Training, name: str) -> PublishContest:
     return training.store.get_model(training.run.keys.publication(name).contest, PublishContest)
 
 
+@pytest.mark.nightly
 def test_the_first_skill_is_published_if_it_beats_the_seed_where_nothing_was_selected(
     trained: Training, artifacts: ArtifactStore
 ) -> None:
@@ -131,6 +132,7 @@ def test_the_gate_looks_at_items_that_no_candidate_was_selected_by(trained: Trai
     assert measured(trained.run, contest.split, trained.run.skill(0), contest.draws).coverage == 1.0
 
 
+@pytest.mark.nightly
 def test_a_seed_that_takes_no_part_has_the_score_of_its_test(trained: Training, artifacts: ArtifactStore) -> None:
     artifacts.publish("# Former\n", PROVENANCE, None)
     assert contest(trained, artifacts, "more-draws", draws=3) == ""
@@ -215,6 +217,7 @@ def test_a_split_of_its_own_is_looked_at_by_publishing_alone(tmp_path: Path, art
         Training.of(**knobs).prepare()
 
 
+@pytest.mark.nightly
 def test_rollouts_that_failed_under_either_skill_decide_nothing(trained: Training, artifacts: ArtifactStore) -> None:
     broken = copy.copy(trained)
     down = iter(range(12))
@@ -430,6 +433,7 @@ def on_another_model(training: Training) -> Training:
     return other
 
 
+@pytest.mark.nightly
 def test_another_model_gets_the_skill_by_the_gate_on_that_model(trained: Training) -> None:
     other, store = on_another_model(trained), LocalStore()
     own = ArtifactStore(store, ArtifactKeys("", "searchqa", "openai-chat:stand-in-target"))

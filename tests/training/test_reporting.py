@@ -22,6 +22,7 @@ def trained() -> Training:
     return training
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("removed", ["trajectories/.*", "trajectories/.*split=test.*"])
 @pytest.mark.parametrize("own", [True, False])
 def test_a_report_keeps_its_figures_where_rollouts_were_removed(trained: Training, removed: str, own: bool) -> None:

@@ -75,6 +75,7 @@ def test_the_batch_behind_a_slow_update_is_rolled_out_beside_it(tries: int) -> N
     assert counts.wasted == counts.speculated - saved
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("gated", [True, False])
 def test_no_batch_is_rolled_out_ahead_of_notes_that_enter_without_the_gate(gated: bool) -> None:
@@ -99,6 +100,7 @@ def test_no_batch_is_rolled_out_ahead_of_notes_that_enter_without_the_gate(gated
     assert training.rollouts["speculate"] == (8 if gated else 0)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("status", [None, Status.TIMEOUT])
 def test_a_batch_that_was_rolled_out_ahead_takes_no_task(status: Status | None) -> None:

@@ -35,6 +35,7 @@ def test_sandboxes_may_spend_what_target_and_optimizer_have_left(training: Train
     )
 
 
+@pytest.mark.nightly
 def test_a_gate_that_is_decided_again_sees_nothing_of_what_was_spent_later() -> None:
     free = Training.of()
     free()

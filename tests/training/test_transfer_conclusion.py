@@ -81,6 +81,7 @@ def test_what_is_stored_is_not_made_again_and_a_retry_makes_what_is_missing() ->
     assert wider.cells[:4] == first.cells
 
 
+@pytest.mark.nightly
 def test_equal_texts_share_their_rollouts_and_are_not_compared() -> None:
     training = TransferTraining.of()
     training.run_containers(training.prepare())

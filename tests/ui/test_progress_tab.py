@@ -153,6 +153,7 @@ def test_what_has_no_progress_says_so(browser: TestClient, tables: Tables, dag_i
     assert (answer.status_code, said in answer.text, "<script" in answer.text) == (404, True, False)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("state", "says", "renews"),
     [
@@ -171,6 +172,7 @@ def test_a_run_that_has_stored_nothing_says_what_to_do(
     assert (f"dags/{DAG}/runs/run/tasks/prepare" in text) == (state == "failed")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("point", "state", "task", "said"),
     [
