@@ -67,6 +67,7 @@ def test_every_server_listens_on_loopback_only(own: RunningPlatform):
     assert listening == {"127.0.0.1"}
 
 
+@pytest.mark.nightly
 def test_a_second_up_finds_the_first(own: RunningPlatform, docker_host: str):
     before = mains(own.home)
     control(own.home.root, "up", DOCKER_HOST=docker_host)

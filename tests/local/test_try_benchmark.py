@@ -105,6 +105,7 @@ def test_what_the_model_writes_runs_in_containers(
     assert "Scores     2 of 2 items" in said
 
 
+@pytest.mark.nightly
 @pytest.mark.engine
 def test_a_repository_is_judged_on_the_engine_that_its_target_worked_on(
     home: Home, docker_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -199,6 +199,7 @@ def test_each_item_has_a_container_of_its_own_and_its_own_fate(docker_host, clie
     assert leftovers(client, fake) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.engine
 def test_containers_of_one_task_work_at_the_same_time_and_no_more_than_allowed(docker_host, client, workload):
     together = threading.Barrier(2)
