@@ -220,6 +220,7 @@ def test_deep_reflection_asks_the_target_and_shows_what_it_said(plain: Training)
     assert "follow_up" not in "".join(sections(plain, "reflect", "trajectories"))
 
 
+@pytest.mark.nightly
 def test_an_analyst_corrects_its_draft_in_a_second_round(plain: Training) -> None:
     on = Training.of(gradient__analyst_rounds=2)
     on()
@@ -402,6 +403,7 @@ def test_a_slow_update_writes_its_region_only_and_passes_the_gate() -> None:
     assert verdict.coverage == 1.0
 
 
+@pytest.mark.nightly
 def test_a_forced_slow_update_is_taken_with_the_score_that_was_measured() -> None:
     training = Training.of(optimizer__slow_update_gate=False)
     training()
@@ -618,7 +620,7 @@ def full() -> Training:
     return full
 
 
-@pytest.mark.parametrize(("containers", "seed"), [(1, 1), (4, 2)])
+@pytest.mark.parametrize(("containers", "seed"), [pytest.param(1, 1, marks=pytest.mark.nightly), (4, 2)])
 def test_early_rejection_decides_alike_for_fewer_rollouts(full: Training, containers: int, seed: int) -> None:
     early = Training.of(**EVALUATED_WHOLE)
     early.containers, early.seed = containers, seed

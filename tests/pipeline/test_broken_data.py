@@ -104,6 +104,7 @@ def test_broken_records_stop_a_training_and_only_the_result_is_left(
     assert not left(store, RUN, Split.VAL).success
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [

@@ -44,6 +44,7 @@ def run() -> TrainingRun:
     return training.run
 
 
+@pytest.mark.nightly
 def test_a_training_publishes_under_the_rules_that_it_settled(
     run: TrainingRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -247,6 +247,7 @@ def test_several_items_at_once_keep_to_themselves():
     assert {trajectory.calls for trajectory in trajectories} == {2}
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("cellar")
 def test_a_session_is_played_by_one_tool_and_judged_by_its_outcome(tmp_path: Path):
     def answer(asked: Asked) -> Reply:

@@ -23,6 +23,7 @@ def test_the_outcomes_of_a_run_are_told_by_stage() -> None:
     assert (found["test"].truncated, found["test"].coverage) == (12, 1.0)
 
 
+@pytest.mark.nightly
 def test_an_item_that_was_tried_again_counts_as_it_ended() -> None:
     training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, train__preflight=False)
     training.fail = lambda stage, item_id: Status.TIMEOUT if stage == "seed" else None

@@ -85,6 +85,7 @@ def test_provenance_goes_on_from_there(first: Training, version: str) -> None:
     assert f"of run {first.run.ref.run}" in more.store.get_text(more.run.keys.report)
 
 
+@pytest.mark.nightly
 def test_a_text_gets_the_regions_of_the_run(first: Training) -> None:
     training = Training.of(train__init_skill="# Mine\n\nLook twice.\n")
     training.prepare()

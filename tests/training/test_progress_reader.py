@@ -115,6 +115,7 @@ def test_every_stage_is_seen_in_its_order(seen: list[Progress]) -> None:
     assert list(changes([one.stage.name for one in seen])) == expected
 
 
+@pytest.mark.nightly
 def test_the_moment_under_way_has_the_name_that_people_use(seen: list[Progress]) -> None:
     ends = ["Slow update, epoch 2", "Meta reflect, epoch 2"]
     expected = ["", "Step 1", "Meta reflect, epoch 1", "Step 2", *ends, ""]

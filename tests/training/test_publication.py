@@ -104,6 +104,7 @@ def test_the_first_skill_is_published_if_it_beats_the_seed_where_nothing_was_sel
     assert f"The run published {published.version}, by look 1 at these items of the test split." in told
 
 
+@pytest.mark.nightly
 def test_for_a_look_that_no_result_could_pass_nothing_is_rolled_out(
     trained: Training, artifacts: ArtifactStore
 ) -> None:
