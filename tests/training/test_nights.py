@@ -270,6 +270,7 @@ def test_a_night_is_as_many_chunks_whoever_is_measured_and_when_it_is_settled(ni
     assert [sum(len(chunk.item_ids) for chunk in chunks) for chunks in planned] == [36, 24]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("stored", "other"), [({}, {"metric": "soft"}), ({"mixed_weight": 0.5}, {"mixed_weight": 0.1})]
 )
