@@ -49,10 +49,8 @@ def stop(home: Home) -> None:
     """End the server; SIGINT has it break connections and write what is due."""
     for postmaster in _postmaster(home):
         postmaster.send_signal(signal.SIGINT)
-        try:
+        with suppress(psutil.TimeoutExpired):
             postmaster.wait(STOP_SECONDS)
-        except psutil.TimeoutExpired:
-            continue
     _clear_remains(home)
 
 

@@ -86,11 +86,9 @@ def kill(processes: Iterable[psutil.Process], seconds: float) -> None:
 
 def _signal(processes: Iterable[psutil.Process], send: Callable[[psutil.Process], None]) -> Iterator[psutil.Process]:
     for process in processes:
-        try:
+        with suppress(psutil.NoSuchProcess):
             send(process)
-        except psutil.NoSuchProcess:
-            continue
-        yield process
+            yield process
 
 
 def _all_gone(processes: Iterable[psutil.Process], seconds: float) -> bool:

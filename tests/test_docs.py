@@ -23,8 +23,7 @@ from skillopt_airflow.pipeline.training import train_dag
 from skillopt_airflow.pipeline.transfer_dag import transfer_dag
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 
-PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted((PROJECT / "docs").glob("*.md"))}
-README = (PROJECT / "README.md").read_text(encoding="utf-8")
+PAGES = {path: path.read_text(encoding="utf-8") for path in [PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")]}
 FACTORIES = {
     "evaluate": evaluate_dag,
     "publish": publish_dag,
@@ -36,7 +35,7 @@ FACTORIES = {
 
 
 PROGRAM = ".local/bin/airflow "
-INLINE = [one for text in [*PAGES.values(), README] for one in re.findall(rf"`({re.escape(PROGRAM)}[^`]+)`", text)]
+INLINE = [one for text in PAGES.values() for one in re.findall(rf"`({re.escape(PROGRAM)}[^`]+)`", text)]
 AIRFLOW = [command for block in BLOCKS for command in block.commands if command.startswith(PROGRAM)] + INLINE
 
 
@@ -104,20 +103,20 @@ def test_the_settings_that_pages_show_are_configurations() -> None:
     shown = [
         yaml.safe_load(block)
         for page in ("publishing.md", "regate.md")
-        for block in re.findall(r"```yaml\n(.*?)```", PAGES[page], re.DOTALL)
+        for block in re.findall(r"```yaml\n(.*?)```", PAGES[PROJECT / "docs" / page], re.DOTALL)
     ]
     assert shown
     for layer in shown:
         assert TrainConfig.from_layers(layer) != TrainConfig()
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_knob_and_file_that_a_page_names_exists(page: str) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_knob_and_file_that_a_page_names_exists(page: Path) -> None:
     text = PAGES[page]
     groups = "|".join(TrainConfig.model_fields)
     named = set(re.findall(rf"`((?:{groups})\.[a-z_]+)(?:: [a-z]+)?`", text))
     assert named <= set(fields_by_path())
     links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("http")]
     files = re.findall(r"`((?:docker|include|bench|benchmarks|docs|examples|tests)/[\w./]+)`", text)
-    missing = [link for link in links if link and not (PROJECT / "docs" / link).exists()]
+    missing = [link for link in links if link and not (page.parent / link).exists()]
     assert not missing + [name for name in files if not (PROJECT / name).exists()]

@@ -42,10 +42,6 @@ def test_every_reason_is_of_a_block_and_names_files_that_are_there() -> None:
             assert (PROJECT / "tests" / file.removeprefix("tests/")).is_file(), file
 
 
-def test_the_first_two_commands_are_demo_and_test() -> None:
-    assert COMMANDS[:2] == ["make demo", "make test"]
-
-
 def test_every_make_target_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     named = {words[1] for words in commands("make")} | set(re.findall(r"`make ([a-z-]+)", README))
@@ -94,11 +90,3 @@ def test_the_connections_lead_to_models(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setenv(name, value)
     assert connection.target_upstream("skillopt_target", None).dialect == "openai-chat"
     assert connection.model_name("skillopt_optimizer", None).startswith("openai:")
-
-
-def test_every_file_that_is_linked_or_named_exists() -> None:
-    links = (link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", README))
-    linked = [link for link in links if not link.startswith("http")]
-    named = re.findall(r"`((?:docker|include|bench|benchmarks|docs)/[\w./]+)`", README)
-    missing = [name for name in [*linked, *named] if "<" not in name and not (PROJECT / name).exists()]
-    assert not missing

@@ -87,7 +87,3 @@ def test_what_is_compiled_for_an_image_and_its_compilers_are_locked() -> None:
     wanted = {recipe.compiled for recipe in image.RECIPES.values() if recipe.compiled}
     assert wanted | {compiled.COMPILERS} <= locked
     assert {"cmake", "setuptools"} <= {pin.partition("==")[0] for pin in locked}
-
-
-def test_the_example_installs_the_consumers_package() -> None:
-    assert "boto3" in {line.partition("==")[0] for line in requirements(PROJECT / "examples" / "requirements.txt")}

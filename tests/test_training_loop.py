@@ -96,6 +96,7 @@ def test_the_trainer_is_not_shaped_by_one_benchmark(benchmark: str) -> None:
     assert history_of(training.run).best_val_score > history_of(training.run).seed_val_score
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("knobs", "told", "takes_tools"),
     [
@@ -181,6 +182,7 @@ def test_a_failed_try_leaves_the_others_of_its_item() -> None:
     assert len(re.findall(r"^## Item \d+: ", shown, re.MULTILINE)) == 8
 
 
+@pytest.mark.nightly
 def test_failure_only_reflects_on_no_success(plain: Training) -> None:
     failures = Training.of(gradient__failure_only=True)
     failures()
@@ -188,6 +190,7 @@ def test_failure_only_reflects_on_no_success(plain: Training) -> None:
     assert set(sections(failures, "reflect", "outcome")) == {"failure"}
 
 
+@pytest.mark.nightly
 def test_analysts_see_what_the_benchmark_says_of_itself_and_a_run_keeps_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +223,7 @@ def test_deep_reflection_asks_the_target_and_shows_what_it_said(plain: Training)
     assert "follow-up answer" not in "".join(sections(plain, "reflect", "trajectories"))
 
 
+@pytest.mark.nightly
 def test_an_analyst_corrects_its_draft_in_a_second_round(plain: Training) -> None:
     on = Training.of(gradient__analyst_rounds=2)
     on()
@@ -233,11 +237,13 @@ def test_an_analyst_corrects_its_draft_in_a_second_round(plain: Training) -> Non
     assert {edit.content for edit in merged} < drafted
 
 
+@pytest.mark.nightly
 def test_the_order_of_a_merge_is_not_that_of_completion(plain: Training) -> None:
     assert plain.config.gradient.analyst_workers == 16
     assert Training.of(gradient__analyst_workers=1)() == plain.state
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("scheduler", "budgets"), [("constant", [4, 4, 4, 4]), ("linear", [4, 3, 2, 2])])
 def test_an_analyst_may_propose_the_learning_rate_and_a_step_selects_by_schedule(
     scheduler: str, budgets: list[int]
@@ -261,6 +267,7 @@ def test_without_a_learning_rate_every_edit_stays() -> None:
         assert ranked.edits == merged.edits
 
 
+@pytest.mark.nightly
 def test_an_autonomous_optimizer_chooses_the_learning_rate_and_says_why(plain: Training) -> None:
     training = Training.of(optimizer__lr_control_mode="autonomous", gradient__minibatch_size=1)
     training()
@@ -277,6 +284,7 @@ def test_an_autonomous_optimizer_chooses_the_learning_rate_and_says_why(plain: T
     assert stages(plain)["learning_rate"] == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["rewrite_from_suggestions", "full_rewrite_minibatch"])
 def test_the_rewrite_modes_write_the_body_anew_and_keep_where_its_lines_come_from(mode: str) -> None:
     training = Training.of(optimizer__skill_update_mode=mode)
@@ -399,6 +407,7 @@ def test_a_slow_update_writes_its_region_only_and_passes_the_gate() -> None:
     assert verdict.coverage == 1.0
 
 
+@pytest.mark.nightly
 def test_a_forced_slow_update_is_taken_with_the_score_that_was_measured() -> None:
     training = Training.of(optimizer__slow_update_gate=False)
     training()
@@ -500,6 +509,7 @@ def test_skill_aware_reflection_puts_lapses_into_the_appendix(source: str) -> No
     assert stages(training)["consolidate"] == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("gated", [True, False])
 def test_a_full_appendix_is_consolidated(gated: bool) -> None:
     def reply(stage: str, prompt: str, tool: str) -> Any:
@@ -523,6 +533,7 @@ def test_a_full_appendix_is_consolidated(gated: bool) -> None:
     assert SkillDocument(candidate(training, STEPS[0]) if gated else after).region("APPENDIX") == "- All in one."
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("accepts", [True, False])
 def test_notes_enter_the_skill_without_the_gate_and_are_measured_with_the_next_candidate(accepts: bool) -> None:
     def reply(stage: str, prompt: str, tool: str) -> Any:
@@ -564,6 +575,7 @@ def test_notes_enter_the_skill_without_the_gate_and_are_measured_with_the_next_c
     assert final.best.evaluation.size == len(run.item_refs(Split.VAL))
 
 
+@pytest.mark.nightly
 def test_the_last_skill_competes_if_it_was_never_measured_well_enough() -> None:
     training = Training.of(evaluation__use_gate=False, train__num_epochs=1)
     training.fail = lambda stage, item_id: Status.TIMEOUT if stage == "evaluate" else None
@@ -575,6 +587,7 @@ def test_the_last_skill_competes_if_it_was_never_measured_well_enough() -> None:
     assert (final.best.version == final.current.version) == better
 
 
+@pytest.mark.nightly
 def test_equal_texts_are_tested_once(plain: Training) -> None:
     assert plain.config.evaluation.eval_test
     versions = (0, plain.state.best.version, plain.state.current.version)
@@ -585,6 +598,7 @@ def test_equal_texts_are_tested_once(plain: Training) -> None:
     assert untested.rollouts["test"] == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("policy", ["paper", "no_regression", "paired_se", "mcnemar", "confirm", "e_process"])
 def test_every_gate_policy_decides_with_the_numbers_that_it_rests_on(policy: str) -> None:
     protected = ["geo-0015"] if policy == "no_regression" else []
@@ -609,7 +623,7 @@ def full() -> Training:
     return full
 
 
-@pytest.mark.parametrize(("containers", "seed"), [(1, 1), (4, 2)])
+@pytest.mark.parametrize(("containers", "seed"), [pytest.param(1, 1, marks=pytest.mark.nightly), (4, 2)])
 def test_early_rejection_decides_alike_for_fewer_rollouts(full: Training, containers: int, seed: int) -> None:
     early = Training.of(**EVALUATED_WHOLE)
     early.containers, early.seed = containers, seed
@@ -691,6 +705,7 @@ def test_early_rejection_decides_alike_on_proposals_side_by_side(policy: str) ->
     assert counts.cancelled > 0
 
 
+@pytest.mark.nightly
 def test_containers_and_their_order_change_nothing(plain: Training) -> None:
     four = Training.of()
     four.containers, four.seed = 4, 3
@@ -706,6 +721,7 @@ def test_stored_rollouts_are_reused_by_another_run(plain: Training) -> None:
     assert (counts.ran, counts.reused) == (0, counts.planned - counts.cancelled)
 
 
+@pytest.mark.nightly
 def test_rollouts_are_counted_not_their_calls() -> None:
     several = Training.of(train__num_epochs=1, train__steps_per_epoch=1)
     several.calls_each = 3
@@ -715,6 +731,7 @@ def test_rollouts_are_counted_not_their_calls() -> None:
     assert history_of(several.run).calls("target") >= 3 * counts.ran
 
 
+@pytest.mark.nightly
 def test_what_was_rolled_out_ahead_of_a_step_that_did_not_come_is_wasted() -> None:
     ahead = Training.of(train__speculative_rollout=True, train__steps_per_epoch=4, budget__max_calls=260)
     assert ahead().stopped.startswith("budget.max_calls")
@@ -873,6 +890,7 @@ class WatchedTraining(Training):
         return super().task(name, watched)
 
 
+@pytest.mark.nightly
 def test_a_run_that_is_interrupted_after_any_task_ends_like_one_that_is_not() -> None:
     whole = WatchedTraining.of(**TINY, reports=True)
     expected = whole()
@@ -952,6 +970,7 @@ def test_a_gate_that_is_decided_again_does_not_set_the_run_back(plain: Training)
     assert {key: training.store.objects[key] for key in before} == before
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("under_way", [False, True])
 def test_a_step_that_ends_otherwise_leaves_behind_what_followed_from_it(under_way: bool) -> None:
     training = Training.of(train__num_epochs=1)
@@ -973,6 +992,7 @@ def test_a_step_that_ends_otherwise_leaves_behind_what_followed_from_it(under_wa
         run.state(run.timeline[-1])
 
 
+@pytest.mark.nightly
 def test_steps_that_were_compared_with_a_seed_that_lacked_items_do_not_outlive_its_next_evaluation() -> None:
     training = Training.of(train__num_epochs=1)
     training.prepare()
@@ -989,6 +1009,7 @@ def test_steps_that_were_compared_with_a_seed_that_lacked_items_do_not_outlive_i
     assert not any(training.store.exists(run.keys.moment(moment).state) for moment in run.timeline[1:])
 
 
+@pytest.mark.nightly
 def test_items_that_are_rolled_out_after_the_reflection_are_reflected_on_when_it_is_done_again() -> None:
     training = Training.of(train__num_epochs=1, train__steps_per_epoch=1)
     training.fail = lambda stage, item: Status.TIMEOUT if stage == "rollout" and item.endswith(("1", "3")) else None
@@ -1002,6 +1023,7 @@ def test_items_that_are_rolled_out_after_the_reflection_are_reflected_on_when_it
     assert len(training.store.get_model(key, ReflectedItems).item_ids) == 8
 
 
+@pytest.mark.nightly
 def test_a_rollout_that_turns_up_late_changes_no_minibatch() -> None:
     late = {"on": True}
 
@@ -1069,6 +1091,7 @@ def test_a_run_goes_on_with_its_own_inputs_only(monkeypatch: pytest.MonkeyPatch)
         check_same_inputs(run, items | {Split.VAL: other[Split.VAL]}, SkillDocument("# Another\n"), "sha256:other")
 
 
+@pytest.mark.nightly
 def test_a_run_goes_on_under_its_own_settings_only() -> None:
     training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, evaluation__eval_test=False)
     check_unchanged(training.run, training.config)

@@ -18,6 +18,7 @@ def most(trials: int) -> float:
     return 0.05 + 3 * (0.05 * 0.95 / trials) ** 0.5
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("draws", [1, 3])
 @pytest.mark.parametrize(
     "world", ["coins", "mixed: any rate from 0 to 1", "deterministic target", "partial credit", "ten items a text"]
@@ -38,6 +39,7 @@ def test_the_evidence_of_signs_is_what_bettors_with_shares_from_0_to_1_make_of_t
     assert log_sign_evidence(wins, losses) == pytest.approx(log_evidence(capitals), abs=0.02)
 
 
+@pytest.mark.nightly
 def test_failed_rollouts_of_losses_publish_nothing() -> None:
     shares = rates("timeouts among losses", 40, 1, 500)
     print(shares)

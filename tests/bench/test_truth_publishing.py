@@ -21,11 +21,13 @@ def test_ten_tries_with_skills_that_are_no_better_publish_as_rarely_as_promised(
     assert abs(mean(errors)) < 0.04 < 0.08 < mean(flattered)
 
 
+@pytest.mark.nightly
 def test_the_items_that_a_skill_was_chosen_by_would_publish_it() -> None:
     found = searched("deterministic target", 40, 1, "40 steps", 40)
     assert mean(tried[0].on_val for tried in found if tried) > 0.5
 
 
+@pytest.mark.nightly
 def test_a_gain_is_published() -> None:
     found = searched("coins, edits help or harm", 200, 3, "40 steps", 10)
     assert mean("mcnemar" in tried[0].published for tried in found if tried) > 0.3

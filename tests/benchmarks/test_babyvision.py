@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.babyvision.adapter import BENCHMARK
-from skillopt_airflow.core.types import Item, Status, Trajectory
+from skillopt_airflow.core.types import Item
+from tests.benchmarks.judged_by_rules import assert_judged, judged
 
 RECORD: dict[str, Any] = {
     "taskId": 7,
@@ -30,16 +31,6 @@ def blank(gold: str) -> Item:
     return BENCHMARK.item(RECORD | {"ansType": "blank", "blankAns": gold, "choiceAns": None, "options": []})
 
 
-def judged(item: Item, reply: str) -> bool | None:
-    """Whether the rules take the reply for right; None if they leave it to the judge, and then it scores 0."""
-    trajectory = Trajectory(item_id=item.id, status=Status.OK, answer=BENCHMARK.answer(reply))
-    score = BENCHMARK.score(item, trajectory)
-    if BENCHMARK.decides(item, trajectory):
-        return score.hard == 1
-    assert score.hard == 0
-    return None
-
-
 @pytest.mark.parametrize(
     ("item", "right", "wrong", "uncertain"),
     [
@@ -54,21 +45,22 @@ def judged(item: Item, reply: str) -> bool | None:
     ],
 )
 def test_what_rules_are_certain_of(item: Item, right: list[str], wrong: list[str], uncertain: list[str]) -> None:
-    for outcome, boxes in ((True, right), (False, wrong), (None, uncertain)):
-        for box in boxes:
-            assert judged(item, f"so \\boxed{{A and B}}, rather \\boxed{{ {box} }}") is outcome, box
+    assert_judged(BENCHMARK, item, "so \\boxed{{A and B}}, rather \\boxed{{ {} }}", right, wrong, uncertain)
 
 
 def test_a_box_may_be_made_of_tokens_and_there_is_no_answer_without_one() -> None:
-    assert judged(blank("5"), "<|begin_of_box|>4<|end_of_box|> no, <|begin_of_box|> 5 <|end_of_box|>") is True
-    assert judged(choice("A"), "A") is False
-    assert judged(choice("A"), "\\boxed{A") is False
+    assert (
+        judged(BENCHMARK, blank("5"), "<|begin_of_box|>4<|end_of_box|> no, <|begin_of_box|> 5 <|end_of_box|>") is True
+    )
+    assert judged(BENCHMARK, choice("A"), "A") is False
+    assert judged(BENCHMARK, choice("A"), "\\boxed{A") is False
 
 
+@pytest.mark.nightly
 @given(st.text(max_size=60))
 def test_any_reply_is_judged_and_none_without_a_box_is_right(text: str) -> None:
-    assert judged(choice("A"), text.replace("boxed", "")) in (False, None)
-    assert judged(blank("5"), f"{text}\n\\boxed{{5}}") is True
+    assert judged(BENCHMARK, choice("A"), text.replace("boxed", "")) in (False, None)
+    assert judged(BENCHMARK, blank("5"), f"{text}\n\\boxed{{5}}") is True
 
 
 def test_the_target_sees_picture_question_and_choices() -> None:

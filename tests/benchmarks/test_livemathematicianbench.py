@@ -61,6 +61,7 @@ def test_the_right_choice_counts_by_letter_or_text_and_nothing_else(answer: str,
     assert (score(answer).hard, score(answer).soft) == (right, right)
 
 
+@pytest.mark.nightly
 @given(st.text(max_size=80), st.sampled_from("ABCDE"))
 def test_any_response_is_judged_and_a_letter_in_tags_is_taken(text: str, label: str) -> None:
     assert score(text).hard in (0.0, 1.0)

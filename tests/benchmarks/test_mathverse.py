@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from bench.real_data import ABSENT, REAL_DATA
 from benchmarks.mathverse.adapter import BENCHMARK, split_choices
 from skillopt_airflow.core.types import Item, Status, Trajectory
+from tests.benchmarks.judged_by_rules import assert_judged, judged
 
 REAL = REAL_DATA / "mathverse" / "text_only.json"
 ANGLES = "Find the angle.\nChoices:\nA:110°\nB:125°\nC:135°\nD:140°"
@@ -29,17 +30,6 @@ def made(answer: str, kind: str = "multi-choice", question: str = ANGLES, **chan
     return BENCHMARK.item(RECORD | {"answer": answer, "question_type": kind, "question": question} | changes)
 
 
-def judged(item: Item, reply: str) -> bool | None:
-    """Whether the rules take the reply for right; None if they leave it to the judge, and then it scores 0."""
-    trajectory = Trajectory(item_id=item.id, status=Status.OK, answer=BENCHMARK.answer(reply))
-    score = BENCHMARK.score(item, trajectory)
-    if BENCHMARK.decides(item, trajectory):
-        assert score.hard == score.soft
-        return score.hard == 1
-    assert score.hard == 0
-    return None
-
-
 CHOICE, FREE = "multi-choice", "free-form"
 TRUTH = "True or false?\nChoice:\nA. True\nB. False"
 
@@ -58,22 +48,20 @@ TRUTH = "True or false?\nChoice:\nA. True\nB. False"
     ],
 )
 def test_what_rules_are_certain_of(item: Item, right: list[str], wrong: list[str], uncertain: list[str]) -> None:
-    for outcome, answers in ((True, right), (False, wrong), (None, uncertain)):
-        for answer in answers:
-            assert judged(item, f"<answer>{answer}</answer>") is outcome, answer
+    assert_judged(BENCHMARK, item, "<answer>{}</answer>", right, wrong, uncertain)
 
 
 def test_without_tags_the_last_line_or_a_box_is_the_answer() -> None:
     item = made("14", FREE, "Find x.")
-    assert judged(item, "The sides add up\nto this:\n14") is True
-    assert judged(item, "So \\boxed{14} it is.") is True
-    assert judged(item, "") is False
+    assert judged(BENCHMARK, item, "The sides add up\nto this:\n14") is True
+    assert judged(BENCHMARK, item, "So \\boxed{14} it is.") is True
+    assert judged(BENCHMARK, item, "") is False
 
 
 @given(st.text(max_size=60), st.sampled_from("ABCD"))
 def test_any_reply_is_judged_and_a_letter_in_tags_is_taken(text: str, letter: str) -> None:
-    judged(made("D"), text)
-    assert judged(made("D"), f"{text}\n<answer>{letter}</answer>") is (letter == "D")
+    judged(BENCHMARK, made("D"), text)
+    assert judged(BENCHMARK, made("D"), f"{text}\n<answer>{letter}</answer>") is (letter == "D")
 
 
 def test_the_versions_of_a_problem_are_items_of_one_group_and_one_of_text_has_no_picture() -> None:
@@ -97,8 +85,8 @@ def test_a_problem_by_its_picture_alone_is_judged_by_the_whole_question() -> Non
     # It may come without the question as text.
     record = {key: value for key, value in RECORD.items() if key != "question_for_eval"}
     item = BENCHMARK.item(record | {"problem_version": "Vision Only", "question": ""})
-    assert judged(item, "<answer>D</answer>") is True
-    assert judged(item, "<answer>140°</answer>") is None
+    assert judged(BENCHMARK, item, "<answer>D</answer>") is True
+    assert judged(BENCHMARK, item, "<answer>140°</answer>") is None
 
 
 def test_choices_are_read_by_line() -> None:
@@ -125,7 +113,7 @@ def test_the_right_answers_of_all_real_problems_score_one_by_rules_alone() -> No
     assert all(not item.files for item in items)
     for item, record in zip(items, records, strict=True):
         for form in ("<answer>{}</answer>", "Therefore:\n{}", "\\boxed{{{}}}"):
-            assert judged(item, form.format(record["answer"])) is True, (item.id, form)
+            assert judged(BENCHMARK, item, form.format(record["answer"])) is True, (item.id, form)
     lettered = [item for item in items if item.reference["right"]]
     assert len(lettered) == 218
     assert all(len(item.reference["choices"]) in range(2, 7) for item in lettered)  # type: ignore[arg-type]

@@ -96,9 +96,7 @@ def test_the_pages_have_a_limit_each_and_together(tmp_path: Path) -> None:
     assert text.count("<page") == 4
 
 
-def test_a_missing_page_is_named_and_an_agent_gets_tools_over_the_corpus_and_no_source(
-    tmp_path: Path,
-) -> None:
+def test_a_missing_page_is_named_and_an_agent_gets_tools_over_the_corpus_and_no_source(tmp_path: Path) -> None:
     document(tmp_path, "one.txt", p2="customs 12")
     with pytest.raises(LookupError, match=r"two\.txt"):
         shown(RECORD, tmp_path)

@@ -56,16 +56,10 @@ def pages_beside(folder: Path) -> None:
 
 def test_the_object_of_the_competition_loads_with_its_folder(tmp_path: Path) -> None:
     pages_beside(tmp_path)
-    records = [
-        {
-            "questionId": number,
-            "question": f"Which {number}?",
-            "image": f"documents/{number}0.png",
-            "docId": 10 + number,
-            "answers": answers,
-        }
-        for number, answers in enumerate(ANSWERS, start=1)
-    ]
+    records = []
+    for number, answers in enumerate(ANSWERS, start=1):
+        asked = {"questionId": number, "question": f"Which {number}?", "answers": answers}
+        records.append(asked | {"image": f"documents/{number}0.png", "docId": 10 + number})
     (tmp_path / "val_v1.0.json").write_text(json.dumps({"dataset_name": "docvqa", "data": records}))
     check(loaded("docvqa", f"{tmp_path}/val_v1.0.json"))
 
@@ -81,6 +75,7 @@ def test_a_table_of_texts_has_its_answers_in_python_notation(tmp_path: Path) -> 
     check(loaded("docvqa", f"{tmp_path}/val.csv", pictures=["image_path"], reference="answer", id="id"))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["mathverse", "babyvision"])
 def test_the_table_of_the_hub_loads_with_its_pictures(name: str, tmp_path: Path) -> None:
     """The samples show that a file beside a folder of pictures does."""

@@ -62,8 +62,7 @@ def test_what_is_kept_is_a_prefix_of_whole_documents(documents: list[str], limit
 
 
 @pytest.mark.parametrize(
-    ("answer", "hard", "soft"),
-    [("nile", 1.0, 1.0), ("the river Nile", 0.0, 2 / 3), ("", 0.0, 0.0)],
+    ("answer", "hard", "soft"), [("nile", 1.0, 1.0), ("the river Nile", 0.0, 2 / 3), ("", 0.0, 0.0)]
 )
 def test_the_best_reference_counts(answer: str, hard: float, soft: float) -> None:
     item = ADAPTER.item(RECORD)

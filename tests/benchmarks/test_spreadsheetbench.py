@@ -145,6 +145,7 @@ def test_a_conversation_goes_on_until_a_workbook_is_saved(workspace: Folders) ->
     assert len(workspace.programs) == 3
 
 
+@pytest.mark.nightly
 def test_the_target_sees_sheets_sizes_and_first_rows(workspace: Folders) -> None:
     workbook = Workbook()
     for number in range(9):

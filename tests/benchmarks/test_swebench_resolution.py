@@ -105,6 +105,7 @@ def test_a_pass_that_a_test_printed_is_not_one_of_the_summary(tmp_path: Path):
     assert unbelieved(LogFormat.PYTEST, honest.stdout) is None
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("leave", ["os._exit(0)", "sys.exit(0)"])
 @pytest.mark.parametrize("runner", [LogFormat.PYTEST, LogFormat.UNITTEST])
 def test_a_module_that_prints_passes_and_leaves_early_resolves_nothing(runner: LogFormat, leave: str, tmp_path: Path):

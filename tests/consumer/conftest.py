@@ -11,7 +11,7 @@ from skillopt_airflow.consumer import SkillClient
 from skillopt_airflow.store.artifacts import ArtifactStore, Published
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
-from tests.store.conftest import free_port, s3_client, s3_endpoint, store  # noqa: F401
+from tests.store.conftest import aws_variables, free_port, s3_client, s3_endpoint, store  # noqa: F401
 from tests.store.test_artifacts import provenance
 
 PROJECT = Path(__file__).parents[2]
@@ -25,11 +25,8 @@ Command = Callable[..., list[str]]
 
 
 @pytest.fixture(autouse=True)
-def boto_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+def boto_variables(aws_variables: None) -> None:  # noqa: F811
     """Credentials come from boto3's own chain alone."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
 
 
 @pytest.fixture

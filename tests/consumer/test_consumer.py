@@ -84,6 +84,7 @@ def test_the_last_good_one_while_the_bucket_is_away(client: Client, publish: Pub
     assert restarted.get().age >= 3600
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("ends", [True, False])
 def test_neither_a_proxys_page_nor_an_endless_answer_is_a_skill(client: Client, publish: Publish, ends: bool) -> None:
     publish(SKILL)
@@ -200,6 +201,7 @@ def test_what_was_tampered_with_is_refused(client: Client, publish: Publish, sto
         client(cache=Path(os.devnull)).get()
 
 
+@pytest.mark.nightly
 def test_a_restored_alias_is_followed(client: Client, publish: Publish, store: ObjectStore, tmp_path: Path) -> None:
     publish(SKILL)
     old = store.get_bytes(KEYS.champion)
@@ -246,6 +248,7 @@ def poll_in_a_process(bucket: str, endpoint: str, cache: Path, last: str) -> Non
     raise TimeoutError
 
 
+@pytest.mark.nightly
 def test_processes_share_a_cache(
     client: Client, publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_path: Path
 ) -> None:
@@ -266,6 +269,7 @@ def test_processes_share_a_cache(
     assert offline.get().text == BETTER
 
 
+@pytest.mark.nightly
 def test_a_corrupt_cache_is_not_used_and_mended(client: Client, publish: Publish, tmp_path: Path) -> None:
     publish(SKILL)
     client().get()
@@ -283,6 +287,7 @@ def test_a_corrupt_cache_is_not_used_and_mended(client: Client, publish: Publish
     assert json.loads(path.read_bytes()) == whole | {"confirmed": skill.confirmed}
 
 
+@pytest.mark.nightly
 def test_a_cache_that_cannot_be_written_leaves_the_memory(client: Client, publish: Publish, tmp_path: Path) -> None:
     publish(SKILL)
     (tmp_path / "file").write_text("x")
@@ -294,6 +299,7 @@ def test_a_cache_that_cannot_be_written_leaves_the_memory(client: Client, publis
     assert made.get().text == SKILL
 
 
+@pytest.mark.nightly
 def test_a_full_disk_and_a_dead_write_keep_the_old_cache(client: Client, publish: Publish, tmp_path: Path) -> None:
     publish(SKILL)
     client().get()

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from skillopt_airflow.consumer import OutputError, Skill, install, skill_md
+from skillopt_airflow.consumer import OutputError, Skill, install
 from skillopt_airflow.store.objects import ObjectStore
-from tests.consumer.conftest import KEYS, Client, Command, Publish, run
+from tests.consumer.conftest import KEYS, Command, Publish, run
 from tests.store.conftest import free_port
 
 SKILL = "# Skill\r\n\n- é: leave out words\n"
@@ -64,15 +64,7 @@ def test_fetch_writes_a_whole_folder_then_the_next(publish: Publish, command: Co
     assert not place.exists()
 
 
-def test_its_skill_md_says_what_the_published_one_says(client: Client, publish: Publish, store: ObjectStore) -> None:
-    version = publish(SKILL).version
-    ours = skill_md(client().get().text, version, "search-qa", None)
-    theirs = store.get_bytes(KEYS.version(version).skill_md).decode()
-    matters = [yaml.safe_load(text.split("---\n")[1]) for text in (ours, theirs)]
-    assert matters[0] == matters[1]
-    assert ours.split("---\n\n", 1)[1] == theirs.split("---\n\n", 1)[1] == SKILL
-
-
+@pytest.mark.nightly
 def test_exit_codes(publish: Publish, store: ObjectStore, command: Command, tmp_path: Path) -> None:
     out, words = tmp_path / "skill", command()
     assert run(words).returncode == 6
@@ -108,6 +100,7 @@ def test_what_another_program_has_there_stays(tmp_path: Path) -> None:
     assert (dead.readlink(), link.readlink()) == (tmp_path / "nowhere", tmp_path)
 
 
+@pytest.mark.nightly
 def test_watch_switches_whole_folders_under_a_reader(publish: Publish, command: Command, tmp_path: Path) -> None:
     out = tmp_path / "skill"
     publish("- rule 0\n")
@@ -145,6 +138,7 @@ def test_watch_switches_whole_folders_under_a_reader(publish: Publish, command: 
     assert torn == []
 
 
+@pytest.mark.nightly
 def test_watch_ends_by_a_signal_at_the_worst_moment(publish: Publish, command: Command) -> None:
     publish(SKILL)
     [_, _, *words] = command("--watch", "0.25")

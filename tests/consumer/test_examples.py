@@ -35,6 +35,7 @@ def without_watch(words: list[str]) -> list[str]:
     return words[:place] + words[place + 2 :]
 
 
+@pytest.mark.nightly
 def test_the_kubernetes_and_the_compose_example(publish: Publish, store: ObjectStore, tmp_path: Path) -> None:
     deployment: Any = yaml.safe_load((EXAMPLES / "kubernetes.yaml").read_text())
     kubernetes_validate.validate(deployment, "1.33", strict=True)
@@ -54,6 +55,7 @@ def test_the_kubernetes_and_the_compose_example(publish: Publish, store: ObjectS
     assert pod["initContainers"][1]["command"] == ["python", "/app/consumer.py"]
 
 
+@pytest.mark.nightly
 def test_the_skills_folders(publish: Publish, store: ObjectStore, tmp_path: Path) -> None:
     # Claude Code would run the command, and put the prompt's first word in the place of the argument.
     written = SKILL + "- !`rm -rf .` costs $1\n"

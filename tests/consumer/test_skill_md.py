@@ -52,6 +52,7 @@ def test_any_description_is_valid_and_read_as_it_was_written(description: str) -
     assert front["description"] == description
 
 
+@pytest.mark.nightly
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 @example("---\n---\n---\n")
 @example("# " + "x" * 5000)
@@ -108,6 +109,7 @@ def test_the_published_one_is_valid_and_a_run_with_another_description_completes
     assert "For capitals" in store.get_text(keys.version(first.version).skill_md)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", ["files", "skill-folder", "claude-code-skill"])
 def test_the_fetched_one_is_valid(publish: Publish, command: Command, tmp_path: Path, form: str) -> None:
     version = publish("# Capitals\n\nName the capital of $1.\n").version

@@ -18,12 +18,6 @@ def test_a_token_has_about_four_characters() -> None:
     assert weighed(1.0, SkillDocument("x" * 4000), rules) == pytest.approx(1.05)
 
 
-@given(SKILLS, st.floats(0.0, 1.0))
-def test_of_equal_scores_the_shorter_skill_is_the_denser_one(skill: SkillDocument, score: float) -> None:
-    longer = SkillDocument(skill.text + "x" * 8)
-    assert density(score, longer) <= density(score, skill)
-
-
 @given(SKILLS, SKILLS, st.floats(0.0, 1.0), st.floats(0.0, 0.5), st.sampled_from([(), ("must", "x")]))
 def test_density_adds_at_most_its_weight(
     skill: SkillDocument, other: SkillDocument, score: float, weight: float, leading: tuple[str, ...]

@@ -278,6 +278,7 @@ def sum_of_current(current: Evaluation, order: Sequence[str], rules: EvaluationG
     )
 
 
+@pytest.mark.nightly
 def test_the_same_decision_as_the_full_evaluation_in_any_order_of_arrival() -> None:
     random = Random(5)
     saved = items = 0

@@ -54,6 +54,7 @@ def test_equal_scores_in_another_order_are_a_tie(values: list[float], random: ob
 FRACTIONS = st.builds(Fraction, st.integers(0, 30), st.integers(30, 60))
 
 
+@pytest.mark.nightly
 @given(st.lists(st.tuples(FRACTIONS, FRACTIONS), min_size=1, max_size=40))
 def test_sums_that_are_equal_as_fractions_are_a_tie(values: list[tuple[Fraction, Fraction]]) -> None:
     # a + b on the one side, (a + b)/2 twice on the other: equal sums of values that floats round apart.
@@ -88,6 +89,7 @@ def gate(policy: str, **knobs: object) -> EvaluationGroup:
 
 
 def test_the_decision_says_what_the_policy_found() -> None:
+    assert {action for action in Action if action.accepted} == {Action.ACCEPT, Action.ACCEPT_NEW_BEST}
     candidate, current = measured(*[1] * 6), measured(*[0] * 5, 1)
     decision = decide(candidate, current, current, gate("mcnemar"))
     assert (decision.policy, decision.statistic, decision.bound) == ("mcnemar", 1 / 32, None)
@@ -95,21 +97,6 @@ def test_the_decision_says_what_the_policy_found() -> None:
     decision = decide(candidate, current, measured(*[1] * 6), gate("mcnemar"))
     assert decision.action == Action.ACCEPT
     assert "p = 0.03125 of 5 wins" in decision.reason
-
-
-@pytest.mark.parametrize(
-    ("wins", "losses", "action", "reason"),
-    [
-        (4, 2, Action.REJECT, "p = 0.3438 of 4 wins and 2 losses"),
-        (4, 0, Action.UNDERPOWERED, "4 wins and 0 losses are fewer than the 5 differences"),
-    ],
-)
-def test_a_better_candidate_may_prove_too_little(wins: int, losses: int, action: Action, reason: str) -> None:
-    candidate, current = measured(*[1] * wins, *[0] * losses), measured(*[0] * wins, *[1] * losses)
-    decision = decide(candidate, current, current, gate("mcnemar"))
-    assert decision.action == action
-    assert decision.reason.startswith(reason)
-    assert not action.accepted
 
 
 @pytest.mark.parametrize(("rules", "force"), [(RULES, True), (EvaluationGroup(use_gate=False), False)])

@@ -259,6 +259,7 @@ def test_paired_se_has_no_statistic_where_all_differences_are_equal_but_for_roun
     assert (found.action, found.statistic) == (Action.ACCEPT, None)
 
 
+@pytest.mark.nightly
 def test_draws_and_partial_credit_do_not_raise_the_rate() -> None:
     random = Random(11)
     gates = [rules(policy) for policy in ("paired_se", "mcnemar", "e_process")]

@@ -79,6 +79,7 @@ def published(candidate: list[float], rival: list[float], look: int, policy: str
 SELECTED_ON, OTHERS = slice(ITEMS), slice(ITEMS, None)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("policy", ["mcnemar", "e_process"])
 def test_the_best_of_many_that_change_nothing_is_published_in_at_most_alpha(policy: str) -> None:
     random = Random(7)

@@ -35,6 +35,7 @@ def alarms(nights: list[NightMean], since: int = 0) -> int | None:
     return None
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize(("count", "icc"), [(20, 0.0), (200, 0.0), (20, 0.1), (200, 0.1), (200, 0.3)])
 def test_a_mood_of_the_night_is_no_change(count: int, icc: float) -> None:

@@ -86,6 +86,7 @@ def test_both_directions_together_are_at_least_certain(differences: list[float])
     assert p + other >= 1
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", [17, 200])
 def test_of_graded_scores_it_keeps_its_level(size: int) -> None:
     random, trials = Random(3), 1000

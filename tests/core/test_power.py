@@ -6,6 +6,7 @@ from skillopt_airflow.core.training_groups import EvaluationGroup
 RULES = EvaluationGroup(gate_policy="mcnemar")
 
 
+@pytest.mark.nightly
 def test_more_items_and_more_draws_find_smaller_gains() -> None:
     tripled = RULES.model_copy(update={"draws": 3})
     gains = [smallest_gain(each, (1,) * items) or 1.0 for items in (17, 100, 400) for each in (RULES, tripled)]

@@ -63,6 +63,7 @@ def test_what_is_no_preset_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path:
         params.run_config(TrainConfig(), {"overrides": {}}, {"optimizer": {"rate": 2}})
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_report_says_what_the_authors_state_as_theirs() -> None:
     stated = StatedScores(source="A paper, table 7", target="a model", seed=0.5, best=0.625)

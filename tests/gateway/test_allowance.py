@@ -33,21 +33,6 @@ def taken(spending: Allowance) -> int:
         return calls
 
 
-def test_without_limits_nobody_is_asked() -> None:
-    giver = Giver()
-    spending = Allowance(RemainingBudget(), giver.more)
-    for _ in range(3):
-        assert spending.take_at_once()
-        spending.spend(Tokens(10**9, 10**9))
-    assert giver.heard == []
-
-
-def test_more_is_asked_for_when_a_limit_is_used_up() -> None:
-    giver = Giver(RemainingBudget(calls=3), RemainingBudget(calls=2))
-    assert taken(Allowance(RemainingBudget(calls=1), giver.more)) == 6
-    assert [left.calls for left in giver.heard] == [0, 0, 0]
-
-
 def test_nobody_gives_more() -> None:
     spending = Allowance(RemainingBudget(calls=1))
     spending.take()

@@ -8,7 +8,7 @@ from skillopt_airflow.gateway.backends import EntraToken
 from skillopt_airflow.gateway.upstream import AzureIdentity
 from tests.gateway import dialects
 from tests.gateway.conftest import Serve
-from tests.gateway.scripted_provider import Asked, Document, Refusal
+from tests.gateway.scripted_provider import Asked, Document, failure
 
 MANAGED = AzureIdentity(kind="managed_identity")
 
@@ -39,10 +39,8 @@ def test_a_token_that_ends_soon_is_fetched_again(provider: Serve, monkeypatch: p
 
 
 def test_a_machine_without_an_identity(provider: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(request: Asked) -> Document:
-        raise Refusal(400, "Identity not found")
-
-    monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", provider(none).address)
+    none = provider(lambda asked: failure(400, "Identity not found"))
+    monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", none.address)
     with pytest.raises(ModelConnectionError, match=r"^no token for Azure: ManagedIdentityCredential"):
         EntraToken(MANAGED).fetch()
     # A workload identity without a client ID.

@@ -15,14 +15,10 @@ from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.request_filter import DEFAULT_LIMIT
 from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
 from tests.gateway import dialects
-from tests.gateway.gateway_rig import KEY, MODEL, PATH, PATHS, Hanging, request_bytes, upstream_at
-from tests.gateway.scripted_provider import ANSWERS, Asked, Reply, completion, events, failure
+from tests.gateway.gateway_rig import KEY, MODEL, PATH, PATHS, Hanging, answer, request_bytes, upstream_at
+from tests.gateway.scripted_provider import ANSWERS, Asked, Reply, events, failure
 
 UNREACHABLE = "http://127.0.0.1:9/v1"
-
-
-def answer(asked: Asked) -> Reply:
-    return completion("Eiffel")
 
 
 def test_a_call_goes_through_with_the_upstreams_credentials(rig):
@@ -207,6 +203,7 @@ def test_who_leaves_before_the_answer_pays_for_about_what_was_asked_for(rig):
     assert (call.completion_tokens, call.http_status) == (50, 0)
 
 
+@pytest.mark.nightly
 def test_who_leaves_while_more_is_asked_for_takes_nothing_of_it(rig):
     asked, release = threading.Event(), threading.Event()
 

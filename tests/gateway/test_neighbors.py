@@ -15,8 +15,8 @@ import pytest
 
 from skillopt_airflow.gateway import app as surface
 from skillopt_airflow.gateway.model_gateway import SPARE_CONNECTIONS, ModelGateway
-from tests.gateway.gateway_rig import MODEL, PATH, upstream_at
-from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
+from tests.gateway.gateway_rig import MODEL, PATH, answer, upstream_at
+from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider
 
 pytestmark = pytest.mark.slow
 
@@ -51,10 +51,6 @@ class Task:
             content = {"model": MODEL, "messages": [{"role": "user", "content": "x" * length}]}
             assert client.post(f"http://gateway{PATH}", json=content).status_code == 200
             return time.monotonic() - began
-
-
-def answer(asked: Asked) -> Reply:
-    return completion("Eiffel")
 
 
 @pytest.fixture
@@ -125,6 +121,7 @@ COSTLY = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("body", COSTLY.values(), ids=COSTLY)
 def test_requests_that_take_long_to_check_do_not_keep_a_neighbor_waiting(task, body):
     with again_and_again(task, body, 8):
@@ -149,6 +146,7 @@ def test_a_neighbor_gets_its_turn_at_a_provider_that_is_kept_busy(tmp_path):
         assert task.seconds(task.neighbor) < 2.0
 
 
+@pytest.mark.nightly
 def test_large_requests_of_a_sandbox_take_a_bounded_memory(tmp_path):
     """The provider reads nothing, so the gateway holds each request that it has taken, and the connection's copy."""
     body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "x" * (30 * MEGABYTE)}]}).encode()

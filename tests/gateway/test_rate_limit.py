@@ -3,7 +3,6 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -25,17 +24,10 @@ def played(scene: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]
     return lambda: asyncio.run(scene())
 
 
-async def round_of(limit: RateLimit, how: Any, tries: int, pause: float | None = None) -> None:
+async def round_of(limit: RateLimit, how: Any, tries: int) -> None:
     """Tries one after the other, which end all alike."""
     for _ in range(tries):
-        limit.end(ME, await limit.begin(ME), how, pause)
-
-
-async def at_once(limit: RateLimit, how: Any, tries: int) -> None:
-    """Tries at the same time, which end all alike."""
-    began = [await limit.begin(ME) for _ in range(tries)]
-    for one in began:
-        limit.end(ME, one, how)
+        limit.end(ME, await limit.begin(ME), how)
 
 
 @played
@@ -61,9 +53,10 @@ async def test_after_an_overload_a_round_of_answers_adds_about_one() -> None:
 @played
 async def test_tries_of_one_round_cut_only_once() -> None:
     limit = RateLimit(MOST)
-    await at_once(limit, "overloaded", 5)
+    for began in [await limit.begin(ME) for _ in range(5)]:
+        limit.end(ME, began, "overloaded")
     assert limit.limit == START / 2
-    await at_once(limit, "overloaded", 1)
+    await round_of(limit, "overloaded", 1)
     assert limit.limit == START / 4
 
 
@@ -125,26 +118,6 @@ async def test_no_more_begin_than_the_limit_allows_and_they_begin_in_order() -> 
 
 
 @played
-async def test_a_client_with_many_tries_leaves_the_next_place_to_one_with_fewer() -> None:
-    limit, began = RateLimit(4), list[str]()
-
-    async def one(client: str) -> None:
-        turn = await limit.begin(client)
-        began.append(client)
-        await asyncio.sleep(0.01)
-        limit.end(client, turn, "answered")
-
-    greedy = [asyncio.ensure_future(one("greedy")) for _ in range(40)]
-    await asyncio.sleep(0)
-    others = [asyncio.ensure_future(one(client)) for client in ("a", "b", "a")]
-    await asyncio.gather(*greedy, *others)
-    # Four had begun before the others asked, who come before the rest of the forty.
-    assert began[:4] == ["greedy"] * 4
-    assert began[4:6] == ["a", "b"]
-    assert began.index("a", 5) < 10
-
-
-@played
 async def test_a_try_that_stops_waiting_takes_no_place() -> None:
     limit = RateLimit(1)
     first = await limit.begin(ME)
@@ -192,19 +165,18 @@ def opened(tmp_path):
             paths = [tmp_path / f"{number}.sock" for number in range(sockets)]
             for path in paths:
                 stack.enter_context(gateway.listening(path, 16))
-            return [stack.enter_context(client_of(path)) for path in paths]
+            transports = [httpx.HTTPTransport(uds=str(path)) for path in paths]
+            clients = [httpx.Client(transport=one, base_url="http://gateway", timeout=60) for one in transports]
+            return [stack.enter_context(client) for client in clients]
 
         yield make
-
-
-def client_of(path: Path) -> httpx.Client:
-    return httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://gateway", timeout=60)
 
 
 def post(client: httpx.Client) -> int:
     return client.post(PATH, json={"model": MODEL}).status_code
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("limits", [{"max_concurrency": 4}, {"max_concurrency": 8, "share": 4}])
 def test_the_sockets_of_a_task_stay_below_its_limit_together(opened, limits):

@@ -13,11 +13,8 @@ AMOUNTS = st.builds(
 )
 
 
-def test_without_limits_nothing_is_ever_used_up():
-    assert RemainingBudget().minus(calls=10**9, prompt_tokens=10**12, completion_tokens=10**12).used_up() == ""
-
-
 def test_each_limit_has_its_name():
+    assert RemainingBudget().minus(calls=10**9, prompt_tokens=10**12).used_up() == ""
     assert RemainingBudget(calls=0).used_up() == "budget.max_calls"
     assert RemainingBudget(calls=1, tokens=-3).used_up() == "budget.max_tokens"
     assert RemainingBudget(tokens=1, usd=0.0).used_up() == "budget.max_usd"

@@ -135,7 +135,7 @@ def test_dots_in_an_address_stay_on_its_server(server: PageServer) -> None:
 def test_loopback_is_refused_by_name_and_number(server: PageServer) -> None:
     product = PageFetcher(seconds=5.0, max_bytes=MEGABYTE, characters=100)
     asked = len(server.asked)
-    for host in ("127.0.0.1", "localhost", "0.0.0.0", "[::1]", "2130706433"):
+    for host in ("127.0.0.1", "localhost", "0.0.0.0", "[::1]", "2130706433", "0x7f.1"):
         assert refused(product, f"http://{host}:{server.port}/secret")
         assert "not public" in refused(product, f"http://{host}/secret")
     assert len(server.asked) == asked

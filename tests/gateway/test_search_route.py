@@ -1,7 +1,7 @@
 """The search behind a real gateway's socket, as a sandbox reaches it."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -14,8 +14,6 @@ from tests.gateway.gateway_rig import Rig, rigs
 from tests.gateway.page_server import fetcher, page, page_server
 from tests.gateway.scripted_provider import completion
 from tests.gateway.search_rig import KEY, search_server, web_search
-
-Searching = Callable[[str, object], httpx.Response]
 
 
 @pytest.fixture

@@ -82,6 +82,7 @@ def answer(asked: Asked) -> Reply:
     return failure(429, **{"retry-after": "0"}) if asked.number == 1 else completion("Eiffel")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("where", ["port", "socket"])
 def test_it_serves_and_tells_its_calls(start, tmp_path, where):
     path, port = tmp_path / "model.sock", free_port()
@@ -104,6 +105,7 @@ def test_it_serves_and_tells_its_calls(start, tmp_path, where):
     assert KEY not in process.stdout.read() + process.stderr.read()
 
 
+@pytest.mark.nightly
 def test_a_restart_costs_at_most_the_calls_in_flight(start, tmp_path):
     """As a container sees it: through the forwarder, by one path."""
     path = tmp_path / "model.sock"
@@ -143,6 +145,7 @@ def test_the_settings_arrive(start, tmp_path):
         assert len(provider.requests) == 1
 
 
+@pytest.mark.nightly
 def test_it_goes_through_the_proxy_of_whoever_started_it(start, tmp_path):
     path = tmp_path / "model.sock"
     with ScriptedProvider(lambda asked: completion("Eiffel")) as proxy, unix_client(path) as client:
@@ -152,6 +155,7 @@ def test_it_goes_through_the_proxy_of_whoever_started_it(start, tmp_path):
         assert proxy.requests[0].headers["host"] == "model.invalid"
 
 
+@pytest.mark.nightly
 def test_it_asks_whoever_started_it_for_more_of_the_budget(start, tmp_path):
     path = tmp_path / "model.sock"
     answers = [{"calls": 2}, None, {"calls": -1}]
@@ -194,6 +198,7 @@ def test_an_answer_about_the_budget_that_comes_late_is_still_that_of_its_questio
     assert len(said) == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("listen", "content", "reason"),
     [

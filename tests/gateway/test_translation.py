@@ -15,18 +15,12 @@ import pytest
 from botocore.exceptions import NoCredentialsError
 from pydantic import SecretStr
 from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelResponse,
-    TextPart,
-    ThinkingPart,
-    ToolCallPart,
-)
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
 
 from skillopt_airflow.core.provider_statuses import CODES
-from skillopt_airflow.core.types import ModelCall, Status
+from skillopt_airflow.core.types import Status
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.core.wire_formats.wire_format import Tokens
 from skillopt_airflow.gateway import translation
@@ -37,7 +31,8 @@ from skillopt_airflow.gateway.upstream import Upstream
 from tests.core.provider_rows import ENDINGS, ERRORS, Row
 from tests.gateway import dialects
 from tests.gateway.conftest import Serve
-from tests.gateway.scripted_provider import Answer, Asked, Document, Refusal, ScriptedProvider, completion
+from tests.gateway.gateway_rig import Hanging, Rig
+from tests.gateway.scripted_provider import Asked, Document, ScriptedProvider, completion, failure
 from tests.gateway.through_backend import ask
 
 NOVA = "amazon.nova-lite-v1:0"
@@ -108,13 +103,6 @@ def with_a_result(upstream: Upstream, **changed: Any) -> list[httpx.Response]:
         return json.dumps(asked | {"messages": messages}).encode()
 
     return sent_in_turn(upstream, body, times=2)
-
-
-def failing(status: int, message: str = "no", **headers: str) -> Answer:
-    def answer(request: Asked) -> Document:
-        raise Refusal(status, message, headers)
-
-    return answer
 
 
 @pytest.fixture
@@ -269,7 +257,7 @@ def test_the_targets_thinking_knobs(provider: Serve, knobs: dict[str, str], thin
 
 @pytest.mark.parametrize("status", [400, 403, 429, 500, 503])
 def test_the_providers_status_reaches_the_gateway_after_one_try(provider: Serve, status: int) -> None:
-    server = provider(failing(status, "too busy", **{"Retry-After": "3"}))
+    server = provider(lambda asked: failure(status, "too busy", **{"Retry-After": "3"}))
     response = send(bedrock(server.address))
     assert response.status_code == status
     assert len(server.requests) == 1
@@ -322,6 +310,7 @@ def test_no_server(server: ScriptedProvider) -> None:
         send(bedrock("http://127.0.0.1:1"))
 
 
+@pytest.mark.nightly
 def test_as_many_calls_at_once_as_the_gateway_may_make(provider: Serve, tmp_path: Path) -> None:
     """Bedrock's client blocks a thread for each, of which anyio has 40."""
     calls, known, arrived = 60, threading.Event(), threading.Barrier(60)
@@ -346,40 +335,22 @@ def test_as_many_calls_at_once_as_the_gateway_may_make(provider: Serve, tmp_path
 
 
 def test_a_server_that_does_not_answer_in_time(provider: Serve) -> None:
-    released = threading.Event()
-
-    def hang(request: Asked) -> Document:
-        released.wait(30)
-        return {}
-
-    server = provider(hang)
-    try:
-        with pytest.raises(httpx.ReadTimeout):
-            send(bedrock(server.address), timeout=0.3)
-    finally:
-        released.set()
+    hang = Hanging()
+    with pytest.raises(httpx.ReadTimeout):
+        send(bedrock(provider(hang).address), timeout=0.3)
+    hang.release()
 
 
-def test_the_gateway_tries_again_meters_and_falls_back(provider: Serve, tmp_path: Path) -> None:
+def test_the_gateway_tries_again_meters_and_falls_back(rig: Callable[..., Rig], provider: Serve) -> None:
     """A chain of two: the first server is busy twice, then gone, and the second has a wire format of its own."""
-    busy, converse = provider(failing(429, **{"Retry-After": "0"})), provider(dialects.bedrock(NOVA, SIGNED))
-    first = Upstream(
-        conn_id="first",
-        dialect="openai-chat",
-        base_url=busy.address,
-        model="m",
-        fallbacks=(bedrock(converse.address),),
-    )
-    calls: list[ModelCall] = []
-    socket = tmp_path / "model.sock"
-    gateway = ModelGateway(first, socket, stage="rollout", max_attempts=2, call_timeout=5.0, on_call=calls.append)
-    transport = httpx.HTTPTransport(uds=str(socket))
-    with gateway, httpx.Client(transport=transport, base_url="http://gateway", timeout=30) as client:
-        answer = client.post("/v1/chat/completions", json={"model": "m", "messages": [USER], "max_tokens": 9})
+    converse = provider(dialects.bedrock(NOVA, SIGNED))
+    chain = {"fallbacks": (bedrock(converse.address),)}
+    one = rig(lambda asked: failure(429, **{"Retry-After": "0"}), upstream=chain, max_attempts=2)
+    answer = one.post(messages=[USER], max_tokens=9)
     assert answer.json()["choices"][0]["message"]["content"] == "Paris"
-    (call,) = calls
+    (call,) = one.calls
     assert (call.http_status, call.prompt_tokens, call.completion_tokens) == (200, 11, 3)
-    assert (call.attempts, len(busy.requests), len(converse.requests)) == (3, 2, 1)
+    assert (call.attempts, len(one.provider.requests), len(converse.requests)) == (3, 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -401,6 +372,7 @@ def test_a_request_that_cannot_be_translated(server: ScriptedProvider, body: Doc
     assert server.requests == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("row", [row for row in ERRORS if 400 <= row.http_status <= 500], ids=lambda row: row.sends)
 def test_the_code_of_a_refused_prompt_reaches_the_sandbox(outcome: Ending, row: Row) -> None:
     outcome(ModelHTTPError(row.http_status, NOVA, row.body))
@@ -409,6 +381,7 @@ def test_the_code_of_a_refused_prompt_reaches_the_sandbox(outcome: Ending, row: 
     assert response.json()["error"]["code"] == CODES[row.status]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("row", ENDINGS, ids=lambda row: row.sends)
 def test_an_ending_means_the_same_as_at_a_compatible_server(outcome: Ending, row: Row) -> None:
     parts = [] if row.status is Status.EMPTY else [TextPart("Par")]

@@ -65,15 +65,6 @@ def test_no_more_results_come_than_are_wanted(server: SearchServer) -> None:
     assert len(search(web_search(server))) == 3
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_server_that_stumbles_is_asked_again(server: SearchServer, status: int) -> None:
-    answers: list[Answered] = [(status, "later"), (200, [{"url": "https://a.example"}])]
-    server.answer = lambda query: answers.pop(0)
-    server.headers["retry-after"] = "0"
-    assert search(web_search(server))
-    assert len(server.asked) == 2
-
-
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses before tries, which take no time, on a clock that stands still; jitter adds a quarter."""
     found: list[float] = []

@@ -1,4 +1,3 @@
-from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -9,7 +8,7 @@ from local.home import PROJECT, Home
 
 
 def test_the_projects_code_starts_anew_what_keeps_it_and_ends_no_running_task(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[str, services.Service] = {}
 
@@ -19,9 +18,7 @@ def test_the_projects_code_starts_anew_what_keeps_it_and_ends_no_running_task(
 
     monkeypatch.setattr(services, "have", have)
     monkeypatch.setattr(services, "wait", lambda *_: None)
-    home = Home.at(tmp_path)
-    home.prepare()
-    airflow_services.ensure(home, home.read_or_choose(), {}, Event(), lambda: "unix:///an/engine.sock")
+    airflow_services.ensure(home, home.read(), {}, Event(), lambda: "unix:///an/engine.sock")
     lock, package = PROJECT / "requirements-local.txt", PROJECT / "include"
     assert {name: service.sources for name, service in asked.items()} == {
         "api-server": (lock, package),

@@ -3,7 +3,6 @@
 import os
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -15,12 +14,9 @@ from local.home import Home, Workers
 ENGINE = "unix:///an/engine.sock"
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    home = Home.at(tmp_path)
-    home.prepare()
-    home.write(replace(home.read_or_choose(), workers=Workers(2, 1), docker_host=ENGINE))
-    return home
+@pytest.fixture(autouse=True)
+def _workers(home: Home) -> None:
+    home.write(replace(home.read(), workers=Workers(2, 1), docker_host=ENGINE))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from local.home import SOCKET_NAME, SOCKET_PATH_BYTES, Home, Workers, free_ports
+from local.home import SOCKET_NAME, SOCKET_PATH_BYTES, Home, Workers
 from skillopt_airflow.core.errors import PlatformError
 
 
@@ -18,21 +18,17 @@ def test_settings_are_chosen_once_and_kept_to_the_owner(tmp_path: Path):
     assert stat.S_IMODE(home.settings_file.stat().st_mode) == 0o600
 
 
-def test_before_the_first_start_the_way_is_told(tmp_path: Path):
-    with pytest.raises(PlatformError, match="make up"):
-        Home.at(tmp_path).read()
-
-
-def test_damaged_settings_are_named(tmp_path: Path):
+def test_missing_and_damaged_settings_are_named(tmp_path: Path):
     home = Home.at(tmp_path)
+    with pytest.raises(PlatformError, match="make up"):
+        home.read()
     home.settings_file.write_text('{"ports": {}}')
     with pytest.raises(PlatformError, match=r"settings\.json is damaged"):
         home.read()
 
 
-def test_only_the_taken_port_of_an_idle_server_changes(tmp_path: Path):
-    home = Home.at(tmp_path)
-    settings = home.read_or_choose()
+def test_only_the_taken_port_of_an_idle_server_changes(home: Home):
+    settings = home.read()
     with socket.create_server(("127.0.0.1", settings.ports.s3)):
         busy = home.replace_taken_ports(settings, idle=["airflow", "model"])
         moved = home.replace_taken_ports(settings, idle=["airflow", "s3", "model"])
@@ -41,10 +37,6 @@ def test_only_the_taken_port_of_an_idle_server_changes(tmp_path: Path):
     assert moved.ports.s3 != settings.ports.s3
     assert replace(moved.ports, s3=settings.ports.s3) == settings.ports
     assert home.read() == moved
-
-
-def test_free_ports_differ():
-    assert len(set(free_ports(5))) == 5
 
 
 def test_sockets_lie_in_the_home_unless_their_path_would_be_too_long(tmp_path: Path):
@@ -56,9 +48,8 @@ def test_sockets_lie_in_the_home_unless_their_path_would_be_too_long(tmp_path: P
     assert long.sockets != Home(tmp_path / ("b" * 100)).sockets
 
 
-def test_workers_are_remembered_and_a_platform_of_before_has_none(tmp_path: Path):
-    home = Home.at(tmp_path)
-    settings = home.read_or_choose()
+def test_workers_are_remembered_and_a_platform_of_before_has_none(home: Home):
+    settings = home.read()
     before = json.loads(home.settings_file.read_text())
     del before["workers"], before["ports"]["registry"]
     home.settings_file.write_text(json.dumps(before))

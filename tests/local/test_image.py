@@ -97,6 +97,7 @@ def test_the_image_of_airflow_has_the_lock_of_production_and_drivers_of_its_data
     }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["sandbox", "codex", "airflow"])
 def test_a_changed_input_is_another_image(tmp_path: Path, name: str):
     for path in image.input_files(image.ROOT, name).values():

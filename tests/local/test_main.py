@@ -1,8 +1,6 @@
 """The commands of `python -m local`: what their parsers have, and what their handlers make of it."""
 
-import inspect
 import os
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,21 +12,6 @@ from local.__main__ import _carry_home, _parser, _workers
 from local.environment import HOME_VARIABLE, IDLE_VARIABLE, OPTIMIZER_CONNECTION, S3_CONNECTION, TARGET_CONNECTION
 from local.home import NO_WORKERS, Home, Workers
 from skillopt_airflow.core.errors import EngineUnavailable, PlatformError
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home.at(tmp_path / "home")
-
-
-@pytest.mark.parametrize(
-    "line",
-    ["up", "down", "status", "demo", "image", "try searchqa"],
-)
-def test_a_command_reads_what_its_parser_has(line: str) -> None:
-    options = _parser().parse_args(line.split())
-    read = set(re.findall(r"\boptions\.(\w+)", inspect.getsource(options.run)))
-    assert read <= vars(options).keys()
 
 
 @pytest.mark.parametrize(

@@ -67,12 +67,14 @@ def test_every_server_listens_on_loopback_only(own: RunningPlatform):
     assert listening == {"127.0.0.1"}
 
 
+@pytest.mark.nightly
 def test_a_second_up_finds_the_first(own: RunningPlatform, docker_host: str):
     before = mains(own.home)
     control(own.home.root, "up", DOCKER_HOST=docker_host)
     assert mains(own.home) == before
 
 
+@pytest.mark.nightly
 def test_up_repairs_a_killed_scheduler_and_leaves_the_rest(own: RunningPlatform, docker_host: str):
     before = mains(own.home)
     scheduler = before.pop("scheduler")

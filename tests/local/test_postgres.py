@@ -15,14 +15,6 @@ from local.home import Home
 from skillopt_airflow.core.errors import PlatformError
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    home = Home.at(tmp_path)
-    home.prepare()
-    home.read_or_choose()
-    return home
-
-
 @pytest.fixture(params=["root", "user"])
 def closed_folder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return a folder of mode 0700 that holds a copy of PostgreSQL's package, which is the one found."""
@@ -42,6 +34,7 @@ def closed_folder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     shutil.rmtree(folder)
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 def test_it_starts_in_a_folder_that_only_its_owner_may_enter(closed_folder: Path) -> None:
     home = Home.at(closed_folder / "home")
@@ -72,6 +65,7 @@ def test_a_server_that_takes_a_moment_to_drop_its_rights_is_waited_for(
     assert not postgres.is_running(home)
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 def test_a_data_folder_that_initdb_was_killed_in_is_made_anew(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     version = f'echo {postgres.VERSION} >"${{word#--pgdata=}}/PG_VERSION"'

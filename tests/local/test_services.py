@@ -1,4 +1,5 @@
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -20,34 +21,24 @@ SLEEP = "import time; time.sleep(600)"
 FORK_AND_SLEEP = f"import os; os.fork(); {SLEEP}"
 
 
-@pytest.fixture
-def home(tmp_path: Path):
-    place = Home.at(tmp_path)
-    place.prepare()
-    yield place
-    processes.end(processes.of_home(place), grace=5)
+@pytest.fixture(autouse=True)
+def _ended(home: Home) -> Iterator[None]:
+    yield
+    processes.end(processes.of_home(home), grace=5)
 
 
 def service(home: Home, code: str, **variables: str) -> services.Service:
     return services.Service("sleeper", (sys.executable, "-c", code), {HOME_VARIABLE: str(home.root), **variables})
 
 
-def test_a_second_start_finds_the_first(home: Home):
-    _, first = services.have(home, service(home, SLEEP))
-    main = services.running(home, "sleeper")
-    _, second = services.have(home, service(home, SLEEP))
-
-    assert (first, second) == (True, False)
-    assert services.running(home, "sleeper") == main
-
-
-def test_another_configuration_starts_it_anew(home: Home):
-    services.have(home, service(home, SLEEP))
-    main = services.running(home, "sleeper")
-    _, started = services.have(home, service(home, SLEEP, SOMETHING="else"))
-
-    assert started
-    assert services.running(home, "sleeper") != main
+def test_a_second_start_finds_the_first_unless_it_has_another_configuration(home: Home):
+    found = []
+    for variables in ({}, {}, {"SOMETHING": "else"}):
+        _, started = services.have(home, service(home, SLEEP, **variables))
+        found.append((started, services.running(home, "sleeper")))
+    (first, main), second, (third, other) = found
+    assert (first, second, third) == (True, (False, main), True)
+    assert other != main
 
 
 def test_other_code_starts_it_anew(home: Home, tmp_path: Path):

@@ -17,13 +17,9 @@ from local.environment import HOME_VARIABLE, OPTIMIZER_CONNECTION, S3_CONNECTION
 from local.home import PROJECT, SOCKET_NAME, Home
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    home = Home.at(tmp_path / "a home")
-    home.prepare()
-    home.read_or_choose()
+@pytest.fixture(autouse=True)
+def _written(home: Home) -> None:
     shell_commands.write(home)
-    return home
 
 
 @pytest.fixture
@@ -107,6 +103,7 @@ def test_airflow_keeps_the_users_account_at_a_models_provider(home: Home) -> Non
     assert found.get("AWS_ACCESS_KEY_ID") == os.environ.get("AWS_ACCESS_KEY_ID")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("program", shell_commands.PROGRAMS)
 def test_while_the_platform_is_down_the_way_is_told(home: Home, tmp_path: Path, program: str) -> None:
     done = run(home, tmp_path, program, "--version")

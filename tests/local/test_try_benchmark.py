@@ -76,6 +76,7 @@ COMPLETION = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("benchmark", ["searchqa", "livemathematicianbench", "mathverse", "babyvision"])
 def test_without_a_connection_the_stand_in_answers(
@@ -104,6 +105,7 @@ def test_what_the_model_writes_runs_in_containers(
     assert "Scores     2 of 2 items" in said
 
 
+@pytest.mark.nightly
 @pytest.mark.engine
 def test_a_repository_is_judged_on_the_engine_that_its_target_worked_on(
     home: Home, docker_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -116,6 +118,7 @@ def test_a_repository_is_judged_on_the_engine_that_its_target_worked_on(
     assert "hard 1, soft 1.00" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("answering", [(200, COMPLETION)], indirect=True)
 def test_a_server_of_the_users_is_asked_with_his_skill(
@@ -136,6 +139,7 @@ def test_a_server_of_the_users_is_asked_with_his_skill(
     assert "Cost       3 calls, 4500 tokens, $0.0060" in said
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("answering", [(404, {"error": {"message": "no model mine"}})], indirect=True)
 def test_a_server_that_refuses_is_told_with_count_and_reason(

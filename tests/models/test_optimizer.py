@@ -3,7 +3,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
-from pydantic import BaseModel
 from pydantic_ai.exceptions import (
     ContentFilterError,
     ModelAPIError,
@@ -149,12 +148,7 @@ FILTERED = {"error": {"code": "content_filter", "message": "filtered"}}
     [
         (ModelHTTPError(400, "m", TOO_LONG), ModelOutputError, "is too long for the model", 400),
         (ModelHTTPError(400, "m", DECODER), ModelOutputError, "too long", 400),
-        (
-            ModelHTTPError(400, "m", "Input length 9 exceeds the maximum length 8"),
-            ModelOutputError,
-            "long",
-            400,
-        ),
+        (ModelHTTPError(400, "m", "Input length 9 exceeds the maximum length 8"), ModelOutputError, "long", 400),
         (TooLong(400, "m", "Input is too long for requested model."), ModelOutputError, "too long", 400),
         (ModelHTTPError(400, "m", FILTERED), ModelOutputError, "content filter refused", 400),
         (ContentFilterError("filtered"), ModelOutputError, "filtered", 200),
@@ -190,16 +184,10 @@ def test_plain_text_that_never_fits_is_asked_for_twice() -> None:
     assert [call.http_status for call in calls] == [400, 200, 200]
 
 
-class Number(BaseModel):
-    """An answer that tells the calls apart."""
-
-    number: int
-
-
 def test_calls_from_many_threads() -> None:
     calls: list[ModelCall] = []
-    model = TestModel(custom_output_args={"number": 7})
+    model = TestModel(custom_output_args={"order": [1]})
     with PydanticAIOptimizer(model, calls.append) as connected, ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda index: connected.ask("rank", "i", str(index), Number), range(40)))
-    assert answers == [Number(number=7)] * 40
+        answers = list(pool.map(lambda index: connected.ask("rank", "i", str(index), Ranking), range(40)))
+    assert answers == [Ranking(order=[1])] * 40
     assert len(calls) == 40

@@ -121,6 +121,7 @@ TAKES_HOST = ["alibaba", "github-copilot", "heroku", "litellm", "moonshotai", "o
 TAKES_HOST += ["anthropic", "openai", "openai-chat", "openai-responses", "snowflake"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("provider", TAKES_HOST)
 def test_a_host_is_used_where_the_client_takes_one(connect: Connect, provider: str) -> None:
     for address, values in made(connection(connect, provider, host=True, key=True)):

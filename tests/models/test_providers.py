@@ -3,7 +3,8 @@ backend, the optimizer by Airflow's hook."""
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from skillopt_airflow.models.server_check import check
 from skillopt_airflow.models.target import PydanticAITarget
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from tests.gateway import dialects
-from tests.gateway.scripted_provider import Answer, Document, Refusal
+from tests.gateway.scripted_provider import Document, failure
 from tests.gateway.through_backend import ask
 from tests.models.conftest import Connect, Serve
 
@@ -94,6 +95,7 @@ def test_openais_knobs(connect: Connect, provider: Serve) -> None:
     assert server.last.body["reasoning"]["effort"] == "high"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("client_id", [None, "", "11111111-2222-3333-4444-555555555555"])
 @pytest.mark.parametrize("dated", [False, True])
 def test_azure_with_a_key_or_a_managed_identity(
@@ -127,38 +129,27 @@ def test_azure_with_a_key_or_a_managed_identity(
     assert len(metadata.requests) <= asked + (client_id is not None)
 
 
-@pytest.fixture
-def az(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """The Azure CLI on the PATH, with what it prints or how it fails."""
-
-    def install(script: str) -> None:
-        program = tmp_path / "az"
-        program.write_text(f"#!/bin/sh\n{script}\n")
-        program.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-
-    return install
-
-
-LOGGED_IN = """
-test "$*" = "account get-access-token --output json --resource https://cognitiveservices.azure.com" || exit 2
-echo '{"accessToken": "cli-token", "expiresOn": "2100-01-01 00:00:00.000000", "tokenType": "Bearer"}'"""
-
-
+LOGGED_IN = """#!/bin/sh
+test "$*" = "account get-access-token --output json --resource {resource}" || exit 2
+echo '{{"accessToken": "cli-token", "expiresOn": "2100-01-01 00:00:00.000000", "tokenType": "Bearer"}}'
+"""
+"""The Azure CLI, as far as it gives tokens."""
 FOUNDRY, GOVERNMENT = "https://ai.azure.com", "https://cognitiveservices.azure.us"
 
 
 def test_an_azure_token_is_for_the_scope_that_the_connection_names(
-    connect: Connect, provider: Serve, az: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    connect: Connect, provider: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     metadata = provider(dialects.instance_metadata("entra-token", resource=FOUNDRY))
     monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", metadata.address)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    (tmp_path / "az").touch(0o755)
     for kind, token, resource in (
         ("managed_identity", "entra-token", FOUNDRY),
         ("cli", "cli-token", GOVERNMENT),
         ("cli", "cli-token", ""),
     ):
-        az(LOGGED_IN.replace("https://cognitiveservices.azure.com", resource) if resource else LOGGED_IN)
+        (tmp_path / "az").write_text(LOGGED_IN.format(resource=resource or "https://cognitiveservices.azure.com"))
         server = provider(dialects.openai(token, ARGUMENTS, prefix="/openai/v1"))
         extra = {"model": "azure:deployed", "azure_auth": kind}
         extra |= {"azure_scope": f"{resource}/.default"} if resource else {}
@@ -180,32 +171,28 @@ def test_anthropic(connect: Connect, provider: Serve) -> None:
     assert optimize(conn_id).order == [1, 0]
 
 
+ADAPTIVE = {"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}}
+
+
 @pytest.mark.parametrize(
-    ("knobs", "thinking"),
+    ("model", "knobs", "sent"),
     [
-        ({"reasoning_effort": "high"}, {"type": "enabled", "budget_tokens": 16384}),
-        ({"thinking": "on"}, {"type": "enabled", "budget_tokens": 10000}),
-        ({"thinking_budget": 3000}, {"type": "enabled", "budget_tokens": 3000}),
-        ({"thinking": "off"}, None),
-        ({}, None),
+        ("claude-haiku-4-5", {"reasoning_effort": "high"}, {"thinking": {"type": "enabled", "budget_tokens": 16384}}),
+        ("claude-haiku-4-5", {"thinking": "on"}, {"thinking": {"type": "enabled", "budget_tokens": 10000}}),
+        ("claude-haiku-4-5", {"thinking_budget": 3000}, {"thinking": {"type": "enabled", "budget_tokens": 3000}}),
+        ("claude-haiku-4-5", {"thinking": "off"}, {}),
+        ("claude-haiku-4-5", {}, {}),
+        ("claude-sonnet-5", {"reasoning_effort": "low"}, ADAPTIVE),
+        ("claude-sonnet-5", {"thinking": "off"}, {"thinking": {"type": "disabled"}}),
     ],
 )
-def test_anthropics_thinking(connect: Connect, provider: Serve, knobs: Request, thinking: Request | None) -> None:
+def test_anthropics_thinking(connect: Connect, provider: Serve, model: str, knobs: Request, sent: Request) -> None:
     server = provider(dialects.anthropic(KEY))
-    conn_id = connect(host=server.address, password=KEY, extra={"model": "anthropic:claude-haiku-4-5"})
+    conn_id = connect(host=server.address, password=KEY, extra={"model": f"anthropic:{model}"})
     response = ask(target_upstream(conn_id, None), max_tokens=20_000, **knobs)
-    assert server.last.body.get("thinking") == thinking
-    assert (text_of(response), bool(thought(response))) == ("Paris", thinking is not None)
-
-
-def test_thinking_of_anthropics_newer_models(connect: Connect, provider: Serve) -> None:
-    server = provider(dialects.anthropic(KEY))
-    conn_id = connect(host=server.address, password=KEY, extra={"model": "anthropic:claude-sonnet-5"})
-    ask(target_upstream(conn_id, None), reasoning_effort="low")
-    assert server.last.body["thinking"]["type"] == "adaptive"
-    assert server.last.body["output_config"] == {"effort": "low"}
-    ask(target_upstream(conn_id, None), thinking="off")
-    assert server.last.body["thinking"] == {"type": "disabled"}
+    assert {name: server.last.body[name] for name in ADAPTIVE.keys() & server.last.body.keys()} == sent
+    thinks = knobs.get("thinking") != "off" and knobs != {}
+    assert (text_of(response), bool(thought(response))) == ("Paris", thinks)
 
 
 def test_an_optimizer_at_anthropic_thinks(connect: Connect, provider: Serve) -> None:
@@ -255,6 +242,7 @@ def test_minimax_by_chat_completions_and_by_its_messages(connect: Connect, provi
     assert server.last.path == "/anthropic/v1/messages"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("credentials", "authorization"),
     [
@@ -277,13 +265,6 @@ def test_bedrock(connect: Connect, provider: Serve, credentials: dict[str, str],
         [{"role": "user", "content": [{"text": "The capital of France?"}]}],
     )
     assert optimize(conn_id).order == [1, 0]
-
-
-def failing(status: int) -> Answer:
-    def answer(request: object) -> Document:
-        raise Refusal(status, "no")
-
-    return answer
 
 
 @pytest.fixture
@@ -313,7 +294,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_optimizers_client_tries_again_by_itself(
     connect: Connect, provider: Serve, fields: dict[str, Any], tries: int
 ) -> None:
-    server = provider(failing(503))
+    server = provider(lambda asked: failure(503))
     fields["extra"] |= {"base_url": server.address} if "conn_type" in fields else {}
     conn_id = connect(**({"host": server.address, "password": KEY} | fields))
     with pytest.raises(ModelError, match=r"^rank: the optimizer model answered 503"):
@@ -323,7 +304,7 @@ def test_an_optimizers_client_tries_again_by_itself(
 
 @pytest.mark.usefixtures("hurried")
 def test_an_optimizers_fallback_answers_when_the_first_cannot(connect: Connect, provider: Serve) -> None:
-    first, second = provider(failing(503)), provider(dialects.anthropic(KEY, ARGUMENTS))
+    first, second = provider(lambda asked: failure(503)), provider(dialects.anthropic(KEY, ARGUMENTS))
     connect("second", host=second.address, password=KEY, extra={"model": "anthropic:claude-haiku-4-5"})
     conn_id = connect(
         host=f"{first.address}/v1", password="key-1", extra={"model": "openai:gpt-5", "fallback_conn_ids": ["second"]}
@@ -343,7 +324,7 @@ def test_an_optimizers_fallback_answers_when_the_first_cannot(connect: Connect, 
 def test_no_fallback_hides_what_is_wrong_with_an_optimizers_connection(
     connect: Connect, provider: Serve, status: int
 ) -> None:
-    first, second = provider(failing(status)), provider(dialects.anthropic(KEY, ARGUMENTS))
+    first, second = provider(lambda asked: failure(status)), provider(dialects.anthropic(KEY, ARGUMENTS))
     connect("second", host=second.address, password=KEY, extra={"model": "anthropic:claude-haiku-4-5"})
     extra = {"model": "openai:gpt-5", "fallback_conn_ids": ["second"]}
     conn_id = connect(host=f"{first.address}/v1", password="key-1", extra=extra)
@@ -368,10 +349,7 @@ def test_a_question_to_the_target_takes_no_longer_than_a_call_of_the_run(connect
 
 @pytest.mark.usefixtures("hurried")
 def test_a_key_that_a_server_repeats_is_in_no_error(connect: Connect, provider: Serve) -> None:
-    def refusing(request: object) -> Document:
-        raise Refusal(401, f"incorrect key {KEY}")
-
-    server = provider(refusing)
+    server = provider(lambda asked: failure(401, f"incorrect key {KEY}"))
     own = {"host": server.base_url, "password": KEY}
     names = [connect(f"skillopt_{role}", **own) for role in ("target", "optimizer", "judge")]
     target, optimizer, judge = names

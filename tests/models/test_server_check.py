@@ -10,22 +10,19 @@ from skillopt_airflow.core.harnesses import HarnessName
 from skillopt_airflow.models.connection import target_upstream
 from skillopt_airflow.models.server_check import check, check_harness
 from tests.gateway import dialects
-from tests.gateway.scripted_provider import Answer, Asked, Document, Refusal, Reply
+from tests.gateway.scripted_provider import Answer, Reply, failure
 from tests.models.conftest import Connect, Serve
 
 AZURE = {"conn_type": "pydanticai_azure", "password": "secret-key", "host": "https://r.openai.azure.com/openai/v1"}
 
 
 def answering(status: int, **headers: str) -> Answer:
-    def answer(request: Asked) -> Reply:
-        return Reply(status, b"", headers)
-
-    return answer
+    return lambda asked: Reply(status, b"", headers)
 
 
-@pytest.mark.parametrize("status", [200, 404, 405, 500])
-def test_any_answer_will_do(connect: Connect, provider: Serve, status: int) -> None:
-    server = provider(answering(status))
+@pytest.mark.parametrize("status", [200, 307, 404, 405, 500])
+def test_any_answer_will_do_and_another_path_of_the_server(connect: Connect, provider: Serve, status: int) -> None:
+    server = provider(answering(status, location="/v1/models/"))
     check(connect(host=f"{server.base_url}/", password="secret-key"))
     assert (server.last.path, server.last.headers["authorization"]) == ("/v1/models", "Bearer secret-key")
     assert len(server.requests) == 1
@@ -40,19 +37,10 @@ def test_a_redirect_that_no_call_would_follow(connect: Connect, provider: Serve,
 
 
 def test_a_redirect_of_calls_alone_names_the_address_to_enter(connect: Connect, provider: Serve) -> None:
-    def answer(request: Asked) -> Document:
-        if request.path == "/v1/models":
-            raise Refusal(403, "no")
-        raise Refusal(308, "there", {"location": "https://other/v1/chat/completions"})
-
+    there = failure(308, location="https://other/v1/chat/completions")
+    server = provider(lambda asked: failure(403) if asked.path == "/v1/models" else there)
     with pytest.raises(ModelConnectionError, match=r"redirects to https://other/v1; "):
-        check(connect(host=provider(answer).base_url, password="secret-key"))
-
-
-def test_a_list_of_models_at_another_path_of_the_server(connect: Connect, provider: Serve) -> None:
-    server = provider(answering(307, location="/v1/models/"))
-    check(connect(host=server.base_url, password="secret-key"))
-    assert len(server.requests) == 1
+        check(connect(host=server.base_url, password="secret-key"))
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -68,10 +56,7 @@ def test_a_refused_key(connect: Connect, provider: Serve, fields: dict[str, Any]
 
 @pytest.mark.parametrize("unlisted", [403, 502])
 def test_a_key_that_may_call_its_model_and_see_no_list(connect: Connect, provider: Serve, unlisted: int) -> None:
-    def answer(request: Asked) -> Document:
-        raise Refusal(unlisted if request.path == "/v1/models" else 400, "no")
-
-    server = provider(answer)
+    server = provider(lambda asked: failure(unlisted if asked.path == "/v1/models" else 400))
     check(connect(host=f"{server.address}/v1", password="secret-key"))
     assert (server.last.path, server.last.body) == ("/v1/chat/completions", {"model": "m"})
 
@@ -144,10 +129,7 @@ def test_a_server_of_ones_own_is_asked_for_the_path_of_an_agent_cli(
     ):
         check_harness(target_upstream(conn_id, None, harness), harness)
 
-    def demanding(request: Asked) -> Document:
-        raise Refusal(400, "there is no prompt")
-
-    both = provider(demanding)
+    both = provider(lambda asked: failure(400, "there is no prompt"))
     connect(host=f"{both.address}/v1", password="secret-key", extra={"model": "openai-chat:m"})
     check_harness(target_upstream(conn_id, None, harness), harness)
     assert (both.last.path, both.last.body) == (path, {"model": "m"})

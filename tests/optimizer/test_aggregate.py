@@ -138,6 +138,7 @@ PATCHES = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["failure",
 )
 
 
+@pytest.mark.nightly
 @given(PATCHES, st.integers(2, 5), st.booleans())
 def test_no_edit_and_no_minibatch_is_lost(patches: list[Patch], merge_batch_size: int, broken: bool) -> None:
     def answer(stage: str, prompt: str) -> dict[str, Any]:
@@ -162,6 +163,7 @@ def test_an_edit_that_cannot_be_applied_goes_on_in_the_words_of_its_first_source
     assert "the marker of a protected region" in patch.fallback
 
 
+@pytest.mark.nightly
 def test_a_merge_does_not_multiply_edits() -> None:
     answer = {"edits": [{"op": "append", "content": f"copy {index}", "sources": [0]} for index in range(50_000)]}
     patch = merge(ScriptedOptimizer(answer), "# Skill", PARTS, "failure", "")

@@ -115,6 +115,7 @@ def fallback_of(stage: str, *parts: TextPart | ToolCallPart) -> str:
         return STAGES[stage](optimizer)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("answer", NEVER_VALID.values(), ids=NEVER_VALID)
 def test_arguments_that_are_no_object(stage: str, answer: str) -> None:

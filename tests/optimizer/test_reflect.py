@@ -201,6 +201,7 @@ def test_absurd_patterns_are_left_out_and_named() -> None:
     assert all(flaw in patch.fallback for flaw in ("2,001 characters", "blank", "102 failure patterns"))
 
 
+@pytest.mark.nightly
 def test_a_fallback_stays_readable_whatever_was_wrong() -> None:
     patch = reflected({"edits": [append("x" * 100_001)] * 500})
     assert patch.fallback.count("edit ") == 5

@@ -70,10 +70,7 @@ def test_a_failed_night_and_a_late_one_are_told_once_each(hook: Hook, tmp_path: 
     dags = tmp_path / "dags"
     dags.mkdir()
     (dags / "regate.py").write_text(DAG_FILE)
-    variables = {
-        "AIRFLOW__API__BASE_URL": "https://airflow.example.org/team",
-        "AIRFLOW_CONN_ON_CALL": hook.connection,
-    }
+    variables = {"AIRFLOW__API__BASE_URL": "https://airflow.example.org/team", "AIRFLOW_CONN_ON_CALL": hook.connection}
     late_run, backfilled = sorted(printed("alert_probe", dags, **variables), reverse=True)
     assert backfilled.startswith("backfill__")
     log = (dags / "processor.log").read_text()

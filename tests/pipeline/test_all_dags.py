@@ -37,6 +37,7 @@ def ids_of(*names: str) -> set[str]:
     return {dag_id(name) for name in names for dag_id in FACTORIES}
 
 
+@pytest.mark.nightly
 def test_no_task_carries_a_copy_of_its_dags_form() -> None:
     made = dags().values()
     assert any(dag.params for dag in made)
@@ -61,6 +62,7 @@ def test_a_training_follows_what_the_nights_tell(regate: dict[str, Any], asset: 
     assert {"skillopt_searchqa_stale", "skillopt_searchqa_decline"} <= {outlet.name for outlet in outlets}
 
 
+@pytest.mark.nightly
 def test_the_process_of_a_task_builds_its_dag_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     everything = dags()
     for dag_id, dag in everything.items():

@@ -102,6 +102,7 @@ def stored(run: TrainingRun) -> Any:
     return run.stored(Split.VAL, run.skill(0), 0, run.items(Split.VAL))
 
 
+@pytest.mark.nightly
 def test_a_stage_goes_as_one_job_and_is_stored_like_any_rollouts(run, server):
     chunks = seed_and_final.seed_plan(run)
     assert len(chunks) == 4
@@ -186,6 +187,7 @@ def _sent(server: BatchServer) -> list[bytes]:
     return server.batches.files[last["input_file_id"]].splitlines()
 
 
+@pytest.mark.nightly
 def test_an_attempt_that_lost_its_worker_finds_its_job_again(run, server):
     chunks = seed_and_final.seed_plan(run)
     with pytest.raises(TaskDeferred):

@@ -86,6 +86,7 @@ def left(store: LocalStore, run: str, split: Split) -> QualityReport:
     return store.get_model(keys.quality, QualityReport)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -103,6 +104,7 @@ def test_broken_records_stop_a_training_and_only_the_result_is_left(
     assert not left(store, RUN, Split.VAL).success
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
@@ -128,6 +130,7 @@ def test_good_records_get_as_far_as_the_models_and_leave_nothing_before(store: L
     assert store.objects == {}
 
 
+@pytest.mark.nightly
 def test_more_chunks_than_airflow_makes_tasks_of_are_refused_before_they_are_paid(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,20 +159,14 @@ def fresh(folder: Path, spoil: Spoil, count: int = 30, most_chunks: int = 1024) 
 def prepared(folder: Path, most_chunks: int = 1024) -> Any:
     config = triggered.night_config("searchqa", {"target": None, "overrides": {"regate.fresh_uri": str(folder)}})
     ref = RunRef(benchmark="searchqa", run=night_name(DATE, TARGET), storage=config.storage)
-    return prepare_night(
-        triggered.open_run(ref),
-        config,
-        DATE,
-        TARGET,
-        most_chunks,
-        Commands("publish_searchqa", {}),
-    )
+    return prepare_night(triggered.open_run(ref), config, DATE, TARGET, most_chunks, Commands("publish_searchqa", {}))
 
 
 def stretched(records: Records) -> Records:
     return [record | {"context": " ".join([record["context"]] * 3)} for record in records]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [

@@ -9,6 +9,7 @@ from skillopt_airflow.pipeline import all_dags
 from skillopt_airflow.pipeline.dag_ids import PREFIX_VARIABLE, train_dag_id
 
 
+@pytest.mark.nightly
 def test_a_prefix_sets_all_dags_and_assets_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     before = all_dags.dags()
     monkeypatch.setenv(PREFIX_VARIABLE, "team-a.")

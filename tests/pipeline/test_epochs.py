@@ -112,6 +112,7 @@ def test_a_part_goes_on_while_its_training_runs_or_is_not_known(
     assert_all_begin()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("task", BEGINNING)
 def test_no_step_begins_when_it_was_stopped(airflow: Airflow, task: str) -> None:
     airflow.state = "failed"
@@ -157,6 +158,7 @@ def skipped_by(task: Callable[[], Any]) -> list[Any]:
 LATER = ("step_02.rollout", "step_02.gate", "slow_update.longitudinal", "slow_update.gate", "meta_reflect.gate")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("ref", "knobs", "stopped", "kept"),
     [
@@ -180,6 +182,7 @@ def test_what_a_dag_run_does_not_go_through_is_skipped_at_once(
     assert set(LATER) - set(skipped) == {name for name in LATER if name.partition(".")[0] in kept}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("ref", "steps", "ends", "ahead"),
     [
@@ -321,28 +324,18 @@ class Parts:
         """What a process of the task triggers; there is another one after each wait."""
         task = epochs.EpochRun(task_id="epoch_01", trigger_dag_id="child", epoch=1, run=self._ref, steps=self._steps)
         task.trigger_run_id = self.run_id
+        ti = SimpleNamespace(
+            max_tries=0,
+            try_number=self.tries,
+            get_dag=lambda dag_id: SimpleNamespace(is_paused=False),
+            xcom_push=lambda key, value: self.xcoms.update({key: value}),
+            xcom_pull=lambda task_ids, key: self.xcoms[key],
+        )
         try:
-            call(task, {"ti": _Unpaused(self.xcoms, self.tries)})
+            call(task, {"ti": ti})
         except DagRunTriggerException as trigger:
             return trigger
         return None
-
-
-class _Unpaused:
-    max_tries = 0
-
-    def __init__(self, xcoms: JsonObject, try_number: int) -> None:
-        self._xcoms = xcoms
-        self.try_number = try_number
-
-    def get_dag(self, dag_id: str) -> Any:
-        return SimpleNamespace(is_paused=False)
-
-    def xcom_push(self, key: str, value: Any) -> None:
-        self._xcoms[key] = value
-
-    def xcom_pull(self, task_ids: str, key: str) -> Any:
-        return self._xcoms[key]
 
 
 def test_an_epoch_covers_the_training_split_in_as_many_dag_runs_as_that_takes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,6 +401,7 @@ def test_a_run_that_was_stopped_in_the_middle_of_a_part_makes_no_further_step(mo
         parts._triggered(lambda task, context: task.execute(context))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("knob", "began"),
     [

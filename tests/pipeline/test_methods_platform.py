@@ -8,7 +8,7 @@ import pytest
 from skillopt_airflow.training.scorecard import Scorecard
 from tests.pipeline.trained_run import SHORT, TrainedRun
 
-pytestmark = pytest.mark.platform
+pytestmark = [pytest.mark.platform, pytest.mark.nightly]
 
 EVALUATE = "evaluate_searchqa"
 EARLY = {

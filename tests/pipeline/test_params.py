@@ -19,11 +19,6 @@ def filled(**changes: Any) -> dict[str, Any]:
     return form.validate()
 
 
-@pytest.mark.parametrize("name", benchmarks.names())
-def test_every_benchmarks_file_is_a_configuration(name: str) -> None:
-    assert isinstance(benchmark_config(name), TrainConfig)
-
-
 @pytest.mark.parametrize("wanted", [True, False, "auto"])
 def test_an_untouched_form_of_a_benchmark_with_its_own_values_changes_nothing(wanted: Any) -> None:
     config = TrainConfig.from_layers(CONFIG.model_dump(), {"train": {"speculative_rollout": wanted}})
@@ -67,12 +62,7 @@ def test_overrides_win_over_fields_and_reach_what_the_form_does_not_show() -> No
 
 
 @pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("optimizer.lr_scheduler", "step"),
-        ("train.batch_size", 0),
-        ("model.target", 7),
-    ],
+    ("path", "value"), [("optimizer.lr_scheduler", "step"), ("train.batch_size", 0), ("model.target", 7)]
 )
 def test_the_form_refuses_what_the_configuration_refuses(path: str, value: Any) -> None:
     with pytest.raises(ValueError, match="Invalid input for param"):

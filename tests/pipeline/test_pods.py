@@ -28,6 +28,7 @@ def test_the_engine_decides_the_operator(engine: str, operator: type) -> None:
     assert dag.task_dict["rollout"].operator_class is operator
 
 
+@pytest.mark.nightly
 def test_the_gateways_document_is_one_that_its_program_takes() -> None:
     training = Training.of(budget__max_calls=50)
     training.prepare()

@@ -60,6 +60,7 @@ def task(prepared: ServedTraining) -> Any:
     return ThreadPreflight(task_id="preflight", image="any", run=run, chunk=None)
 
 
+@pytest.mark.nightly
 def test_what_is_wrong_is_not_tried_again_by_airflow_and_what_may_come_back_is(
     prepared: ServedTraining, server: ForeignServer
 ) -> None:
@@ -75,6 +76,7 @@ def test_what_is_wrong_is_not_tried_again_by_airflow_and_what_may_come_back_is(
     preflight.execute(CONTEXT)
 
 
+@pytest.mark.nightly
 def test_a_hopeless_chunk_is_not_tried_again_by_airflow(prepared: ServedTraining, server: ForeignServer) -> None:
     (chunk,) = prepared.prepare()
     server.status = 404

@@ -53,6 +53,7 @@ def told(training: Training) -> History:
     return training.store.get_model(training.run.keys.history, History)
 
 
+@pytest.mark.nightly
 def test_what_is_published_is_in_the_report_and_in_the_event_of_the_champions_asset(training: Training) -> None:
     published = publish()
     assert told(training).published is not None
@@ -66,6 +67,7 @@ def test_what_is_published_is_in_the_report_and_in_the_event_of_the_champions_as
     assert event.extra["scores"]["test"]["hard"] == told(training).test["best"].hard
 
 
+@pytest.mark.nightly
 def test_who_was_overtaken_is_told_what_to_do_and_does_not_try_again(training: Training) -> None:
     training.run.published.publish("# Faster\n", provenance("manual__b"), None)
     with pytest.raises(AirflowFailException) as raised:
@@ -77,6 +79,7 @@ def test_who_was_overtaken_is_told_what_to_do_and_does_not_try_again(training: T
     assert "trigger publish_searchqa with run = run" in training.store.get_text(training.run.keys.report)
 
 
+@pytest.mark.nightly
 def test_a_store_that_is_away_is_tried_again(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: object) -> None:
         raise StoreError("the object store did not answer")
@@ -89,6 +92,7 @@ def test_a_store_that_is_away_is_tried_again(training: Training, monkeypatch: py
     assert publish()["created"] is True
 
 
+@pytest.mark.nightly
 def test_a_champion_that_has_moved_is_told_of_though_its_report_cannot_be_written(
     training: Training, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

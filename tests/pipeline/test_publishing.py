@@ -44,6 +44,7 @@ def run() -> TrainingRun:
     return training.run
 
 
+@pytest.mark.nightly
 def test_a_training_publishes_under_the_rules_that_it_settled(
     run: TrainingRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,13 +200,8 @@ def answered(option: str, *, timedout: bool = False) -> dict[str, Any]:
     """What Airflow resumes an approval with."""
     by = None if timedout else {"id": "1", "name": "somebody"}
     at = datetime(2026, 11, 20, tzinfo=UTC)
-    return {
-        "chosen_options": [option],
-        "params_input": {},
-        "responded_at": at,
-        "responded_by_user": by,
-        "timedout": timedout,
-    }
+    who = {"responded_at": at, "responded_by_user": by, "timedout": timedout}
+    return {"chosen_options": [option], "params_input": {}} | who
 
 
 def complete(dag: DAG, task_id: str, event: dict[str, Any]) -> Any:

@@ -24,6 +24,7 @@ class WrittenDown(ChunkTask):
 class Ahead(SpeculationTask, WrittenDown): ...
 
 
+@pytest.mark.nightly
 def test_a_batch_ahead_is_rolled_out_a_chunk_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training.of(
         train__num_epochs=1,

@@ -89,6 +89,7 @@ def test_the_keys_are_those_that_the_readme_lists(trained: TrainedRun) -> None:
     assert any(key.startswith(f"{trained.prefix}usage/benchmark=searchqa/run=") for key in stored)
 
 
+@pytest.mark.nightly
 def test_cleaning_up_leaves_one_part_a_partition_and_every_row(platform: Any, trained: TrainedRun) -> None:
     # The DAG cleans the benchmark's usual place, where no test of this module trains.
     for key in trained.store.list_keys(f"{trained.prefix}trajectories/"):

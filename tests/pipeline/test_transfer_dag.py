@@ -47,8 +47,7 @@ def prepare(monkeypatch: pytest.MonkeyPatch, overrides: dict[str, Any]) -> None:
 
 # Neither several turns, nor thinking, nor a server without a batch API can be a batch job.
 @pytest.mark.parametrize(
-    "overrides",
-    [{"model.batch": True}, {"model.max_turns": 6}, {"model.target": "openai-chat:here"}],
+    "overrides", [{"model.batch": True}, {"model.max_turns": 6}, {"model.target": "openai-chat:here"}]
 )
 def test_what_batch_jobs_cannot_do_is_compared_in_containers(
     planned: list[TrainConfig], monkeypatch: pytest.MonkeyPatch, overrides: dict[str, Any]

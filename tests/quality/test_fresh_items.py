@@ -186,6 +186,7 @@ def drifted(usual: Sequence[int], lengths: Sequence[int]) -> bool:
     return abs(mean - 0.5) > tolerance(len(lengths), len(among))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize(("size", "reference"), [(30, 20), (30, 180), (100, 60), (10, 20)])
 def test_healthy_partitions_practically_never_drift(world: str, size: int, reference: int) -> None:

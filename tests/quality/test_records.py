@@ -141,6 +141,7 @@ sys.exit(7 if not report.success else 0)
     assert (done.returncode, done.stdout, done.stderr) == (7, "", "")
 
 
+@pytest.mark.nightly
 def test_a_record_that_is_too_long_is_named_with_what_makes_it_so() -> None:
     long = record("e", question="q" * 50_000_000)
     deep = record("f", deep={"er": ["x" * MAX_CHARS]})
@@ -179,6 +180,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.nightly
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(

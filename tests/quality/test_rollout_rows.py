@@ -28,6 +28,7 @@ def test_good_rows_pass_also_after_a_failure_that_was_tried_again() -> None:
     assert report.rows == {"champion": 5, "seed": 1, "previous": 0}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("broken", "column", "problem"),
     [
@@ -52,6 +53,7 @@ def test_a_broken_row_is_named(broken: list[dict[str, Any]], column: str, proble
         report.raise_for_failures()
 
 
+@pytest.mark.nightly
 def test_a_second_score_of_an_item_is_named_but_not_that_of_another_skill_or_draw() -> None:
     assert check_rollouts("night", {"champion, draw 0": GOOD, "champion, draw 1": GOOD}, ITEMS).success
     for second in (row("a", hard=0.0), row("a", "truncated")):

@@ -44,6 +44,7 @@ def test_what_a_night_lacks_is_left_out(count: int) -> None:
     assert "champion before" not in texts(nights_chart(bare, []))
 
 
+@pytest.mark.nightly
 def test_nights_under_another_metric_are_left_out() -> None:
     nights = points(20)
     of_before = [point.model_copy(update={"metric": "soft"}) for point in nights[:8]]

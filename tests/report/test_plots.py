@@ -1,6 +1,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from xml.etree import ElementTree
 
+import pytest
 from example_run import Training, evaluation, proposed
 from matplotlib import rcParams
 
@@ -41,6 +42,7 @@ def test_every_verdict_that_occurs_has_its_own_mark(view: ReportView) -> None:
     assert {plots.EARLY.name, "epoch 1", "epoch 2", "seed", "best", "last", "hard score, selection split"} <= set(shown)
 
 
+@pytest.mark.nightly
 def test_a_long_run_an_empty_one_and_a_gap_are_drawn(view: ReportView) -> None:
     training = Training()
     for step in range(1, 201):
@@ -57,6 +59,7 @@ def test_a_long_run_an_empty_one_and_a_gap_are_drawn(view: ReportView) -> None:
     assert "nan" not in plots.learning_curve(unmeasured.curve).lower()
 
 
+@pytest.mark.nightly
 def test_threads_that_draw_at_the_same_time_leave_each_other_and_the_process_alone(view: ReportView) -> None:
     style, alone = dict(rcParams), plots.learning_curve(view.curve)
     with ThreadPoolExecutor(4) as pool:

@@ -66,6 +66,7 @@ def test_what_a_model_wrote_becomes_text_and_nothing_else(view: ReportView) -> N
     assert "a␀b␛[31mc␍d[U+007F]\te" in Page(render(written)).text
 
 
+@pytest.mark.nightly
 def test_rollouts_are_told_with_their_failures_waste_and_price(view: ReportView, page: Page) -> None:
     told = " ".join(" ".join(page.texts).split())
     assert "evaluate 816 802 96 0 3 budget, 11 model_error model_error: Invalid response: usage.prompt_tokens: " in told
@@ -166,6 +167,7 @@ def test_a_run_that_stopped_at_once_has_a_page(view: ReportView) -> None:
     assert not page.unclosed
 
 
+@pytest.mark.nightly
 def test_equal_views_give_equal_pages_in_every_process(view: ReportView) -> None:
     program = """import sys; from example_run import example; from skillopt_airflow.report.run_page import render
 sys.stdout.buffer.write(render(example()).encode())"""

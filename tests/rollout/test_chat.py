@@ -1,4 +1,3 @@
-import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from skillopt_airflow.core.shortening import MOST_TOLD_CHARS
 from skillopt_airflow.core.types import JsonObject, Status, Trajectory
 from skillopt_airflow.rollout.chat import ChatHarness
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from tests.gateway.gateway_rig import PATHS
+from tests.gateway.gateway_rig import PATHS, Hanging
 from tests.gateway.scripted_provider import Asked, Reply, completion, failure
 from tests.rollout.single_item import PLAIN, run_item
 from tests.rollout.wire import cut_off, says
@@ -101,14 +100,9 @@ def test_an_ending_has_its_status(reply: Reply, status: Status, words: str):
 
 @pytest.mark.parametrize("dialect", PATHS)
 def test_an_answer_that_never_comes_is_a_timeout(dialect: str):
-    release = threading.Event()
-
-    def hang(asked: Asked) -> Reply:
-        release.wait(30)
-        return says(dialect, "late")
-
+    hang = Hanging()
     trajectory, _ = run(hang, dialect=dialect, call_timeout=0.1)
-    release.set()
+    hang.release()
 
     assert trajectory.status is Status.TIMEOUT
 

@@ -39,17 +39,10 @@ LONGER = (
     Message(role="user", content="No."),
     Message(role="tool", content=""),
 )
-TOKENS = ("<|im_start|>", "<｜User｜>", "<|turn>", "<turn|>", "<start_of_turn>", "<end_of_turn>", "[|user|]", "[e~[")
-TOKENS += (
-    "[INST]",
-    "[/INST]",
-    "[SYSTEM_PROMPT]",
-    "[AVAILABLE_TOOLS]",
-    "[/TOOL_RESULTS]",
-    "[TOOL_CALLS]",
-    "]~b]",
-    "]~!b[",
-)
+TOKENS = [
+    *("<|im_start|>", "<｜User｜>", "<|turn>", "<turn|>", "<start_of_turn>", "<end_of_turn>", "[|user|]", "[e~["),
+    *("[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[AVAILABLE_TOOLS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "]~b]", "]~!b["),
+]
 
 
 CHAT: dict[str, Any] = {}
@@ -130,11 +123,7 @@ OF_MESSAGES: dict[str, dict[str, Any]] = {
     "two texts": blocks(EIFFEL, {"type": "text", "text": " tower", "citations": None}),
     "thinking apart": blocks({"type": "thinking", "thinking": "Hm", "signature": "s"}, EIFFEL),
     "thinking hidden": blocks({"type": "redacted_thinking", "data": "x"}, EIFFEL),
-    **{
-        f"ended by {reason}": blocks(EIFFEL, stop_reason=reason)
-        for reason in ("max_tokens", "stop_sequence", "refusal")
-    },
-    **{f"ended by {reason}": blocks(EIFFEL, stop_reason=reason) for reason in ("pause_turn", "eos", None)},
+    **{f"ended by {reason}": blocks(EIFFEL, stop_reason=reason) for reason in ENDINGS},
     "cut before a word": blocks(stop_reason="max_tokens"),
     "said nothing": blocks(),
     "an empty text": blocks(NO_TEXT),
@@ -181,18 +170,23 @@ ANSWERS = [
 ]
 
 
+def of_both(gateway: str, messages: tuple[Message, ...] = ASKED, **changed: Any) -> tuple[Came, Came]:
+    """Return what each of the two made of the gateway's answer."""
+    settings = RolloutSettings(**PLAIN | changed)
+
+    async def main() -> tuple[Came, Came]:
+        async with aclosing(ChatTarget(settings, gateway)) as target, aclosing(TargetModel(settings, gateway)) as model:
+            return await target.ask(messages, {}), await model.ask(messages, {})
+
+    return asyncio.run(main())
+
+
 def both(
     reply: Reply, messages: tuple[Message, ...] = ASKED, **changed: Any
 ) -> tuple[tuple[Came, Came], tuple[Asked, Asked]]:
     """Return what each of the two made of the same answer, and what each asked."""
-    settings = RolloutSettings(**PLAIN | changed)
-
-    async def main(gateway: str) -> tuple[Came, Came]:
-        async with aclosing(ChatTarget(settings, gateway)) as target, aclosing(TargetModel(settings, gateway)) as model:
-            return await target.ask(messages, {}), await model.ask(messages, {})
-
     with ScriptedProvider(lambda asked: reply) as provider:
-        came = asyncio.run(main(provider.base_url.removesuffix("/v1")))
+        came = of_both(provider.base_url.removesuffix("/v1"), messages, **changed)
     first, second = provider.requests
     return came, (first, second)
 
@@ -285,12 +279,6 @@ def test_what_some_models_refuse_and_what_is_long_or_has_pictures_is_not_asked_p
 
 @pytest.mark.parametrize("gateway", ["http://127.0.0.1:1", "/nowhere/model.sock"])
 def test_without_a_gateway_the_words_are_the_same(gateway: str):
-    settings = RolloutSettings(**PLAIN)
-
-    async def main() -> tuple[Came, Came]:
-        async with aclosing(ChatTarget(settings, gateway)) as target, aclosing(TargetModel(settings, gateway)) as model:
-            return await target.ask(ASKED, {}), await model.ask(ASKED, {})
-
-    plainly, through = asyncio.run(main())
+    plainly, through = of_both(gateway)
     assert plainly == through
     assert plainly.error == "Connection error."

@@ -16,6 +16,7 @@ from skillopt_airflow.core.hidden_text import flaw_of_text
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.rollout.claude_code import ClaudeCodeHarness
 from skillopt_airflow.rollout.settings import RolloutSettings
+from tests.rollout.single_item import PLAIN
 
 USAGE = {"input_tokens": 3210, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 7, "output_tokens": 12}
 CALL = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "cat x"}}
@@ -42,9 +43,8 @@ def text(words: str) -> dict[str, Any]:
 
 
 def harness(**settings: Any) -> ClaudeCodeHarness:
-    plain: dict[str, Any] = {"benchmark": "searchqa", "dialect": "openai", "model": "m", "max_tokens": 9}
-    plain |= {"concurrency": 1, "call_timeout": 5, "max_attempts": 3}
-    return ClaudeCodeHarness(RolloutSettings(**plain | settings), BENCHMARK, "http://127.0.0.1:1")
+    chosen = RolloutSettings(**PLAIN | {"dialect": "openai", "model": "m", "max_tokens": 9} | settings)
+    return ClaudeCodeHarness(chosen, BENCHMARK, "http://127.0.0.1:1")
 
 
 def lines(*events: dict[str, Any]) -> list[bytes]:

@@ -3,14 +3,11 @@
 import asyncio
 import json
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from benchmarks.searchqa.adapter import BENCHMARK, SearchQA
@@ -20,25 +17,11 @@ from skillopt_airflow.rollout import skill_folder
 from skillopt_airflow.rollout.cli import MAX_FINAL_CHARS, MAX_MESSAGE_CHARS, MAX_MESSAGES, CLIHarness, Trace, events
 from skillopt_airflow.rollout.corpus_folder import NO_CORPUS, CorpusFolder
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
+from skillopt_airflow.rollout.workspace import ItemFolders
+from tests.rollout.single_item import PLAIN
+from tests.rollout.test_workspace import survives
 
 ITEM = PublicItem(id="i-1", public={"question": "Which tower?", "context": "[DOC] Eiffel"})
-
-
-@dataclass
-class Folders:
-    inputs: str
-    outputs: str
-    corpus: CorpusFolder = NO_CORPUS
-    repository: str = ""
-
-    def agent_variables(self) -> dict[str, str]:
-        return {}
-
-    def input_names(self) -> Sequence[str]:
-        return ()
-
-    async def run_python(self, code: str) -> str:
-        raise NotImplementedError
 
 
 class Program(CLIHarness):
@@ -90,17 +73,13 @@ def run(
     benchmark: Benchmark = BENCHMARK,
     corpus: CorpusFolder = NO_CORPUS,
 ) -> Trajectory:
-    settings: dict[str, Any] = {"benchmark": "searchqa", "dialect": "openai", "model": "m", "max_tokens": 9}
-    harness = Program(
-        RolloutSettings(**settings, concurrency=1, item_timeout=timeout, call_timeout=1, max_attempts=1),
-        benchmark,
-        "http://x",
-    )
+    settings = RolloutSettings(**PLAIN | {"dialect": "openai", "item_timeout": timeout})
+    harness = Program(settings, benchmark, "http://x")
     harness.code = code
 
     async def main() -> Trajectory:
         async with aclosing(harness):
-            return await harness.run(ITEM, "Be short.", Folders("/nowhere", str(outputs), corpus))
+            return await harness.run(ITEM, "Be short.", ItemFolders(Path("/nowhere"), outputs, 20.0, corpus=corpus))
 
     return asyncio.run(main())
 
@@ -177,17 +156,7 @@ def test_what_goes_wrong_becomes_the_status(code: str, status: Status, words: st
     assert trajectory.answer == ""
 
 
-def is_gone(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    return any(holds() or time.sleep(0.05) for _ in range(600))
-
-
+@pytest.mark.nightly
 def test_a_cli_that_hangs_ends_with_all_that_it_started(tmp_path: Path):
     code = """
 import subprocess, sys, time, pathlib
@@ -201,8 +170,7 @@ time.sleep(600)
     assert trajectory.status is Status.TIMEOUT
     assert "sandbox.timeout" in trajectory.error
     assert trajectory.messages[-1].content == "wait"
-    # A signal takes effect when the process gets its turn; what is dead may wait to be buried.
-    assert eventually(lambda: is_gone(int((tmp_path / "pid").read_text())))
+    assert not survives(int((tmp_path / "pid").read_text()))
 
 
 def test_text_that_cannot_be_stored_is_replaced_in_a_trace() -> None:

@@ -10,6 +10,7 @@ from benchmarks.searchqa.adapter import BENCHMARK
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.rollout.codex import CodexHarness
 from skillopt_airflow.rollout.settings import RolloutSettings
+from tests.rollout.single_item import PLAIN
 
 STARTED = [
     '{"type":"thread.started","thread_id":"01a1fdb0-f5a9-7833-ba5e-cd35d72c99f3"}',
@@ -28,9 +29,8 @@ READ = [
 
 
 def harness(**settings: Any) -> CodexHarness:
-    plain: dict[str, Any] = {"benchmark": "searchqa", "dialect": "openai", "model": "m", "max_tokens": 9}
-    plain |= {"concurrency": 1, "call_timeout": 5, "max_attempts": 3}
-    return CodexHarness(RolloutSettings(**plain | settings), BENCHMARK, "http://127.0.0.1:1")
+    chosen = RolloutSettings(**PLAIN | {"dialect": "openai", "model": "m", "max_tokens": 9} | settings)
+    return CodexHarness(chosen, BENCHMARK, "http://127.0.0.1:1")
 
 
 def lines(*texts: str) -> list[bytes]:

@@ -36,11 +36,3 @@ def test_without_a_gateway_the_connection_just_closes(tmp_path: Path):
             return await ask(base_url, b"hello")
 
     assert asyncio.run(main()) == b""
-
-
-def test_an_address_is_taken_as_it_is():
-    async def main() -> str:
-        async with forwarded("http://10.0.0.1:8080/") as base_url:
-            return base_url
-
-    assert asyncio.run(main()) == "http://10.0.0.1:8080"

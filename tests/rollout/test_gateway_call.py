@@ -16,11 +16,9 @@ def ask(folder: Path, answer: bytes, timeout: float = 20.0) -> tuple[Answer, lis
         head = await reader.readuntil(b"\r\n\r\n")
         sent.extend([head, await reader.readexactly(len(BODY))])
         writer.write(answer)
-        if answer:
-            writer.close()
-        else:
+        if not answer:
             await reader.read()
-            writer.close()
+        writer.close()
 
     async def main() -> Answer:
         async with await asyncio.start_unix_server(serve, folder / "s"):

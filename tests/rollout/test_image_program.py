@@ -1,5 +1,4 @@
 import asyncio
-import json
 from pathlib import Path
 
 import pytest
@@ -7,13 +6,12 @@ import pytest
 from local import image
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.types import Status, Trajectory
-from skillopt_airflow.rollout import image_program as image_program_module
+from skillopt_airflow.core.types import Status
 from skillopt_airflow.rollout.image_program import PROTOCOL, image_program
 from skillopt_airflow.rollout.program import run
-from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run import rollout_settings
+from tests.rollout.single_item import program_inputs, trajectories
 
 
 def test_worker_and_image_are_of_one_program_until_either_gets_another_adapter(
@@ -39,34 +37,21 @@ def test_the_projects_own_images_are_told_what_they_have_to_have(benchmark: str)
     assert "image_program" not in rollout_settings(benchmark, mine, "openai-chat", "m", 0).model_dump()
 
 
-def test_of_a_declared_task_nothing_is_in_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_declared_task_nothing_is_in_the_image() -> None:
     assert image_program("nowhere", declared=True) == f"protocol-{PROTOCOL}"
-    monkeypatch.setattr(image_program_module, "PROTOCOL", 0)
-    assert image_program("nowhere", declared=True) == "protocol-0"
 
 
 @pytest.mark.parametrize(
     ("benchmark", "said"), [("searchqa", f"(protocol-{PROTOCOL}/image-"), ("newer", "there is none of this name")]
 )
 def test_an_image_of_another_program_makes_no_rollout(tmp_path: Path, benchmark: str, said: str) -> None:
-    inside, out = tmp_path / "in", tmp_path / "out"
-    for folder in (inside, out):
-        folder.mkdir()
-    settings = RolloutSettings(
-        benchmark=benchmark,
-        image_program="protocol-0/image-000000000000",
-        dialect="openai-chat",
-        model="m",
-        max_tokens=9,
-        concurrency=2,
-        call_timeout=1,
-        max_attempts=1,
-    )
-    (inside / "settings.json").write_text(settings.model_dump_json())
-    (inside / "skill.md").write_text("Be short.")
-    (inside / "items.jsonl").write_text("".join(json.dumps({"id": name, "public": {}}) + "\n" for name in "ab"))
+    image_of = "protocol-0/image-000000000000"
+    items = [{"id": name, "public": {}} for name in "ab"]
+    inside = program_inputs(tmp_path / "in", items, benchmark=benchmark, image_program=image_of)
+    out = tmp_path / "out"
+    out.mkdir()
     asyncio.run(run(inside, out, "http://127.0.0.1:9"))
-    rows = [Trajectory.model_validate_json(line) for line in (out / "trajectories.jsonl").read_text().splitlines()]
-    assert [(row.item_id, row.status) for row in rows] == [("a", Status.SANDBOX_ERROR), ("b", Status.SANDBOX_ERROR)]
-    assert said in rows[0].error
-    assert "not protocol-0/image-000000000000): run `make up` or `make image NAME=...`" in rows[0].error
+    rows = trajectories(out)
+    assert {name: row.status for name, row in rows.items()} == dict.fromkeys("ab", Status.SANDBOX_ERROR)
+    assert said in rows["a"].error
+    assert f"not {image_of}): run `make up` or `make image NAME=...`" in rows["a"].error

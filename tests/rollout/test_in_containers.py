@@ -20,7 +20,6 @@ from skillopt_airflow.core.task_group import TaskGroup
 from skillopt_airflow.core.types import Item, Status
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
-from tests.gateway.gateway_rig import PATHS
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 from tests.rollout.wire import calls, results
 from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
@@ -63,8 +62,11 @@ def workload(
     )
 
 
+OTHERS = ("openai", "anthropic")
+
+
 @pytest.mark.engine
-@pytest.mark.parametrize("dialect", PATHS)
+@pytest.mark.parametrize("dialect", ["openai-chat", *(pytest.param(one, marks=pytest.mark.nightly) for one in OTHERS)])
 def test_the_stand_in_searches(dialect: str, docker_host: str, standin_url: str):
     fake = workload("tools", dialect, standin_url, QUESTIONS)
     FakeOperator(fake=fake, docker_url=docker_host).execute({})
@@ -102,6 +104,7 @@ def test_a_task_that_no_image_knows_travels_with_the_settings(docker_host: str):
     assert row.messages[1].content == "Who rents?"
 
 
+@pytest.mark.nightly
 @pytest.mark.engine
 def test_a_benchmark_outside_the_repository_runs_and_a_broken_one_beside_it_stays_out_of_its_way(
     docker_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -129,6 +132,7 @@ def test_a_benchmark_outside_the_repository_runs_and_a_broken_one_beside_it_stay
     assert benchmarks.load("riddles").score(item, row).hard == 1.0
 
 
+@pytest.mark.nightly
 @pytest.mark.engine
 def test_after_a_fork_bomb_code_runs_as_before(docker_host: str):
     def answer(asked: Asked) -> Reply:

@@ -1,9 +1,8 @@
 """The bytes that reach a model server are those of the item's pictures, in every wire format and harness."""
 
-import asyncio
 import base64
 from collections.abc import Iterator
-from contextlib import aclosing
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,8 @@ from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.tools import ToolsHarness
 from skillopt_airflow.rollout.workspace import ItemFolders
 from tests.gateway.gateway_rig import PATHS
-from tests.gateway.scripted_provider import Asked, ScriptedProvider
-from tests.rollout.single_item import PLAIN
+from tests.gateway.scripted_provider import Asked
+from tests.rollout.single_item import PLAIN, run_item
 from tests.rollout.wire import says
 
 TASK = TaskGroup.model_validate(
@@ -76,15 +75,11 @@ def _decoded(url: str) -> tuple[str, bytes]:
 
 def run(harness: str, inputs: Path, dialect: str, **changed: Any) -> tuple[Trajectory, Asked]:
     settings = RolloutSettings(**PLAIN | {"harness": harness, "dialect": dialect, "max_turns": 2} | changed)
-
-    async def main(base_url: str) -> Trajectory:
-        async with aclosing(HARNESSES[harness](settings, BENCHMARK, base_url)) as opened:
-            folders = ItemFolders(inputs, inputs.parent / "out", 20.0)
-            return await opened.run(PublicItem(id=ITEM.id, public=ITEM.public), "Be short.", folders)
-
-    with ScriptedProvider(lambda asked: says(dialect, "<answer>left</answer>")) as provider:
-        trajectory = asyncio.run(main(provider.base_url.removesuffix("/v1")))
-    [asked] = provider.requests
+    opened = partial(HARNESSES[harness], settings, BENCHMARK)
+    item = PublicItem(id=ITEM.id, public=ITEM.public)
+    trajectory, [asked] = run_item(
+        lambda asked: says(dialect, "<answer>left</answer>"), opened, item, inputs.parent / "out", inputs=inputs
+    )
     return trajectory, asked
 
 

@@ -1,6 +1,5 @@
 """The program as the image gets it: copied to an empty folder, with only the sandbox's packages around it."""
 
-import json
 import subprocess
 import sys
 import time
@@ -15,13 +14,12 @@ from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.program import _row
-from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.sandbox.rollout_process import _environment
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
+from tests.rollout.single_item import PLAIN, program_inputs, trajectories
 
 pytestmark = pytest.mark.slow
 
-MODEL = "stand-in-target"
 COPYING = """
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.types import Message
@@ -53,25 +51,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return interpreter
 
 
-def inputs(folder: Path, items: list[dict[str, object]], **changed: object) -> Path:
-    folder.mkdir()
-    plain: dict[str, object] = {"benchmark": "searchqa", "dialect": "openai-chat", "model": MODEL, "max_tokens": 64}
-    plain |= {"concurrency": 2, "call_timeout": 30, "max_attempts": 1}
-    settings = RolloutSettings.model_validate(plain | changed)
-    (folder / "settings.json").write_text(settings.model_dump_json())
-    (folder / "skill.md").write_text("Be short.")
-    (folder / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
-    return folder
-
-
-def trajectories(out: Path) -> dict[str, Trajectory]:
-    """The rows of the program's outputs, one per item."""
-    lines = (out / "trajectories.jsonl").read_bytes().splitlines()
-    rows = {row.item_id: row for row in map(Trajectory.model_validate_json, lines)}
-    assert len(rows) == len(lines)
-    return rows
-
-
+@pytest.mark.nightly
 def test_the_program_runs_alone(python: Path, tmp_path: Path):
     program, out = tmp_path / "program", tmp_path / "out"
     image.stage_program(image.ROOT, program)
@@ -87,11 +67,11 @@ def test_the_program_runs_alone(python: Path, tmp_path: Path):
 
     with ScriptedProvider(answer) as provider:
         upstream = Upstream(
-            dialect="openai-chat", base_url=provider.base_url, model=MODEL, api_key=SecretStr("sk-outside")
+            dialect="openai-chat", base_url=provider.base_url, model=PLAIN["model"], api_key=SecretStr("sk-outside")
         )
         socket = tmp_path / "model.sock"
         with ModelGateway(upstream, socket, stage="test", max_attempts=1, call_timeout=30, on_call=lambda call: None):
-            folder = inputs(tmp_path / "in", items)
+            folder = program_inputs(tmp_path / "in", items, concurrency=2, call_timeout=30)
             command = [python, "-m", "skillopt_airflow.rollout", folder, out, "--gateway", socket]
             subprocess.run(command, cwd=program, env={"PATH": "/usr/bin:/bin"}, check=True, timeout=120)
 
@@ -115,13 +95,14 @@ BAD = {
 """Replies that can't be stored as they are, with their status and the answer or error."""
 
 
+@pytest.mark.nightly
 def test_replies_that_cannot_be_stored_as_they_are_cost_no_other_item(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     items: list[dict[str, object]] = [
         {"id": f"Q{n}", "public": {"question": f"Q{n}?", "context": "[DOC] x"}} for n in range(30)
     ]
-    folder = inputs(tmp_path / "in", items, concurrency=30)
+    folder = program_inputs(tmp_path / "in", items, concurrency=30, call_timeout=30)
 
     def answer(asked: Asked) -> Reply:
         question = asked.body["messages"][1]["content"].split("Question: ")[1].partition("?")[0]
@@ -160,7 +141,8 @@ def test_a_gateway_with_an_address_and_the_files_of_an_item(python: Path, tmp_pa
     benchmark = program / "skillopt_airflow" / "project" / "benchmarks" / "copying"
     benchmark.mkdir()
     (benchmark / "adapter.py").write_text(COPYING)
-    folder = inputs(tmp_path / "in", [{"id": "i-0", "public": {}}, {"id": "i-1", "public": {}}], benchmark="copying")
+    items = [{"id": f"i-{n}", "public": {}} for n in range(2)]
+    folder = program_inputs(tmp_path / "in", items, benchmark="copying", call_timeout=30)
     (folder / "files" / "1").mkdir(parents=True)
     (folder / "files" / "1" / "data.txt").write_text("seven")
     out.mkdir()

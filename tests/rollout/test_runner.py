@@ -1,6 +1,5 @@
 """What a container imports for its harness: each library costs a part of a second, in every container."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +8,9 @@ from typing import Any
 import pytest
 
 from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.rollout.settings import RolloutSettings
+from skillopt_airflow.core.types import Status
 from tests.gateway.scripted_provider import ScriptedProvider, completion
-from tests.rollout.single_item import PLAIN
+from tests.rollout.single_item import program_inputs, trajectories
 
 HEAVY = {
     *("anthropic", "openai", "pydantic_ai"),
@@ -32,18 +31,13 @@ print(*sys.modules)
 
 def imported(folder: Path, **settings: Any) -> set[str]:
     """Run the program on an item in a process of its own; return the modules that it imported."""
-    inputs, outputs = folder / "in", folder / "out"
-    inputs.mkdir()
-    outputs.mkdir()
-    (inputs / "settings.json").write_text(RolloutSettings(**PLAIN | settings).model_dump_json())
-    (inputs / "skill.md").write_text("Be short.")
     item = {"id": "i-1", "public": {"question": "Which tower?", "context": "[DOC] Eiffel"}}
-    (inputs / "items.jsonl").write_text(json.dumps(item) + "\n")
+    inputs, outputs = program_inputs(folder / "in", [item], **settings), folder / "out"
+    outputs.mkdir()
     with ScriptedProvider(lambda asked: completion("<answer>Eiffel</answer>")) as provider:
         command = [sys.executable, "-c", PROGRAM, inputs, outputs, provider.base_url.removesuffix("/v1")]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-    (row,) = (outputs / "trajectories.jsonl").read_text().splitlines()
-    assert (json.loads(row)["status"], json.loads(row)["answer"]) == ("ok", "Eiffel")
+    assert [(row.status, row.answer) for row in trajectories(outputs).values()] == [(Status.OK, "Eiffel")]
     return set(done.stdout.split())
 
 

@@ -46,18 +46,9 @@ def test_what_a_world_shows_is_cut_to_size_and_actions_are_told_if_asked_for():
     assert played("1").episode.opening.admissible == ("down", "up")
 
 
-@pytest.mark.parametrize(
-    ("depth", "action", "words"),
-    [("deep", "", "invalid literal for int"), ("1", "die", "the engine has crashed")],
-)
-def test_a_world_that_breaks_says_what_happened(depth: str, action: str, words: str):
-    with pytest.raises(SandboxError, match=words):
-        played(depth, action)
-
-
-def test_a_world_that_hangs_is_ended():
-    with pytest.raises(SandboxError, match=r"session\.turn_timeout = 4 s"):
-        played("1", "sleep", turn_timeout=4)
+def test_a_world_that_does_not_open_says_what_happened():
+    with pytest.raises(SandboxError, match="invalid literal for int"):
+        played("deep")
 
 
 def test_no_process_is_left():

@@ -247,6 +247,7 @@ def test_several_items_at_once_keep_to_themselves():
     assert {trajectory.calls for trajectory in trajectories} == {2}
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("cellar")
 def test_a_session_is_played_by_one_tool_and_judged_by_its_outcome(tmp_path: Path):
     def answer(asked: Asked) -> Reply:
@@ -269,6 +270,7 @@ def test_a_session_is_played_by_one_tool_and_judged_by_its_outcome(tmp_path: Pat
     assert (trajectory.status, trajectory.answer) == (Status.OK, "not won after 2 actions")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("action", "words"), [("die", "the engine has crashed"), ("sleep", "session.turn_timeout")])
 @pytest.mark.usefixtures("cellar")
 def test_a_world_that_breaks_down_is_no_score_of_the_targets(action: str, words: str, tmp_path: Path):

@@ -116,6 +116,7 @@ while True: time.sleep(1)
     assert not any(survives(int(number)) for number in numbers.split())
 
 
+@pytest.mark.nightly
 def test_what_is_left_running_ends_with_the_program_and_a_daemon_delays_nothing(tmp_path: Path):
     code = """
 import os, time
@@ -134,6 +135,7 @@ time.sleep(1)
     assert not survives(int(number))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("stream", [1, 2])
 def test_output_without_end_keeps_its_beginning_and_its_end(stream: int, tmp_path: Path):
     said = run(f"import os\nos.write({stream}, b'first ')\nwhile True: os.write({stream}, b'x' * 65536)", tmp_path, 2.0)
@@ -187,6 +189,7 @@ def test_only_plain_files_with_plain_names_are_named(tmp_path: Path):
     assert len(files_left(str(tmp_path))) == MAX_FILES
 
 
+@pytest.mark.nightly
 def test_a_containers_first_process_buries_what_a_fork_bomb_leaves(tmp_path: Path):
     code = """
 import asyncio, os, pathlib, sys

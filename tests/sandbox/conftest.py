@@ -15,6 +15,7 @@ from skillopt_airflow.core.types import Item
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
 from tests.gateway.scripted_provider import ScriptedProvider
+from tests.rollout.single_item import PLAIN
 from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeWorkload
 
 
@@ -44,15 +45,7 @@ def workload(request: pytest.FixtureRequest) -> Callable[..., FakeWorkload]:
                 model="stand-in-target",
                 api_key=SecretStr(KEY),
             ),
-            settings=RolloutSettings(
-                benchmark="searchqa",
-                dialect="openai-chat",
-                model="stand-in-target",
-                max_tokens=64,
-                concurrency=concurrency,
-                call_timeout=60,
-                max_attempts=2,
-            ),
+            settings=RolloutSettings(**PLAIN | {"concurrency": concurrency, "call_timeout": 60, "max_attempts": 2}),
             limits=SandboxGroup(**limits),
             labels={"run": request.node.nodeid, "step": "1", "chunk": "0"},
             image=image,

@@ -3,9 +3,9 @@
 import io
 import os
 import tarfile
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -60,14 +60,10 @@ def test_a_corpus_is_staged_once_readable_for_any_user_of_a_container(source: Pa
 
 
 def test_of_tasks_at_the_same_time_one_stages_it_and_the_others_wait(source: Path, tmp_path: Path) -> None:
-    corpus, found = Counted(source), []
-    threads = [threading.Thread(target=lambda: found.append(staged_corpus(corpus, tmp_path))) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 6
-    assert len(set(found)) == corpus.fetched == 1
+    corpus = Counted(source)
+    with ThreadPoolExecutor(6) as pool:
+        found = set(pool.map(lambda _: staged_corpus(corpus, tmp_path), range(6)))
+    assert len(found) == corpus.fetched == 1
 
 
 @pytest.mark.parametrize("harm", ["missing", "shorter", "link"])

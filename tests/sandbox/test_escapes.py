@@ -421,6 +421,7 @@ time.sleep(600)
     assert all("Read-only" in words for words in closed)
 
 
+@pytest.mark.nightly
 def test_exhaust_the_file_system_with_empty_files(attack):
     code = "for n in range(1_000_000):\n    open(f'/out/{n}', 'w').close()\n"
     broken = attack(code).run()

@@ -94,6 +94,7 @@ def test_the_target_gets_repository_and_packages_on_the_sandbox_image(client: An
     assert rest == [*sorted(["NOTES", "ledger", "setup.cfg", "tests"]), "base", ""], said
 
 
+@pytest.mark.nightly
 def test_its_tests_run_in_what_the_named_image_has(client: Any, published: str) -> None:
     benchmark, item = benchmarks.load("swebench"), named_item()
     assert isinstance(benchmark, JudgesRepository)

@@ -94,6 +94,7 @@ def test_no_cheat_resolves(name: str, run: RunTests) -> None:
     assert scored(judged(run, CHEATS[name])) == (0.0, 0.0)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", tried(LEFT_OUT))
 def test_none_resolves_even_where_all_of_it_gets_into_the_container(name: str, run: RunTests) -> None:
     def unfiltered(item: Item, wanted: RepositoryTests) -> TestedRepository:
@@ -111,6 +112,7 @@ def test_a_right_change_resolves_with_unittest(run: RunTests) -> None:
     assert scored(judged(run, UNITTEST_GOLD, unittest_item())) == (1.0, 1.0)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", tried(UNITTEST_CHEATS))
 def test_no_cheat_resolves_with_unittest(name: str, run: RunTests) -> None:
     code = UNITTEST_CHEATS[name]

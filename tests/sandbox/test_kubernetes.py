@@ -156,6 +156,7 @@ row = {"item_id": "i-0", "status": "ok", "messages": [{"role": "assistant", "con
 """
 
 
+@pytest.mark.nightly
 def test_a_corpus_is_shipped_into_a_pod_or_the_items_say_why_not(store, task, tmp_path):
     (tmp_path / "documents" / "1944").mkdir(parents=True)
     (tmp_path / "documents" / "1944" / "march.txt").write_text("customs")
@@ -219,6 +220,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.nightly
 def test_a_pod_ends_at_its_wall_clock_limit_and_what_it_wrote_counts(cluster, task):
     operator = task(SLOW, count=2, timeout=1)
     operator.execute({})

@@ -199,6 +199,7 @@ def test_each_item_has_a_container_of_its_own_and_its_own_fate(docker_host, clie
     assert leftovers(client, fake) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.engine
 def test_containers_of_one_task_work_at_the_same_time_and_no_more_than_allowed(docker_host, client, workload):
     together = threading.Barrier(2)
@@ -220,6 +221,7 @@ def test_containers_of_one_task_work_at_the_same_time_and_no_more_than_allowed(d
     assert len(fake.calls) == 4
 
 
+@pytest.mark.nightly
 @pytest.mark.engine
 def test_a_settled_workload_begins_no_further_container(docker_host, client, workload):
     with ScriptedProvider(lambda asked: fake.answer(asked)) as provider:
@@ -233,6 +235,7 @@ def test_a_settled_workload_begins_no_further_container(docker_host, client, wor
     assert leftovers(client, fake) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.engine
 def test_a_task_that_takes_too_long_leaves_no_container(docker_host, client, workload):
     """Airflow raises the time-out of a task inside its main thread, from a signal."""

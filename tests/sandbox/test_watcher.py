@@ -165,6 +165,7 @@ def test_items_are_released_as_the_workload_says_after_each_look(folder):
         assert not told.exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("often")
 def test_a_settled_workload_ends_its_container_and_leaves_the_rest_out(folder, caplog):
     caplog.set_level(logging.INFO)

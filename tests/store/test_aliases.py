@@ -10,12 +10,9 @@ from skillopt_airflow.store.aliases import Alias, champion_before
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.objects import ObjectStore
 from tests.store.polling_reader import PollingReader
-from tests.store.test_artifacts import KEYS, champion_of, provenance, publish
+from tests.store.test_artifacts import KEYS, artifacts, champion_of, provenance, publish
 
-
-@pytest.fixture
-def artifacts(store: ObjectStore) -> ArtifactStore:
-    return ArtifactStore(store, KEYS)
+__all__ = ["artifacts"]
 
 
 def test_a_rollback_names_its_reason_and_the_history_keeps_all(artifacts: ArtifactStore) -> None:

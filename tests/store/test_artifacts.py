@@ -116,6 +116,7 @@ def test_numbers_go_up_and_a_former_champion_keeps_its_version(artifacts: Artifa
     assert versions(store) == [first.version, second.version]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize(("champion", "writes"), [*((False, n) for n in range(5)), *((True, n) for n in range(6))])
 def test_a_publisher_that_dies_and_is_retried_leaves_one_version(

@@ -47,6 +47,7 @@ def data_files(request: pytest.FixtureRequest, folder: Path, bucket: str, s3_cli
     return DataFiles(uri, folder, s3_client)
 
 
+@pytest.mark.nightly
 def test_a_file_by_its_path_or_by_a_pattern_that_only_it_fits(data_files: DataFiles) -> None:
     assert data_files.read("books/a b/1_x_init.xlsx") == BOOK
     assert data_files.read("books/a b/*init*.xlsx") == BOOK

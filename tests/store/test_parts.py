@@ -127,6 +127,7 @@ def test_who_reads_at_any_moment_of_a_merge_finds_every_row_once(store: ObjectSt
     assert found == [list(range(12))] * 13
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("at", ["before it is written", "after it is written", "after it, while others count"])
 def test_who_merges_some_of_the_parts_at_the_same_moment_doubles_no_row(store: ObjectStore, at: str) -> None:
     """The writer of some of the parts merges them beside who merges all of them."""
@@ -145,6 +146,7 @@ def test_who_merges_some_of_the_parts_at_the_same_moment_doubles_no_row(store: O
     assert read(store) == list(range(12))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("one", "other"), [(1, 1), (1, 4), (5, 1), (9, 1), (9, 9)])
 def test_after_two_merges_of_some_of_the_same_parts_that_died_every_row_counts_once(
     store: ObjectStore, one: int, other: int, monkeypatch: pytest.MonkeyPatch
@@ -173,6 +175,7 @@ def test_after_two_merges_of_some_of_the_same_parts_that_died_every_row_counts_o
     assert read(store) == list(range(12))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("after", range(1, 14))
 def test_after_a_merge_that_died_every_row_counts_once_and_the_next_one_finishes_it(
     store: ObjectStore, after: int, monkeypatch: pytest.MonkeyPatch
@@ -192,6 +195,7 @@ def test_after_a_merge_that_died_every_row_counts_once_and_the_next_one_finishes
     assert len(parts_of(store, FOLDER)) == 1
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("after", range(1, 6))
 def test_what_a_merge_that_died_has_replaced_does_not_come_back_when_its_part_is_merged(
     store: ObjectStore, after: int
@@ -207,6 +211,7 @@ def test_what_a_merge_that_died_has_replaced_does_not_come_back_when_its_part_is
         assert read(store) == list(range(last))
 
 
+@pytest.mark.nightly
 def test_merged_parts_are_no_larger_than_a_task_can_hold(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "LARGE_ROWS", 50)
     for number in range(40):
@@ -220,6 +225,7 @@ def test_merged_parts_are_no_larger_than_a_task_can_hold(store: ObjectStore, mon
     assert read(store) == list(range(401))
 
 
+@pytest.mark.nightly
 def test_a_merged_part_is_listed_behind_those_that_it_replaces(store: ObjectStore) -> None:
     listed: list[str] = []
     for round_ in range(3):

@@ -61,6 +61,7 @@ def test_what_is_fit_is_stored_as_it_is(kind: str, name: str) -> None:
     assert size_of(content) == (60, 40)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["WEBP", "GIF", "TIFF", "JPEG"])
 def test_other_formats_become_png(kind: str) -> None:
     image = opened(prepared(drawn(kind), "a.png"))
@@ -70,6 +71,7 @@ def test_other_formats_become_png(kind: str) -> None:
     assert blue < 60
 
 
+@pytest.mark.nightly
 def test_the_name_decides_the_format_and_a_photo_that_lies_on_its_side_is_turned() -> None:
     assert opened(prepared(drawn("PNG"), "photo.JPG")).format == "JPEG"
     # What is transparent stays so in a PNG and is white in a JPEG.
@@ -81,6 +83,7 @@ def test_the_name_decides_the_format_and_a_photo_that_lies_on_its_side_is_turned
     assert opened(prepared(drawn("JPEG", exif=exif), "a.jpg")).size == (40, 60)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("mode", "largest"), [("I;16", 65_535), ("I", 65_535), ("F", 1.0), ("I", 255)])
 def test_shades_of_more_than_eight_bits_stay_apart(mode: str, largest: float) -> None:
     image, made = Image.new(mode, (64, 1)), BytesIO()
@@ -131,6 +134,7 @@ def png_that_claims(width: int, height: int) -> bytes:
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("content", "message"),
     [

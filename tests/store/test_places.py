@@ -1,26 +1,20 @@
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet
 import pytest
 
 from skillopt_airflow.core.errors import DataError, ObjectMissing
 from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.parquet import to_parquet
 from skillopt_airflow.store.places import Place, located
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 
-def table() -> bytes:
-    sink = io.BytesIO()
-    pa.parquet.write_table(pa.table({"id": ["a"]}), sink)
-    return sink.getvalue()
-
-
-FILES = {"a/x.json": b"[1]", "a/y.json": b"[2]", "a/b/x.json": b"[3]", "t.parquet": table()}
+TABLE = to_parquet(pa.table({"id": ["a"]}))
+FILES = {"a/x.json": b"[1]", "a/y.json": b"[2]", "a/b/x.json": b"[3]", "t.parquet": TABLE}
 
 
 @pytest.fixture(params=["local", "file", "s3"])

@@ -121,6 +121,7 @@ def source(tmp_path: Path) -> SourceCorpus:
     return SourceCorpus("documents", tmp_path, client)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("prepared", [True, False])
 def test_corpora_that_no_run_used_are_removed_whole(store: ObjectStore, source: SourceCorpus, prepared: bool) -> None:
     sha256 = store_corpus(store, "team/", source)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -66,6 +67,7 @@ def shows(show: str, one: Try, other: Try | None, metric: Metric) -> bool:
     return show == "all" or kinds[show]
 
 
+@pytest.mark.nightly
 @settings(max_examples=80)
 @given(
     left=PARTS,

@@ -194,6 +194,7 @@ def test_refused_trailers_of_an_encrypted_connection_are_explained(tmp_path: Pat
 CONFLICTS = [(409, "ConditionalRequestConflict", "Try again"), (409, "OperationAborted", "Try again"), (409, "", "")]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("refusal", CONFLICTS)
 def test_an_upload_that_is_asked_for_again_is_sent_again_until_the_store_is_unavailable(
     behind: Behind, refusal: tuple[int, str, str], monkeypatch: pytest.MonkeyPatch

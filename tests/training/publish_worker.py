@@ -35,15 +35,18 @@ class Buckets:
         return ObjectStore(self._client, self._artifacts if bucket == storage.artifact_bucket else self._runs)
 
 
+def opened(client: "S3Client", runs: str, artifacts: str, run: str) -> TrainingRun:
+    ref = RunRef(benchmark="searchqa", run=run, storage=StorageGroup())
+    return TrainingRun(ref, Buckets(client, runs, artifacts))  # type: ignore[arg-type]
+
+
 def publish(endpoint: str, runs: str, artifacts: str, run: str, name: str) -> None:
     """Publish the best skill of a run, under the name of a publication that passed the gate."""
-    client = make_client(endpoint)
-    ref = RunRef(benchmark="searchqa", run=run, storage=StorageGroup())
-    opened = TrainingRun(ref, Buckets(client, runs, artifacts))
-    published = publish_best(opened, opened.published, name)
+    ours = opened(make_client(endpoint), runs, artifacts, run)
+    published = publish_best(ours, ours.published, name)
     # To draw takes most of the time, and is no write.
     with patch.multiple(plots, learning_curve=str, costs=str):
-        write_report(opened, published)
+        write_report(ours, published)
 
 
 def move_back(endpoint: str, artifacts: str, request: str) -> None:

@@ -8,29 +8,21 @@ from pathlib import Path
 
 import httpx
 
-from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.training.budget_lease import BudgetLease
-from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.run_record import RunRef
 from tests.gateway.gateway_rig import MODEL, PATH, upstream_at
 from tests.store.conftest import make_client
-from tests.training.publish_worker import Buckets
+from tests.training.publish_worker import opened
 
 IN_FLIGHT = 4
 STORED_EVERY = 10
 
 
-def opened(endpoint: str, bucket: str, run: str) -> TrainingRun:
-    ref = RunRef(benchmark="searchqa", run=run, storage=StorageGroup())
-    return TrainingRun(ref, Buckets(make_client(endpoint), bucket, bucket))  # type: ignore[arg-type]
-
-
 def spend(endpoint: str, bucket: str, run: str, provider: str, folder: str) -> None:
     """Call until the budget is spent; rows are stored as they come, a few at a time."""
     os.environ["TMPDIR"] = tempfile.tempdir = folder
-    ours, rows = opened(endpoint, bucket, run), list[ModelCall]()
+    ours, rows = opened(make_client(endpoint), bucket, bucket, run), list[ModelCall]()
 
     def store(calls: Sequence[ModelCall]) -> None:
         ours.usage.append("searchqa", run, calls, ours.timeline[0])

@@ -123,6 +123,7 @@ def test_rules_first_asks_about_what_the_rules_do_not_find_right() -> None:
     assert len(calls) == len(judged) == len(set(judged)) > 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("use", "score"), [("rules", 0.25), ("rules_first", 0.75), ("always", 0.75)])
 def test_whose_word_counts_is_a_knob(use: str, score: float) -> None:
     trained = training(evaluation__judge=use)
@@ -254,6 +255,7 @@ def test_the_judge_is_tried_before_the_first_batch_and_what_it_costs_is_estimate
     assert estimated(rules.run, sizes).calls("judge") == 0
 
 
+@pytest.mark.nightly
 def test_a_budget_of_calls_has_those_of_the_judge_in_it() -> None:
     free, judged = (training(evaluation__judge=use, train__steps_per_epoch=4) for use in ("rules", "always"))
     free()

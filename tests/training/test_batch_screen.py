@@ -10,7 +10,6 @@ from skillopt_airflow.core.run_history import MomentHistory
 from skillopt_airflow.core.screening import Screening
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Split, Status
-from skillopt_airflow.report.run_page import render
 from skillopt_airflow.training import steps
 from skillopt_airflow.training.candidate import confirm, gate
 from skillopt_airflow.training.epoch_end import epoch_steps
@@ -76,15 +75,6 @@ def test_its_rollouts_on_the_selection_split_count_as_cancelled(screened_out: Tr
     assert (counts.planned, counts.cancelled, counts.reused) == (counts.ran + VAL, VAL, 0)
     [outcome] = [one for one in history_of(screened_out.run).outcomes if one.stage == "screen"]
     assert outcome.scored == BATCH
-
-
-def test_the_report_shows_the_means_on_the_batch(screened_out: Training) -> None:
-    _, row = step(screened_out)
-    page = render(view_of(screened_out.run, history_of(screened_out.run)))
-    assert row.decision.screen is not None
-    batch = row.decision.screen.against_current
-    assert f"{batch.score:.4f} against {batch.other_score:.4f}" in page
-    assert "screened out: worse" in page
 
 
 def test_what_another_run_knows_of_it_changes_nothing(screened_out: Training) -> None:
@@ -178,6 +168,7 @@ def test_a_screen_of_another_candidate_does_not_count(screened_out: Training) ->
     assert (decision.action, decision.screen) == ("indecisive", None)
 
 
+@pytest.mark.nightly
 def test_the_next_batch_is_rolled_out_ahead_of_the_screen() -> None:
     kept = {"train__speculative_rollout": True, "train__steps_per_epoch": 2, "optimizer__use_slow_update": False}
     out, on = (Training.of(reply=reply, **SMALL | kept) for reply in (misled, None))

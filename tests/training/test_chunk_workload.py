@@ -71,6 +71,7 @@ def test_cut_answers_are_scored_and_not_made_again() -> None:
     assert tally.failures == ({Status.TIMEOUT: len(failed)} if failed else {})
 
 
+@pytest.mark.nightly
 def test_an_item_whose_reference_cannot_be_read_fails_alone() -> None:
     training = Training.of("spreadsheetbench", evaluation__val_limit=None, evaluation__test_limit=None)
     chunk = ChunkWorkload(training.run, training.prepare()[0], "run")
@@ -125,6 +126,7 @@ def test_what_is_handed_over_again_after_a_failure_counts_once(monkeypatch: pyte
     assert len(training.run.usage.read("searchqa", training.run.account)) == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("draws", "useless", "wanted"), [(1, 0, 0.9), (4, 0, 0.975), (1, 1, 1 - 1 / 19), (1, 2, 1.0)])
 def test_the_draws_of_an_evaluation_and_its_items_of_no_use_may_lack_together_what_one_draw_may(
     draws: int, useless: int, wanted: float

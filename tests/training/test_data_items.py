@@ -163,6 +163,7 @@ def test_the_manifest_of_a_run_splits_other_data_in_the_same_way(
         Training.of(data__uri=str(tmp_path / "fewer.json"), **listed, **knobs).prepare()
 
 
+@pytest.mark.nightly
 def test_such_an_item_fails_in_a_training_without_a_rollout_and_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,13 +1,14 @@
 """What became of a run's rollouts, from its plans and its table."""
 
+import pytest
+
 from skillopt_airflow.core.run_history import StageRollouts
 from skillopt_airflow.core.types import Status
-from skillopt_airflow.report.run_page import render
 from skillopt_airflow.training.history import history_of
-from skillopt_airflow.training.reporting import view_of
 from tests.training.in_process import Training
 
 
+@pytest.mark.nightly
 def test_the_outcomes_of_a_run_are_told_by_stage() -> None:
     training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, train__preflight=False)
     failing = {"rollout": Status.TIMEOUT, "test": Status.TRUNCATED}
@@ -21,11 +22,8 @@ def test_the_outcomes_of_a_run_are_told_by_stage() -> None:
     assert str(found["rollout"].reason).startswith("8 of 8 items: timeout: no answer in 60 s")
     assert (found["test"].truncated, found["test"].coverage) == (12, 1.0)
 
-    page = render(view_of(training.run, history))
-    assert "timeout: no answer in 60 s" in page
-    assert "In test: 12 of 12 answers (100%) were cut off" in page
 
-
+@pytest.mark.nightly
 def test_an_item_that_was_tried_again_counts_as_it_ended() -> None:
     training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, train__preflight=False)
     training.fail = lambda stage, item_id: Status.TIMEOUT if stage == "seed" else None

@@ -7,6 +7,7 @@ from tests.training.in_process import Training
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.nightly
 def test_both_scores_of_a_step_are_over_the_same_items_also_where_its_candidate_was_rejected_early() -> None:
     training = Training.of(evaluation__val_limit=40, model__concurrency=8)
     training()

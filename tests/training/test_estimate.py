@@ -132,12 +132,6 @@ def test_a_knob_changes_the_stages_that_it_is_about(knobs: dict[str, object], ch
     assert found == {stage: count for stage, count in (BASE | changes).items() if count is not None}
 
 
-def test_one_epoch_has_nothing_to_compare() -> None:
-    counted = calls(estimated(SEARCHQA, train={"num_epochs": 1}))
-    assert not counted.keys() & {"longitudinal", "slow_update", "meta_skill"}
-    assert counted["evaluate"] == 2_000
-
-
 def test_of_rewrites_one_is_chosen_also_where_edits_have_no_limit() -> None:
     rewriting = {"lr_control_mode": "none", "skill_update_mode": "full_rewrite_minibatch"}
     found = estimated(SEARCHQA, optimizer=rewriting)

@@ -64,6 +64,7 @@ def prepared(target: str = "openai-chat:m", **more: object) -> Training:
     return training
 
 
+@pytest.mark.nightly
 def test_each_picture_is_stored_once_and_found_by_its_item(folder: Path) -> None:
     run = prepared().run
     keys = run.store.list_keys("files/")
@@ -82,6 +83,7 @@ def test_each_picture_is_stored_once_and_found_by_its_item(folder: Path) -> None
     assert all(len(run.store.get_bytes(key)) < 100_000 for key in run.store.list_keys("") if key not in keys)
 
 
+@pytest.mark.nightly
 def test_a_damaged_picture_is_told_with_its_row(folder: Path) -> None:
     rows = json.loads((folder / "letters.json").read_text())
     rows[7]["scan"] = "scans/torn.tif"
@@ -102,6 +104,7 @@ def test_pictures_count_in_the_estimate(folder: Path, target: str, tokens: int) 
     assert batches.likely.prompt / batches.calls == pytest.approx(tokens + text / 4, abs=5)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("most", [0, 3, 50])
 def test_an_analyst_sees_so_many_pictures_and_knows_the_sizes_of_all(folder: Path, most: int) -> None:

@@ -7,13 +7,11 @@ import pytest
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.provenance import LineOrigin, LinesOfSkill
 from skillopt_airflow.core.service_groups import PublishingGroup
-from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.pipeline.triggered import of_decline
 from skillopt_airflow.report import summary
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.history import history_of
-from skillopt_airflow.training.named_skill import find_skill
 from skillopt_airflow.training.publication import gate_publication, plan_publication, publish_best
 from skillopt_airflow.training.reporting import view_of, write_report
 from tests.store.test_artifacts import provenance
@@ -76,6 +74,7 @@ def origins(training: Training, skill_version: int) -> tuple[LineOrigin, ...]:
     return run.store.get_model(run.keys.line_origins(skill_version), LinesOfSkill).lines
 
 
+@pytest.mark.nightly
 def test_provenance_goes_on_from_there(first: Training, version: str) -> None:
     more = begun(first, version, "provenance")
     more()
@@ -86,6 +85,7 @@ def test_provenance_goes_on_from_there(first: Training, version: str) -> None:
     assert f"of run {first.run.ref.run}" in more.store.get_text(more.run.keys.report)
 
 
+@pytest.mark.nightly
 def test_a_text_gets_the_regions_of_the_run(first: Training) -> None:
     training = Training.of(train__init_skill="# Mine\n\nLook twice.\n")
     training.prepare()
@@ -117,11 +117,3 @@ def test_a_training_that_a_decline_started_begins_with_the_champion() -> None:
     assert of_decline(decline, form) == {"train.init_skill": "champion", "train.seed": 7}
     assert of_decline(person, form) == form
     assert of_decline(decline, {"train.init_skill": "v0001-0123456789ab"})["train.init_skill"] == "v0001-0123456789ab"
-
-
-def test_the_seed_needs_nothing_published(first: Training) -> None:
-    seed = SkillDocument("# Seed\n")
-    run = first.run
-    artifacts = published_skills(run.connections, run.config.storage, "searchqa", "openai-chat:nobody")
-    found = find_skill("seed", seed, artifacts, run.connections.s3_client(run.config.storage))
-    assert (found.document, found.version, found.lines) == (seed, "", ())

@@ -53,9 +53,3 @@ def test_nights_of_a_release_that_did_not_write_it_are_read_and_nothing_is_writt
     assert read_series(store, KEYS, page_data.ALPHA, most=1) == [point_of(made[-1])]
     assert store.objects == before
     assert read_series(store, RegateKeys("", "searchqa", "another"), page_data.ALPHA) == []
-
-
-def test_the_evidence_of_a_decline_is_the_strongest_one() -> None:
-    [*_, last] = map(point_of, rows(12))
-    judged = last.judgement
-    assert last.decline == max(judged.decline_to_seed, judged.decline_to_previous)

@@ -14,7 +14,7 @@ import pytest
 
 from local.standin.economy import RULES
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.errors import ConfigError, DataError
+from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.intervals import of_difference
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.night_evidence import MEMORY, RECENT, NightMean, log_recent_rise
@@ -88,8 +88,8 @@ class Nights:
     def publish(self, text: str) -> str:
         return self.artifacts.publish(text, provenance("run"), self.artifacts.champion.read()).version
 
-    def night(self, date: str, records: list[dict[str, Any]]) -> LedgerRow:
-        """What the DAG's tasks do, one after the other."""
+    def measured(self, date: str, records: list[dict[str, Any]]) -> TrainingRun:
+        """What the DAG's tasks do, one after the other, but for the last one."""
         config = configured("searchqa", {"model.target": self.target, "regate.on_demote": "rollback"})
         training = Training(config, name=f"regate-{date}-{self.target[-1]}", store=self.store, fail=self.fail)
         run = training.run
@@ -102,7 +102,10 @@ class Nights:
             champion, *previous = [self.artifacts.read(name).skill for name in names]
             training.run_containers(plan_night(run, contest, [champion, SEED, *previous]))
         self.carried_out += training.rollouts["regate"]
-        return settle_night(run)
+        return run
+
+    def night(self, date: str, records: list[dict[str, Any]]) -> LedgerRow:
+        return settle_night(self.measured(date, records))
 
     def run(self, row: LedgerRow) -> TrainingRun:
         """The run of a night."""
@@ -223,6 +226,7 @@ def test_a_night_is_settled_once_however_often_it_is_done_again(nights: Nights) 
     assert nights.carried_out == ran
 
 
+@pytest.mark.nightly
 def test_nights_count_in_the_order_of_their_arrival(nights: Nights) -> None:
     late = of_two_champions()
     for day in (1, 2, 3):
@@ -240,6 +244,7 @@ def test_nights_count_in_the_order_of_their_arrival(nights: Nights) -> None:
     assert in_order == arrived
 
 
+@pytest.mark.nightly
 def test_an_older_night_does_not_move_the_alias(declining: tuple[Nights, list[LedgerRow]]) -> None:
     nights, rows = declining
     assert declined(rows[-1])
@@ -265,6 +270,7 @@ def test_a_night_is_as_many_chunks_whoever_is_measured_and_when_it_is_settled(ni
     assert [sum(len(chunk.item_ids) for chunk in chunks) for chunks in planned] == [36, 24]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("stored", "other"), [({}, {"metric": "soft"}), ({"mixed_weight": 0.5}, {"mixed_weight": 0.1})]
 )
@@ -280,6 +286,7 @@ def test_nights_under_another_metric_are_no_evidence(
     assert not declined(alone)
 
 
+@pytest.mark.nightly
 def test_a_decline_is_told_once(nights: Nights) -> None:
     rows, told = [], []
     for day in range(1, 8):
@@ -292,6 +299,7 @@ def test_a_decline_is_told_once(nights: Nights) -> None:
     assert not any(nights.tells(row) for row in rows)
 
 
+@pytest.mark.nightly
 def test_a_stale_champion_is_told_once_to_whoever_trains(nights: Nights) -> None:
     rows = [nights.night(date(day), healthy(day, 3)) for day in (1, 2)]
     stale, demoted = (
@@ -304,6 +312,7 @@ def test_a_stale_champion_is_told_once_to_whoever_trains(nights: Nights) -> None
     assert not nights.tells(later.model_copy(update={"judgement": stale[0].judgement}), HARM)
 
 
+@pytest.mark.nightly
 def test_a_decline_that_was_held_back_is_news_of_the_night_that_follows(nights: Nights) -> None:
     days, told = iter(range(1, 40)), []
     while len(told) < 2:
@@ -331,6 +340,7 @@ def test_a_decline_that_a_late_night_reveals_is_told_by_it(nights: Nights) -> No
     assert nights.tells(late)
 
 
+@pytest.mark.nightly
 def test_what_became_of_a_replaced_champion_is_no_news(nights: Nights) -> None:
     rows = [nights.night(date(1), changed(1))]
     while not declined(rows[-1]):
@@ -387,6 +397,7 @@ def test_the_nights_of_another_model_are_of_the_champion_of_those_nights(nights:
         assert [SkillDocument(one).sha256 for one in texts[2:]] == [night.previous.sha256]
 
 
+@pytest.mark.nightly
 def test_pooled_are_the_nights_on_which_both_models_had_the_same_contenders(nights: Nights) -> None:
     new = Nights(nights.store, target="openai-chat:stand-in-target-2")
     nights.night(date(1), healthy(1))
@@ -402,11 +413,7 @@ def test_pooled_are_the_nights_on_which_both_models_had_the_same_contenders(nigh
 
 
 def test_pooled_nights_are_one_observation_each_and_rest_on_the_groups_of_their_items() -> None:
-    store, rules, settled = (
-        LocalStore(),
-        configured("searchqa", {}).evaluation,
-        datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC),
-    )
+    store, rules = LocalStore(), configured("searchqa", {}).evaluation
     champion, seed = (Contender(version=name, sha256=name) for name in ("v", ""))
     # One night is good for the champion, the other bad, under either model.
     outcomes = {date(1): [1.0, 1.0, 1.0, 0.0], date(2): [0.0, 0.0, 1.0, 0.0]}
@@ -432,7 +439,7 @@ def test_pooled_nights_are_one_observation_each_and_rest_on_the_groups_of_their_
                 scores={role: evaluation.gate_mean(rules) for role, evaluation in found.items()},
                 against_seed=paired(found["champion"], found["seed"], rules),
                 against_previous=None,
-                settled=settled,
+                settled=datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC),
             )
             NightTable(store, RegateKeys("", "searchqa", target)).settle(night, found, 0.5)
     pooled = target_change(store, *(RegateKeys("", "searchqa", target) for target in (TARGET, f"{TARGET}-2"))).pooled
@@ -479,36 +486,33 @@ def test_a_drop_that_all_contenders_share_is_seen_in_the_champions_own_score(nig
     assert [nights.tells(row) for row in rows].count(True) == 1
 
 
-def test_what_the_manifest_states_of_items_that_nobody_selected_on_is_promised(nights: Nights) -> None:
-    config = configured("searchqa", {})
-    origin, tested = provenance("run"), PublishedScore(hard=0.7, soft=0.8, items=120, low=0.6, high=0.8)
-    versions = []
-    for text, test, metric in (("a", None, "hard"), ("b", tested, "soft"), ("c", tested, "hard")):
-        scores = origin.best_scores.model_copy(update={"test": test})
-        made = origin.model_copy(update={"best_scores": scores, "config": {"evaluation": {"gate_metric": metric}}})
-        versions.append(nights.artifacts.publish(f"# {text}\n", made, nights.artifacts.champion.read()).version)
-    promised = [promise_of(nights.artifacts, version, config) for version in versions]
-    assert promised == [None, None, Promise(split=Split.TEST, score=0.7, low=0.6)]
-    # In another harness it scores otherwise, which says nothing of the champion.
-    assert promise_of(nights.artifacts, versions[-1], configured("searchqa", {"model.harness": "codex"})) is None
+MIXED = {"evaluation.gate_metric": "mixed", "evaluation.gate_mixed_weight": 0.9}
+HARD = {"evaluation.gate_metric": "hard"}
 
 
-def test_a_mixed_score_of_another_weight_is_not_promised(nights: Nights) -> None:
-    mixed = {"evaluation.gate_metric": "mixed", "evaluation.gate_mixed_weight": 0.9}
-    config = configured("searchqa", mixed)
-    origin, tested = provenance("run"), PublishedScore(hard=0.7, soft=0.8, items=120, low=0.6, high=0.8)
-    made = origin.model_copy(
-        update={
-            "best_scores": origin.best_scores.model_copy(update={"test": tested}),
-            "config": {"evaluation": config.evaluation.model_dump(mode="json")},
-        }
-    )
-    version = nights.artifacts.publish("# mixed\n", made, nights.artifacts.champion.read()).version
-    promised = promise_of(nights.artifacts, version, config)
-    assert promised is not None
-    assert promised.score == pytest.approx(0.79)
-    other = configured("searchqa", mixed | {"evaluation.gate_mixed_weight": 0.5})
-    assert promise_of(nights.artifacts, version, other) is None
+@pytest.mark.parametrize(
+    ("stored", "tested", "rules", "score"),
+    [
+        (HARD, True, {}, 0.7),
+        (HARD, False, {}, None),
+        ({"evaluation.gate_metric": "soft"}, True, {}, None),
+        # In another harness it scores otherwise, which says nothing of the champion.
+        (HARD, True, {"model.harness": "codex"}, None),
+        (MIXED, True, MIXED, 0.79),
+        (MIXED, True, MIXED | {"evaluation.gate_mixed_weight": 0.5}, None),
+    ],
+)
+def test_what_the_manifest_states_of_items_that_nobody_selected_on_is_promised(
+    stored: dict[str, Any], tested: bool, rules: dict[str, Any], score: float | None
+) -> None:
+    origin, artifacts = provenance("run"), Nights().artifacts
+    test = PublishedScore(hard=0.7, soft=0.8, items=120, low=0.6, high=0.8) if tested else None
+    scores = origin.best_scores.model_copy(update={"test": test})
+    config = {"evaluation": configured("searchqa", stored).evaluation.model_dump(mode="json")}
+    made = origin.model_copy(update={"best_scores": scores, "config": config})
+    promised = promise_of(artifacts, artifacts.publish("# A\n", made, None).version, configured("searchqa", rules))
+    found = None if promised is None else (promised.split, promised.score, promised.low)
+    assert found == (None if score is None else (Split.TEST, pytest.approx(score), 0.6))
 
 
 @pytest.mark.parametrize(
@@ -529,24 +533,7 @@ def test_going_back_leaves_all_behind_that_came_after(moves: str, previous: str)
     assert (found.version if found else "") == versions.get(previous, "")
 
 
-def test_after_a_rollback_the_demoted_skill_is_no_rival_any_more(nights: Nights) -> None:
-    champion = nights.artifacts.champion.read()
-    assert champion is not None
-    assert champion.previous is not None
-    nights.artifacts.roll_back(champion.previous, "rollback", "why", champion)
-    row = nights.night(date(1), healthy(1))
-    assert row.night.previous is None
-    assert row.night.against_previous is None
-    assert row.judgement.decline_to_previous is None
-
-
-def test_a_new_champion_starts_with_evidence_of_its_own(nights: Nights) -> None:
-    nights.night(date(1), healthy(1))
-    nights.publish(CHAMPION + "\nAnd nothing else.\n")
-    row = nights.night(date(2), healthy(2))
-    assert row.judgement == ledger([row.night], ALPHA)[0].judgement
-
-
+@pytest.mark.nightly
 def test_what_a_champion_was_long_before_it_came_back_counts_for_nothing(nights: Nights) -> None:
     bad, good = nights.night(date(1), changed(1)).night, nights.night(date(2), healthy(2, 40)).night
     other = good.model_copy(update={"champion": good.champion.model_copy(update={"sha256": "0" * 64})})
@@ -563,18 +550,12 @@ def test_what_a_champion_was_long_before_it_came_back_counts_for_nothing(nights:
 
 def test_too_many_failed_rollouts_settle_nothing(nights: Nights) -> None:
     nights.fail = lambda stage, item_id: Status.MODEL_ERROR if item_id.endswith(("1", "3", "5")) else None
-    with pytest.raises(
-        DataError, match=r"the champion skill on the fresh items: only [\d.]+% of the items have a score"
-    ):
+    with pytest.raises(DataError, match=r"the champion skill on the fresh items: only [\d.]+% of the items"):
         nights.night(date(1), healthy(1))
     assert nights.all() == []
 
 
-def test_without_a_champion_there_is_nothing_to_check() -> None:
-    with pytest.raises(ConfigError, match="nothing is published"):
-        contest_of(date(1), Nights().artifacts, SkillDocument(SEED))
-
-
+@pytest.mark.nightly
 def test_two_targets_have_results_of_their_own_and_one_report_on_the_change(
     nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:

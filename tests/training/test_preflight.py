@@ -83,6 +83,7 @@ FAULTS: list[tuple[dict[str, Any], type[SkillOptError], str]] = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("fault", "error", "advice"), FAULTS, ids=lambda value: str(value))
 def test_what_is_wrong_is_said_of_both_connections_after_a_few_calls(
     monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any], error: type[SkillOptError], advice: str
@@ -100,6 +101,7 @@ def test_what_is_wrong_is_said_of_both_connections_after_a_few_calls(
     assert 2 <= server.calls <= 2 * ATTEMPTS
 
 
+@pytest.mark.nightly
 def test_nobody_listens_or_an_optimizer_talks_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     trained = prepared(monkeypatch, "http://127.0.0.1:9/v1")
     with pytest.raises(ModelConnectionError, match=r"^connection skillopt_target: .* correct its host"):
@@ -124,6 +126,7 @@ def test_a_bucket_that_nobody_may_write_to(bucket: str) -> None:
         tried(trained)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("status", "message"),
     [
@@ -158,6 +161,7 @@ UNANSWERED: dict[str, list[tuple[int, Any]]] = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("replies", UNANSWERED.values(), ids=UNANSWERED)
 def test_an_item_without_an_answer_is_followed_by_the_next(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, replies: list[tuple[int, Any]]
@@ -182,6 +186,7 @@ EIGHT = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("replies", "words"), EIGHT.values(), ids=EIGHT)
 def test_eight_items_without_an_answer_end_the_run_with_what_to_do(
     monkeypatch: pytest.MonkeyPatch, replies: list[tuple[int, Any]], words: str

@@ -199,6 +199,7 @@ DECLARED = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "knobs",
     [

@@ -105,6 +105,7 @@ def changes(values: list[Any]) -> Iterator[Any]:
     return (value for before, value in pairwise([None, *values]) if value != before)
 
 
+@pytest.mark.nightly
 def test_every_stage_is_seen_in_its_order(seen: list[Progress]) -> None:
     step = ["rollout", "reflection", "selection", "evaluation", "gate"]
     meta = ["meta_reflect", "evaluation", "gate"]
@@ -114,6 +115,7 @@ def test_every_stage_is_seen_in_its_order(seen: list[Progress]) -> None:
     assert list(changes([one.stage.name for one in seen])) == expected
 
 
+@pytest.mark.nightly
 def test_the_moment_under_way_has_the_name_that_people_use(seen: list[Progress]) -> None:
     ends = ["Slow update, epoch 2", "Meta reflect, epoch 2"]
     expected = ["", "Step 1", "Meta reflect, epoch 1", "Step 2", *ends, ""]
@@ -213,7 +215,7 @@ def test_a_run_that_reads_again_reads_only_what_is_new(watched: Watched) -> None
 
 
 @pytest.mark.nightly
-def test_a_run_that_its_budget_stops(watched: Watched) -> None:
+def test_a_run_that_its_budget_stops() -> None:
     stopped = Watched(budget__max_calls=100, reports=True)
     ended = stopped.until("")
     assert "budget.max_calls = 100" in ended.stopped
@@ -236,6 +238,7 @@ def test_a_process_that_dies_leaves_what_it_has_done() -> None:
     assert again.left is not None
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("knobs", "interrupted", "stage"),
     [
@@ -248,14 +251,6 @@ def test_stages_that_a_run_may_have(knobs: dict[str, Any], interrupted: str, sta
     found = Watched(train__num_epochs=1, evaluation__val_limit=None, **knobs).until(interrupted)
     assert found.stage.name == stage
     assert found.stage.planned is not None
-
-
-def test_a_candidate_that_is_taken_without_a_gate_has_its_score() -> None:
-    watched = Watched(train__num_epochs=1, evaluation__use_gate=False, evaluation__eval_test=False)
-    ended = watched.until("")
-    assert all(one.candidate is not None for one in ended.moments)
-    assert ended.current is not None
-    assert ended.moments[-1].score_after == ended.current.score
 
 
 def test_a_candidate_that_is_taken_without_a_score_leaves_none_and_the_next_one_has_its_own() -> None:

@@ -43,19 +43,20 @@ from skillopt_airflow.training.rollback import describe, roll_back, rollback_req
 from skillopt_airflow.training.rollout_plan import RolloutPlan, planned
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import allowance, spent_by
+from tests.store.test_artifacts import provenance
 from tests.training.in_process import PROJECT, InterruptedRun, Training, configured
 from tests.training.local_store import LocalStore
 
 pytestmark = pytest.mark.slow
 
-NAME = "run"
+NAME, PROVENANCE = "run", provenance("another-run")
+TWO_STEPS = {"train.num_epochs": 1, "optimizer.use_slow_update": False}
+TWO_STEPS |= {"evaluation.val_limit": None, "evaluation.test_limit": 60}
 
 
 @pytest.fixture(scope="module")
 def trained() -> Training:
-    training = Training.of(
-        train__num_epochs=1, optimizer__use_slow_update=False, evaluation__val_limit=None, evaluation__test_limit=60
-    )
+    training = Training(configured("searchqa", TWO_STEPS))
     training()
     return training
 
@@ -76,6 +77,7 @@ def contestants(training: Training, name: str) -> PublishContest:
     return training.store.get_model(training.run.keys.publication(name).contest, PublishContest)
 
 
+@pytest.mark.nightly
 def test_the_first_skill_is_published_if_it_beats_the_seed_where_nothing_was_selected(
     trained: Training, artifacts: ArtifactStore
 ) -> None:
@@ -102,6 +104,7 @@ def test_the_first_skill_is_published_if_it_beats_the_seed_where_nothing_was_sel
     assert f"The run published {published.version}, by look 1 at these items of the test split." in told
 
 
+@pytest.mark.nightly
 def test_for_a_look_that_no_result_could_pass_nothing_is_rolled_out(
     trained: Training, artifacts: ArtifactStore
 ) -> None:
@@ -130,8 +133,9 @@ def test_the_gate_looks_at_items_that_no_candidate_was_selected_by(trained: Trai
     assert measured(trained.run, contest.split, trained.run.skill(0), contest.draws).coverage == 1.0
 
 
+@pytest.mark.nightly
 def test_a_seed_that_takes_no_part_has_the_score_of_its_test(trained: Training, artifacts: ArtifactStore) -> None:
-    artifacts.publish("# Former\n", provenance_of(trained, artifacts), None)
+    artifacts.publish("# Former\n", PROVENANCE, None)
     assert contest(trained, artifacts, "more-draws", draws=3) == ""
     _, manifest = artifacts.read(publish_best(trained.run, artifacts, "more-draws").version)
     tested = measured(trained.run, Split.TEST, trained.run.skill(0))
@@ -142,7 +146,7 @@ def test_every_comparison_is_a_look_and_its_level_follows(trained: Training, art
     levels = []
     for number in (1, 2, 3):
         champion = artifacts.champion.read()
-        artifacts.publish(f"# Former {number}\n", provenance_of(trained, artifacts), champion)
+        artifacts.publish(f"# Former {number}\n", PROVENANCE, champion)
         assert contest(trained, artifacts, f"look-{number}", gate_policy="e_process") == ""
         look = contestants(trained, f"look-{number}").look
         assert look is not None
@@ -214,6 +218,7 @@ def test_a_split_of_its_own_is_looked_at_by_publishing_alone(tmp_path: Path, art
         Training.of(**knobs).prepare()
 
 
+@pytest.mark.nightly
 def test_rollouts_that_failed_under_either_skill_decide_nothing(trained: Training, artifacts: ArtifactStore) -> None:
     broken = copy.copy(trained)
     down = iter(range(12))
@@ -228,10 +233,8 @@ def test_rollouts_that_failed_under_either_skill_decide_nothing(trained: Trainin
 
 
 def test_a_skill_that_is_no_better_than_the_champion_is_withheld(trained: Training, artifacts: ArtifactStore) -> None:
-    better = trained.skill() + "\n<!-- the same rules, another text -->\n"
-    artifacts.publish(better, provenance_of(trained, artifacts), None)
-    withheld = contest(trained, artifacts, "no-better")
-    assert withheld.startswith("the publish gate says underpowered against champion v")
+    artifacts.publish(trained.skill() + "\n<!-- the same rules, another text -->\n", PROVENANCE, None)
+    assert contest(trained, artifacts, "no-better").startswith("the publish gate says underpowered against champion v")
 
 
 @pytest.mark.parametrize(
@@ -270,7 +273,7 @@ def test_who_competes_is_settled_once(trained: Training, artifacts: ArtifactStor
         )
 
     first = plan()
-    artifacts.publish("# Another skill\n", provenance_of(trained, artifacts), None)
+    artifacts.publish("# Another skill\n", PROVENANCE, None)
     assert plan() == first
     assert gate_publication(trained.run, "settled") == ""
     with pytest.raises(Conflict, match="made v0001-"):
@@ -282,9 +285,7 @@ def test_who_competes_is_settled_once(trained: Training, artifacts: ArtifactStor
 def test_a_training_that_ends_otherwise_when_it_is_cleared_competes_with_what_it_has_then(
     accepted: int, artifacts: ArtifactStore
 ) -> None:
-    training = Training.of(
-        train__num_epochs=1, optimizer__use_slow_update=False, evaluation__val_limit=None, evaluation__test_limit=60
-    )
+    training = Training(configured("searchqa", TWO_STEPS))
 
     def is_down(stage: str, item: str) -> Status | None:
         """From the step behind so many, no candidate can be measured."""
@@ -381,17 +382,24 @@ def test_a_publication_that_needs_no_rollout_is_judged_under_a_budget_that_is_us
     assert contestants(training, NAME).withheld == ""
 
 
-def test_the_approval_begins_with_the_settings_that_differ_from_the_benchmarks(
+def test_the_approval_shows_settings_that_differ_first_then_scores_difference_and_origins(
     trained: Training, artifacts: ArtifactStore
 ) -> None:
-    assert contest(trained, artifacts, "settings", gate_alpha=0.2) == ""
-    body = publication_body(trained.run, "settings")
+    assert contest(trained, artifacts, "shown", gate_alpha=0.2) == ""
+    body = publication_body(trained.run, "shown")
     assert "| `evaluation.test_limit` | not set | 60 |" in body
     assert "| `publishing.gate_alpha` | 0.05 | 0.2 |" in body
     assert "| `train.num_epochs` | 4 | 1 |" in body
     assert "data.uri" not in body
     places = [body.index(part) for part in ("Settings that differ", "Publish gate", "| hard, test", "What changes:")]
     assert places == sorted(places)
+    decision = trained.store.get_model(trained.run.keys.publication("shown").gate, GateDecision)
+    assert f"{decision.against_current.delta:+.4f}" in body
+    assert "wants to replace the seed skill" in body
+    assert "Lines of the skill by their origin: seed" in body
+    added = [line for line in trained.skill().splitlines() if line and line not in trained.run.skill(0).text]
+    assert added
+    assert all(f"+{line}" in body for line in added)
 
 
 def test_settings_are_shown_as_they_are_and_long_ones_with_their_length() -> None:
@@ -415,19 +423,6 @@ def test_a_difference_that_is_cut_says_so_first() -> None:
     assert len(cut) < 101_000
 
 
-def test_the_approval_shows_difference_scores_and_origins(trained: Training, artifacts: ArtifactStore) -> None:
-    assert contest(trained, artifacts, "shown") == ""
-    body = publication_body(trained.run, "shown")
-    decision = trained.store.get_model(trained.run.keys.publication("shown").gate, GateDecision)
-    assert f"{decision.against_current.delta:+.4f}" in body
-    assert "| hard, test split | " in body
-    assert "wants to replace the seed skill" in body
-    assert "Lines of the skill by their origin: seed" in body
-    added = [line for line in trained.skill().splitlines() if line and line not in trained.run.skill(0).text]
-    assert added
-    assert all(f"+{line}" in body for line in added)
-
-
 UPGRADED = "openai-chat:upgraded"
 
 
@@ -439,6 +434,7 @@ def on_another_model(training: Training) -> Training:
     return other
 
 
+@pytest.mark.nightly
 def test_another_model_gets_the_skill_by_the_gate_on_that_model(trained: Training) -> None:
     other, store = on_another_model(trained), LocalStore()
     own = ArtifactStore(store, ArtifactKeys("", "searchqa", "openai-chat:stand-in-target"))
@@ -471,7 +467,7 @@ def test_another_model_gets_the_skill_by_the_gate_on_that_model(trained: Trainin
 
 def test_another_model_keeps_its_champion_if_the_skill_is_no_better_there(trained: Training) -> None:
     new = ArtifactStore(LocalStore(), ArtifactKeys("", "searchqa", UPGRADED))
-    present = new.publish(trained.skill() + "\n<!-- tuned for it -->\n", provenance_of(trained, new), None)
+    present = new.publish(trained.skill() + "\n<!-- tuned for it -->\n", PROVENANCE, None)
     withheld = contest(on_another_model(trained), new, "no-better-there")
     assert withheld.startswith(f"the publish gate says reject against champion {present.version}")
 
@@ -479,15 +475,13 @@ def test_another_model_keeps_its_champion_if_the_skill_is_no_better_there(traine
 @pytest.fixture(scope="module")
 def rivals(trained: Training) -> dict[str, Training]:
     """Three trainings of one benchmark in one bucket: two about as good as each other, and one that is worse."""
-    common = {"train.num_epochs": 1, "optimizer.use_slow_update": False, "evaluation.val_limit": None}
-    common["evaluation.test_limit"] = 60
     changes = {
         "good": {},
         "as_good": {"train.seed": 7},
         "worse": {"optimizer.learning_rate": 1, "optimizer.min_learning_rate": 1},
     }
     found = {
-        name: Training(configured("searchqa", common | more), name=name, store=trained.store)
+        name: Training(configured("searchqa", TWO_STEPS | more), name=name, store=trained.store)
         for name, more in changes.items()
     }
     for training in found.values():
@@ -502,7 +496,7 @@ def test_of_two_trainings_that_publish_at_the_same_moment_one_has_to_compare_aga
 ) -> None:
     artifacts = ArtifactStore(store, ArtifactKeys("", "searchqa", "openai-chat:stand-in-target"))
     if champion:
-        artifacts.publish("# Former\n", provenance_of(rivals["good"], artifacts), None)
+        artifacts.publish("# Former\n", PROVENANCE, None)
     name, racers = f"race-{champion}", [rivals["good"], rivals["as_good"]]
     assert [contest(one, artifacts, name) for one in racers] == ["", ""]
     start = threading.Barrier(2)
@@ -557,11 +551,9 @@ def test_a_better_skill_that_was_overtaken_is_published_by_comparing_again(
 
 
 @pytest.mark.parametrize("hidden", ["\0", "\x1b", "\u202e", "\u200b", "\U000e0041", "\ufe0f", "\u3164", "\ud800", "\r"])
-def test_an_approval_shows_hidden_text_and_fits_the_database(
-    trained: Training, artifacts: ArtifactStore, hidden: str
-) -> None:
+def test_an_approval_shows_hidden_text_and_fits_the_database(artifacts: ArtifactStore, hidden: str) -> None:
     before, after, reason = "# Skill\n", f"# Skill\n- a{hidden}b\n", f"worse{hidden} items"
-    first = artifacts.publish("# First\n", provenance_of(trained, artifacts), None)
+    first = artifacts.publish("# First\n", PROVENANCE, None)
     present = artifacts.champion.read()
     assert present is not None
     body = rollback_body(present, first.version, reason, before, after, [present])
@@ -578,9 +570,9 @@ def test_a_models_text_cannot_leave_its_code_block(text: str) -> None:
     assert last not in fenced(text, "diff").removeprefix(first).removesuffix(last)
 
 
-def test_a_rollback_goes_to_an_earlier_version_and_says_why(trained: Training, artifacts: ArtifactStore) -> None:
-    first = artifacts.publish("# First\n", provenance_of(trained, artifacts), None)
-    artifacts.publish("# Second\n", provenance_of(trained, artifacts), artifacts.champion.read())
+def test_a_rollback_goes_to_an_earlier_version_and_says_why(artifacts: ArtifactStore) -> None:
+    first = artifacts.publish("# First\n", PROVENANCE, None)
+    artifacts.publish("# Second\n", PROVENANCE, artifacts.champion.read())
     request = rollback_request(artifacts, "rollback-1", first.version, "worse on *fresh* items", approval=True)
     body = describe(artifacts, request)
     assert "+# First" in body
@@ -590,9 +582,9 @@ def test_a_rollback_goes_to_an_earlier_version_and_says_why(trained: Training, a
     assert roll_back(artifacts, request) == alias
 
 
-def test_a_champion_whose_text_was_lost_can_be_left(trained: Training, artifacts: ArtifactStore) -> None:
-    first = artifacts.publish("# First\n", provenance_of(trained, artifacts), None)
-    second = artifacts.publish("# Second\n", provenance_of(trained, artifacts), artifacts.champion.read())
+def test_a_champion_whose_text_was_lost_can_be_left(artifacts: ArtifactStore) -> None:
+    first = artifacts.publish("# First\n", PROVENANCE, None)
+    second = artifacts.publish("# Second\n", PROVENANCE, artifacts.champion.read())
     artifacts._store.put_text(artifacts._keys.version(second.version).best_skill, "# Changed\n")
     request = rollback_request(artifacts, "rollback-1", first.version, "it was changed", approval=True)
     body = describe(artifacts, request)
@@ -602,30 +594,21 @@ def test_a_champion_whose_text_was_lost_can_be_left(trained: Training, artifacts
     assert roll_back(artifacts, request).version == first.version
 
 
-def test_a_rollback_leaves_the_champion_that_it_is_about_or_none(trained: Training, artifacts: ArtifactStore) -> None:
-    first = artifacts.publish("# First\n", provenance_of(trained, artifacts), None)
-    second = artifacts.publish("# Second\n", provenance_of(trained, artifacts), artifacts.champion.read())
+def test_a_rollback_leaves_the_champion_that_it_is_about_or_none(artifacts: ArtifactStore) -> None:
+    first = artifacts.publish("# First\n", PROVENANCE, None)
+    second = artifacts.publish("# Second\n", PROVENANCE, artifacts.champion.read())
     asked = (artifacts, "rollback-1", first.version, "why", False)
     assert rollback_request(*asked, leaving=second.version).seen.version == second.version
-    artifacts.publish("# Third\n", provenance_of(trained, artifacts), artifacts.champion.read())
+    artifacts.publish("# Third\n", PROVENANCE, artifacts.champion.read())
     with pytest.raises(ConfigError, match=f"leaving: {second.version} is not the champion any more, v0003-"):
         rollback_request(*asked, leaving=second.version)
 
 
-@pytest.mark.parametrize(
-    ("version", "sentence"), [("v0009-0123456789ab", "is not a complete version; there are: v0001-"), ("", "already")]
-)
-def test_a_rollback_to_nowhere_is_refused(
-    trained: Training, artifacts: ArtifactStore, version: str, sentence: str
-) -> None:
+def test_a_rollback_to_nowhere_is_refused(artifacts: ArtifactStore) -> None:
+    unknown = "v0009-0123456789ab"
     with pytest.raises(ConfigError, match="nothing is published"):
-        rollback_request(artifacts, "rollback-1", "v0001-0123456789ab", "why", approval=False)
-    only = artifacts.publish("# First\n", provenance_of(trained, artifacts), None)
-    with pytest.raises(ConfigError, match=sentence):
-        rollback_request(artifacts, "rollback-1", version or only.version, "why", approval=False)
-
-
-def provenance_of(training: Training, artifacts: ArtifactStore):
-    from tests.store.test_artifacts import provenance
-
-    return provenance("another-run")
+        rollback_request(artifacts, "rollback-1", unknown, "why", approval=False)
+    only = artifacts.publish("# First\n", PROVENANCE, None).version
+    for version, said in ((unknown, "is not a complete version; there are: v0001-"), (only, "already")):
+        with pytest.raises(ConfigError, match=said):
+            rollback_request(artifacts, "rollback-1", version, "why", approval=False)

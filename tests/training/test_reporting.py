@@ -22,6 +22,7 @@ def trained() -> Training:
     return training
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("removed", ["trajectories/.*", "trajectories/.*split=test.*"])
 @pytest.mark.parametrize("own", [True, False])
 def test_a_report_keeps_its_figures_where_rollouts_were_removed(trained: Training, removed: str, own: bool) -> None:
@@ -48,6 +49,7 @@ def test_a_report_keeps_its_figures_where_rollouts_were_removed(trained: Trainin
     trained.store.objects = objects
 
 
+@pytest.mark.nightly
 def test_the_report_of_a_training_that_was_cleared_and_ends_otherwise_is_of_that_end(trained: Training) -> None:
     run, before = trained.run, trained.run.store.get_model(trained.run.keys.history, History)
     more = before.rollouts.model_copy(update={"ran": before.rollouts.ran + 1})

@@ -33,6 +33,7 @@ def trained() -> TrainingRun:
     return training.run
 
 
+@pytest.mark.nightly
 def test_every_moment_of_a_finished_run_has_its_stages(trained: TrainingRun) -> None:
     found = {label_of(moment): [*stages_of(trained, moment)] for moment in reached(trained)}
     assert found == {

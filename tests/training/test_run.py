@@ -24,6 +24,7 @@ def settings_of(benchmark: str, **options: Any) -> str:
     return of(prepared(benchmark, **options))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("limit", [{"sandbox__code_timeout": 5}, {"sandbox__memory": "1g"}], ids=str)
 def test_the_limits_of_code_shape_rollouts_where_some_runs(limit: dict[str, Any]) -> None:
     assert settings_of("spreadsheetbench", **limit) != settings_of("spreadsheetbench")

@@ -1,6 +1,5 @@
 """The corpus of a run: stored when it is prepared, a part of its rollouts' key, and the same to its end."""
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Split
-from skillopt_airflow.training.preparation import prepare_training, tell_size
+from skillopt_airflow.training.preparation import prepare_training
 from skillopt_airflow.training.run_corpus import stored_corpus
 from tests.training.in_process import Training
 
@@ -72,18 +71,3 @@ def test_a_run_with_steps_is_not_prepared_again_with_another_corpus(folder: Path
     (folder / "b.txt").write_text("beta")
     with pytest.raises(ConfigError, match="changed since: the corpus"):
         prepare_training(training.run, training.config, 1024)
-
-
-def test_the_log_says_that_the_estimate_leaves_out_what_is_shown_of_the_documents(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level("INFO")
-    tell_size(prepared(None).run)
-    assert "documents is not counted" not in caplog.text
-    training = Training.of(benchmark="officeqa", data__uri="sample")
-    training.prepare()
-    tell_size(training.run)
-    assert "documents is not counted" in caplog.text
-    # The sample's configuration names its corpus.
-    manifest = json.loads(training.store.get_bytes(f"corpora/{training.run.record.corpus}/manifest.json"))
-    assert len(manifest["files"]) == 200

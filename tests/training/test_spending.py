@@ -35,6 +35,7 @@ def test_sandboxes_may_spend_what_target_and_optimizer_have_left(training: Train
     )
 
 
+@pytest.mark.nightly
 def test_a_gate_that_is_decided_again_sees_nothing_of_what_was_spent_later() -> None:
     free = Training.of()
     free()
@@ -44,9 +45,3 @@ def test_a_gate_that_is_decided_again_sees_nothing_of_what_was_spent_later() -> 
     run = limited.run
     assert run.timeline[-2].kind == "slow_update"
     assert [why_stop(run, moment) for moment in run.timeline[1:-2]] == [""] * 4
-
-
-def test_a_run_without_limits_limits_no_sandbox() -> None:
-    trained = Training.of(train__num_epochs=1, evaluation__eval_test=False)
-    trained()
-    assert allowance(trained.run) == RemainingBudget()

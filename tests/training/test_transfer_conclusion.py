@@ -28,6 +28,7 @@ BROKEN = "openai-chat:broken"
 PRICES = {TARGET: {"input": 1.0, "output": 10.0}, OTHER: {"input": 2.0, "output": 20.0}}
 
 
+@pytest.mark.nightly
 def test_every_cell_has_its_scores_and_one_that_fails_takes_no_other_down() -> None:
     training = TransferTraining.of(budget__prices=PRICES)
     training.breaks = lambda target, item_id: Status.MODEL_ERROR if target == BROKEN else None
@@ -81,6 +82,7 @@ def test_what_is_stored_is_not_made_again_and_a_retry_makes_what_is_missing() ->
     assert wider.cells[:4] == first.cells
 
 
+@pytest.mark.nightly
 def test_equal_texts_share_their_rollouts_and_are_not_compared() -> None:
     training = TransferTraining.of()
     training.run_containers(training.prepare())

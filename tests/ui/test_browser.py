@@ -24,12 +24,12 @@ APPROVE_PUBLICATION = "publication.approve"
 APPROVE_ROLLBACK = "approve"
 WAITING = "awaiting_input"
 CHANGED = {
-    "train": {"train.num_epochs": 1, "train.steps_per_epoch": 3, "train.seed": 7},
+    "train": {"train.num_epochs": 1, "train.steps_per_epoch": 2, "train.seed": 1},
     "evaluation": {"evaluation.eval_test": False},
     # However few items a short training wins by, it publishes.
     "publishing": {"publishing.gate_policy": "paper", "publishing.approval": True},
 }
-DRAWS = {"publishing.draws": 2, "evaluation.test_limit": 40, "train.preflight": False}
+DRAWS = {"publishing.draws": 2, "evaluation.test_limit": 20, "train.preflight": False}
 """Among the overrides, the first of which wins over the form's own field."""
 REASON = "worse on fresh items since <b>Monday</b>"
 
@@ -75,7 +75,7 @@ def watched(page: Page, before: Published, shots: Path) -> list[ShownProgress]:
     seen: list[ShownProgress] = []
     with page.progress(DAG, before.name) as tab:
         tab.mark()
-        for done in ("0 of 3 steps", "1 of 3 steps", "2 of 3 steps"):
+        for done in ("0 of 2 steps", "1 of 2 steps", "2 of 2 steps"):
             seen.append(tab.wait_for_steps(done))
             tab.open_models()
         page.driver.save_screenshot(str(shots / "progress.png"))
@@ -118,7 +118,7 @@ def test_a_training_that_is_over_is_not_asked_for_again_and_its_page_is_for_ever
     page: Page, trained: TrainedRun, axe: str
 ) -> None:
     with page.progress(DAG, trained.run_id) as tab:
-        shown = tab.wait_for_steps("3 of 3 steps")
+        shown = tab.wait_for_steps("2 of 2 steps")
         assert "It published v0002-" in page.text()
         assert not shown.renews
         assert findings(page.driver, axe) == []
@@ -129,7 +129,7 @@ def test_the_form_changes_what_the_run_does(platform: Any, trained: TrainedRun, 
     wanted = {name: value for values in CHANGED.values() for name, value in values.items()}
     wanted |= before.more(**DRAWS)
     assert {name: asked[name] for name in wanted} == wanted
-    assert len(trained.history.steps) == 3
+    assert len(trained.history.steps) == 2
     keys = trained.keys.publication(run_name(trained.run_id))
     rules = trained.store.get_model(keys.contest, PublishContest).rules
     assert (rules.gate_policy, rules.approval, rules.draws) == ("paper", True, 2)

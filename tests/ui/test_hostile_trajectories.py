@@ -72,6 +72,7 @@ def pages(viewer: TestClient, monkeypatch: pytest.MonkeyPatch, store: LocalStore
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_page_is_the_same_whatever_was_written(
     viewer: TestClient, monkeypatch: pytest.MonkeyPatch, name: str
@@ -96,6 +97,7 @@ def test_a_line_of_a_megabyte_says_how_much_of_it_is_missing(
     assert text[:30_000] not in item
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", HOSTILE)
 def test_an_address_may_say_anything(viewer: TestClient, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: stored("a", "a"))

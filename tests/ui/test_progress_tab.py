@@ -153,6 +153,7 @@ def test_what_has_no_progress_says_so(browser: TestClient, tables: Tables, dag_i
     assert (answer.status_code, said in answer.text, "<script" in answer.text) == (404, True, False)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("state", "says", "renews"),
     [
@@ -171,6 +172,7 @@ def test_a_run_that_has_stored_nothing_says_what_to_do(
     assert (f"dags/{DAG}/runs/run/tasks/prepare" in text) == (state == "failed")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("point", "state", "task", "said"),
     [
@@ -285,9 +287,7 @@ def test_what_can_have_the_focus_in_a_part_that_renews_has_an_id(
     assert len(shown.xpath(renewed)) == len(set(shown.xpath(f"{renewed}/@id"))) > 0
 
 
-def test_a_look_does_not_wait_for_ever_behind_one_that_the_store_keeps_waiting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_look_does_not_wait_for_ever_behind_one_that_the_store_keeps_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, answers = threading.Event(), threading.Event()
 
     class Reader:

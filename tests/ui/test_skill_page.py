@@ -193,6 +193,7 @@ def test_what_waits_is_linked(
         assert links == [f"../../dags/rollback_searchqa/runs/{run}/tasks/approve/required_actions"]
 
 
+@pytest.mark.nightly
 def test_a_skill_under_another_model(viewer: TestClient, shelf: Shelf) -> None:
     artifacts = shelf.publish("searchqa", TARGET)
     shelf.nights("searchqa", TARGET, artifacts, 1)
@@ -268,6 +269,7 @@ def test_a_version_that_was_tampered_with_is_named(viewer: TestClient, shelf: Sh
     assert (answer.status_code, "was changed after it was published" in answer.text) == (502, True)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_texts_change_nothing(viewer: TestClient, shelf: Shelf, text: str) -> None:
     pages = []

@@ -98,6 +98,7 @@ def sentences(count: int) -> Iterator[tuple[str, str, str]]:
         yield chosen, rejected, drawn.choice(forms)
 
 
+@pytest.mark.nightly
 def test_a_rejected_letter_never_counts_and_the_chosen_one_does() -> None:
     missed = []
     for number, (chosen, rejected, sentence) in enumerate(sentences(6000)):
@@ -196,6 +197,7 @@ def test_a_statement_has_its_line_and_what_it_rejects() -> None:
     assert (found.letters, found.rejected, found.line, found.certain) == ({"B"}, {"A", "C"}, 2, True)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "unit", ["A ", "A or ", "not ", "**A", r"\text{", "$", "<a", "A.", "不A", "answer: ", "A)", "["]
 )

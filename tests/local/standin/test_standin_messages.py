@@ -1,18 +1,15 @@
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
 import anthropic
 import pytest
 from anthropic.types import ToolParam, ToolUseBlock
-from pydantic_ai.models.anthropic import AnthropicModel
-from pydantic_ai.providers.anthropic import AnthropicProvider
 
 from benchmarks.searchqa.adapter import BENCHMARK
 from local.standin import chat_wire as chat
 from local.standin import messages_wire as messages
 from skillopt_airflow.core.errors import ModelError
-from tests.local.standin.questions import ANSWER, QUESTION, STAND_IN, SYSTEM, TASK, USER, ranked
+from tests.local.standin.questions import ANSWER, QUESTION, STAND_IN, SYSTEM, TASK, USER
 
 ASKED: dict[str, Any] = {
     "model": "stand-in-target",
@@ -80,17 +77,6 @@ def test_a_tool_is_called_and_its_result_answered_from(client: anthropic.Anthrop
     (block,) = client.messages.create(**request).content
     assert block.type == "text"
     assert BENCHMARK.answer(block.text) == ANSWER
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-def test_pydantic_ai_gets_an_optimizers_answer(standin_url: str, streamed: bool) -> None:
-    async def ask() -> list[int]:
-        base_url = standin_url.removesuffix("/v1")
-        async with anthropic.AsyncAnthropic(base_url=base_url, api_key="none") as client:
-            model = AnthropicModel("stand-in-optimizer", provider=AnthropicProvider(anthropic_client=client))
-            return await ranked(model, streamed)
-
-    assert asyncio.run(ask()) == [0]
 
 
 def test_a_system_message_among_the_turns_is_an_instruction() -> None:

@@ -1,4 +1,3 @@
-import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -6,14 +5,12 @@ from typing import Any
 import openai
 import pytest
 from openai.types.responses import ResponseFunctionToolCall
-from pydantic_ai.models.openai import OpenAIResponsesModel
-from pydantic_ai.providers.openai import OpenAIProvider
 
 from benchmarks.searchqa.adapter import BENCHMARK
 from local.standin import chat_wire as chat
 from local.standin import responses_wire as responses
 from skillopt_airflow.core.errors import ModelError
-from tests.local.standin.questions import ANSWER, QUESTION, STAND_IN, SYSTEM, TASK, USER, ranked
+from tests.local.standin.questions import ANSWER, QUESTION, STAND_IN, SYSTEM, TASK, USER
 
 SEARCH: dict[str, Any] = {
     "type": "function",
@@ -77,16 +74,6 @@ def test_a_tool_is_called_and_its_result_answered_from(client: openai.OpenAI) ->
     conversation = [*asked, call.model_dump(exclude_none=True), result]
     said = client.responses.create(model="m", instructions=SYSTEM.content, input=conversation, tools=[SEARCH])
     assert BENCHMARK.answer(said.output_text) == ANSWER
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-def test_pydantic_ai_gets_an_optimizers_answer(standin_url: str, streamed: bool) -> None:
-    async def ask() -> list[int]:
-        async with openai.AsyncOpenAI(base_url=standin_url, api_key="none") as client:
-            model = OpenAIResponsesModel("stand-in-optimizer", provider=OpenAIProvider(openai_client=client))
-            return await ranked(model, streamed)
-
-    assert asyncio.run(ask()) == [0]
 
 
 def test_reasoning_and_free_form_tools_are_left_aside() -> None:

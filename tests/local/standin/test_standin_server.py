@@ -124,6 +124,7 @@ def test_bad_requests_get_an_explanation(client: openai.OpenAI) -> None:
         client.post("/chat/completions", body=[], cast_to=object)
 
 
+@pytest.mark.nightly
 def test_runs_as_a_module_and_prints_its_address() -> None:
     command = [sys.executable, "-m", "local.standin", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
