@@ -178,7 +178,7 @@ def test_a_failed_try_leaves_the_others_of_its_item() -> None:
 
     training.fail = fail
     training()
-    shown = "".join(sections(training, "reflect", "trajectories"))
+    shown = "\n".join(sections(training, "reflect", "trajectories"))
     assert len(re.findall(r"^## Item \d+: ", shown, re.MULTILINE)) == 8
 
 

@@ -49,7 +49,7 @@ class Optimizer:
             "deep_reflect_result": (deep_reflect, "skill trajectories"),
             "consolidate_result": (consolidate, "skill notes most"),
             "slow_update_result": (self.slow_update, "skill guidance comparison"),
-            "meta_skill_result": (meta_skill, "memory comparison epoch_steps"),
+            "meta_skill_result": (meta_skill, "memory epoch_steps"),
             "meta_reflect_result": (self.meta_reflect, "skill budget epoch_steps"),
             "preflight_result": (lambda request: {"ready": True}, ""),
             "judge_result": (judge, "references answer"),

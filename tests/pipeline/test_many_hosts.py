@@ -1,15 +1,13 @@
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.pipeline import airflow_connections, evaluate_dag, many_hosts, night_dag, publishing, tasks
+from skillopt_airflow.pipeline import airflow_connections, many_hosts
 from skillopt_airflow.pipeline.airflow_connections import open_run
-from skillopt_airflow.pipeline.preflight_task import Preflight
 from skillopt_airflow.training.deployment_file import VARIABLE
 from skillopt_airflow.training.run_record import RunRecord
 from tests.training.in_process import InProcessConnections
@@ -21,7 +19,6 @@ EXECUTOR = "AIRFLOW__CORE__EXECUTOR"
 def spread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(EXECUTOR, "CeleryExecutor")
     monkeypatch.setenv("AIRFLOW_CONN_SKILLOPT_S3", "aws://key:secret@/?region_name=us-east-1")
-    many_hosts._version.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -67,22 +64,6 @@ def test_an_image_that_one_engine_has(monkeypatch: pytest.MonkeyPatch) -> None:
     many_hosts.check_image(config(sandbox__docker_conn_id="engine"), "sha256:1f")
     monkeypatch.setenv(EXECUTOR, "LocalExecutor")
     many_hosts.check_image(config(), "sha256:1f")
-
-
-@pytest.mark.parametrize(
-    "task",
-    [
-        publishing.gate_publication.function,
-        tasks.start.function,
-        evaluate_dag.score.function,
-        night_dag.settle_night.function,
-        lambda run: Preflight(task_id="preflight", image="any", run=run, chunk=None).execute({}),
-    ],
-)
-def test_a_worker_with_other_code_leaves_the_task_to_the_next_try(task: Any) -> None:
-    # Not the error of Airflow's that ends a task for good.
-    with pytest.raises(ConfigError, match="this worker has other code or settings"):
-        task({"benchmark": "searchqa", "run": "one", "storage": {}, "code": "0123456789ab"})
 
 
 def test_a_reference_by_hand_leads_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:

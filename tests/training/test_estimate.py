@@ -55,7 +55,8 @@ def test_the_papers_protocol_takes_as_much_as_the_reference_implementation(
 ) -> None:
     """The reference measures no slow update and nothing before publishing, only the last skill at the end.
 
-    Its tests are of two or three skills. It takes every slice for a full one, and writes a memory after the last epoch.
+    Its tests are of two or three skills. It takes every slice for a full one, and writes a memory after the last epoch
+    instead of the first.
     """
     found, (_, val, test) = estimated(sizes), sizes
     counted = calls(found)
@@ -65,8 +66,7 @@ def test_the_papers_protocol_takes_as_much_as_the_reference_implementation(
     assert (of_reference + 2 * test, of_reference + 3 * test) == rollouts
     on_val = counted["seed"] + counted["evaluate"] - slow_updates + val
     assert round(100 * on_val / of_reference) == val_share
-    memory_after_the_last = 1
-    assert found.calls("optimizer") + memory_after_the_last == with_shorter_slices <= optimizer_calls
+    assert found.calls("optimizer") == with_shorter_slices <= optimizer_calls
 
 
 BASE = calls(estimated(SEARCHQA))
@@ -163,7 +163,7 @@ def test_the_log_says_what_each_stage_takes_and_what_it_costs() -> None:
     lines = estimated(SEARCHQA, budget={"max_calls": 15_000, "max_usd": 2.5}).lines()
     assert "  evaluate (target): 8,600 calls, 7.7 M to 189.9 M tokens" in lines
     text = "\n".join(lines)
-    assert "16,120 target and 405 optimizer calls" in text
+    assert "16,120 target and 406 optimizer calls" in text
     assert "openai:large at 1.25 and 10 a million tokens" in text
     assert "budget.max_calls = 15,000 " in lines[-2]
     assert "budget.max_usd = 2.5 " in lines[-1]

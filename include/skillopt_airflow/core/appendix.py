@@ -63,7 +63,7 @@ def _line(note: Note) -> str:
 
 
 def _text(note: str) -> str:
-    return _BULLETS.sub("", " ".join(note.split()), count=1)
+    return _BULLETS.sub("", f"{' '.join(note.split())} ", count=1).strip()
 
 
 def _edit(lines: Sequence[str], notes: Sequence[Note]) -> Edit:

@@ -79,7 +79,10 @@ def test_answers_as_optimizer_with_the_tool_that_is_offered(client: openai.OpenA
     assert choice.message.tool_calls is not None
     (call,) = choice.message.tool_calls
     assert call.type == "function"
-    assert (call.function.name, call.function.arguments) == ("rank_result", '{"order": [0]}')
+    assert (call.function.name, call.function.arguments) == (
+        "rank_result",
+        '{"reasoning": "By support.", "order": [0]}',
+    )
 
 
 def test_serves_sixteen_clients_at_once(client: openai.OpenAI) -> None:
