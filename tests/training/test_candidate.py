@@ -14,7 +14,7 @@ from tests.training.local_store import LocalStore
 
 SKILL = SkillDocument("# Skill\n\n- one\n- two\n").with_region("APPENDIX", "- Known note.")
 GOOD = Edit(op="replace", anchor="- one", content="- better")
-LOST = Edit(op="replace", anchor="-  one", content="- nowhere")
+LOST = Edit(op="replace", anchor="- another", content="- nowhere")
 
 
 def tried(ranked: tuple[Edit, ...], applied: tuple[Edit, ...]) -> tuple[Edit, ...]:

@@ -49,7 +49,7 @@ def of_run(training: Training) -> list[str]:
     """The tasks of the run's DAG; those of a moment stand for the task that runs the part of the epoch."""
     parts = {"steps/step_0001": "epoch_01", "steps/step_0002": "epoch_02"}
     parts |= {"slow_update/epoch_02": "epoch_02", "meta_reflect/epoch_02": "epoch_02"}
-    parts["meta_reflect/epoch_01"] = "epoch_01"
+    parts |= {"slow_update/epoch_01": "epoch_01", "meta_reflect/epoch_01": "epoch_01"}
     found = [parts.get(name.rpartition("/")[0], name.replace("/", ".")) for name in training.order]
     return list(dict.fromkeys(found))
 

@@ -110,7 +110,8 @@ def test_every_stage_is_seen_in_its_order(seen: list[Progress]) -> None:
     step = ["rollout", "reflection", "selection", "evaluation", "gate"]
     meta = ["meta_reflect", "evaluation", "gate"]
     slow = ["longitudinal", "slow_update", "evaluation", "gate"]
-    expected = ["preparation", "seed", *step, *meta, *step, *slow, *meta]
+    memory = ["longitudinal", "slow_update", "gate"]
+    expected = ["preparation", "seed", *step, *memory, *meta, *step, *slow, *meta]
     expected += ["final", "test", "report", "publication", "over"]
     assert list(changes([one.stage.name for one in seen])) == expected
 
@@ -118,7 +119,7 @@ def test_every_stage_is_seen_in_its_order(seen: list[Progress]) -> None:
 @pytest.mark.nightly
 def test_the_moment_under_way_has_the_name_that_people_use(seen: list[Progress]) -> None:
     ends = ["Slow update, epoch 2", "Meta reflect, epoch 2"]
-    expected = ["", "Step 1", "Meta reflect, epoch 1", "Step 2", *ends, ""]
+    expected = ["", "Step 1", "Slow update, epoch 1", "Meta reflect, epoch 1", "Step 2", *ends, ""]
     assert list(changes([one.stage.moment for one in seen])) == expected
 
 
@@ -127,7 +128,8 @@ def test_the_moment_under_way_has_the_name_that_people_use(seen: list[Progress])
 )
 def test_rollouts_of_a_stage_are_counted_to_the_last(seen: list[Progress], stage: str, planned: int) -> None:
     counted = [one.stage for one in seen if one.stage.name == stage and one.stage.done is not None]
-    assert {one.planned for one in counted} == {planned}
+    # After the first epoch there is nothing to compare.
+    assert {one.planned for one in counted} - {0} == {planned}
     # With its last rollout an evaluation is over, and the gate's turn comes.
     assert max(one.done or 0 for one in counted) == (16 if stage == "evaluation" else planned)
     for before, after in pairwise(counted):

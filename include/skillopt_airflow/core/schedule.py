@@ -57,6 +57,13 @@ def slice_places(train_size: int, position: int, train: TrainGroup) -> list[rang
     return [range(start, min(start + train.batch_size, train_size)) for start in starts if start < train_size]
 
 
+def batch_draws(train: TrainGroup, epoch: int, temperature: float | None) -> range:
+    """Return the draws of a batch's items in an epoch (1-based); a target at temperature 0 answers alike."""
+    fresh = temperature != 0 if train.fresh_rollouts == "auto" else train.fresh_rollouts
+    first = (epoch - 1) * train.rollouts_per_item if fresh else 0
+    return range(first, first + train.rollouts_per_item)
+
+
 def most_compared(rules: OptimizerGroup) -> int:
     """Return the most training items that run under both skills of a longitudinal comparison."""
     if rules.longitudinal_pair_policy == "mixed":

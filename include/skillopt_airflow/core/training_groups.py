@@ -8,11 +8,6 @@ from skillopt_airflow.core.config_group import Count, Fraction, Group, ObjectNam
 from skillopt_airflow.core.grading import JudgeUse
 from skillopt_airflow.core.types import Split
 
-MOST_PROMPT_CHARS = 200_000
-"""About 50,000 tokens of English: an analyst's attention and its price are limits, too."""
-CHARS_PER_TOKEN = 1.5
-"""English has four; fewer leave room for other languages and scripts, and for the answer."""
-
 
 class TrainGroup(Group):
     """The outer loop (paper section 4, protocol)."""
@@ -45,12 +40,6 @@ class TrainGroup(Group):
     """Roll out the next batch with the present skill while a candidate is made and evaluated; wasted if it is accepted.
     auto does so where two of the last three steps rejected theirs and the budget has room for the rest of the run."""
 
-    def batch_draws(self, epoch: int, temperature: float | None) -> range:
-        """Return the draws of a batch's items in an epoch (1-based)."""
-        fresh = temperature != 0 if self.fresh_rollouts == "auto" else self.fresh_rollouts
-        first = (epoch - 1) * self.rollouts_per_item if fresh else 0
-        return range(first, first + self.rollouts_per_item)
-
 
 class GradientGroup(Group):
     """Reflection and merging (paper section 3.3)."""
@@ -76,12 +65,6 @@ class GradientGroup(Group):
     """Failures of a step that the target is asked about."""
     deep_reflect_successes: Count = 2
     """Successes of a step that the target is asked about."""
-
-    def room(self, context: int | None) -> int:
-        """Return the most characters of a prompt for a model with so many tokens of context; None is unknown."""
-        if self.prompt_chars is not None:
-            return self.prompt_chars
-        return MOST_PROMPT_CHARS if context is None else min(MOST_PROMPT_CHARS, int(context * CHARS_PER_TOKEN))
 
 
 class OptimizerGroup(Group):

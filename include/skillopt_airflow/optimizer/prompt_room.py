@@ -6,10 +6,22 @@ from typing import NamedTuple
 from skillopt_airflow.core.errors import AnswerCut, PromptTooLong
 from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.protocols import Optimizer, Output
+from skillopt_airflow.core.training_groups import GradientGroup
 from skillopt_airflow.optimizer import prompts
 
+MOST_CHARS = 200_000
+"""About 50,000 tokens of English: an analyst's attention and its price are limits, too."""
+CHARS_PER_TOKEN = 1.5
+"""English has four; fewer leave room for other languages and scripts, and for the answer."""
 LEAST_ROOM = 4_000
 """Characters below which a prompt isn't made shorter."""
+
+
+def prompt_chars(gradient: GradientGroup, context: int | None) -> int:
+    """Return the most characters of a prompt for a model with so many tokens of context; None is unknown."""
+    if gradient.prompt_chars is not None:
+        return gradient.prompt_chars
+    return MOST_CHARS if context is None else min(MOST_CHARS, int(context * CHARS_PER_TOKEN))
 
 
 class Question(NamedTuple):

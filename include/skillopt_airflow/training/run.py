@@ -25,6 +25,7 @@ from skillopt_airflow.core.types import (
     canonical_json,
     sha256,
 )
+from skillopt_airflow.optimizer.prompt_room import prompt_chars
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.judge_settings import judge_settings
 from skillopt_airflow.training.run_record import RunRecord, RunRef
@@ -76,13 +77,13 @@ class TrainingRun:
 
     def batch_draws(self, moment: Moment) -> range:
         """Return the draws of the batches of a moment's epoch."""
-        return self.config.train.batch_draws(max(1, moment.epoch), self.config.model.temperature)
+        return schedule.batch_draws(self.config.train, max(1, moment.epoch), self.config.model.temperature)
 
     @property
     def prompt_room(self) -> int:
         """Most characters of an optimizer call's prompt."""
         price = self.record.prices.get("optimizer")
-        return self.config.gradient.room(None if price is None else price.context)
+        return prompt_chars(self.config.gradient, None if price is None else price.context)
 
     @cached_property
     def _overridden(self) -> TrainConfig:
