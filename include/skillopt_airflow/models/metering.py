@@ -1,6 +1,7 @@
 """A pydantic-ai model whose calls become rows of the usage table."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -9,6 +10,7 @@ from itertools import zip_longest
 from typing import Self, cast
 
 from anyio.from_thread import start_blocking_portal
+from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior
 from pydantic_ai.models import Model
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.settings import ModelSettings
@@ -32,6 +34,11 @@ class Metered:
     status: int = 0
     """HTTP status of the last request."""
 
+    def failed(self, error: Exception) -> None:
+        """Set the status that belongs to an exception of pydantic-ai; 0 if there was no answer."""
+        answered = ANSWERED if isinstance(error, UnexpectedModelBehavior) else 0
+        self.status = error.status_code if isinstance(error, ModelHTTPError) else answered
+
 
 class MeteredModel:
     """A model that many threads may ask inside the `with` block.
@@ -54,10 +61,16 @@ class MeteredModel:
         self._redact = redact
         self._model = model
         self._on_call = on_call
-        chosen = {**settings, "max_retries": max_attempts - 1, **_deadline(model, settings, max_attempts)}
+        chosen = {**settings, "max_retries": max_attempts - 1}
+        self._seconds = cast("float", settings.get("timeout", math.inf)) * max_attempts
+        """The limit of all tries together; a client may take none for each of them, as boto3's does not."""
+        if self._seconds < math.inf:
+            chosen["request_timeout"] = self._seconds
         known = {name: value for name, value in chosen.items() if name not in model.unsupported_settings}
         self._settings = cast("ModelSettings", known)
         self._portals = ExitStack()
+        self.models = len(model.models) if isinstance(model, FallbackModel) else 1
+        """How many models may be asked one after the other."""
 
     def __enter__(self) -> Self:
         self._portal = self._portals.enter_context(start_blocking_portal())
@@ -74,22 +87,14 @@ class MeteredModel:
         try:
             yield metered
         except ModelError as error:
-            metered.status = ANSWERED if isinstance(error, AnswerCut) else metered.status
+            if isinstance(error, AnswerCut) and metered.status == 0:
+                metered.status = ANSWERED
             error.args = (self._redact(storable(str(error))),)
             raise
         finally:
             seconds = time.monotonic() - clock
             for call in calls_of(metered, self.role, stage, self._model.model_name, started, seconds):
                 self._on_call(call)
-
-
-def _deadline(model: Model, settings: JsonObject, max_attempts: int) -> JsonObject:
-    """Return the limit of all tries together where a client takes none for each of them, as boto3's does not."""
-    models = model.models if isinstance(model, FallbackModel) else [model]
-    timeout = settings.get("timeout")
-    if not isinstance(timeout, int | float) or not any("timeout" in one.unsupported_settings for one in models):
-        return {}
-    return {"request_timeout": timeout * max_attempts}
 
 
 def calls_of(metered: Metered, role: Role, stage: str, model: str, started: float, seconds: float) -> list[ModelCall]:

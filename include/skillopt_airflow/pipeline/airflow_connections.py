@@ -82,6 +82,8 @@ class AirflowConnections:
                 ),
                 max_attempts=model.max_attempts,
                 redact=_redacted,
+                output=model.optimizer_output,
+                thinking_tokens=model.optimizer_thoughts,
             )
 
     def judge(self, model: ModelGroup, on_call: "OnCall") -> "AbstractContextManager[Optimizer]":
@@ -94,10 +96,11 @@ class AirflowConnections:
             return PydanticAIOptimizer(
                 optimizer_model(conn_id, name),
                 on_call,
-                {"timeout": model.call_timeout},
+                sampling_settings(None, max_tokens=model.optimizer_max_tokens, timeout=model.call_timeout),
                 max_attempts=model.max_attempts,
                 role="judge",
                 redact=_redacted,
+                output=model.optimizer_output,
             )
 
     def target(self, model: ModelGroup, on_call: "OnCall") -> "AbstractContextManager[Target]":
