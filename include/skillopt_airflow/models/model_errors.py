@@ -37,12 +37,8 @@ class LimitTooLow(errors.AnswerCut):
 def explained(error: Exception, who: str, tools: bool, limit: int | None, answered: bool) -> ModelError:
     """Return the project's error for one of `FAILURES`.
 
-    Args:
-        error: why the request failed.
-        who: the stage and the model.
-        tools: whether it asked for a tool call.
-        limit: our own limit of its tokens, if it has one.
-        answered: whether a response could be read.
+    `tools` says whether the request asked for a tool call, `limit` is our own one of its tokens, if it has one, and
+    `answered` says whether a response could be read.
     """
     match error:
         case raised.ModelHTTPError():

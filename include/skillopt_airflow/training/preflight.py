@@ -187,18 +187,13 @@ def _try_answers(run: TrainingRun, role: Literal["optimizer", "judge"]) -> str:
 
 
 def _usable(model: ModelGroup, connect: Callable[[ModelGroup], AbstractContextManager[Optimizer]]) -> str:
-    """Ask by a tool, and in plain text if that fails, or only as the settings say.
-
-    Returns:
-        What is wrong with the answer by a tool; empty if it is usable, or was not asked for.
-    """
-    forms = ("tools", "text") if model.optimizer_output == "auto" else (model.optimizer_output,)
-    flaw = ""
+    """Ask by a tool, and in plain text if that fails, or only as the settings say; return the flaw of the first way."""
+    forms, flaw = ("tools", "text") if model.optimizer_output == "auto" else (model.optimizer_output,), ""
     for form in forms:
         try:
             with connect(model.model_copy(update={"optimizer_output": form})) as asked:
                 check_answers(asked)
-                return flaw
+                break
         except (ModelOutputError, ModelTooSlow, ToolsRefused) as error:
             if form == forms[-1]:
                 raise type(error)(f"with a tool: {flaw}; in plain text: {error}" if flaw else str(error)) from error
