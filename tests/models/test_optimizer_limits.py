@@ -15,11 +15,13 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.usage import RequestUsage
 
+from skillopt_airflow.core import sampling
 from skillopt_airflow.core.errors import AnswerCut, ModelError, ModelTooSlow, PromptTooLong, ToolsRefused
 from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.models.model_errors import is_unavailable
 from skillopt_airflow.models.optimizer import PydanticAIOptimizer
+from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.reflect import Reflection
 from skillopt_airflow.optimizer.select import Ranking
 from tests.gateway.scripted_provider import ScriptedProvider
@@ -40,6 +42,11 @@ def asking(server: RamblingServer, **options: Any) -> Iterator[tuple[PydanticAIO
 
 
 STAGES = ("preflight", "rank", "judge", "reflect", "reflect_rewrite", "rewrite")
+
+
+def test_every_limit_is_that_of_a_stage() -> None:
+    for stage in sampling._MOST_TOKENS:
+        assert prompts.load(stage)
 
 
 @pytest.mark.parametrize(

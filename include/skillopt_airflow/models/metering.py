@@ -34,11 +34,6 @@ class Metered:
     status: int = 0
     """HTTP status of the last request."""
 
-    def failed(self, error: Exception) -> None:
-        """Set the status that belongs to an exception of pydantic-ai; 0 if there was no answer."""
-        answered = ANSWERED if isinstance(error, UnexpectedModelBehavior) else 0
-        self.status = error.status_code if isinstance(error, ModelHTTPError) else answered
-
 
 class MeteredModel:
     """A model that many threads may ask inside the `with` block.
@@ -86,9 +81,11 @@ class MeteredModel:
         metered, started, clock = Metered(), time.time(), time.monotonic()
         try:
             yield metered
+            metered.status = ANSWERED
         except ModelError as error:
-            if isinstance(error, AnswerCut) and metered.status == 0:
-                metered.status = ANSWERED
+            cause = error.__cause__
+            answered = isinstance(error, AnswerCut) or isinstance(cause, UnexpectedModelBehavior)
+            metered.status = cause.status_code if isinstance(cause, ModelHTTPError) else ANSWERED if answered else 0
             error.args = (self._redact(storable(str(error))),)
             raise
         finally:

@@ -1,6 +1,7 @@
 """The optimizer model: structured answers through pydantic-ai, with retries and a usage row for each request."""
 
 import logging
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,7 @@ from skillopt_airflow.core.sampling import OutputForm, answer_tokens, without_th
 from skillopt_airflow.core.scoring.json_answer import json_values, parsed
 from skillopt_airflow.core.storable import clean_parts, storable, storable_json
 from skillopt_airflow.core.types import JsonObject, ModelCall
-from skillopt_airflow.models.metering import ANSWERED, MeteredModel
+from skillopt_airflow.models.metering import MeteredModel
 from skillopt_airflow.models.model_errors import FAILURES, LimitTooLow, NoAnswer, explained
 
 MOST_WRAPPERS = 6
@@ -225,16 +226,13 @@ class PydanticAIOptimizer(MeteredModel):
             model_settings=self._settings if own is None else ModelSettings(**self._settings | {"max_tokens": own}),
             retries={"output": OUTPUT_RETRIES if with_tools else TEXT_RETRIES},
         )
-        # A run without any time would not start, and not say why.
-        left = max(0.001, ends - time.monotonic())
+        left = None if ends == math.inf else ends - time.monotonic()
         with self._metered(stage) as metered:
             try:
                 output = self._portal.call(partial(agent.run, prompt, usage=metered.usage, timeout=left)).output
             except FAILURES as error:
-                metered.failed(error)
                 answered = metered.usage.requests > 0
                 raise explained(error, f"{stage}: the {self.role} model", with_tools, own, answered) from error
-            metered.status = ANSWERED
         return output
 
 

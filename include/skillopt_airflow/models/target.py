@@ -60,9 +60,7 @@ class PydanticAITarget(MeteredModel):
                         usage=metered.usage,
                     )
                 )
-                metered.status = 200
             except (AgentRunError, FallbackExceptionGroup, UserError) as error:
-                metered.failed(error)
                 raise ModelError(f"{stage}: the target model did not answer: {error}") from error
         return without_thinking(storable(said.output))
 

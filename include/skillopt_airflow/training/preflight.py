@@ -170,7 +170,8 @@ def _try_answers(run: TrainingRun, role: Literal["optimizer", "judge"]) -> str:
         raise ModelUnavailable(f"{who} has no answer now; try again when it has ({error})") from error
     except (ModelOutputError, ToolsRefused) as error:
         raise ModelOutputError(
-            f"{who} answers, but not in the form that it is asked for; use a model that calls tools ({error})"
+            f"{who} answers, but not as model.optimizer_output = {model.optimizer_output} asks; use a model that calls "
+            f"tools ({error})"
         ) from error
     except ModelError as error:
         todo = advice(calls[-1].http_status if calls else 0)
