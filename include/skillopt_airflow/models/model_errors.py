@@ -82,7 +82,7 @@ def _refusal(error: raised.ModelHTTPError, who: str, tools: bool, limit: int | N
 
 
 def _failed(kind: type[ModelError], what: str) -> ModelError:
-    return kind(f"{what}; raise model.call_timeout" if issubclass(kind, errors.ModelTooSlow) else what)
+    return kind(f"{what.rstrip('.')}; raise model.call_timeout" if issubclass(kind, errors.ModelTooSlow) else what)
 
 
 def is_unavailable(error: Exception) -> bool:
