@@ -4,7 +4,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from skillopt_airflow.core.errors import ModelError, ModelOutputError
+from skillopt_airflow.core.errors import AnswerCut, ModelError, ModelOutputError, PromptTooLong
 from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.types import Message
@@ -67,10 +67,13 @@ def test_another_question_is_asked(model: str, question: tuple[str, str, str, ty
     assert remembering(shelf, counting, model).ask(*question).order == [2]
 
 
-def test_an_unusable_answer_is_not_paid_twice_either_and_a_call_without_one_is_made_again() -> None:
-    shelf, counting = LocalStore(), Counting(ModelOutputError("broken"))
+@pytest.mark.parametrize("kind", [ModelOutputError, AnswerCut, PromptTooLong])
+def test_an_unusable_answer_is_not_paid_twice_either_and_a_call_without_one_is_made_again(
+    kind: type[ModelOutputError],
+) -> None:
+    shelf, counting = LocalStore(), Counting(kind("broken"))
     for _ in range(2):
-        with pytest.raises(ModelOutputError, match="broken"):
+        with pytest.raises(ModelOutputError, match="broken") as miss:
             remembering(shelf, counting).ask("rank", "i", "p", Ranking)
     assert counting.asked == 1
     shelf = LocalStore()

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from pydantic import JsonValue, ValidationError
 
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.errors import BudgetUsedUp, ModelOutputError, ObjectMissing
+from skillopt_airflow.core.errors import AnswerCut, BudgetUsedUp, ModelOutputError, ObjectMissing, PromptTooLong
 from skillopt_airflow.core.grading import GradingRequest
 from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.protocols import Optimizer, Output, Target
@@ -17,6 +17,7 @@ from skillopt_airflow.optimizer.judge import STAGE, grade, judge_instructions
 from skillopt_airflow.store.objects import ObjectStore
 
 Model = TypeVar("Model")
+MISSES = {kind.__name__: kind for kind in (ModelOutputError, AnswerCut, PromptTooLong)}
 
 
 class StoredReply(Document):
@@ -29,6 +30,8 @@ class StoredMiss(Document):
     """The reason why an answer of the optimizer stayed unusable; asking again would pay for the same miss."""
 
     unusable: str
+    kind: str
+    """Name of the error, by which a caller asks in another way."""
 
 
 class _Remembering(Generic[Model]):
@@ -72,7 +75,7 @@ class RememberingOptimizer(_Remembering[Optimizer]):
             # With a larger budget it is asked again.
             raise
         except ModelOutputError as error:
-            self._store.put_model(_miss(key), StoredMiss(unusable=str(error)))
+            self._store.put_model(_miss(key), StoredMiss(unusable=str(error), kind=type(error).__name__))
             raise
         # The key holds the answer's schema: an answer of any other version is stored elsewhere.
         self._store.put_json(key, answer.model_dump(mode="json"))
@@ -83,7 +86,7 @@ class RememberingOptimizer(_Remembering[Optimizer]):
             miss = self._store.get_model(_miss(key), StoredMiss)
         except ObjectMissing:
             return
-        raise ModelOutputError(miss.unusable)
+        raise MISSES[miss.kind](miss.unusable)
 
 
 class RememberingJudge(_Remembering[Optimizer]):
