@@ -19,7 +19,7 @@ from skillopt_airflow.pipeline.airflow_connections import check_engine, open_run
 from skillopt_airflow.pipeline.batch_rollouts import check_batch
 from skillopt_airflow.pipeline.many_hosts import check_data, code_version
 from skillopt_airflow.rollout.requirements import check_requirements, check_search
-from skillopt_airflow.training.benchmark_settings import benchmark_config, preset_of
+from skillopt_airflow.training.benchmark_settings import benchmark_config, preset_of, settings_at
 from skillopt_airflow.training.deployment_file import check_allowed
 from skillopt_airflow.training.judge_settings import check_judge, judge_use
 from skillopt_airflow.training.preparation import check_priced
@@ -102,7 +102,10 @@ def configured(benchmark: str, form: Mapping[str, Any], own: TrainConfig | None 
     """
     preset = chosen_preset(benchmark, form)
     own = benchmark_config(benchmark) if own is None else own
-    config = params.run_config(own, form, None if preset is None else preset.settings)
+    layers = [] if preset is None else [preset.settings]
+    config = params.run_config(own, form, *layers)
+    if config.data.uri != own.data.uri:
+        config = params.run_config(own, form, settings_at(benchmark, config.data.uri), *layers)
     _check_harness_of_image(config, own)
     model, adapter = config.model, benchmarks.load(benchmark, config.task)
     check_requirements(model, adapter)
