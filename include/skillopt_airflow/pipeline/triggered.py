@@ -1,5 +1,6 @@
 """The conf of a DAG run, checked and made a complete configuration."""
 
+import logging
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ from skillopt_airflow.training.run_record import RunRef
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+log = logging.getLogger(__name__)
 
 ADDED_BY_AIRFLOW = frozenset({"openlineage"})
 """Keys that Airflow's own operator adds to the conf of a run that it triggers, where that provider is installed."""
@@ -105,7 +108,9 @@ def configured(benchmark: str, form: Mapping[str, Any], own: TrainConfig | None 
     layers = [] if preset is None else [preset.settings]
     config = params.run_config(own, form, *layers)
     if config.data.uri != own.data.uri:
-        config = params.run_config(own, form, settings_at(benchmark, config.data.uri), *layers)
+        there = settings_at(benchmark, config.data.uri)
+        log.info("settings that data.uri = %s changes: %s", config.data.uri, there)
+        config = params.run_config(own, form, there, *layers)
     _check_harness_of_image(config, own)
     model, adapter = config.model, benchmarks.load(benchmark, config.task)
     check_requirements(model, adapter)

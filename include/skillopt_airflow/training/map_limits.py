@@ -30,8 +30,10 @@ def training_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[De
         Demand("the comparison of two epochs", _chunks(config, samples, skills=2), ("optimizer.slow_update_samples",)),
     ]
     if rules.eval_test and not config.model.batch:
-        tested = _chunks(config, test, rules.draws, skills=2)
-        demands.append(Demand("the test of two skills", tested, ("evaluation.draws", "evaluation.test_limit")))
+        # The seed's test has a plan of its own.
+        skills = rules.most_tested(config.train.num_epochs) - 1
+        tested = _chunks(config, test, rules.draws, skills)
+        demands.append(Demand(f"the test of {skills} skills", tested, ("evaluation.draws", "evaluation.test_limit")))
     published = test if config.publishing.split == "test" else sizes[Split(config.publishing.split)]
     return [*demands, publishing_demand(config, published)]
 
