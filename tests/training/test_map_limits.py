@@ -28,7 +28,7 @@ SIZES_OF_SPLITS = {Split.TRAIN: 400, Split.VAL: 200, Split.TEST: 1400}
             r"publishing: 8400 chunks, .* 1024 .*container = 20 .*containers = 4, .*publishing\.draws = 60$",
         ),
         ({"publishing.draws": 60, "evaluation.test_limit": 160, **TWENTY}, ""),
-        ({"evaluation.draws": 8, **TWENTY}, "two skills: 1120 .*evaluation.draws = 8 or evaluation.test_limit = all$"),
+        ({"evaluation.draws": 8, **TWENTY}, "of 2 skills: 1120 .*evaluation.draws = 8 or evaluation.test_limit = all$"),
         ({"evaluation.draws": 8, "evaluation.test_limit": 1000, **TWENTY}, ""),
         ({"evaluation.draws": 8, "evaluation.eval_test": False, **TWENTY}, ""),
         ({"evaluation.draws": 8, "model.batch": True, **TWENTY}, ""),
@@ -37,7 +37,10 @@ SIZES_OF_SPLITS = {Split.TRAIN: 400, Split.VAL: 200, Split.TEST: 1400}
             {"evaluation.draws": 101, "evaluation.eval_test": False, "sandbox.max_containers": 16},
             "a candidate: 1616 chunks",
         ),
-        ({"train.batch_size": 400, "sandbox.items_per_container": 1}, "two skills: 2800"),
+        ({"train.batch_size": 400, "sandbox.items_per_container": 1}, "of 2 skills: 2800"),
+        # The seed's test has a plan of its own, and the last epoch's skill is the last one.
+        ({"evaluation.draws": 3, "evaluation.test_each_epoch": True, **TWENTY}, "the test of 5 skills: 1050 "),
+        ({"evaluation.draws": 3, **TWENTY}, ""),
     ],
 )
 def test_more_chunks_than_airflow_makes_tasks_of(knobs: dict[str, Any], said: str) -> None:
