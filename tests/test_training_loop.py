@@ -357,7 +357,7 @@ def test_each_epochs_last_skill_is_tested_and_selects_nothing(plain: Training) -
     assert tested.rollouts["test"] > plain.rollouts["test"]
     assert "<tr><td>epoch 1</td><td>test</td>" in tested.store.get_text(run.keys.report)
     # All else is as without.
-    assert tested.state == plain.state
+    assert same(tested.state, plain.state)
     assert {name: history.test[name] for name in usual.test} == usual.test
 
 

@@ -112,7 +112,7 @@ class OptimizerGroup(Group):
     """For changed and unchanged: most training items that run under both skills to find one of slow_update_samples that
     the policy keeps; none beyond the samples while stored rollouts hold enough."""
     use_meta_skill: bool = True
-    """Keep a memory of epochs, from their steps and comparisons, for later optimizer calls; it never enters the skill."""
+    """Keep a memory of epochs, from their steps and comparisons, for later optimizer calls; never part of the skill."""
     use_meta_reflect: bool = False
     """At an epoch's end propose edits from what the epoch accepted and rejected."""
     use_skill_aware_reflection: bool = False

@@ -19,7 +19,7 @@ POD_VARIABLE = "AIRFLOW_IS_K8S_EXECUTOR_POD"
 """Set in a pod of KubernetesExecutor, whose template says LocalExecutor for what runs in it."""
 CODE = ("*.py", "*.md", "*.html")
 """Files of the package that decide what a task does."""
-OF_BENCHMARK = ("*.py", "*.yaml", "presets/*.yaml", "guidance/*.md")
+OF_BENCHMARK = ("*.py", "*.yaml", "presets/*.yaml", "sample/settings.yaml", "guidance/*.md")
 
 
 def is_spread() -> bool:
