@@ -39,7 +39,7 @@ SIZES_OF_SPLITS = {Split.TRAIN: 400, Split.VAL: 200, Split.TEST: 1400}
         ),
         ({"train.batch_size": 400, "sandbox.items_per_container": 1}, "of 2 skills: 2800"),
         # The seed's test has a plan of its own, and the last epoch's skill is the last one.
-        ({"evaluation.draws": 3, "evaluation.test_each_epoch": True, **TWENTY}, "the test of 5 skills: 1050 "),
+        ({"evaluation.draws": 3, "evaluation.test_each_epoch": True, **TWENTY}, "the test of 5 skills: 1080 "),
         ({"evaluation.draws": 3, **TWENTY}, ""),
     ],
 )
