@@ -351,6 +351,35 @@ def test_density_chooses_the_best_skill_on_request() -> None:
     assert "With its density, candidate and best" in on.store.get_text(on.run.keys.report)
 
 
+def test_each_epochs_last_skill_is_tested_and_selects_nothing(plain: Training) -> None:
+    tested = Training.of(evaluation__test_each_epoch=True, reports=True)
+    tested()
+    run, history, usual = tested.run, history_of(tested.run), history_of(plain.run)
+    assert list(history.test) == ["seed", "epoch 1", "epoch 2", "best", "last"]
+    ends = {moment.epoch: run.state(moment).current.version for moment in run.timeline[1:-1]}
+    assert {epoch: history.test[f"epoch {epoch}"].version for epoch in ends} == ends
+    assert history.test["epoch 2"] == history.test["last"]
+    # Equal texts are rolled out once.
+    texts = {run.skill(score.version).sha256 for score in history.test.values()}
+    assert tested.rollouts["test"] == len(texts) * len(run.item_refs(Split.TEST))
+    assert tested.rollouts["test"] > plain.rollouts["test"]
+    assert "<tr><td>epoch 1</td><td>test</td>" in tested.store.get_text(run.keys.report)
+    # All else is as without.
+    assert same(tested.state, plain.state)
+    assert {name: history.test[name] for name in usual.test} == usual.test
+
+
+def test_a_skill_that_grows_long_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    long = "# Answering\n\n" + "".join(f"- Rule {number}: read each page.\n" for number in range(400))
+    training = Training.of(
+        train__init_skill=long, train__num_epochs=1, train__steps_per_epoch=1, evaluation__eval_test=False
+    )
+    with caplog.at_level("WARNING"):
+        training()
+    assert training.state.best.version == 1
+    assert [record.args[0] for record in caplog.records if "tokens" in record.getMessage()] == [1]
+
+
 @pytest.mark.nightly
 def test_a_benchmark_with_types_of_task_is_told_by_them() -> None:
     short = {"train__num_epochs": 1, "evaluation__val_limit": 20}

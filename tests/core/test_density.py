@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.density import density, tokens_of, weighed
+from skillopt_airflow.core.density import MANY_TOKENS, density, length_warning, tokens_of, weighed
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.training_groups import EvaluationGroup
 
@@ -16,6 +16,12 @@ def test_a_token_has_about_four_characters() -> None:
     # A thousand tokens for a score of 1 have half of the weight.
     rules = EvaluationGroup(semantic_density_weight=0.1)
     assert weighed(1.0, SkillDocument("x" * 4000), rules) == pytest.approx(1.05)
+
+
+def test_a_skill_of_more_than_2000_tokens_gets_a_warning() -> None:
+    assert MANY_TOKENS == 2_000
+    assert length_warning(SkillDocument("x" * 4 * MANY_TOKENS)) == ""
+    assert "2,001 tokens" in length_warning(SkillDocument("x" * 4 * (MANY_TOKENS + 1)))
 
 
 @given(SKILLS, SKILLS, st.floats(0.0, 1.0), st.floats(0.0, 0.5), st.sampled_from([(), ("must", "x")]))

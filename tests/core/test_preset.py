@@ -11,7 +11,9 @@ from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.training import train_dag
 from skillopt_airflow.pipeline.triggered import chosen_preset
 from skillopt_airflow.report import summary
+from skillopt_airflow.rollout.requirements import check_requirements
 from skillopt_airflow.training.benchmark_settings import benchmark_config, preset_names, preset_of
+from skillopt_airflow.training.judge_settings import check_judge
 from skillopt_airflow.training.preparation import prepare_training
 from skillopt_airflow.training.reporting import view_of, write_report
 from tests.training.in_process import Training
@@ -26,16 +28,30 @@ def filled(**changes: Any) -> dict[str, Any]:
     return {path: field.value for path, field in form.items()} | changes
 
 
-@pytest.mark.parametrize("benchmark", ["searchqa", "livemathematicianbench", "spreadsheetbench"])
-def test_each_benchmark_has_the_papers_protocol_which_its_graph_has_room_for(benchmark: str) -> None:
-    assert preset_names(benchmark) == ["paper"]
-    preset, config = preset_of(benchmark, "paper"), benchmark_config(benchmark)
+FOLDERS = "alfworld", "swebench"
+"""Benchmarks whose data is a folder of splits."""
+UNSTATED = "officeqa"
+"""A benchmark of the paper's whose scores there are of other questions."""
+
+
+@pytest.mark.parametrize("benchmark", benchmarks.names())
+def test_each_benchmark_has_a_preset_which_its_graph_has_room_for(benchmark: str) -> None:
+    [name] = preset_names(benchmark)
+    preset, config = preset_of(benchmark, name), benchmark_config(benchmark)
     asked = params.run_config(config, {"overrides": {}}, preset.settings)
-    assert (asked.train.num_epochs, asked.train.batch_size, asked.train.steps_per_epoch) == (4, 40, None)
-    assert (asked.data.split_mode, asked.data.split_ratio, asked.data.split_seed) == ("ratio", "2:1:7", 42)
+    assert (asked.train.num_epochs, asked.train.steps_per_epoch) == (4, None)
+    assert (asked.train.batch_size == 40) == (name == "paper")
+    assert asked.data.split_mode == ("split_dir" if benchmark in FOLDERS else "ratio")
+    assert (asked.data.split_ratio, asked.data.split_seed) == ("2:1:7", 42)
     assert (asked.evaluation.val_limit, asked.evaluation.test_limit) == (None, None)
-    assert preset.scores is not None
-    assert 0 < preset.scores.seed < preset.scores.best < 1
+    assert (asked.model.reasoning_effort, asked.model.optimizer_reasoning_effort) == ("medium", "medium")
+    assert (preset.scores is not None) == (name == "paper" and benchmark != UNSTATED)
+    if preset.scores is not None:
+        assert 0 < preset.scores.seed < preset.scores.best < 1
+    # The harness, its turns and the judge are ones that the benchmark has.
+    adapter = benchmarks.load(benchmark, asked.task)
+    check_requirements(asked.model, adapter)
+    check_judge(asked.evaluation, adapter)
     assert train_dag(benchmark, config).params["preset"] is None
 
 

@@ -27,9 +27,11 @@ from skillopt_airflow.core.resource_groups import ModelGroup, SandboxGroup, Stor
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.models import server_check
 from skillopt_airflow.optimizer.judge import grade
+from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections, attach_storage, signing_store
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.triggered import cell_config, configured, reopened
+from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run import TrainingRun
 from tests.gateway.foreign_server import ForeignServer, serving
 from tests.training.in_process import Training
@@ -259,6 +261,35 @@ def test_a_harness_that_cannot_run_the_benchmark() -> None:
     with pytest.raises(ConfigError, match=r"model\.max_turns = 1"):
         configured("searchqa", {"overrides": overrides})
     assert configured("searchqa", {"overrides": overrides | {"model.max_turns": 2}}).model.harness == "tools"
+
+
+def test_other_data_has_nothing_of_the_samples_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    task = {"prompt": "{{ q }}", "reference": "a", "score": {"by": "exact"}}
+    files = {
+        "benchmark.yaml": {"task": task, "train": {"batch_size": 64}},
+        "sample/settings.yaml": {"train": {"batch_size": 3}, "gradient": {"minibatch_size": 2}},
+        "presets/paper.yaml": {"settings": {"train": {"batch_size": 7}}},
+    }
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps(content))
+    monkeypatch.setenv(LIST_VARIABLE, str(folder))
+    for role in ("target", "optimizer"):
+        connect(monkeypatch, role, "http://127.0.0.1:1/v1", "key", f"the-{role}")
+    # Airflow hands over every field, with its default where nobody typed.
+    untouched = {path: field.value for path, field in params.form(benchmark_config("mine"), ["paper"]).items()}
+
+    def sizes(**typed: Any) -> tuple[int, int]:
+        found = configured("mine", untouched | {key.replace("__", "."): value for key, value in typed.items()})
+        return found.train.batch_size, found.gradient.minibatch_size
+
+    assert sizes() == (3, 2)
+    assert sizes(data__uri="all.json") == sizes(overrides={"data.uri": "all.json"}) == (64, 8)
+    assert sizes(data__uri="all.json", train__batch_size=5) == (5, 8)
+    assert sizes(data__uri="all.json", overrides={"train.batch_size": 3}) == (3, 8)
+    assert sizes(data__uri="all.json", preset="paper") == (7, 8)
+    assert sizes(preset="paper") == (7, 2)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
+from skillopt_airflow.benchmarks import LIST_VARIABLE
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, StoreUnavailable
 from skillopt_airflow.core.service_groups import PublishingGroup
@@ -116,10 +117,18 @@ def test_a_run_older_than_the_approval_that_its_benchmark_asks_for(
     ],
 )
 def test_a_key_that_the_dag_has_no_field_for(
-    dag_of: Callable[[str, TrainConfig], DAG], conf: dict[str, Any], said: str
+    dag_of: Callable[[str, TrainConfig], DAG],
+    conf: dict[str, Any],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
+    # It has no presets.
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "benchmark.yaml").write_text("task: {prompt: '{{ q }}', reference: a, score: {by: exact}}")
+    monkeypatch.setenv(LIST_VARIABLE, str(tmp_path / "mine"))
     with pytest.raises(ConfigError) as raised:
-        checked_form(triggered(dag_of("sealqa", TrainConfig()), conf))
+        checked_form(triggered(dag_of("mine", TrainConfig()), conf))
     assert str(raised.value).startswith(f"conf: no such key: {said}")
 
 

@@ -51,6 +51,9 @@ def test_a_long_run_an_empty_one_and_a_gap_are_drawn(view: ReportView) -> None:
     long = view.model_copy(update={"moments": tuple(training.moments)})
     assert len(plots.learning_curve(long.curve)) < 400_000
     assert "epoch 1" not in texts(plots.learning_curve(long.curve))
+    by_epoch = {f"epoch {epoch}": view.test["last"] for epoch in range(1, 4)}
+    tested = view.model_copy(update={"test": by_epoch | view.test})
+    assert {"1", "2", "3", "best", "last"} <= set(texts(plots.learning_curve(tested.curve)))
     empty = view.model_copy(update={"moments": (), "test": {}})
     assert "test split" not in texts(plots.learning_curve(empty.curve))
     # A skill that was never measured leaves a gap.

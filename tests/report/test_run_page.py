@@ -81,6 +81,24 @@ def test_rollouts_are_told_with_their_failures_waste_and_price(view: ReportView,
     assert "Cut answers" not in without.text
 
 
+def test_the_page_has_the_cost_of_a_point_gained_on_the_test_split(view: ReportView, page: Page) -> None:
+    card = "Tokens per point gained"
+    assert card in page.text
+    # 2,619,000 tokens for 20 points, at a price that is not known.
+    assert "130,950" in page.text
+    assert "calls for each of 20.0 points" in " ".join(page.text.split())
+    priced = view.model_copy(update={"costs": tuple(row for row in view.costs if row.usd is not None)})
+    assert " calls and $0." in " ".join(Page(render(priced)).text.split())
+    no_gain = view.model_copy(update={"test": view.test | {"best": view.test["seed"]}})
+    assert card not in Page(render(no_gain)).text
+
+
+def test_a_long_skill_is_a_warning(view: ReportView, page: Page) -> None:
+    assert "Long skill." not in page.text
+    long = view.model_copy(update={"skill": "x" * 12_000})
+    assert "about 3,000 tokens" in Page(render(long)).text
+
+
 def test_the_page_asks_for_nothing(view: ReportView, page: Page) -> None:
     attributes = [(name, value or "") for _, each, _ in page.elements for name, value in each.items()]
     assert not [name for name, _ in attributes if name in {"srcset", "data", "action", "background"}]

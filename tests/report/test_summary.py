@@ -41,6 +41,16 @@ def test_cut_answers_are_a_warning_where_they_are_many(view: ReportView) -> None
     assert summary.independence(both).endswith("groups: 7 on the selection split, 1,200 on the test split.")
 
 
+def test_the_points_are_those_of_the_test_split(view: ReportView) -> None:
+    assert summary.points_gained(view) == pytest.approx(20)
+    seed, best = view.test["seed"], view.test["best"]
+    for lost in ({}, {"best": best}, {"seed": best, "best": seed}, {"seed": seed, "best": seed}):
+        assert summary.points_gained(view.model_copy(update={"test": lost})) == 0
+    # Of items that only one of the two has a score for, nobody knows what was gained.
+    partial = {"seed": seed, "best": best.model_copy(update={"coverage": 0.9})}
+    assert summary.points_gained(view.model_copy(update={"test": partial})) == 0
+
+
 def test_a_run_that_improved_nothing_says_so(view: ReportView) -> None:
     told = summary.outcome(view.model_copy(update={"best_version": 0, "best": view.seed, "published": None}))
     assert "the seed scores 0.5500" in told

@@ -76,6 +76,7 @@ def test_an_unusable_answer_is_not_paid_twice_either_and_a_call_without_one_is_m
         with pytest.raises(ModelOutputError, match="broken") as miss:
             remembering(shelf, counting).ask("rank", "i", "p", Ranking)
     assert counting.asked == 1
+    assert type(miss.value) is kind
     shelf = LocalStore()
     with pytest.raises(ModelError):
         remembering(shelf, Counting(ModelError("no answer"))).ask("rank", "i", "p", Ranking)

@@ -85,6 +85,8 @@ CONSOLIDATES = {"optimizer.skill_aware_consolidate_threshold": 5}
         ({"publishing.draws": 3}, {"publish": 1_400 * (3 + 2)}),
         ({"evaluation.test_limit": 100}, {"test": 300, "publish": 100}),
         ({"evaluation.eval_test": False}, {"test": None, "publish": 2_800}),
+        ({"evaluation.test_each_epoch": True}, {"test": 6 * 1_400}),
+        ({"evaluation.test_each_epoch": True, "evaluation.eval_test": False}, {"test": None, "publish": 2_800}),
         ({"evaluation.gate_policy": "confirm"}, {"confirm": 43 * 2 * 200}),
         ({"evaluation.screen": "batch"}, {"screen": 40 * 40}),
         ({"evaluation.use_gate": False}, {"final": 200}),
@@ -212,6 +214,7 @@ CONFIGS = st.fixed_dictionaries(
                 "gate_policy": st.sampled_from(["paper", "confirm"]),
                 "val_limit": st.none() | st.integers(1, 100),
                 "eval_test": st.booleans(),
+                "test_each_epoch": st.booleans(),
             }
         ),
     }

@@ -1,7 +1,7 @@
 """The configuration of a training; its groups, core/*_group*.py, alone hold every knob and its default.
 
 Layers, later ones win: the defaults of the groups (the paper's protocol), those of the deployment,
-`benchmarks/<name>/benchmark.yaml`, a run's overrides.
+`benchmarks/<name>/benchmark.yaml`, the sample's settings.yaml while data.uri is the sample, a run's overrides.
 """
 
 from collections.abc import Mapping

@@ -8,10 +8,23 @@ from skillopt_airflow.core.training_groups import EvaluationGroup
 CHARS_PER_TOKEN = 4
 """Characters of a token in English text, roughly; other languages and code have fewer."""
 
+MANY_TOKENS = 2_000
+"""The paper's skills stay below; a longer one costs at each call, and often says a thing twice."""
+
 
 def tokens_of(skill: SkillDocument) -> int:
     """Return roughly how many tokens the skill has, at least 1."""
     return max(1, round(len(skill.text) / CHARS_PER_TOKEN))
+
+
+def length_warning(skill: SkillDocument) -> str:
+    """Return the warning that a skill has more than MANY_TOKENS tokens; empty if it has not."""
+    if (tokens := tokens_of(skill)) <= MANY_TOKENS:
+        return ""
+    return (
+        f"The skill has about {tokens:,} tokens, more than {MANY_TOKENS:,}, and the target reads them at each call. "
+        "Remove rules that repeat others, or train with evaluation.use_semantic_density."
+    )
 
 
 def density(score: float, skill: SkillDocument) -> float:

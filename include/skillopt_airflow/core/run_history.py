@@ -114,7 +114,8 @@ class History(Document):
     moments: tuple[MomentHistory, ...]
     """The moments in order, without the seed's measurement and the run's end."""
     test: dict[str, SplitScore] = Field(default_factory=dict)
-    """The seed, the best and the last skill on the test split; empty if that was not measured."""
+    """The seed, the best and the last skill on the test split, and by `epoch 1` and so on each epoch's last one where
+    evaluation.test_each_epoch asks for it; empty if that was not measured."""
     test_looks: int | None = None
     """Comparisons that were ever made on these items to publish something; None if nobody counted."""
     costs: tuple[StageCost, ...]

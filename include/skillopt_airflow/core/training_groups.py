@@ -171,11 +171,21 @@ class EvaluationGroup(Group):
     """Test on the first so many items of the test split, which must have them; all when unset."""
     eval_test: bool = True
     """Measure the seed, the best and the last skill on the test split; equal texts once."""
+    test_each_epoch: bool = False
+    """Also measure each epoch's last skill on the test split, at the end of the run. No skill is selected by these
+    scores."""
 
     @property
     def screens(self) -> bool:
         """Return whether the candidates of steps are screened."""
         return self.screen == "batch" and self.use_gate
+
+    def most_tested(self, epochs: int) -> int:
+        """Return the most skills that a run of so many epochs measures on the test split, the seed included."""
+        if not self.eval_test:
+            return 0
+        # The last epoch's last skill is the last skill.
+        return 3 + (epochs - 1 if self.test_each_epoch else 0)
 
     def limit(self, split: Split) -> int | None:
         """Return how many items of a split are used; None for all of them."""

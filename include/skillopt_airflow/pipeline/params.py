@@ -8,7 +8,7 @@ from typing import Any
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException
 
-from skillopt_airflow.core.config import TrainConfig, nest
+from skillopt_airflow.core.config import TrainConfig, nest, values_by_path
 from skillopt_airflow.core.config_group import Group
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.gate_policies import policy_of
@@ -83,10 +83,10 @@ def _properties(group: type[Group]) -> Mapping[str, Any]:
     return properties
 
 
-def run_config(config: TrainConfig, params: Mapping[str, Any], preset: JsonObject | None = None) -> TrainConfig:
-    """Return the configuration of a run: a preset, then the form's fields, then its `overrides`.
+def run_config(config: TrainConfig, params: Mapping[str, Any], *layers: JsonObject) -> TrainConfig:
+    """Return the configuration of a run: layers such as a preset, then the form's fields, then its `overrides`.
 
-    A field that has the benchmark's own value was not touched, and leaves what the preset says.
+    A field that has the benchmark's own value was not touched, and leaves what the layers say.
 
     Raises:
         ConfigError: naming the key and what is allowed, or how to get what the graph has no room for.
@@ -96,12 +96,10 @@ def run_config(config: TrainConfig, params: Mapping[str, Any], preset: JsonObjec
         overrides = {}
     if not isinstance(overrides, Mapping):
         raise ConfigError(f'overrides: expected keys and values such as {{"train.seed": 7}}, got {overrides!r}')
-    fields = {path: value for path, value in params.items() if path.partition(".")[0] in FORM_GROUPS}
-    if preset is not None:
-        own = {path: field.value for path, field in form(config).items()}
-        fields = {path: value for path, value in fields.items() if path not in own or value != own[path]}
-    settings = {} if preset is None else preset
-    asked = TrainConfig.from_layers(config.model_dump(), settings, nest(fields), nest(overrides))
+    own = values_by_path(config)
+    in_form = {path: value for path, value in params.items() if path.partition(".")[0] in FORM_GROUPS}
+    fields = {path: value for path, value in in_form.items() if path not in own or value != own[path]}
+    asked = TrainConfig.from_layers(config.model_dump(), *layers, nest(fields), nest(overrides))
     _check_room("train.num_epochs", asked.train.num_epochs, config.train.num_epochs)
     check_fixed(asked, config)
     _check_tasks(asked, config)

@@ -1,5 +1,6 @@
 """The conf of a DAG run, checked and made a complete configuration."""
 
+import logging
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from skillopt_airflow.pipeline.airflow_connections import check_engine, open_run
 from skillopt_airflow.pipeline.batch_rollouts import check_batch
 from skillopt_airflow.pipeline.many_hosts import check_data
 from skillopt_airflow.rollout.requirements import check_requirements, check_search
-from skillopt_airflow.training.benchmark_settings import benchmark_config, preset_of
+from skillopt_airflow.training.benchmark_settings import benchmark_config, preset_of, settings_at
 from skillopt_airflow.training.deployment_file import check_allowed
 from skillopt_airflow.training.judge_settings import check_judge, judge_use
 from skillopt_airflow.training.preparation import check_priced
@@ -28,6 +29,8 @@ from skillopt_airflow.training.run_record import RunRef
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+log = logging.getLogger(__name__)
 
 ADDED_BY_AIRFLOW = frozenset({"openlineage"})
 """Keys that Airflow's own operator adds to the conf of a run that it triggers, where that provider is installed."""
@@ -102,7 +105,12 @@ def configured(benchmark: str, form: Mapping[str, Any], own: TrainConfig | None 
     """
     preset = chosen_preset(benchmark, form)
     own = benchmark_config(benchmark) if own is None else own
-    config = params.run_config(own, form, None if preset is None else preset.settings)
+    layers = [] if preset is None else [preset.settings]
+    config = params.run_config(own, form, *layers)
+    if config.data.uri != own.data.uri:
+        there = settings_at(benchmark, config.data.uri)
+        log.info("settings that data.uri = %s changes: %s", config.data.uri, there)
+        config = params.run_config(own, form, there, *layers)
     _check_harness_of_image(config, own)
     model, adapter = config.model, benchmarks.load(benchmark, config.task)
     check_requirements(model, adapter)

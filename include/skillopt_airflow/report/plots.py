@@ -96,7 +96,8 @@ def learning_curve(view: Curve) -> str:
     """Plot the scores of current, best and each candidate over the steps, and beside them those on test."""
     with drawing("learning-curve"):
         figure = Figure(figsize=(WIDTH, 4.6))
-        columns = [1.0] if not view.test else [1.0, 0.17]
+        # An epoch needs the width of its number.
+        columns = [1.0, 0.05 + 0.04 * len(view.test)] if view.test else [1.0]
         axes = figure.subplots(1, len(columns), sharey=True, width_ratios=columns, squeeze=False)[0]
         _lines(axes[0], view)
         _candidates(axes[0], view.moments)
@@ -249,7 +250,7 @@ def _test(axes: Axes, view: Curve) -> None:
     mark = Mark("test split", "h", BLUE, filled=True)
     places = range(len(view.test))
     _marks(axes, mark, list(places), list(view.test.values()), 9.0)
-    axes.set_xticks(places, list(view.test))
+    axes.set_xticks(places, [name.removeprefix("epoch ") for name in view.test])
     axes.set_xlim(-0.6, len(view.test) - 0.4)
     axes.set(title="test split", facecolor=SHADE)
     axes.tick_params(axis="y", length=0, labelleft=False)

@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 from jinja2 import Template
 
+from skillopt_airflow.core.density import length_warning
 from skillopt_airflow.core.gate import Action, GateDecision
+from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.report import plots, summary
 from skillopt_airflow.report.curve import accepted_of
 from skillopt_airflow.report.html_pages import html_environment
@@ -53,6 +55,8 @@ def render(view: ReportView) -> str:
         view=view,
         outcome=summary.outcome(view),
         cuts=summary.cuts(view),
+        length=length_warning(SkillDocument(view.skill)),
+        gained=summary.points_gained(view),
         independence=summary.independence(view),
         accepted=accepted_of(view.moments),
         total=summary.total(view.costs),

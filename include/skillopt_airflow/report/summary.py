@@ -89,6 +89,14 @@ def cuts(view: ReportView) -> str:
     return f"In {', '.join(stage.stage for stage in stages)}: {together.cuts}."
 
 
+def points_gained(view: ReportView) -> float:
+    """Return the points (hundredths) by which the best skill beats the seed on the test split; 0 where it does not."""
+    best, seed = view.test.get("best"), view.test.get("seed")
+    if best is None or seed is None or min(best.coverage, seed.coverage) < 1.0:
+        return 0.0
+    return max(0.0, 100 * (best.score - seed.score))
+
+
 def score(value: float) -> str:
     """Show a score with four digits, as everywhere on the page; a dash where nothing was measured."""
     return "–" if math.isnan(value) else f"{value:.4f}"

@@ -26,7 +26,8 @@ def publication_body(run: TrainingRun, name: str) -> str:
     """Return the settings that differ from benchmark.yaml, the scores, and the difference between the two skills."""
     keys = run.keys.publication(name)
     contest = run.store.get_model(keys.contest, PublishContest)
-    decision, own = run.store.get_model(keys.gate, GateDecision), benchmark_config(run.ref.benchmark)
+    decision = run.store.get_model(keys.gate, GateDecision)
+    own = benchmark_config(run.ref.benchmark, run.config.data.uri)
     best = run.state(run.timeline[-1]).best.version
     lines = run.store.get_model(run.keys.line_origins(best), LinesOfSkill).lines
     return "\n\n".join(

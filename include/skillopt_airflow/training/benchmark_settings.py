@@ -1,37 +1,69 @@
 """The configuration that a benchmark's folder asks for, before a run overrides it, and the presets that it has."""
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 from pydantic import ValidationError
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config import TrainConfig, changed_paths, nest, values_by_path
 from skillopt_airflow.core.config_layers import explain
 from skillopt_airflow.core.declared_task import checked_prompt
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.preset import Preset, StatedScores
+from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.training.deployment_file import check_defaults, defaults_place, deployment
 from skillopt_airflow.training.yaml_file import read_yaml
 
 PRESETS = "presets"
+SAMPLE = "sample"
+"""The value of data.uri that names the sample in a benchmark's folder."""
 PRESET_KEYS = (*(f"scores.{name}" for name in StatedScores.model_fields), *Preset.model_fields)
 
 
-def benchmark_config(benchmark: str) -> TrainConfig:
+def benchmark_config(benchmark: str, uri: str | None = None) -> TrainConfig:
     """Return the configuration of a benchmark without a run's overrides.
+
+    Args:
+        benchmark: its name.
+        uri: where a run's data is; as in benchmark.yaml when None. The sample's settings apply to the sample only.
 
     Raises:
         ConfigError: naming the file and the key.
     """
-    path = benchmarks.folder(benchmark) / "benchmark.yaml"
-    layer, defaults = read_yaml(path), deployment().defaults
+    folder = benchmarks.folder(benchmark)
+    config = _over(deployment().defaults, folder / "benchmark.yaml")
+    of_sample = folder / SAMPLE / "settings.yaml"
+    if (config.data.uri if uri is None else uri) == SAMPLE and of_sample.is_file():
+        config = _over(config.model_dump(), of_sample)
+    if config.task is not None and (folder / "adapter.py").is_file():
+        path = folder / "benchmark.yaml"
+        raise ConfigError(f"{path}: the section task and adapter.py both define the benchmark; remove one of them")
+    return config
+
+
+def settings_at(benchmark: str, uri: str) -> JsonObject:
+    """Return the knobs, by group, that differ from the benchmark's own where a run's data is at `uri`.
+
+    Raises:
+        ConfigError: as `benchmark_config`.
+    """
+    there = benchmark_config(benchmark, uri)
+    values = values_by_path(there)
+    return nest({path: values[path] for path in changed_paths(benchmark_config(benchmark), there)})
+
+
+def _over(below: Mapping[str, Any], path: Path) -> TrainConfig:
+    """Return the configuration that a file makes of the layer below it."""
+    layer = read_yaml(path)
     try:
-        config = TrainConfig.from_layers(defaults, {} if layer is None else layer)
+        config = TrainConfig.from_layers(below, {} if layer is None else layer)
         if config.task is not None:
             checked_prompt(config.task)
     except ConfigError as error:
         check_defaults()
         raise ConfigError(f"{path}: {error}") from error
-    if config.task is not None and path.with_name("adapter.py").is_file():
-        raise ConfigError(f"{path}: the section task and adapter.py both define the benchmark; remove one of them")
     return config
 
 

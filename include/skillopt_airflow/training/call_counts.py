@@ -59,8 +59,7 @@ def target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Sequen
         "longitudinal": compared * 2 * min(schedule.most_compared(optimizer), sizes[Split.TRAIN]),
         # Only what was taken in any case, or notes that no gate saw, can lack a score at the end.
         "final": val * rules.draws if forced or notes_enter(optimizer) else 0,
-        # The seed, the best and the last skill.
-        "test": 3 * test * rules.draws if rules.eval_test else 0,
+        "test": rules.most_tested(config.train.num_epochs) * test * rules.draws,
         "publish": _published_rollouts(config, sizes, test),
     }
     each = turns(config)

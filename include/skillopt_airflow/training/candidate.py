@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from skillopt_airflow.core.buffer import ReflectedItems, entry_of
 from skillopt_airflow.core.contenders import rules_among
-from skillopt_airflow.core.density import density
+from skillopt_airflow.core.density import density, length_warning
 from skillopt_airflow.core.early_rejection import reject_early
 from skillopt_airflow.core.edits import EditApplyReport, EditReport, apply_edits
 from skillopt_airflow.core.gate import EQUAL, GateDecision, decide, reject, reject_screened, to_confirm
@@ -132,6 +132,8 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
         if decision.action.accepted:
             store.put_text(run.keys.skill(number), candidate.text)
             store.put_bytes(run.keys.line_origins(number), store.get_bytes(keys.line_origins))
+            if long := length_warning(candidate):
+                log.warning("version %d: %s", number, long)
         state = _remembering(run, moment, with_notes(run, moment, state), decision)
         state = state.model_copy(update={"stopped": why_stop(run, moment) or why_unanswered(run, moment)})
         leave_behind(run, moment, state)

@@ -30,6 +30,7 @@ from skillopt_airflow.training.evaluation import by_type, draws_of, measured
 from skillopt_airflow.training.publication import as_published
 from skillopt_airflow.training.rollout_plan import Chunk, RolloutPlan
 from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.seed_and_final import tested_versions
 
 AHEAD = ("preflight", "speculate")
 """Stages that roll out what a step plans once more, and finds."""
@@ -220,9 +221,8 @@ def _cancelled(run: TrainingRun, moment: Moment, decision: GateDecision) -> int:
 def _test(run: TrainingRun, final: RunState) -> dict[str, SplitScore]:
     if not run.config.evaluation.eval_test or final.stopped:
         return {}
-    versions = {"seed": 0, "best": final.best.version, "last": final.current.version}
     scores: dict[str, SplitScore] = {}
-    for name, version in versions.items():
+    for name, version in tested_versions(run, final).items():
         run.merge_parts(Split.TEST, [run.skill(version)])
         evaluation = measured(run, Split.TEST, run.skill(version))
         if evaluation.scores:

@@ -30,8 +30,6 @@ from skillopt_airflow.training.spending import role_spending, together
 from skillopt_airflow.training.time_left import Done, Rollouts, Seconds, time_left, usual
 
 READERS = 8
-TESTED = 2
-"""Skills that the test at a run's end has most of: the best and the last."""
 
 
 class ProgressReader:
@@ -202,7 +200,7 @@ class _OpenedRun:
         return time_left(done, ahead, elapsed, rollouts, self._pace(reached, done))
 
     def _rollouts_ahead(self, reached: _Reached, stage: StageProgress, *, steps_follow: bool) -> Rollouts:
-        """Return the rollouts of the run's end: the test of the best and the last skill, and the publication."""
+        """Return the rollouts of the run's end: the test of all skills but the seed, and the publication."""
         config, state = self._record.config, reached.state
         if state.stopped:
             return Rollouts(0, 0)
@@ -212,9 +210,12 @@ class _OpenedRun:
             publication = 0
         if state.moment == self._timeline[-1].name:
             return Rollouts(under_way, under_way + (publication if stage.name != "publication" else 0))
-        tested = self._size(Split.TEST) * config.evaluation.draws if config.evaluation.eval_test else 0
+        rules = config.evaluation
+        tested = self._size(Split.TEST) * rules.draws if rules.eval_test else 0
         now = len({one.sha256 for one in (state.current, state.best) if one.version})
-        return Rollouts(tested * now, tested * (TESTED if steps_follow else now) + publication)
+        # The seed's test is a part of its own.
+        most = rules.most_tested(config.train.num_epochs) - 1 if steps_follow or rules.test_each_epoch else now
+        return Rollouts(tested * now, tested * most + publication)
 
     def _pace(self, reached: _Reached, done: Sequence[Done]) -> Seconds:
         """Return the seconds of one rollout among many: as the seed's were, and as if a step were nothing else."""

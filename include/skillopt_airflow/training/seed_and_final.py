@@ -81,7 +81,7 @@ def last_plan(run: TrainingRun) -> list[JsonObject]:
 
 
 def finish(run: TrainingRun) -> list[JsonObject]:
-    """Let the last skill compete with the best one; return the test's chunks of both, equal texts once.
+    """Let the last skill compete with the best one; return the test's chunks, equal texts once.
 
     A run that was stopped is not tested: it has no budget left for that.
     """
@@ -109,6 +109,15 @@ def finish(run: TrainingRun) -> list[JsonObject]:
     return store_plan(run, moment, "test", [] if final.stopped else _tested(run, final))
 
 
+def tested_versions(run: TrainingRun, final: RunState) -> dict[str, int]:
+    """Return the versions of the skill that the test measures, by the names that the report gives them."""
+    versions = {"seed": 0}
+    if run.config.evaluation.test_each_epoch:
+        ends = {moment.epoch: moment for moment in run.timeline[1:-1]}
+        versions |= {f"epoch {epoch}": run.state(moment).current.version for epoch, moment in ends.items()}
+    return {**versions, "best": final.best.version, "last": final.current.version}
+
+
 def _is_measured(run: TrainingRun, state: RunState) -> bool:
     """Return whether nothing is to be measured of the last skill; new notes are no reason to exceed a spent budget."""
     known = not state.current.has_new_notes or bool(state.stopped)
@@ -122,9 +131,9 @@ def _chunks(run: TrainingRun, stage: Stage, split: Split, versions: Iterable[int
 
 
 def _tested(run: TrainingRun, final: RunState) -> list[Chunk]:
-    """Return the chunks of best and last; the seed has its own plan, and equal texts share their rollouts."""
+    """Return the test's chunks of all skills but the seed, which has its own plan; equal texts share their rollouts."""
     if not run.config.evaluation.eval_test:
         return []
-    texts = {run.skill(version).sha256: version for version in (final.current.version, final.best.version)}
+    texts = {run.skill(version).sha256: version for version in tested_versions(run, final).values()}
     texts.pop(run.skill(0).sha256, None)
     return _chunks(run, "test", Split.TEST, texts.values())

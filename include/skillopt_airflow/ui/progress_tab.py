@@ -127,7 +127,7 @@ STAGES: "Mapping[StageName, str]" = {
     "slow_update": "The optimizer writes guidance from comparing two epochs",
     "meta_reflect": "The optimizer reflects on the epoch as a whole",
     "final": "Measures the last skill on the selection split",
-    "test": "Measures the best and the last skill on the test split",
+    "test": "Measures skills on the test split",
     "report": "Writes the report",
     "publication": "Compares the best skill with the champion, to publish it",
     "over": "Everything is stored; of tasks that were cleared, only what failed is run again",
