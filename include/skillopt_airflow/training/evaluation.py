@@ -1,8 +1,6 @@
 """Measuring a candidate on the selection split: the plan of its rollouts, and what they amount to."""
 
-import gc
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.early_rejection import RunningEvaluation, evaluation_order
@@ -17,18 +15,6 @@ from skillopt_airflow.training.run import TrainingRun
 
 if TYPE_CHECKING:
     from skillopt_airflow.store.rollout_table import KnownParts
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Keep Python from looking for cycles meanwhile: scores have none, and of 100,000 it takes half the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def may_end_early(run: TrainingRun, moment: Moment) -> bool:
@@ -81,7 +67,6 @@ def draws_of(
     return found
 
 
-@_uncollected()
 def measured(run: TrainingRun, split: Split, skill: SkillDocument, draws: Sequence[int] | None = None) -> Evaluation:
     """Return the skill's scores on the split, as far as they are stored; by the draws of an evaluation if None."""
     wanted = range(run.config.evaluation.draws) if draws is None else draws
@@ -105,7 +90,6 @@ def cut_or_measured(
     return (measured(run, Split.VAL, skill), None) if early is None else early
 
 
-@_uncollected()
 def running_evaluation(
     run: TrainingRun, state: RunState, skill: SkillDocument, known: "Mapping[int, KnownParts] | None" = None
 ) -> RunningEvaluation:
