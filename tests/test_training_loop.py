@@ -466,28 +466,6 @@ def test_slow_update_and_meta_skill_see_both_skills_and_both_trajectories() -> N
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("policy", ["changed", "unchanged"])
-def test_the_items_that_a_policy_leaves_out_are_filled_up_from_train(policy: str) -> None:
-    def shown(fill: int) -> tuple[int, int]:
-        samples = {"optimizer__slow_update_samples": 4, "optimizer__longitudinal_fill": fill}
-        training = Training.of(**samples, optimizer__longitudinal_pair_policy=policy)
-        training()
-        assert training.rollouts["longitudinal"] <= 2 * 4 * fill
-        texts = sections(training, "slow_update", "comparison")
-        # With nothing to see there is no call.
-        groups = dict(re.findall(r"^# (\w+).*: (\d+) items$", texts[0] if texts else "", re.MULTILINE))
-        assert not groups.keys() & UNSEEN[policy]
-        return sum(map(int, groups.values())), training.rollouts["longitudinal"]
-
-    (few, run_for_few), (filled, run_to_fill) = shown(1), shown(30)
-    assert few < filled == 4
-    assert run_for_few < run_to_fill
-
-
-UNSEEN = {"changed": {"Persistent", "Stable"}, "unchanged": {"Improved", "Regressed"}}
-
-
-@pytest.mark.nightly
 def test_the_meta_skill_reaches_later_calls_and_never_the_skill() -> None:
     training = Training.of(train__num_epochs=3)
     training()

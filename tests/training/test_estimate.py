@@ -97,7 +97,6 @@ CONSOLIDATES = {"optimizer.skill_aware_consolidate_threshold": 5}
         ({"optimizer.use_meta_skill": False}, {"meta_skill": None}),
         ({"optimizer.use_meta_reflect": True}, {"evaluate": 47 * 200, "meta_reflect": 4}),
         ({"optimizer.slow_update_samples": 1_000}, {"longitudinal": 3 * 2 * 400}),
-        ({"optimizer.longitudinal_pair_policy": "changed"}, {"longitudinal": 3 * 2 * 3 * 20}),
         ({"optimizer.lr_control_mode": "autonomous"}, {"learning_rate": 40}),
         ({"optimizer.lr_control_mode": "none"}, {"rank": None}),
         ({"optimizer.skill_update_mode": "rewrite_from_suggestions"}, {"rewrite": 40}),

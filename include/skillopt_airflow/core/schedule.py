@@ -64,13 +64,6 @@ def batch_draws(train: TrainGroup, epoch: int, temperature: float | None) -> ran
     return range(first, first + train.rollouts_per_item)
 
 
-def most_compared(rules: OptimizerGroup) -> int:
-    """Return the most training items that run under both skills of a longitudinal comparison."""
-    if rules.longitudinal_pair_policy == "mixed":
-        return rules.slow_update_samples
-    return rules.slow_update_samples * rules.longitudinal_fill
-
-
 def sample(items: Sequence[T], count: int, seed: str) -> list[T]:
     """Draw `count` items by seed, or all if there are fewer, in their own order."""
     chosen = set(_shuffled(range(len(items)), seed)[:count])

@@ -89,11 +89,7 @@ class OptimizerGroup(Group):
     slow_update_gate: bool = True
     """The guidance passes the gate like a step's edits; false measures it and takes it in any case."""
     longitudinal_pair_policy: Literal["mixed", "changed", "unchanged"] = "mixed"
-    """Items of the comparison that the optimizer sees: all, those whose outcome changed, or the others. Where these are
-    fewer than were sampled, other training items fill them up."""
-    longitudinal_fill: Positive = 3
-    """For changed and unchanged: most training items that run under both skills to find one of slow_update_samples that
-    the policy keeps; none beyond the samples while stored rollouts hold enough."""
+    """Items of the comparison that the optimizer sees: all, those whose outcome changed, or the others."""
     use_meta_skill: bool = True
     """Keep a memory of epochs, from their steps and comparisons, for later optimizer calls; no part of the skill."""
     use_meta_reflect: bool = False

@@ -80,13 +80,11 @@ def compare(
     after: Mapping[str, Rollout],
     item_ids: Sequence[str],
     policy: PairPolicy,
-    more: Sequence[str] = (),
     sizes: PictureSizes = NO_SIZES,
 ) -> Comparison:
     """Group the items by their hard scores, in the order of `item_ids`; the policy says which groups stay.
 
-    Without a score on both sides an item says nothing about the skills, so it is counted and left out. Where the groups
-    that stay hold fewer than were sampled, items of `more` that have both scores fill them up.
+    Without a score on both sides an item says nothing about the skills, so it is counted and left out.
     """
     groups: dict[OutcomeGroup, list[ComparedItem]] = {group: [] for group in _SEEN["mixed"]}
     unscored = 0
@@ -95,12 +93,6 @@ def compare(
         if found is None:
             unscored += 1
         else:
-            groups[found[0]].append(found[1])
-    for item_id in more:
-        if sum(len(groups[group]) for group in _SEEN[policy]) >= len(item_ids):
-            break
-        found = _compared(item_id, before, after, sizes)
-        if found is not None:
             groups[found[0]].append(found[1])
     return Comparison(unscored=unscored, **{group: tuple(groups[group]) for group in _SEEN[policy]})
 

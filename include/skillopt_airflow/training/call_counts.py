@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from skillopt_airflow.core import schedule
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.harnesses import HARNESSES
@@ -56,7 +55,7 @@ def target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Sequen
         "evaluate": candidates * val * rules.draws,
         # The candidate that was chosen and the current skill once more on every item on which they differ.
         "confirm": gated * 2 * val if rules.use_gate and policy_of(rules).needs_fresh_draws else 0,
-        "longitudinal": compared * 2 * min(schedule.most_compared(optimizer), sizes[Split.TRAIN]),
+        "longitudinal": compared * 2 * min(optimizer.slow_update_samples, sizes[Split.TRAIN]),
         # Only what was taken in any case, or notes that no gate saw, can lack a score at the end.
         "final": val * rules.draws if forced or notes_enter(optimizer) else 0,
         "test": rules.most_tested(config.train.num_epochs) * test * rules.draws,

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.pictures import sizes
-from skillopt_airflow.core.schedule import edit_budget, most_compared, sample
+from skillopt_airflow.core.schedule import edit_budget, sample
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import ItemRef, JsonObject, Patch, Split
 from skillopt_airflow.optimizer.answers import joined
@@ -28,17 +28,10 @@ def longitudinal(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     """Plan the sampled training items under the last skills of the previous and of this epoch, equal ones once.
 
     After the first epoch there is nothing to compare.
-
-    Where the policy would leave some of them out, and stored rollouts cannot fill these up, more items are planned.
     """
-    rules, versions = run.config.optimizer, sorted(set(_pair(run, moment)))
-    skills = [run.keys.skill(version) for version in versions]
-    count = most_compared(rules)
-    # Under one skill no item changes, so that more of them would find nothing.
-    if len(versions) == 1 or (count > rules.slow_update_samples <= _compared(run, moment).size):
-        count = rules.slow_update_samples
-    item_ids = ids(_sampled(run, moment, count))
-    chunks = chunks_of(run.config, "longitudinal", skills, Split.TRAIN, item_ids) if moment.compares else []
+    skills = [run.keys.skill(version) for version in sorted(set(_pair(run, moment)))]
+    chunks = chunks_of(run.config, "longitudinal", skills, Split.TRAIN, ids(_sampled(run, moment)))
+    chunks = chunks if moment.compares else []
     return store_plan(run, moment, "longitudinal", chunks)
 
 
@@ -87,10 +80,10 @@ def epoch_steps(run: TrainingRun, epoch: int) -> list[EpochStep]:
     return steps
 
 
-def _sampled(run: TrainingRun, moment: Moment, count: int) -> list[ItemRef]:
-    """Draw training items; a smaller number of them are among a larger one."""
+def _sampled(run: TrainingRun, moment: Moment) -> list[ItemRef]:
+    """Draw training items."""
     seed = f"{run.config.train.seed}-longitudinal-{moment.epoch}"
-    return sample(run.item_refs(Split.TRAIN), count, seed)
+    return sample(run.item_refs(Split.TRAIN), run.config.optimizer.slow_update_samples, seed)
 
 
 def _pair(run: TrainingRun, moment: Moment) -> tuple[int, int]:
@@ -100,24 +93,14 @@ def _pair(run: TrainingRun, moment: Moment) -> tuple[int, int]:
 
 
 def _compared(run: TrainingRun, moment: Moment) -> Comparison:
-    """Compare the last skills of two epochs on the sampled items.
-
-    Where the policy leaves some of these out, other items that ran under both skills fill up, drawn ones first.
-    """
+    """Compare the last skills of two epochs on the sampled items."""
     if not moment.compares:
         return Comparison()
-    rules = run.config.optimizer
-    policy, sampled = rules.longitudinal_pair_policy, _sampled(run, moment, rules.slow_update_samples)
-    items = sampled if policy == "mixed" else run.item_refs(Split.TRAIN)
+    items = _sampled(run, moment)
     before, after = (run.stored(Split.TRAIN, run.skill(version), 0, items) for version in _pair(run, moment))
-    item_ids = ids(sampled)
-    drawn = ids(_sampled(run, moment, most_compared(rules)))
-    others = dict.fromkeys([*drawn, *sorted(before.keys() & after.keys())])
-    for item_id in item_ids:
-        others.pop(item_id, None)
     shown = shown_items(run, Split.TRAIN, [*before.values(), *after.values()])
     seen = {item.id: sizes(item) for item in shown}
-    return compare(before, after, item_ids, policy, more=list(others), sizes=seen)
+    return compare(before, after, ids(items), run.config.optimizer.longitudinal_pair_policy, seen)
 
 
 def _previous(run: TrainingRun, moment: Moment) -> str:
