@@ -2,6 +2,9 @@
 
 import json
 import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,13 +17,15 @@ from skillopt_airflow.core.errors import (
     StoreError,
 )
 from skillopt_airflow.core.types import JsonObject, Split, Status
+from skillopt_airflow.optimizer.readiness import check_answers
 from skillopt_airflow.training import seed_and_final
 from skillopt_airflow.training.preflight import ATTEMPTS, impatient, preflight, unmeasured
 from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from tests.core.provider_rows import ERRORS
 from tests.gateway.foreign_server import ForeignServer, serving
-from tests.gateway.scripted_provider import completion
+from tests.gateway.scripted_provider import ScriptedProvider, completion
+from tests.models.rambling_server import RamblingServer
 from tests.training.in_process import Training
 from tests.training.local_store import LocalStore
 from tests.training.served_training import ROLES, ServedTraining, connect, training
@@ -219,3 +224,110 @@ def test_an_item_with_a_stored_score_is_not_paid_for_again() -> None:
     tried(trained)
     assert trained.rollouts == {"preflight": 1, "rollout": 7}
     assert len(trained.run.stored(Split.TRAIN, trained.run.skill(0), 0, [first, second])) == 2
+
+
+READY = '{"name": "preflight_result", "arguments": {"ready": true}}'
+
+
+@contextmanager
+def rambling(
+    monkeypatch: pytest.MonkeyPatch, server: RamblingServer, **overrides: Any
+) -> Iterator[tuple[ServedTraining, RamblingServer]]:
+    """A run whose target is in order, and whose optimizer is the server."""
+    with serving(ForeignServer(KEY)) as target, ScriptedProvider(server.answer) as optimizer:
+        trained = prepared(monkeypatch, target.base_url, **overrides)
+        connect(monkeypatch, "optimizer", optimizer.base_url, KEY)
+        yield trained, server
+        server.gone.set()
+
+
+def test_a_call_that_is_written_down_before_endless_newlines_is_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    with rambling(monkeypatch, RamblingServer(READY)) as (trained, server):
+        tried(trained)
+        assert (server.limits, server.with_tools) == ([1_000], [True])
+        assert trained.run.model_of("optimizer") == trained.run.config.model
+
+
+@pytest.mark.parametrize(
+    "server",
+    [RamblingServer(by_tool, '{"ready": true}') for by_tool in (None, "I am ready.", '{"ready": ')],
+    ids=["refused", "prose", "cut"],
+)
+def test_an_optimizer_without_tool_calls_is_asked_in_plain_text_from_then_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, server: RamblingServer
+) -> None:
+    with rambling(monkeypatch, server) as (trained, _):
+        tried(trained)
+        assert server.with_tools == [True, False]
+        (warning,) = [record for record in caplog.records if "optimizer_output" in record.getMessage()]
+        assert warning.levelno == logging.WARNING
+        # Another process opens the run again.
+        later = TrainingRun(trained.run.ref, trained.run.connections)
+        with later.connections.optimizer(later.model_of("optimizer"), lambda call: None) as optimizer:
+            check_answers(optimizer)
+        assert server.with_tools == [True, False, False]
+        assert later.model_of("judge").optimizer_output == "auto"
+        server.by_tool = READY
+        tried(trained)
+        assert later.model_of("optimizer").optimizer_output == "auto"
+
+
+def test_the_form_that_the_configuration_names_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = RamblingServer(READY, '{"ready": true}')
+    with rambling(monkeypatch, server, model__optimizer_output="text") as (trained, _):
+        tried(trained)
+        assert trained.run.model_of("optimizer").optimizer_output == "text"
+    refusing = RamblingServer(None, '{"ready": true}')
+    with (
+        rambling(monkeypatch, refusing, model__optimizer_output="tools") as (trained, _),
+        pytest.raises(ModelOutputError),
+    ):
+        tried(trained)
+    assert (server.with_tools, refusing.with_tools) == ([False], [True])
+
+
+CUT = "cut at the token limit"
+
+
+@pytest.mark.parametrize(("by_tool", "words"), [('{"ready": ', CUT), (None, "--jinja"), ("Yes.", CUT)])
+def test_an_answer_of_no_use_is_not_blamed_on_the_host(
+    monkeypatch: pytest.MonkeyPatch, by_tool: str | None, words: str
+) -> None:
+    with (
+        rambling(monkeypatch, RamblingServer(by_tool)) as (trained, server),
+        pytest.raises(ModelOutputError, match=words) as raised,
+    ):
+        tried(trained)
+    assert server.with_tools == [True, False]
+    assert "with a tool: " in str(raised.value)
+    assert "in plain text: " in str(raised.value)
+    assert "host" not in str(raised.value)
+
+
+def test_a_slow_optimizer_is_waited_for_aloud(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr("skillopt_airflow.training.preflight.LOG_SECONDS", 0.1)
+    with rambling(monkeypatch, RamblingServer(READY, seconds=0.5)) as (trained, _):
+        tried(trained)
+    lines = [line for line in caplog.messages if line.startswith("waiting for connection skillopt_optimizer: ")]
+    assert 2 <= len(lines) <= 5
+    assert all("openai-chat:some-model" in line for line in lines)
+
+
+def test_an_optimizer_without_an_answer_in_time_names_the_knob(monkeypatch: pytest.MonkeyPatch) -> None:
+    with rambling(monkeypatch, RamblingServer(READY, seconds=30.0), model__call_timeout=1.0) as (trained, server):
+        began = time.monotonic()
+        with pytest.raises(ModelUnavailable, match=r"raise model\.call_timeout") as raised:
+            tried(trained)
+        assert time.monotonic() - began < 4.0
+    assert server.with_tools == [True, False]
+    assert "host" not in str(raised.value)
+
+
+def test_a_model_that_only_calls_tools_without_end_is_asked_in_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = RamblingServer(READY, '{"ready": true}', slow_tools=30.0)
+    with rambling(monkeypatch, server, model__call_timeout=1.0) as (trained, _):
+        tried(trained)
+        assert trained.run.model_of("optimizer").optimizer_output == "text"

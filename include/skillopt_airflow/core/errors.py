@@ -11,8 +11,10 @@ Every exception that this project raises on purpose, one type per boundary:
       - AnswerCut              or ends at the token limit
       - PromptTooLong          or isn't given, since the prompt doesn't fit into the model's context
       . BudgetUsedUp           no answer, because the run's budget allows no further call
+    - ToolsRefused           the server, or its model, takes no tools
     - ModelUnavailable       the server cannot answer now
       . ModelUnreachable       nothing answers at its address
+      . ModelTooSlow           the answer isn't complete in time
   + SandboxError           a container, its engine, or what it wrote
     - EngineUnavailable      no Docker engine answers
     - ImageMissing           the sandbox image is not there
@@ -69,12 +71,20 @@ class BudgetUsedUp(ModelOutputError):
     """The run's budget allows no further call: its stages go on without an answer, as they do with one of no use."""
 
 
+class ToolsRefused(ModelError):
+    """The server, or its model, takes no tools, by which structured answers are asked for."""
+
+
 class ModelUnavailable(ModelError):
     """The model server is overloaded, broken or too slow now; what was asked may be asked again."""
 
 
 class ModelUnreachable(ModelUnavailable):
     """Nothing answers at the model server's address: it may be wrong, or the server may come back."""
+
+
+class ModelTooSlow(ModelUnavailable):
+    """The answer isn't complete within the time of the call."""
 
 
 class SandboxError(SkillOptError):

@@ -6,7 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from skillopt_airflow.core.config_group import Group, ObjectName, Positive, Switch, spelled
 from skillopt_airflow.core.harnesses import HarnessName
-from skillopt_airflow.core.sampling import Effort, ImageDetail
+from skillopt_airflow.core.sampling import MOST_THOUGHTS, Effort, ImageDetail, OutputForm
 
 JUDGE_CONN_ID = "skillopt_judge"
 """Connection of the judge where none is named, if Airflow has it."""
@@ -74,7 +74,11 @@ class ModelGroup(Group):
     """What a slot of sandbox.pool and of optimizer_pool stands for, except for default_pool: a task, or a model call in
     flight, of which a task takes as many as it may make at the same time; fixed when the DAG is parsed."""
     optimizer_max_tokens: Positive | None = None
-    """Most tokens of one answer of the optimizer, its thinking included; the provider's default when unset."""
+    """Most tokens of one answer of the optimizer, or the judge, its thinking included. Default: 1,000 to 32,000 by the
+    purpose of the call, and its thinking. A higher value doesn't raise these."""
+    optimizer_output: OutputForm = "auto"
+    """How the optimizer and the judge give structured answers: by tools, as text, or auto. Auto uses tools unless the
+    preflight, or the server, shows that they don't work."""
     optimizer_thinking: Switch | None = None
     """Switches the thinking of the optimizer; the provider's default when unset."""
     image_detail: ImageDetail | None = None
@@ -100,9 +104,17 @@ class ModelGroup(Group):
     """Model calls of the run's rollouts in flight; the containers that run at the same time have equal shares, of at
     least 1."""
     call_timeout: Annotated[float, Field(gt=0.0)] = 120.0
-    """Seconds that one model call may take."""
+    """Seconds that one try of a model call may take. A call of the optimizer ends after max_attempts of these."""
     max_attempts: Positive = 5
     """Tries of one model call that ends in 429, 5xx or a time-out."""
+
+    @property
+    def optimizer_thoughts(self) -> int:
+        """Return the most tokens that the optimizer thinks before an answer; 0 if it isn't set to think."""
+        if self.optimizer_thinking_budget is not None:
+            return self.optimizer_thinking_budget
+        thinks = self.optimizer_reasoning_effort is not None or self.optimizer_thinking == "on"
+        return MOST_THOUGHTS if thinks and self.optimizer_thinking != "off" else 0
 
     @model_validator(mode="after")
     def _budget_of_thinking(self) -> Self:

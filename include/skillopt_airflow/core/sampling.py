@@ -11,7 +11,21 @@ Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
 """How much a model thinks before it answers; not every model has the highest ones."""
 ImageDetail = Literal["auto", "low", "high", "original"]
 """How closely a model looks at pictures; not every model has the last one."""
+OutputForm = Literal["auto", "tools", "text"]
+"""How a structured answer is asked for: by a tool call, in plain text, or by whichever of them works."""
 THOUGHT_END = "</think>"
+_MOST_TOKENS = {
+    "preflight": 1_000,
+    **dict.fromkeys(("rank", "learning_rate", "judge", "judge_steps", "deep_reflect"), 4_000),
+    **dict.fromkeys(("rewrite", "reflect_rewrite", "merge_rewrites"), 32_000),
+}
+_MOST_TOKENS_OF_OTHERS = MOST_THOUGHTS = 16_000
+"""The latter for a model that is set to think without a limit to it."""
+
+
+def answer_tokens(stage: str) -> int:
+    """Return the most tokens of an answer of the optimizer or judge, since a model may write without end."""
+    return _MOST_TOKENS.get(stage, _MOST_TOKENS_OF_OTHERS)
 
 
 def without_thinking(answer: str) -> str:

@@ -68,7 +68,7 @@ def optimizer_model(conn_id: str, model: str | None) -> "Model":
     """
     from pydantic_ai.models.fallback import FallbackModel
 
-    from skillopt_airflow.models.optimizer import is_unavailable
+    from skillopt_airflow.models.model_errors import is_unavailable
 
     models = [model_of(connected) for connected in chain(conn_id, model)]
     return FallbackModel(*models, fallback_on=is_unavailable) if len(models) > 1 else models[0]

@@ -1,6 +1,7 @@
 """A pydantic-ai model whose calls become rows of the usage table."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -9,6 +10,7 @@ from itertools import zip_longest
 from typing import Self, cast
 
 from anyio.from_thread import start_blocking_portal
+from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior
 from pydantic_ai.models import Model
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.settings import ModelSettings
@@ -54,10 +56,16 @@ class MeteredModel:
         self._redact = redact
         self._model = model
         self._on_call = on_call
-        chosen = {**settings, "max_retries": max_attempts - 1, **_deadline(model, settings, max_attempts)}
+        chosen = {**settings, "max_retries": max_attempts - 1}
+        self._seconds = cast("float", settings.get("timeout", math.inf)) * max_attempts
+        """The limit of all tries together; a client may take none for each of them, as boto3's does not."""
+        if self._seconds < math.inf:
+            chosen["request_timeout"] = self._seconds
         known = {name: value for name, value in chosen.items() if name not in model.unsupported_settings}
         self._settings = cast("ModelSettings", known)
         self._portals = ExitStack()
+        self.models = len(model.models) if isinstance(model, FallbackModel) else 1
+        """How many models may be asked one after the other."""
 
     def __enter__(self) -> Self:
         self._portal = self._portals.enter_context(start_blocking_portal())
@@ -73,23 +81,17 @@ class MeteredModel:
         metered, started, clock = Metered(), time.time(), time.monotonic()
         try:
             yield metered
+            metered.status = ANSWERED
         except ModelError as error:
-            metered.status = ANSWERED if isinstance(error, AnswerCut) else metered.status
+            cause = error.__cause__
+            answered = isinstance(error, AnswerCut) or isinstance(cause, UnexpectedModelBehavior)
+            metered.status = cause.status_code if isinstance(cause, ModelHTTPError) else ANSWERED if answered else 0
             error.args = (self._redact(storable(str(error))),)
             raise
         finally:
             seconds = time.monotonic() - clock
             for call in calls_of(metered, self.role, stage, self._model.model_name, started, seconds):
                 self._on_call(call)
-
-
-def _deadline(model: Model, settings: JsonObject, max_attempts: int) -> JsonObject:
-    """Return the limit of all tries together where a client takes none for each of them, as boto3's does not."""
-    models = model.models if isinstance(model, FallbackModel) else [model]
-    timeout = settings.get("timeout")
-    if not isinstance(timeout, int | float) or not any("timeout" in one.unsupported_settings for one in models):
-        return {}
-    return {"request_timeout": timeout * max_attempts}
 
 
 def calls_of(metered: Metered, role: Role, stage: str, model: str, started: float, seconds: float) -> list[ModelCall]:

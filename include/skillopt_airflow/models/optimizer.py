@@ -1,50 +1,33 @@
 """The optimizer model: structured answers through pydantic-ai, with retries and a usage row for each request."""
 
 import logging
+import math
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from http import HTTPStatus
-from json import JSONDecodeError
 from typing import Any
 
 from pydantic import BaseModel, JsonValue
 from pydantic_ai import Agent, ModelRetry, PromptedOutput, ToolOutput
 from pydantic_ai.capabilities import Hooks
-from pydantic_ai.exceptions import (
-    ContentFilterError,
-    FallbackExceptionGroup,
-    ModelAPIError,
-    ModelConnectionError,
-    ModelHTTPError,
-    ModelRequestTimeout,
-    ModelTimeoutError,
-    UnexpectedModelBehavior,
-    UserError,
-)
-from pydantic_ai.messages import BinaryContent, ModelResponse, TextPart, ToolCallPart, UserContent
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.messages import BinaryContent, ModelResponse, TextPart, ThinkingPart, ToolCallPart, UserContent
 from pydantic_ai.models import Model
+from pydantic_ai.settings import ModelSettings
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from skillopt_airflow.core.budget import Role
-from skillopt_airflow.core.errors import (
-    AnswerCut,
-    ModelError,
-    ModelOutputError,
-    ModelUnavailable,
-    ModelUnreachable,
-    PromptTooLong,
-)
-from skillopt_airflow.core.http_failures import may_pass
+from skillopt_airflow.core.errors import AnswerCut, ToolsRefused
 from skillopt_airflow.core.pictures import NO_PICTURES, Picture, Pictures
 from skillopt_airflow.core.protocols import Output
-from skillopt_airflow.core.provider_statuses import SENTENCES, error_status
-from skillopt_airflow.core.sampling import without_thinking
+from skillopt_airflow.core.sampling import OutputForm, answer_tokens, without_thinking
 from skillopt_airflow.core.scoring.json_answer import json_values, parsed
 from skillopt_airflow.core.storable import clean_parts, storable, storable_json
-from skillopt_airflow.core.types import JsonObject, ModelCall, Status
+from skillopt_airflow.core.types import JsonObject, ModelCall
 from skillopt_airflow.models.metering import MeteredModel
+from skillopt_airflow.models.model_errors import FAILURES, LimitTooLow, NoAnswer, explained
 
 MOST_WRAPPERS = 6
 """Objects, lists and strings of JSON around an answer."""
@@ -54,10 +37,11 @@ _BAD_SAMPLE = re.compile(
 """Groq's words for an answer that it couldn't read itself; the same request may succeed."""
 
 
-def lenient(kind: type[BaseModel], tool: str | None) -> Hooks[None]:
+def lenient(kind: type[BaseModel], tool: str | None, limit: int | None) -> Hooks[None]:
     """Return the hooks by which an agent reads an answer of this kind, or asks again.
 
-    A model may write a call of the output tool down instead of making it; `tool` is its name, or None without tools.
+    A model may write a call of the output tool down instead of making it, and go on after it until it is cut. `tool` is
+    the tool's name, or None without tools, and `limit` our own one of tokens, or None.
     """
 
     async def read(ctx: Any, *, output_context: Any, output: str | JsonObject) -> str | JsonObject:
@@ -71,12 +55,13 @@ def lenient(kind: type[BaseModel], tool: str | None) -> Hooks[None]:
         clean_parts(response.parts)
         written = response.tool_calls[0].args if response.tool_calls else response.text
         found = None if written is None else answer_in(written, kind)
-        if found is None and response.finish_reason == "length":
-            raise AnswerCut(
-                f"the answer was cut at the token limit, after {response.usage.output_tokens} tokens; "
-                "raise model.optimizer_max_tokens"
-            )
-        if tool is not None and not response.tool_calls and found is not None:
+        cut = response.finish_reason == "length"
+        if found is None and cut:
+            # The run counts a response only after this hook.
+            ctx.usage.incr(response.usage)
+            ctx.usage.requests += 1
+            raise _cut(response, limit)
+        if tool is not None and found is not None and (cut or not response.tool_calls):
             response.parts = [ToolCallPart(tool, found)]
         return response
 
@@ -88,6 +73,16 @@ def lenient(kind: type[BaseModel], tool: str | None) -> Hooks[None]:
         return await called(ctx, request_context=None, response=ModelResponse(parts=[TextPart(str(written or ""))]))
 
     return Hooks(before_output_validate=read, after_model_request=called, model_request_error=failed)
+
+
+def _cut(response: ModelResponse, limit: int | None) -> AnswerCut:
+    said = f"the answer was cut at the token limit, after {response.usage.output_tokens} tokens"
+    if limit is None:
+        return AnswerCut(f"{said}; raise model.optimizer_max_tokens")
+    thought = any(isinstance(part, ThinkingPart) for part in response.parts)
+    thought = thought or response.usage.details.get("reasoning_tokens", 0) > 0
+    kind = LimitTooLow if thought else AnswerCut
+    return kind(f"{said}, far more than such an answer needs; use a model that ends its answers")
 
 
 def answer_in(written: str | JsonObject, kind: type[BaseModel]) -> JsonObject | None:
@@ -131,20 +126,6 @@ Prompt = str | Sequence[UserContent]
 OUTPUT_RETRIES = 2
 TEXT_RETRIES = 1
 """A model without tools seldom gets better than its second answer."""
-_NO_TOOLS = re.compile(
-    r"support (?:for )?tool|tool use|--jinja|tool[_ ]choice|tools?\b[^.]* not supported|tool calling|function calling"
-)
-
-
-_REFUSALS = {Status.REFUSED: ModelOutputError, Status.TOO_LONG: PromptTooLong}
-
-
-class _NoAnswer(ModelError):
-    """The response is no answer in the provider's format."""
-
-
-class _NoTools(ModelError):
-    """The server, or its model, takes no tools, by which structured answers are asked for."""
 
 
 class PydanticAIOptimizer(MeteredModel):
@@ -153,13 +134,18 @@ class PydanticAIOptimizer(MeteredModel):
     A 429, a 5xx and a time-out are tried again by the provider's own client, then by the next model of a chain of
     fallbacks; an answer that is none (no JSON, or not of the provider's format) here; a failed schema by pydantic-ai.
 
+    Each call has a limit of tokens by its stage, and of seconds: `timeout` times `max_attempts` for each model of the
+    chain, and a single `timeout` for one of the preflight, if there is no chain.
+
     Args:
         model: the model.
         on_call: called after every call, once a request.
-        settings: see `sampling_settings`; none leaves all to the provider.
+        settings: see `sampling_settings`; none leaves all but the limit of tokens to the provider.
         max_attempts: tries of one call, also of an answer that is none; boto3 keeps its own number of five.
         role: what it is asked as; a judge answers in the same way.
         redact: see `MeteredModel`.
+        output: how answers are asked for; with `auto` by tools, until the server refuses them.
+        thinking_tokens: most tokens of its thinking, which are added to those of an answer.
     """
 
     def __init__(
@@ -171,11 +157,18 @@ class PydanticAIOptimizer(MeteredModel):
         max_attempts: int = 1,
         role: Role = "optimizer",
         redact: Callable[[str], str] = str,
+        output: OutputForm = "auto",
+        thinking_tokens: int = 0,
     ) -> None:
         super().__init__(model, on_call, role, {} if settings is None else settings, max_attempts, redact)
         self._max_attempts = max_attempts
-        self._takes_tools = True
+        self._output = output
+        self._thinking_tokens = thinking_tokens
+        self._takes_tools = output != "text"
         """Until the server refuses them: then answers are taken from plain text."""
+        # Claude has a limit of its own, and pydantic-ai streams its long answers only without another one.
+        self._limited = "max_tokens" not in model.unsupported_settings and "anthropic" not in model.system
+        """Until the server refuses a limit of ours, or the model's thinking takes all of it."""
 
     def ask(
         self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
@@ -184,69 +177,62 @@ class PydanticAIOptimizer(MeteredModel):
 
         Raises:
             ModelOutputError: the answer stayed outside `output_type`, or the model refused.
-            ModelUnavailable: the provider has no answer now.
+            ToolsRefused: the server takes no tools, and `output` asks for them.
+            ModelUnavailable: the provider has no answer now, or none in time.
             ModelError: the provider did not answer.
         """
         retrying = Retrying(
-            stop=stop_after_attempt(self._max_attempts), retry=retry_if_exception_type(_NoAnswer), reraise=True
+            stop=stop_after_attempt(self._max_attempts), retry=retry_if_exception_type(NoAnswer), reraise=True
         )
-        output: Output = retrying(self._ask, stage, instructions, _content(prompt, pictures), output_type)
+        seconds = self._seconds * self.models
+        if stage == "preflight" and self.models == 1:
+            seconds /= self._max_attempts
+        ends = time.monotonic() + seconds
+        answer = partial(self._answer, stage, instructions, _content(prompt, pictures), output_type, ends)
+        output: Output = retrying(self._ask, answer)
         return output
 
-    def _ask(self, stage: str, instructions: str, prompt: Prompt, output_type: type[Output]) -> Output:
-        if self._takes_tools:
+    def _ask(self, answer: Callable[[bool], Output]) -> Output:
+        """Ask, and again without what the server refuses: a limit of ours, or tools."""
+        limited = self._limited
+        while True:
             try:
-                return self._answer(stage, instructions, prompt, output_type)
-            except _NoTools as refusal:
+                output = answer(limited)
+            except LimitTooLow as refusal:
+                log.info("%s; the %s is asked without a limit of tokens", refusal, self.role)
+                limited = False
+            except ToolsRefused as refusal:
+                if self._output == "tools":
+                    raise
                 log.info("%s; from here on the %s answers in text, by the schema in its prompt", refusal, self.role)
                 self._takes_tools = False
-        return self._answer(stage, instructions, prompt, output_type)
+            else:
+                # Not before: a prompt that is too long fails without the limit as well.
+                self._limited = self._limited and limited
+                return output
 
-    def _answer(self, stage: str, instructions: str, prompt: Prompt, output_type: type[Output]) -> Output:
+    def _answer(
+        self, stage: str, instructions: str, prompt: Prompt, output_type: type[Output], ends: float, limited: bool
+    ) -> Output:
         with_tools = self._takes_tools
         tool = f"{stage}_result" if with_tools else None
+        limit, most = answer_tokens(stage) + self._thinking_tokens, self._settings.get("max_tokens")
+        own = limit if limited and (most is None or limit < most) else None
         agent: Agent[None, Output] = Agent(
             self._model,
             output_type=PromptedOutput(output_type) if tool is None else ToolOutput(output_type, name=tool),
-            capabilities=[lenient(output_type, tool)],
+            capabilities=[lenient(output_type, tool, own)],
             instructions=instructions,
-            model_settings=self._settings,
+            model_settings=self._settings if own is None else ModelSettings(**self._settings | {"max_tokens": own}),
             retries={"output": OUTPUT_RETRIES if with_tools else TEXT_RETRIES},
         )
-        garbage = f"{stage}: the {self.role} model's server answered something else"
+        left = None if ends == math.inf else ends - time.monotonic()
         with self._metered(stage) as metered:
             try:
-                output = self._portal.call(partial(agent.run, prompt, usage=metered.usage)).output
-                metered.status = 200
-            except ModelHTTPError as error:
-                metered.status = error.status_code
-                if (refused := error_status(error.status_code, error.body)) is not None:
-                    raise _REFUSALS[refused](f"{stage}: {SENTENCES[refused]}: {error.message}") from error
-                kind = _NoTools if with_tools and _refuses_tools(error) else _kind(error)
-                raise kind(f"{stage}: the {self.role} model answered {error.status_code}: {error.message}") from error
-            except ModelAPIError as error:
-                if (refused := error_status(0, error.message)) is not None:
-                    raise _REFUSALS[refused](f"{stage}: {SENTENCES[refused]}: {error.message}") from error
-                kind = _NoAnswer if isinstance(error.__cause__, JSONDecodeError) else _kind(error)
-                raise kind(f"{stage}: the {self.role} model did not answer: {error}") from error
-            except FallbackExceptionGroup as group:
-                tried = "; ".join(str(error) for error in group.exceptions)
-                kinds = list(map(_kind, group.exceptions))
-                late = any(issubclass(kind, ModelUnavailable) for kind in kinds)
-                kind = kinds[0] if len(set(kinds)) == 1 else ModelUnavailable if late else ModelError
-                raise kind(f"{stage}: neither the {self.role} model nor its fallbacks answered: {tried}") from group
-            except (UnexpectedModelBehavior, ContentFilterError) as error:
-                metered.status = 200
-                if metered.usage.requests == 0 and not isinstance(error, ContentFilterError):
-                    raise _NoAnswer(f"{garbage}: {error}") from error
-                raise ModelOutputError(str(error)) from error
-            except UserError as error:
-                # Bedrock's models with open weights cannot be forced on a tool while they think.
-                kind = _NoTools if with_tools and "output tools" in str(error) else ModelError
-                raise kind(f"{stage}: {error}") from error
-            except (TypeError, ValueError, AttributeError, LookupError) as error:
-                # The provider's client stumbled over JSON that is no answer.
-                raise _NoAnswer(f"{garbage}: {error!r}") from error
+                output = self._portal.call(partial(agent.run, prompt, usage=metered.usage, timeout=left)).output
+            except FAILURES as error:
+                answered = metered.usage.requests > 0
+                raise explained(error, f"{stage}: the {self.role} model", with_tools, own, answered) from error
         return output
 
 
@@ -255,28 +241,3 @@ def _content(prompt: str, pictures: Pictures) -> Prompt:
     for name, picture in pictures.items():
         content += [f"Picture {name}:", BinaryContent(picture, media_type=Picture(picture).media_type)]
     return [prompt, *content] if content else prompt
-
-
-def _refuses_tools(error: ModelHTTPError) -> bool:
-    """Return whether the request failed because of its tools, which servers say in many words and with many codes.
-
-    Ollama: 400 "... does not support tools"; llama.cpp: 500 "tools param requires --jinja flag"; OpenRouter: 404 "No
-    endpoints found that support tool use"; vLLM: 400 '"auto" tool choice requires ...'.
-    """
-    said = f"{error.message} {error.body}".lower()
-    return _NO_TOOLS.search(said) is not None and error.status_code != HTTPStatus.TOO_MANY_REQUESTS
-
-
-def is_unavailable(error: Exception) -> bool:
-    """Return whether the server cannot be reached, or has no answer now, by the error of the provider's client."""
-    if isinstance(error, ModelHTTPError):
-        return may_pass(error.status_code)
-    return isinstance(error, ModelAPIError)
-
-
-def _kind(error: Exception) -> type[ModelError]:
-    """Return whether the same request may be answered later; without a connection, the address may be wrong."""
-    if isinstance(error, ModelConnectionError) and not isinstance(error, ModelTimeoutError):
-        return ModelUnreachable
-    late = isinstance(error, ModelTimeoutError | ModelRequestTimeout | ModelHTTPError) and is_unavailable(error)
-    return ModelUnavailable if late else ModelError

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from pydantic_ai import Agent
-from pydantic_ai.exceptions import AgentRunError, FallbackExceptionGroup, ModelHTTPError, UserError
+from pydantic_ai.exceptions import AgentRunError, FallbackExceptionGroup, UserError
 from pydantic_ai.messages import (
     BinaryContent,
     ModelMessage,
@@ -60,9 +60,7 @@ class PydanticAITarget(MeteredModel):
                         usage=metered.usage,
                     )
                 )
-                metered.status = 200
             except (AgentRunError, FallbackExceptionGroup, UserError) as error:
-                metered.status = error.status_code if isinstance(error, ModelHTTPError) else 0
                 raise ModelError(f"{stage}: the target model did not answer: {error}") from error
         return without_thinking(storable(said.output))
 

@@ -64,41 +64,25 @@ class AirflowConnections:
 
     def optimizer(self, model: ModelGroup, on_call: "OnCall") -> "AbstractContextManager[Optimizer]":
         """Open the optimizer behind pydantic-ai."""
-        from skillopt_airflow.models.connection import optimizer_model, target_dialect
-        from skillopt_airflow.models.optimizer import PydanticAIOptimizer
+        from skillopt_airflow.models.connection import target_dialect
 
         with self._lookup:
-            return PydanticAIOptimizer(
-                optimizer_model(model.optimizer_conn_id, model.optimizer),
-                on_call,
-                sampling_settings(
-                    target_dialect(model.optimizer_conn_id, model.optimizer),
-                    max_tokens=model.optimizer_max_tokens,
-                    temperature=model.optimizer_temperature,
-                    reasoning_effort=model.optimizer_reasoning_effort,
-                    thinking=model.optimizer_thinking,
-                    thinking_budget=model.optimizer_thinking_budget,
-                    timeout=model.call_timeout,
-                ),
-                max_attempts=model.max_attempts,
-                redact=_redacted,
+            settings = sampling_settings(
+                target_dialect(model.optimizer_conn_id, model.optimizer),
+                max_tokens=model.optimizer_max_tokens,
+                temperature=model.optimizer_temperature,
+                reasoning_effort=model.optimizer_reasoning_effort,
+                thinking=model.optimizer_thinking,
+                thinking_budget=model.optimizer_thinking_budget,
+                timeout=model.call_timeout,
             )
+            return _asked("optimizer", model, on_call, settings, model.optimizer_thoughts)
 
     def judge(self, model: ModelGroup, on_call: "OnCall") -> "AbstractContextManager[Optimizer]":
         """Open the judge behind pydantic-ai; how it samples is left to its provider."""
-        from skillopt_airflow.models.connection import optimizer_model
-        from skillopt_airflow.models.optimizer import PydanticAIOptimizer
-
         with self._lookup:
-            conn_id, name = _models(model)["judge"]
-            return PydanticAIOptimizer(
-                optimizer_model(conn_id, name),
-                on_call,
-                {"timeout": model.call_timeout},
-                max_attempts=model.max_attempts,
-                role="judge",
-                redact=_redacted,
-            )
+            settings = sampling_settings(None, max_tokens=model.optimizer_max_tokens, timeout=model.call_timeout)
+            return _asked("judge", model, on_call, settings, 0)
 
     def target(self, model: ModelGroup, on_call: "OnCall") -> "AbstractContextManager[Target]":
         """Open the target behind pydantic-ai, with the settings of its rollouts."""
@@ -188,6 +172,25 @@ class AirflowConnections:
             server_check.check(conn_id, name)
         if upstream is not None:
             server_check.check_harness(upstream, model.harness)
+
+
+def _asked(
+    role: Role, model: ModelGroup, on_call: "OnCall", settings: JsonObject, thinking_tokens: int
+) -> "AbstractContextManager[Optimizer]":
+    """Open a model that is asked for structured answers."""
+    from skillopt_airflow.models.connection import optimizer_model
+    from skillopt_airflow.models.optimizer import PydanticAIOptimizer
+
+    return PydanticAIOptimizer(
+        optimizer_model(*_models(model)[role]),
+        on_call,
+        settings,
+        max_attempts=model.max_attempts,
+        role=role,
+        redact=_redacted,
+        output=model.optimizer_output,
+        thinking_tokens=thinking_tokens,
+    )
 
 
 def _redacted(text: str) -> str:

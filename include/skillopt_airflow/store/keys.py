@@ -208,6 +208,10 @@ class RunKeys:
         """Return the key of items' scores that states name."""
         return f"{self.folder}scores/{name}.parquet"
 
+    def in_text(self, role: str) -> str:
+        """Return the key of an empty object: the optimizer, or the judge, is asked for answers in plain text."""
+        return f"{self.folder}answers_in_text/{role}"
+
     def publication(self, name: str) -> PublicationKeys:
         """Return the keys of an attempt to publish; see `publication_name` for the name that its DAG run gives it."""
         return PublicationKeys(f"{self.folder}publish/{name}/")

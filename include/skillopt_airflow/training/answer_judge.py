@@ -55,12 +55,12 @@ def judged(
 
     A grade is stored by question, answer and judge, so it is paid once, by whichever run comes to it first.
     """
-    rules, model = run.config.evaluation, run.config.model
+    rules = run.config.evaluation
     requests = [in_doubt(run.benchmark, rules, item, rollout) for item, rollout in rollouts]
     wanted = {request: None for request in requests if request is not None}
     if not wanted:
         return [rollout for _, rollout in rollouts]
-    asking = turns()
+    asking, model = turns(), run.model_of("judge")
 
     def count(call: ModelCall) -> None:
         calls.append(call)

@@ -1,8 +1,10 @@
 """A try of all that a run will use, side by side and in seconds, before its first batch that is paid for."""
 
 import logging
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Literal
 
@@ -10,15 +12,19 @@ from skillopt_airflow.core.errors import (
     ModelConnectionError,
     ModelError,
     ModelOutputError,
+    ModelTooSlow,
     ModelUnavailable,
     ModelUnreachable,
     SandboxError,
     SkillOptError,
+    ToolsRefused,
     kept,
     together,
 )
 from skillopt_airflow.core.http_failures import FIRST_ITEMS, advice, may_pass
+from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.provider_statuses import SENTENCES
+from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.rollout_tally import EMPTY_ADVICE
 from skillopt_airflow.core.types import ItemRef, JsonObject, ModelCall, Split, Status, Trajectory
 from skillopt_airflow.optimizer.readiness import check_answers
@@ -29,10 +35,14 @@ from skillopt_airflow.training.budget_lease import BudgetLease
 from skillopt_airflow.training.rollout_plan import Chunk, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
+from skillopt_airflow.training.timing import repeated
 
 STAGE = "preflight"
 ATTEMPTS = 3
 """Most tries of one call: enough for a server that stumbles, and soon over if it is the wrong one."""
+
+LOG_SECONDS = 10.0
+"""Between two lines about what a preflight waits for."""
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +102,8 @@ def _try_target(run: TrainingRun, roll_out: RollOut) -> str:
     for item in unmeasured(run)[:FIRST_ITEMS]:
         before = len(_target_calls(run))
         chunks.append(Chunk(stage=STAGE, skill=run.keys.skill(0), split=Split.TRAIN, draw=0, item_ids=(item.id,)))
-        roll_out(store_plan(run, run.timeline[0], STAGE, chunks)[len(tried) : len(chunks)])
+        with _waited_for(f"{who}, training item {item.id}"):
+            roll_out(store_plan(run, run.timeline[0], STAGE, chunks)[len(tried) : len(chunks)])
         found = run.stored(Split.TRAIN, run.skill(0), 0, [item])
         if item.id not in found:
             raise SandboxError(f"training item {item.id} left no row; the log of this task says why")
@@ -148,17 +159,19 @@ def _try_answers(run: TrainingRun, role: Literal["optimizer", "judge"]) -> str:
     calls: list[ModelCall] = []
     lease = BudgetLease(run, f"preflight of the {role}")
     try:
-        with lease.part(role) as part, connect(model, counting(part, calls.append)) as asked:
-            check_answers(asked)
+        with lease.part(role) as part, _waited_for(who):
+            count = counting(part, calls.append)
+            flaw = _usable(model, lambda settings: connect(settings, count))
     except ModelConnectionError:
         raise
     except ModelUnreachable as error:
         raise ModelConnectionError(f"{who} does not answer; {advice(0)} ({error})") from error
     except ModelUnavailable as error:
         raise ModelUnavailable(f"{who} has no answer now; try again when it has ({error})") from error
-    except ModelOutputError as error:
+    except (ModelOutputError, ToolsRefused) as error:
         raise ModelOutputError(
-            f"{who} answers, but not in the form that it is asked for; use a model that calls tools ({error})"
+            f"{who} answers, but not as model.optimizer_output = {model.optimizer_output} asks; use a model that calls "
+            f"tools ({error})"
         ) from error
     except ModelError as error:
         todo = advice(calls[-1].http_status if calls else 0)
@@ -166,8 +179,35 @@ def _try_answers(run: TrainingRun, role: Literal["optimizer", "judge"]) -> str:
     finally:
         run.usage.append(run.ref.benchmark, run.account, calls, run.timeline[0])
         lease.settle()
+    run.store.delete(run.keys.in_text(role))
+    if flaw:
+        run.store.put_bytes(run.keys.in_text(role), b"")
+        log.warning("%s is asked in plain text from here on, as with model.optimizer_output: text (%s)", who, flaw)
     tokens = f"{sum(call.prompt_tokens for call in calls)} + {sum(call.completion_tokens for call in calls)} tokens"
     return f"{role} answered in {sum(call.seconds for call in calls):.1f} s, {tokens}"
+
+
+def _usable(model: ModelGroup, connect: Callable[[ModelGroup], AbstractContextManager[Optimizer]]) -> str:
+    """Ask by a tool, and in plain text if that fails, or only as the settings say; return the flaw of the first way."""
+    forms, flaw = ("tools", "text") if model.optimizer_output == "auto" else (model.optimizer_output,), ""
+    for form in forms:
+        try:
+            with connect(model.model_copy(update={"optimizer_output": form})) as asked:
+                check_answers(asked)
+                break
+        except (ModelOutputError, ModelTooSlow, ToolsRefused) as error:
+            if form == forms[-1]:
+                raise type(error)(f"with a tool: {flaw}; in plain text: {error}" if flaw else str(error)) from error
+            flaw = str(error)
+    return flaw
+
+
+@contextmanager
+def _waited_for(who: str) -> Iterator[None]:
+    """Log who is waited for, and for how long, while the block runs."""
+    began = time.monotonic()
+    with repeated(LOG_SECONDS, lambda: log.info("waiting for %s, %.0f s so far", who, time.monotonic() - began)):
+        yield
 
 
 def _try_buckets(run: TrainingRun) -> str:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core import schedule
-from skillopt_airflow.core.budget import Prices
+from skillopt_airflow.core.budget import Prices, Role
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing, StoreError
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.protocols import Benchmark, JudgesRepository, PlaysSession
+from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.skill import SkillDocument, skill_of_person
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import EPOCH_ENDS, Moment, MomentKind, timeline
@@ -86,6 +87,12 @@ class TrainingRun:
     @cached_property
     def _overridden(self) -> TrainConfig:
         return TrainConfig.from_layers(self.record.config.model_dump(), nest(self.ref.overrides))
+
+    def model_of(self, role: Role) -> ModelGroup:
+        """Return the settings to open a model by: in plain text if the preflight got no other answer of it."""
+        model = self.config.model
+        in_text = model.optimizer_output == "auto" and self.store.exists(self.keys.in_text(role))
+        return model.model_copy(update={"optimizer_output": "text"}) if in_text else model
 
     @property
     def prices(self) -> Prices:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from threading import Event, Semaphore, Thread
+from threading import Semaphore
 
 from skillopt_airflow.core.budget import Role
 from skillopt_airflow.core.errors import StoreError
@@ -32,7 +32,7 @@ def stored_calls(run: TrainingRun, moment: Moment) -> Iterator[list[ModelCall]]:
     """
     calls: list[ModelCall] = []
     part: list[ModelCall] = []
-    stored, ended = 0, Event()
+    stored = 0
 
     def store() -> None:
         nonlocal part, stored
@@ -43,19 +43,15 @@ def stored_calls(run: TrainingRun, moment: Moment) -> Iterator[list[ModelCall]]:
         stored, part = stored + len(part), []
 
     def follow() -> None:
-        while not ended.wait(STORE_SECONDS):
-            try:
-                store()
-            except StoreError as error:
-                log.warning("The calls of the last seconds could not be stored, which is tried again: %s", error)
+        try:
+            store()
+        except StoreError as error:
+            log.warning("The calls of the last seconds could not be stored, which is tried again: %s", error)
 
-    thread = Thread(target=follow, name="stored-calls", daemon=True)
-    thread.start()
     try:
-        yield calls
+        with timing.repeated(STORE_SECONDS, follow):
+            yield calls
     finally:
-        ended.set()
-        thread.join()
         while stored < len(calls):
             store()
 
@@ -97,7 +93,8 @@ def optimizing(
                 optimizer=GuidedOptimizer(
                     RememberingOptimizer(
                         lambda: BudgetedOptimizer(
-                            opened.enter_context(run.connections.optimizer(config, count)), turns["optimizer"]
+                            opened.enter_context(run.connections.optimizer(run.model_of("optimizer"), count)),
+                            turns["optimizer"],
                         ),
                         str(config.optimizer),
                         run.store,

@@ -2,9 +2,10 @@
 
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -33,6 +34,24 @@ class StageClock:
 
     model: float = 0.0
     """Wall seconds in which at least one model call was under way."""
+
+
+@contextmanager
+def repeated(seconds: float, work: Callable[[], object]) -> Iterator[None]:
+    """Do the work every so many seconds, in a thread, until the block ends."""
+    ended = Event()
+
+    def follow() -> None:
+        while not ended.wait(seconds):
+            work()
+
+    thread = Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @contextmanager
