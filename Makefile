@@ -133,5 +133,6 @@ audit: venv  ## look for known vulnerabilities in all locks: IGNORE=ID leaves on
 bench: venv  ## make the tables of bench/results anew
 	$(PYTHON) -m bench
 
-real: venv  ## train examples/ledger with a real model: MODEL=/path/to/model.gguf SEEDS=2
-	@$(PYTHON) -m bench.real_model $(if $(MODEL),'$(MODEL)') $(if $(SEEDS),--seeds $(SEEDS))
+real: venv  ## train examples/ledger with a real model: MODEL=/path/to/model.gguf SEEDS=2 SET='train.steps_per_epoch=2'
+	@$(PYTHON) -m bench.real_model $(if $(MODEL),'$(MODEL)') $(if $(SEEDS),--seeds $(SEEDS)) \
+		$(foreach setting,$(SET),--set '$(setting)')

@@ -29,6 +29,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.real_model", description=__doc__)
     parser.add_argument("model", nargs="?", default="", help="GGUF file, or base URL of a server")
     parser.add_argument("--seeds", type=int, default=2, help="trainings, each with another seed (default: %(default)s)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as model.max_tokens=300")
     options = parser.parse_args(arguments)
     if not options.model:
         print(NO_MODEL, file=sys.stderr)
@@ -41,7 +42,7 @@ def main(arguments: list[str]) -> int:
             # Airflow reads the environment when it's imported.
             from bench import real_training
 
-            real_training.measure(model, description(options.model), options.seeds)
+            real_training.measure(model, description(options.model), options.seeds, options.set)
     except SkillOptError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

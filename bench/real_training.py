@@ -14,7 +14,7 @@ from typing import Any
 from bench import tables
 from bench.real_place import EXAMPLE
 from skillopt_airflow.core.budget import ROLES, Role
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.measured_score import MeasuredScore
 from skillopt_airflow.core.paired import PairedTable, paired
 from skillopt_airflow.core.resource_groups import StorageGroup
@@ -30,6 +30,7 @@ from skillopt_airflow.training.preparation import prepare_scoring
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.training.scorecard import Scorecard, ScoringRequest, scorecard
+from skillopt_airflow.training.trial import knobs
 from skillopt_airflow.training.workload import ChunkWorkload
 
 BENCHMARK, PRESET = EXAMPLE.name, "cpu"
@@ -79,16 +80,23 @@ class Trained:
     minutes: float
 
 
-def measure(model: str, description: str, seeds: int) -> None:
+def measure(model: str, description: str, seeds: int, settings: Sequence[str] = ()) -> None:
     """Score the hand-written skill, train once per seed, and write the table.
+
+    Args:
+        model: the model as knobs name it.
+        description: the model as the table names it.
+        seeds: number of trainings.
+        settings: knobs over those of the preset, as KEY=VALUE.
 
     Raises:
         SkillOptError: of the kind that says what's wrong.
     """
-    floor = hand_written(configured(model, 0))
-    trainings = [trained(configured(model, seed)) for seed in range(1, seeds + 1)]
+    floor = hand_written(configured(model, 0, settings))
+    trainings = [trained(configured(model, seed, settings)) for seed in range(1, seeds + 1)]
+    changed = f" (changed: {', '.join(settings)})" if settings else ""
     note = (
-        f"{description} is target and optimizer, with the preset `{PRESET}` of "
+        f"{description} is target and optimizer, with the preset `{PRESET}`{changed} of "
         f"[{BENCHMARK}](../../examples/{BENCHMARK}/README.md). Scores are shares of exact matches on "
         f"{floor.skill.items} held-out test items. The trainings reuse the seed skill's test rollouts. A person wrote "
         "the hand-written skill: it shows what the target can do with good instructions."
@@ -98,12 +106,15 @@ def measure(model: str, description: str, seeds: int) -> None:
     tables.write_sections("real_model", "Training with a real model", "", sections, "make real MODEL=...")
 
 
-def configured(model: str, seed: int) -> TrainConfig:
-    """Return the configuration of a training."""
-    models = {"train": {"seed": seed}, "model": {"target": model, "optimizer": model}}
-    return TrainConfig.from_layers(
-        benchmark_config(BENCHMARK).model_dump(), preset_of(BENCHMARK, PRESET).settings, models
-    )
+def configured(model: str, seed: int, settings: Sequence[str] = ()) -> TrainConfig:
+    """Return the configuration of a training.
+
+    Raises:
+        ConfigError: a setting is no knob, or has no value that it may have.
+    """
+    own = {"train.seed": seed, "model.target": model, "model.optimizer": model}
+    preset = preset_of(BENCHMARK, PRESET).settings
+    return TrainConfig.from_layers(benchmark_config(BENCHMARK).model_dump(), preset, nest(knobs(settings) | own))
 
 
 def hand_written(config: TrainConfig) -> Scorecard:

@@ -12,7 +12,7 @@ from local.served import served
 from local.standin.server import StandInServer
 from skillopt_airflow.core.types import Split
 
-RECORD = re.compile(r"\d{4}-\d\d-\d\d \| [A-Z][A-Z &']+ \| -?\d+\.\d\d")
+RECORD = re.compile(r"\d{4}-\d\d-\d\d \| [A-Z][A-Z &']+ \| \d+\.\d\d")
 MODEL = "openai-chat:stand-in"
 
 
