@@ -93,7 +93,6 @@ def measure(model: str, description: str, seeds: int, settings: Sequence[str] = 
         SkillOptError: of the kind that says what's wrong.
     """
     floor = hand_written(configured(model, 0, settings))
-    trainings = [trained(configured(model, seed, settings)) for seed in range(1, seeds + 1)]
     changed = f" (changed: {', '.join(settings)})" if settings else ""
     note = (
         f"{description} is target and optimizer, with the preset `{PRESET}`{changed} of "
@@ -101,9 +100,13 @@ def measure(model: str, description: str, seeds: int, settings: Sequence[str] = 
         f"{floor.skill.items} held-out test items. The trainings reuse the seed skill's test rollouts. A person wrote "
         "the hand-written skill: it shows what the target can do with good instructions."
     )
-    table = tables.Section("Scores", note, HEADER, [*_floor_rows(floor), *map(_row, trainings)])
-    sections = [table, *map(_section, trainings)]
-    tables.write_sections("real_model", "Training with a real model", "", sections, "make real MODEL=...")
+    trainings: list[Trained] = []
+    for seed in range(seeds + 1):
+        # The table is there after each training, since one may take hours.
+        trainings += [trained(configured(model, seed, settings))] if seed else []
+        table = tables.Section("Scores", note, HEADER, [*_floor_rows(floor), *map(_row, trainings)])
+        sections = [table, *map(_section, trainings)]
+        tables.write_sections("real_model", "Training with a real model", "", sections, "make real MODEL=...")
 
 
 def configured(model: str, seed: int, settings: Sequence[str] = ()) -> TrainConfig:
