@@ -42,7 +42,6 @@ def main(arguments: list[str]) -> int:
             # Airflow reads the environment when it's imported.
             from bench import real_training
 
-            logging.getLogger("airflow").setLevel(logging.WARNING)
             real_training.measure(model, description(options.model), options.seeds, options.set)
     except SkillOptError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -44,6 +44,8 @@ def place(folder: Path, address: str, model: str) -> Iterator[Mapping[str, str]]
         for bucket in (StorageGroup().bucket, StorageGroup().artifact_bucket):
             objectstore.client(s3).create_bucket(Bucket=bucket)
         yield own_variables(Home.at(folder), os.environ) | {
+            # Its hook tells of each client.
+            "AIRFLOW__LOGGING__NAMESPACE_LEVELS": "airflow.providers.amazon=WARNING",
             LIST_VARIABLE: str(benchmark),
             S3_CONNECTION: s3_connection(s3),
             TARGET_CONNECTION: connection,

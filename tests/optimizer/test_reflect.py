@@ -290,7 +290,7 @@ def test_an_answer_that_was_cut_is_asked_for_again_briefly() -> None:
     assert [(edit.op, edit.content) for edit in patch.edits] == [("append", "- one"), ("append", "- two lines")]
     assert "token limit" in patch.fallback
     assert optimizer.instructions[1] == prompts.load("reflect_brief")
-    assert len(optimizer.prompts[1]) < len(optimizer.prompts[0])
+    assert len(optimizer.calls[1][1]) < len(optimizer.calls[0][1])
     twice = reflect(ScriptedOptimizer(AnswerCut("cut"), AnswerCut("cut again")), context(), FAILURES, PLAIN)
     assert (twice.edits, twice.fallback) == ((), "reflect failure-2: cut again")
 
