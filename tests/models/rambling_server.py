@@ -7,7 +7,7 @@ from typing import Any
 from tests.gateway.scripted_provider import Asked, Document, Reply, chat_document, failure
 
 CONTEXT = 8_192
-REFUSED = "tools param requires --jinja flag"
+REFUSED = "some-model does not support tools"
 
 
 @dataclass
@@ -50,7 +50,7 @@ class RamblingServer:
             return failure(400, self.refusal.format(limit))
         text = self.by_tool if "tools" in body else self.by_text
         if text is None:
-            return failure(500, REFUSED)
+            return failure(400, REFUSED)
         self.gone.wait(self.seconds + self.slow_tools * ("tools" in body))
         if self.ends:
             return chat_document(text, **self.message)

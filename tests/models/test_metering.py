@@ -65,6 +65,6 @@ def out_of_order(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse
 def test_a_client_without_a_limit_for_a_try_has_one_for_all_of_them(model: Model) -> None:
     with (
         PydanticAIOptimizer(model, [].append, {"timeout": 0.05, "seed": 7}, max_attempts=2) as asked,
-        pytest.raises(ModelUnavailable, match=r"raise model\.call_timeout"),
+        pytest.raises(ModelUnavailable, match="timed out"),
     ):
         asked.ask("rank", "i", "p", Ranking)

@@ -25,7 +25,7 @@ from skillopt_airflow.training.run import TrainingRun
 from tests.core.provider_rows import ERRORS
 from tests.gateway.foreign_server import ForeignServer, serving
 from tests.gateway.scripted_provider import ScriptedProvider, completion
-from tests.models.rambling_server import RamblingServer
+from tests.models.rambling_server import REFUSED, RamblingServer
 from tests.training.in_process import Training
 from tests.training.local_store import LocalStore
 from tests.training.served_training import ROLES, ServedTraining, connect, training
@@ -289,7 +289,7 @@ def test_the_form_that_the_configuration_names_is_the_only_one(monkeypatch: pyte
 CUT = "cut at the token limit"
 
 
-@pytest.mark.parametrize(("by_tool", "words"), [('{"ready": ', CUT), (None, "--jinja"), ("Yes.", CUT)])
+@pytest.mark.parametrize(("by_tool", "words"), [('{"ready": ', CUT), (None, REFUSED), ("Yes.", CUT)])
 def test_an_answer_of_no_use_is_not_blamed_on_the_host(
     monkeypatch: pytest.MonkeyPatch, by_tool: str | None, words: str
 ) -> None:
@@ -312,7 +312,7 @@ def test_a_slow_optimizer_is_waited_for_aloud(
     with rambling(monkeypatch, RamblingServer(READY, seconds=0.5)) as (trained, _):
         tried(trained)
     lines = [line for line in caplog.messages if line.startswith("waiting for connection skillopt_optimizer: ")]
-    assert 2 <= len(lines) <= 5
+    assert len(lines) >= 2
     assert all("openai-chat:some-model" in line for line in lines)
 
 

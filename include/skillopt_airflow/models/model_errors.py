@@ -13,9 +13,11 @@ from skillopt_airflow.core.http_failures import may_pass
 from skillopt_airflow.core.provider_statuses import SENTENCES, error_status
 from skillopt_airflow.core.types import Status
 
-# The last ones are those of a client that stumbles over JSON that is no answer.
-FAILURES = (raised.AgentRunError, raised.FallbackExceptionGroup, raised.UserError, TypeError, ValueError)
-FAILURES += (AttributeError, LookupError)
+FAILURES = (
+    *(raised.AgentRunError, raised.FallbackExceptionGroup, raised.UserError),
+    # A provider's client stumbles over JSON that is no answer.
+    *(TypeError, ValueError, AttributeError, LookupError),
+)
 """All that a request may fail with, except for the project's own errors."""
 _REFUSALS: Mapping[Status, type[ModelError]] = {Status.REFUSED: ModelOutputError, Status.TOO_LONG: errors.PromptTooLong}
 _LIMIT = re.compile(r"max\w*[ _-]?(?:\w+[ _-])?tokens|maximum context length")
@@ -80,7 +82,7 @@ def _refusal(error: raised.ModelHTTPError, who: str, tools: bool, limit: int | N
 
 
 def _failed(kind: type[ModelError], what: str) -> ModelError:
-    return kind(f"{what}; raise model.call_timeout" if issubclass(kind, errors.ModelTooSlow) else what)
+    return kind(f"{what.rstrip('.')}; raise model.call_timeout" if issubclass(kind, errors.ModelTooSlow) else what)
 
 
 def is_unavailable(error: Exception) -> bool:

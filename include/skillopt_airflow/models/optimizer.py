@@ -57,9 +57,6 @@ def lenient(kind: type[BaseModel], tool: str | None, limit: int | None) -> Hooks
         found = None if written is None else answer_in(written, kind)
         cut = response.finish_reason == "length"
         if found is None and cut:
-            # The run counts a response only after this hook.
-            ctx.usage.incr(response.usage)
-            ctx.usage.requests += 1
             raise _cut(response, limit)
         if tool is not None and found is not None and (cut or not response.tool_calls):
             response.parts = [ToolCallPart(tool, found)]

@@ -40,7 +40,6 @@ from skillopt_airflow.training.timing import repeated
 STAGE = "preflight"
 ATTEMPTS = 3
 """Most tries of one call: enough for a server that stumbles, and soon over if it is the wrong one."""
-
 LOG_SECONDS = 10.0
 """Between two lines about what a preflight waits for."""
 
