@@ -210,7 +210,7 @@ class _Analyst:
 
     def _ask(self, further: str, draft: Answer | None, least: int) -> tuple[Answer, bool]:
         several = prompts.load("several_tries") if self.minibatch.repeats else ""
-        brief = Question(self.stage, prompts.load("reflect_brief"), self._brief_prompt)
+        brief = Question("reflect_brief", prompts.load("reflect_brief"), self._brief_prompt)
         answer_type, shorter = _ANSWERS[self.stage]
         has_brief = shorter is BriefReflection and self.minibatch.source_type == "failure"
         if self.context.brief and has_brief:

@@ -104,7 +104,7 @@ def outcomes_section(rollouts: Sequence[Rollout], room: int) -> str:
     for number, rollout in enumerate(rollouts, start=1):
         feedback = "" if rollout.score is None else rollout.score.feedback
         pieces += [f"## Item {number}", *quoted(conversation(rollout)[:1]), Quote("scorer's feedback", feedback)]
-    return quotes_section("items", pieces, room)
+    return quotes_section("trajectories", pieces, room)
 
 
 def quotes_section(tag: str, pieces: Sequence[Piece], room: int) -> str:
