@@ -1,13 +1,13 @@
 """Trainings of examples/ledger in this process, with the models and the S3 server of Airflow's connections."""
 
-import difflib
 import logging
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from difflib import unified_diff
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.sandbox.container_loop import run_workload
 from skillopt_airflow.sandbox.rollout_process import ProcessRuntime
+from skillopt_airflow.sandbox.staging import TaskFolder
 from skillopt_airflow.training.benchmark_settings import benchmark_config, preset_of
 from skillopt_airflow.training.evaluation import measured
 from skillopt_airflow.training.loop import TrainingLoop
@@ -134,13 +135,14 @@ def trained(config: TrainConfig) -> Trained:
     run, clock = opened(f"seed-{config.train.seed}"), time.monotonic()
     state = LoggedLoop(run, config, partial(roll_out, run))()
     seed, best = run.skill(0), run.skill(state.best.version)
-    evaluations = [measured(run, Split.TEST, skill) for skill in (best, seed)]
-    lines = (skill.text.splitlines() for skill in (seed, best))
+    before, after = (measured(run, Split.TEST, skill) for skill in (seed, best))
     return Trained(
         seed=config.train.seed,
         history=run.store.get_model(run.keys.history, History),
-        gain=paired(*evaluations, config.evaluation),
-        diff="\n".join(difflib.unified_diff(*lines, "seed skill", "best skill", lineterm="")),
+        gain=paired(after, before, config.evaluation),
+        diff="\n".join(
+            unified_diff(seed.text.splitlines(), best.text.splitlines(), "seed skill", "best skill", lineterm="")
+        ),
         minutes=(time.monotonic() - clock) / 60,
     )
 
@@ -149,12 +151,16 @@ def roll_out(run: TrainingRun, refs: Sequence[JsonObject]) -> None:
     """Carry out chunks, each in a process of the rollout program behind the real gateway."""
     for ref in refs:
         work = ChunkWorkload(run, ref, "real")
-        run_workload(work, lambda folder, work=work: nullcontext(ProcessRuntime(work, folder)), threading.Event())
+        run_workload(work, partial(_process, work), threading.Event())
 
 
 def opened(name: str) -> TrainingRun:
     """Return a run of the example."""
     return TrainingRun(RunRef(benchmark=BENCHMARK, run=name, storage=StorageGroup()), OnThisMachine())
+
+
+def _process(work: ChunkWorkload, folder: TaskFolder) -> AbstractContextManager[ProcessRuntime]:
+    return nullcontext(ProcessRuntime(work, folder))
 
 
 def _floor_rows(card: Scorecard) -> list[tables.Cells]:
