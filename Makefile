@@ -1,6 +1,6 @@
 # `make help` lists the targets. State lives in .local/.
 .DEFAULT_GOAL := help
-.PHONY: help venv up down status demo try instance image clean test nightly python-tests fast-tests slow-tests built-images platform-tests cluster-tests nights-tests lint ruff format-check types imports format lock audit bench
+.PHONY: help venv up down status demo try instance image clean test nightly python-tests fast-tests slow-tests built-images platform-tests cluster-tests nights-tests lint ruff format-check types imports format lock audit bench real
 # With it set, every Airflow process would compile all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -122,8 +122,9 @@ lock: venv  ## make the locks from pyproject.toml: of production, with what the 
 	$(COMPILE) --no-deps -c requirements-local.txt docker/airflow-requirements.in -o docker/airflow-requirements.txt
 	$(COMPILE) --no-deps docker/compiled-requirements.in -o docker/compiled-requirements.txt
 	$(COMPILE) -c requirements.txt examples/requirements.in -o examples/requirements.txt
+	$(COMPILE) --no-deps bench/llama-requirements.in -o bench/llama-requirements.txt
 
-LOCKS = $(wildcard requirements*.txt docker/*requirements*.txt examples/*requirements*.txt)
+LOCKS = $(wildcard requirements*.txt $(foreach folder,bench docker examples,$(folder)/*requirements*.txt))
 
 audit: venv  ## look for known vulnerabilities in all locks: IGNORE=ID leaves one out
 	$(VENV)/bin/pip-audit --vulnerability-service osv --disable-pip --progress-spinner off \
@@ -131,3 +132,7 @@ audit: venv  ## look for known vulnerabilities in all locks: IGNORE=ID leaves on
 
 bench: venv  ## make the tables of bench/results anew
 	$(PYTHON) -m bench
+
+real: venv  ## train examples/ledger with a real model: MODEL=/path/to/model.gguf SEEDS=2 SET='train.steps_per_epoch=2'
+	@$(PYTHON) -m bench.real_model $(if $(MODEL),'$(MODEL)') $(if $(SEEDS),--seeds $(SEEDS)) \
+		$(foreach setting,$(SET),--set '$(setting)')

@@ -27,18 +27,18 @@ def write(name: str, title: str, note: str, header: Sequence[str], rows: Sequenc
     _write(name, title, [note, "", *_table(header, rows)])
 
 
-def write_sections(name: str, title: str, note: str, sections: Sequence[Section]) -> None:
-    """Write and print `results/<name>.md` with several tables."""
+def write_sections(name: str, title: str, note: str, sections: Sequence[Section], command: str = "make bench") -> None:
+    """Write and print `results/<name>.md` with several tables; `command` is what a reader types to get it."""
     parts = (["", f"## {one.title}", "", one.note, "", *_table(one.header, one.rows)] for one in sections)
-    _write(name, title, [note, *(line for part in parts for line in part)])
+    _write(name, title, [note, *(line for part in parts for line in part)], command)
 
 
-def _write(name: str, title: str, body: Sequence[str]) -> None:
+def _write(name: str, title: str, body: Sequence[str], command: str = "make bench") -> None:
     lines = [
         f"# {title}",
         "",
         f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, Python {platform.python_version()}, Airflow "
-        f"{version('apache-airflow')}. `make bench` writes this file.",
+        f"{version('apache-airflow')}. `{command}` writes this file.",
         "",
         *body,
         "",

@@ -112,6 +112,11 @@ def model_url(settings: Settings) -> str:
     return f"http://127.0.0.1:{settings.ports.model}/v1"
 
 
+def s3_connection(address: str) -> str:
+    """Return the Airflow connection of an S3 server that checks no key, as a URI."""
+    return f"aws://{UNCHECKED_KEY}:{UNCHECKED_KEY}@/?region_name={REGION}&endpoint_url={quote(address, safe='')}"
+
+
 def model_connection(address: str, model: str) -> str:
     """Return the Airflow connection of a server that checks no key, as JSON."""
     connection = {"conn_type": "pydanticai", "host": address, "password": UNCHECKED_KEY}
@@ -128,9 +133,8 @@ def database_url(home: Home) -> str:
 
 
 def _connections(settings: Settings) -> dict[str, str]:
-    s3 = f"aws://{UNCHECKED_KEY}:{UNCHECKED_KEY}@/?region_name={REGION}&endpoint_url={quote(s3_url(settings), safe='')}"
     return {
-        S3_CONNECTION: s3,
+        S3_CONNECTION: s3_connection(s3_url(settings)),
         TARGET_CONNECTION: model_connection(model_url(settings), "openai-chat:stand-in-target"),
         OPTIMIZER_CONNECTION: model_connection(model_url(settings), "openai-chat:stand-in-optimizer"),
     }

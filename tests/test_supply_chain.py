@@ -9,7 +9,8 @@ import yaml
 from local import compiled, image
 from local.home import PROJECT
 
-LOCKS = sorted(path for folder in (".", "docker", "examples") for path in (PROJECT / folder).glob("*requirements*.txt"))
+FOLDERS = (".", "bench", "docker", "examples")
+LOCKS = sorted(path for folder in FOLDERS for path in (PROJECT / folder).glob("*requirements*.txt"))
 BY_DIGEST = re.compile(r"[a-z0-9./-]+:\d+\.\d+\.?\d*[a-z0-9.-]*@sha256:[0-9a-f]{64}")
 """An image by an exact version, for people, and by its digest, for engines."""
 DOCKERFILES = sorted(path for folder in ("docker", "examples") for path in (PROJECT / folder).glob("*Dockerfile"))
@@ -32,7 +33,7 @@ def test_each_list_of_packages_has_a_lock_that_make_writes_and_the_audit_reads()
     makefile = (PROJECT / "Makefile").read_text(encoding="utf-8")
     written = set(re.findall(r"\$\(COMPILE\) .*-o (\S+)", makefile))
     assert written == {str(lock.relative_to(PROJECT)) for lock in LOCKS}
-    lists = [path for folder in ("docker", "examples") for path in (PROJECT / folder).glob("*.in")]
+    lists = [path for folder in FOLDERS for path in (PROJECT / folder).glob("*.in")]
     assert {str(path.relative_to(PROJECT).with_suffix(".txt")) for path in lists} == written - {
         "requirements.txt",
         "requirements-local.txt",

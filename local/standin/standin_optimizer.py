@@ -40,6 +40,7 @@ class Optimizer:
         reading: dict[str, tuple[Callable[[StageRequest], Answer], str]] = {
             "reflect_result": (self.reflect, "skill budget outcome trajectories step_buffer"),
             "reflect_skill_aware_result": (self.reflect_skill_aware, "skill budget outcome trajectories step_buffer"),
+            "reflect_brief_result": (self.reflect_brief, "skill budget trajectories"),
             "reflect_rewrite_result": (self.reflect_rewrite, "skill outcome trajectories step_buffer"),
             "merge_result": (merge, "skill priority edits"),
             "merge_rewrites_result": (merge_rewrites, "skill priority edits"),
@@ -93,6 +94,10 @@ class Optimizer:
         noted = request.outcome == "failure" and lapsed and known
         notes = [f"Keep to this rule: {pick(known, request.skill, lapsed[0])}"] if noted else []
         return self.reflect(request) | {"notes": [note for note in notes if note not in request.skill]}
+
+    def reflect_brief(self, request: StageRequest) -> Answer:
+        """Reflect, with the texts of the edits as rules."""
+        return {"rules": [edit["content"] for edit in self.reflect(request)["edits"]]}
 
     def reflect_rewrite(self, request: StageRequest) -> Answer:
         """Reflect, with the edits worked into the skill's body."""

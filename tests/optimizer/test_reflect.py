@@ -285,11 +285,25 @@ def test_an_item_that_is_too_long_for_the_model_is_shortened_until_it_fits_or_gi
     assert (given_up.edits, given_up.fallback) == ((), "reflect failure-0: 400")
 
 
-def test_an_answer_that_was_cut_is_asked_for_again_with_fewer_fields() -> None:
-    optimizer = ScriptedOptimizer(AnswerCut("cut"), {"edits": [append("one")]})
+def test_an_answer_that_was_cut_is_asked_for_again_briefly() -> None:
+    optimizer = ScriptedOptimizer(AnswerCut("cut"), {"rules": ["one", "- two\nlines", " "]})
     patch = reflect(optimizer, context(), FAILURES, PLAIN)
-    assert [edit.content for edit in patch.edits] == ["one"]
+    assert [(edit.op, edit.content) for edit in patch.edits] == [("append", "- one"), ("append", "- two lines")]
     assert "token limit" in patch.fallback
-    assert optimizer.instructions[1] == optimizer.instructions[0] + prompts.load("shorter")
+    assert optimizer.instructions[1] == prompts.load("reflect_brief")
+    assert len(optimizer.calls[1][1]) < len(optimizer.calls[0][1])
     twice = reflect(ScriptedOptimizer(AnswerCut("cut"), AnswerCut("cut again")), context(), FAILURES, PLAIN)
     assert (twice.edits, twice.fallback) == ((), "reflect failure-2: cut again")
+
+
+def test_a_success_is_asked_about_again_in_the_same_words() -> None:
+    optimizer = ScriptedOptimizer(AnswerCut("cut"), {"rules": ["one"]})
+    assert [edit.content for edit in reflect(optimizer, context(), SUCCESSES, PLAIN).edits] == ["- one"]
+    assert optimizer.instructions[1] == optimizer.instructions[0] + prompts.load("shorter")
+
+
+def test_a_small_model_is_asked_briefly_from_the_start() -> None:
+    optimizer = ScriptedOptimizer({"rules": ["one"]})
+    patch = reflect(optimizer, context(brief=True), FAILURES, PLAIN)
+    assert ([edit.content for edit in patch.edits], patch.fallback) == (["- one"], "")
+    assert optimizer.instructions == [prompts.load("reflect_brief")]

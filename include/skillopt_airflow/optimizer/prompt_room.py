@@ -32,6 +32,14 @@ class Question(NamedTuple):
     prompt_in: Callable[[int], str]
     """Makes a prompt of about as many characters."""
     pictures: Pictures = NO_PICTURES
+    brief: "Question | None" = None
+    """The call that takes its place when its answer was cut; the same one, asked for less, when None."""
+
+    @property
+    def when_cut(self) -> "Question":
+        """Return the call to make after an answer that was cut."""
+        less = self._replace(instructions=self.instructions + prompts.load("shorter"))
+        return less if self.brief is None else self.brief
 
 
 def ask_fitting(
@@ -55,7 +63,7 @@ def ask_fitting(
     """
     cut = False
     while True:
-        told = question.instructions + (prompts.load("shorter") if cut else "")
+        told = question.instructions
         prompt = question.prompt_in(room - len(told))
         try:
             wanted = shorter if cut else answer_type
@@ -67,4 +75,4 @@ def ask_fitting(
         except AnswerCut:
             if cut:
                 raise
-            cut = True
+            cut, question = True, question.when_cut

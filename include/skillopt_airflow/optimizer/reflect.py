@@ -45,6 +45,7 @@ from skillopt_airflow.optimizer.transcripts import (
     ItemNumber,
     named,
     numbers_of,
+    outcomes_section,
     trajectories_section,
 )
 
@@ -66,6 +67,8 @@ class ReflectContext(Value):
     """The optimizer's memory of earlier epochs; may be empty."""
     rounds: int
     """Times that an analyst answers: 1 is a draft alone, each further one corrects what came before."""
+    brief: bool = False
+    """Ask about failures briefly, for rules alone."""
 
 
 ItemNumbers = Annotated[list[ItemNumber], Field(default_factory=list, description="Numbers of the items.")]
@@ -85,9 +88,15 @@ class ProposedPattern(ModelAnswer):
 
 
 class BriefReflection(ModelAnswer):
-    """The answer of a reflection call whose first answer was too long."""
+    """The answer of a small model, or of one whose first answer was too long."""
 
-    edits: list[NumberedEdit] = Field(default_factory=list)
+    rules: list[str] = Field(description="Rules to add to the skill.")
+
+    @property
+    def edits(self) -> list[NumberedEdit]:
+        """The rules, each at the end of the skill."""
+        lines = (one_line(rule).removeprefix("- ") for rule in self.rules)
+        return [NumberedEdit(op="append", content=f"- {line}", items=[]) for line in lines if line]
 
 
 class Reflection(ModelAnswer):
@@ -201,13 +210,18 @@ class _Analyst:
 
     def _ask(self, further: str, draft: Answer | None, least: int) -> tuple[Answer, bool]:
         several = prompts.load("several_tries") if self.minibatch.repeats else ""
+        brief = Question("reflect_brief", prompts.load("reflect_brief"), self._brief_prompt)
+        answer_type, shorter = _ANSWERS[self.stage]
+        has_brief = shorter is BriefReflection and self.minibatch.source_type == "failure"
+        if self.context.brief and has_brief:
+            return ask_fitting(self.optimizer, brief, self.context.room, shorter, shorter, least)
         question = Question(
             self.stage,
             prompts.load(self.stage) + several + further,
             partial(self._prompt, "" if draft is None else json_section("draft", draft.model_dump(mode="json"))),
             self.exhibits.labelled(numbers_of(self.minibatch.rollouts)),
+            brief if has_brief else None,
         )
-        answer_type, shorter = _ANSWERS[self.stage]
         return ask_fitting(self.optimizer, question, self.context.room, answer_type, shorter, least)
 
     def _prompt(self, draft: str, room: int) -> str:
@@ -220,6 +234,10 @@ class _Analyst:
         last = (buffer_section(context.buffer), draft, meta_skill_section(context.meta_skill))
         left = room - sum(map(len, (*first, *last)))
         return prompt_of(*first, trajectories_section(self.minibatch.rollouts, left, self.exhibits), *last)
+
+    def _brief_prompt(self, room: int) -> str:
+        first = section("skill", self.context.skill), budget_section(self.context.budget)
+        return prompt_of(*first, outcomes_section(self.minibatch.rollouts, room - sum(map(len, first))))
 
     def _usable(self, answer: Answer) -> Patch:
         if isinstance(answer, Rewriting):

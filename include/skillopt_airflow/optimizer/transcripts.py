@@ -98,6 +98,15 @@ def trajectories_section(rollouts: Sequence[Rollout], room: int, exhibits: Exhib
     return quotes_section("trajectories", pieces, room)
 
 
+def outcomes_section(rollouts: Sequence[Rollout], room: int) -> str:
+    """Show the first message to the target and the scorer's feedback alone, in `room` characters."""
+    pieces: list[Piece] = []
+    for number, rollout in enumerate(rollouts, start=1):
+        feedback = "" if rollout.score is None else rollout.score.feedback
+        pieces += [f"## Item {number}", *quoted(conversation(rollout)[:1]), Quote("scorer's feedback", feedback)]
+    return quotes_section("trajectories", pieces, room)
+
+
 def quotes_section(tag: str, pieces: Sequence[Piece], room: int) -> str:
     """Put the pieces between tags; the longest quotes keep their head and tail if there is no room for all."""
     quotes = [piece for piece in pieces if isinstance(piece, Quote)]

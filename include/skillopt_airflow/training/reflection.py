@@ -85,6 +85,7 @@ class StepReflection:
             buffer=self.state.buffer,
             meta_skill=self.state.meta_skill,
             rounds=gradient.analyst_rounds,
+            brief=gradient.brief,
         )
         probed = self._probed() if gradient.use_deep_reflect else frozenset()
 

@@ -251,21 +251,21 @@ def configured(benchmark: str, settings: Sequence[str]) -> TrainConfig:
     Raises:
         ConfigError: naming the file or the knob.
     """
-    return TrainConfig.from_layers(benchmark_config(benchmark).model_dump(), nest(_knobs(settings)))
+    return TrainConfig.from_layers(benchmark_config(benchmark).model_dump(), nest(knobs(settings)))
 
 
-def _knobs(settings: Sequence[str]) -> dict[str, Any]:
+def knobs(settings: Sequence[str]) -> dict[str, Any]:
     """Return knobs that a command sets as KEY=VALUE, by path."""
-    knobs: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for setting in settings:
         key, separator, value = setting.partition("=")
         if not separator:
             raise ConfigError(f"SET: {setting!r} should be a knob, =, and its value, such as model.max_turns=3")
         try:
-            knobs[key] = yaml.safe_load(value)
+            found[key] = yaml.safe_load(value)
         except yaml.YAMLError as error:
             raise ConfigError(f"SET: {setting!r}: the value is not YAML ({error})") from error
-    return knobs
+    return found
 
 
 def connected_target(config: TrainConfig) -> TargetModel:

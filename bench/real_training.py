@@ -1,0 +1,212 @@
+"""Trainings of examples/ledger in this process, with the models and the S3 server of Airflow's connections."""
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from difflib import unified_diff
+from functools import partial
+from typing import Any
+
+from bench import tables
+from bench.real_place import EXAMPLE
+from skillopt_airflow.core.budget import ROLES, Role
+from skillopt_airflow.core.config import TrainConfig, nest
+from skillopt_airflow.core.measured_score import MeasuredScore
+from skillopt_airflow.core.paired import PairedTable, paired
+from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.core.run_history import History
+from skillopt_airflow.core.types import JsonObject, Split
+from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
+from skillopt_airflow.sandbox.container_loop import run_workload
+from skillopt_airflow.sandbox.rollout_process import ProcessRuntime
+from skillopt_airflow.sandbox.staging import TaskFolder
+from skillopt_airflow.training.benchmark_settings import benchmark_config, preset_of
+from skillopt_airflow.training.evaluation import measured
+from skillopt_airflow.training.loop import TrainingLoop
+from skillopt_airflow.training.preparation import prepare_scoring
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_record import RunRef
+from skillopt_airflow.training.scorecard import Scorecard, ScoringRequest, scorecard
+from skillopt_airflow.training.trial import knobs
+from skillopt_airflow.training.workload import ChunkWorkload
+
+BENCHMARK, PRESET = EXAMPLE.name, "cpu"
+HEADER = (
+    "skill",
+    "test score [95%]",
+    "difference from the seed skill [95%]",
+    "validation score",
+    "minutes",
+    "target calls",
+    "optimizer calls",
+    "tokens read",
+    "tokens written",
+)
+STEPS = ("step", "verdict", "validation score before", "candidate", "edits applied", "answers that weren't usable")
+
+log = logging.getLogger("skillopt_airflow.bench")
+
+
+class OnThisMachine(AirflowConnections):
+    """Rollouts are processes of this machine, so they need no engine and no image."""
+
+    def image(self, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
+        """Check the models; return the name of no image."""
+        self._check_models(config.model, asked)
+        return "no image"
+
+
+class LoggedLoop(TrainingLoop):
+    """A training that logs the name of each task."""
+
+    def task(self, name: str, work: Callable[[], Any]) -> Any:
+        """Log the name, and carry out the task."""
+        log.info("--- %s", name)
+        return work()
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training's result."""
+
+    seed: int
+    history: History
+    gain: PairedTable
+    """The best skill against the seed skill on the test split."""
+    diff: str
+    minutes: float
+
+
+def measure(model: str, description: str, seeds: int, settings: Sequence[str] = ()) -> None:
+    """Score the hand-written skill, train once per seed, and write the table.
+
+    Args:
+        model: the model as knobs name it.
+        description: the model as the table names it.
+        seeds: number of trainings.
+        settings: knobs over those of the preset, as KEY=VALUE.
+
+    Raises:
+        SkillOptError: of the kind that says what's wrong.
+    """
+    floor = hand_written(configured(model, 0, settings))
+    changed = f" (changed: {', '.join(settings)})" if settings else ""
+    note = (
+        f"{description} is target and optimizer, with the preset `{PRESET}`{changed} of "
+        f"[{BENCHMARK}](../../examples/{BENCHMARK}/README.md). Scores are shares of exact matches on "
+        f"{floor.skill.items} held-out test items. The trainings reuse the seed skill's test rollouts. A person wrote "
+        "the hand-written skill: it shows what the target can do with good instructions."
+    )
+    trainings: list[Trained] = []
+    for seed in range(seeds + 1):
+        # The table is there after each training, since one may take hours.
+        trainings += [trained(configured(model, seed, settings))] if seed else []
+        table = tables.Section("Scores", note, HEADER, [*_floor_rows(floor), *map(_row, trainings)])
+        sections = [table, *map(_section, trainings)]
+        tables.write_sections("real_model", "Training with a real model", "", sections, "make real MODEL=...")
+
+
+def configured(model: str, seed: int, settings: Sequence[str] = ()) -> TrainConfig:
+    """Return the configuration of a training.
+
+    Raises:
+        ConfigError: a setting is no knob, or has no value that it may have.
+    """
+    own = {"train.seed": seed, "model.target": model, "model.optimizer": model}
+    preset = preset_of(BENCHMARK, PRESET).settings
+    return TrainConfig.from_layers(benchmark_config(BENCHMARK).model_dump(), preset, nest(knobs(settings) | own))
+
+
+def hand_written(config: TrainConfig) -> Scorecard:
+    """Compare the hand-written skill with the seed skill on the test split."""
+    run = opened("hand-written")
+    text = (EXAMPLE / "hand_written.md").read_text(encoding="utf-8")
+    request = ScoringRequest(skill=text, other="seed", splits=(Split.TEST,))
+    roll_out(run, prepare_scoring(run, config, request, sys.maxsize))
+    return scorecard(run, request)
+
+
+def trained(config: TrainConfig) -> Trained:
+    """Train and test."""
+    run, clock = opened(f"seed-{config.train.seed}"), time.monotonic()
+    state = LoggedLoop(run, config, partial(roll_out, run))()
+    seed, best = run.skill(0), run.skill(state.best.version)
+    before, after = (measured(run, Split.TEST, skill) for skill in (seed, best))
+    return Trained(
+        seed=config.train.seed,
+        history=run.store.get_model(run.keys.history, History),
+        gain=paired(after, before, config.evaluation),
+        diff="\n".join(
+            unified_diff(seed.text.splitlines(), best.text.splitlines(), "seed skill", "best skill", lineterm="")
+        ),
+        minutes=(time.monotonic() - clock) / 60,
+    )
+
+
+def roll_out(run: TrainingRun, refs: Sequence[JsonObject]) -> None:
+    """Carry out chunks, each in a process of the rollout program behind the real gateway."""
+    for ref in refs:
+        work = ChunkWorkload(run, ref, "real")
+        run_workload(work, partial(_process, work), threading.Event())
+
+
+def opened(name: str) -> TrainingRun:
+    """Return a run of the example."""
+    return TrainingRun(RunRef(benchmark=BENCHMARK, run=name, storage=StorageGroup()), OnThisMachine())
+
+
+def _process(work: ChunkWorkload, folder: TaskFolder) -> AbstractContextManager[ProcessRuntime]:
+    return nullcontext(ProcessRuntime(work, folder))
+
+
+def _floor_rows(card: Scorecard) -> list[tables.Cells]:
+    assert card.other is not None
+    assert card.paired is not None
+    unknown = [""] * (len(HEADER) - 3)
+    return [
+        ("seed skill", _score(card.other), *unknown, ""),
+        ("hand-written skill", _score(card.skill), _difference(card.paired), *unknown),
+    ]
+
+
+def _row(one: Trained) -> tables.Cells:
+    history = one.history
+    return (
+        f"best skill, seed {one.seed}",
+        _score(history.test["best"]),
+        _difference(one.gain),
+        f"{history.seed_val_score:.3f} to {history.best_val_score:.3f}",
+        f"{one.minutes:.1f}",
+        history.calls("target"),
+        history.calls("optimizer"),
+        f"{sum(cost.prompt_tokens for cost in history.costs):,}",
+        f"{sum(cost.completion_tokens for cost in history.costs):,}",
+    )
+
+
+def _section(one: Trained) -> tables.Section:
+    rows = [
+        (
+            moment.step,
+            moment.action,
+            "" if moment.current_score is None else f"{moment.current_score:.3f}",
+            "" if moment.candidate_score is None else f"{moment.candidate_score:.3f}",
+            moment.edits_applied,
+            "<br>".join(moment.fallbacks).replace("|", r"\|"),
+        )
+        for moment in one.history.moments
+    ]
+    changed = f"```diff\n{one.diff}\n```" if one.diff else "The best skill is the seed skill."
+    return tables.Section(f"Seed {one.seed}", changed, STEPS, rows)
+
+
+def _score(measured: MeasuredScore) -> str:
+    return f"{measured.hard:.3f} [{measured.low:.3f}, {measured.high:.3f}]"
+
+
+def _difference(table: PairedTable) -> str:
+    return f"{table.delta:+.3f} [{table.low:+.3f}, {table.high:+.3f}]"
