@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.sealqa.adapter import BENCHMARK
 from local.standin.economy import World
+from local.standin.known_items import KnownItems
 from local.standin.standin_optimizer import Optimizer
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.grading import score_by
@@ -88,7 +89,7 @@ def test_the_judge_is_told_question_year_and_what_counts() -> None:
     assert "Brindle Quay" in asked.question
     assert "2026" in asked.question
     assert "not attempted" in asked.instructions
-    judge = Optimizer(World()).stages["judge_result"]
+    judge = Optimizer(World(), KnownItems(list)).stages["judge_result"]
     assert judge('<references>["Alma Grend"]</references><answer>"grend, alma"</answer>')["grade"] == "incorrect"
 
 
