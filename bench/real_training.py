@@ -178,7 +178,8 @@ def _row(one: Trained) -> tables.Cells:
     history = one.history
     return (
         f"best skill, seed {one.seed}",
-        *_score(history.test["best"]),
+        # A training that stopped for want of usable answers has tested nothing.
+        *(_score(history.test["best"]) if "best" in history.test else ("stopped", "")),
         _difference(one.gain),
         f"{history.seed_val_score:.3f} to {history.best_val_score:.3f}",
         f"{one.minutes:.1f}",

@@ -1,5 +1,6 @@
 """The optimizer model: structured answers through pydantic-ai, with retries and a usage row for each request."""
 
+import json
 import logging
 import math
 import re
@@ -112,6 +113,30 @@ def _fitting(value: JsonValue, kind: type[BaseModel], wrappers: int) -> Iterator
         yield from _fitting(one, kind, wrappers - 1)
 
 
+def _form(kind: type[BaseModel]) -> str:
+    """Return the instruction to answer in JSON: small models repeat a schema, and fill in an example."""
+    schema = kind.model_json_schema()
+    example = json.dumps(_example(schema, schema.get("$defs", {})), ensure_ascii=False)
+    return f"\nAnswer with one JSON object of this form, and nothing else:\n{example}"
+
+
+def _example(schema: Any, definitions: Any) -> JsonValue:
+    if "$ref" in schema:
+        return _example(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    if "enum" in schema:
+        return " | ".join(map(str, schema["enum"]))
+    match schema.get("type"):
+        case "array":
+            return [_example(schema["items"], definitions)]
+        case "object":
+            return {name: _example(field, definitions) for name, field in schema.get("properties", {}).items()}
+        case "string":
+            return f"<{schema.get('description', 'text')}>"
+        case "boolean":
+            return True
+    return 1
+
+
 def _required(kind: type[BaseModel]) -> set[str]:
     return {name for name, field in kind.model_fields.items() if field.is_required()}
 
@@ -217,9 +242,11 @@ class PydanticAIOptimizer(MeteredModel):
         own = limit if limited and (most is None or limit < most) else None
         agent: Agent[None, Output] = Agent(
             self._model,
-            output_type=PromptedOutput(output_type) if tool is None else ToolOutput(output_type, name=tool),
+            output_type=PromptedOutput(output_type, template=False)
+            if tool is None
+            else ToolOutput(output_type, name=tool),
             capabilities=[lenient(output_type, tool, own)],
-            instructions=instructions,
+            instructions=instructions + ("" if with_tools else _form(output_type)),
             model_settings=self._settings if own is None else ModelSettings(**self._settings | {"max_tokens": own}),
             retries={"output": OUTPUT_RETRIES if with_tools else TEXT_RETRIES},
         )
