@@ -139,7 +139,9 @@ def test_real_harnesses_on_the_stand_in(standin_url: str, monkeypatch: pytest.Mo
     small = {"data__limit": 4, "model__max_turns": 6, "evaluation__val_limit": None, "evaluation__test_limit": None}
     training = ServedTraining.of(**small)
     request = asked(harnesses=("chat", "tools"))
-    chunks = prepare_transfer(training.run, training.config, request, lambda *cell: of_cell(training.config, *cell))
+    chunks = prepare_transfer(
+        training.run, training.config, request, lambda *cell: of_cell(training.config, *cell), 1024
+    )
     for chunk in chunks:
         training.run_program(chunk)
     matrix = conclude_transfer(training.run, request)

@@ -68,7 +68,7 @@ def test_all_that_is_named_wrongly_is_told_at_once() -> None:
         harnesses=("chat", "codex"),
     )
     with pytest.raises(SkillOptError) as raised:
-        prepare_transfer(training.run, training.config, request, config_of)
+        prepare_transfer(training.run, training.config, request, config_of, 1024)
     told = str(raised.value).splitlines()
     assert [line.partition(":")[0] for line in told] == [
         "skill champion",
@@ -125,7 +125,9 @@ def test_a_run_has_few_tasks(knobs: dict[str, Any], targets: int, chunks: int | 
     assert not [key for key in training.store.objects if key.endswith("config.json")]
 
 
-def test_a_plan_keeps_to_the_splits_and_the_data_limit() -> None:
+def test_a_plan_keeps_to_airflows_limit_the_splits_and_the_data_limit() -> None:
+    with pytest.raises(ConfigError, match="are 4 chunks"):
+        TransferTraining.of().plan(asked(), most=3)
     with pytest.raises(ConfigError, match=r"^split = publish"):
         TransferTraining.of().plan(asked(split=Split.PUBLISH))
     # The limit may be lower than what evaluations need.

@@ -37,9 +37,9 @@ class TransferTraining(Training):
     asked_of: list[tuple[str, str]] = field(default_factory=list)
     """Target and harness of each rollout."""
 
-    def plan(self, request: TransferRequest) -> list[JsonObject]:
+    def plan(self, request: TransferRequest, most: int = 1024) -> list[JsonObject]:
         """The first task."""
-        return prepare_transfer(self.run, self.config, request, partial(of_cell, self.config))
+        return prepare_transfer(self.run, self.config, request, partial(of_cell, self.config), most)
 
     def matrix(self, request: TransferRequest) -> TransferMatrix:
         """All tasks."""

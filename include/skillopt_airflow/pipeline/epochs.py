@@ -20,7 +20,6 @@ from airflow.sdk.exceptions import (
 )
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.training_groups import TrainGroup
 from skillopt_airflow.core.types import Split
@@ -84,16 +83,9 @@ def steps_that_fit(config: TrainConfig, sizes: Mapping[Split, int]) -> int:
         config: of the training.
         sizes: items of train and val.
     """
-    from skillopt_airflow.training.rollout_plan import largest_plan
+    from skillopt_airflow.training.map_limits import step_demands
 
-    train, rules = config.train, config.evaluation
-    in_batch = min(sizes[Split.TRAIN], train.batch_size * train.accumulation)
-    val = len(range(sizes[Split.VAL])[: rules.limit(Split.VAL)])
-    chunks = largest_plan(in_batch, config, 1, train.rollouts_per_item)
-    chunks += largest_plan(val, config, train.proposals, rules.draws)
-    # A candidate's screen, and a confirmation of two skills.
-    chunks += largest_plan(in_batch, config, 1, 1) if rules.screens else 0
-    chunks += largest_plan(val, config, 2, 1) if rules.use_gate and policy_of(rules).needs_fresh_draws else 0
+    chunks = sum(demand.chunks for demand in step_demands(config, sizes))
     return max(1, MOST_TASKS // (chunks + TASKS_OF_STEP))
 
 

@@ -85,7 +85,7 @@ def form(config: TrainConfig) -> dict[str, Param]:
 def prepare(benchmark: str) -> list[JsonObject]:
     """Check all that is named, and log the estimate; push the run's reference as XCom `run` and return the chunks."""
     from skillopt_airflow.core.config import without
-    from skillopt_airflow.pipeline.triggered import cell_config, checked_form, new_run
+    from skillopt_airflow.pipeline.triggered import cell_config, checked_form, most_mapped, new_run
     from skillopt_airflow.store.keys import transfer_name
     from skillopt_airflow.training.benchmark_settings import benchmark_config
     from skillopt_airflow.training.transfer_plan import prepare_transfer
@@ -100,7 +100,7 @@ def prepare(benchmark: str) -> list[JsonObject]:
         own = own.model_copy(update={"model": own.model.model_copy(update={"batch": False})})
         run, config = new_run(benchmark, transfer_name(context["dag_run"].run_id), {"overrides": overrides}, own)
         request = request_of(asked, str(config.model.target))
-        chunks = prepare_transfer(run, config, request, partial(cell_config, benchmark, config))
+        chunks = prepare_transfer(run, config, request, partial(cell_config, benchmark, config), most_mapped())
     context["ti"].xcom_push("run", run.ref.model_dump())
     return chunks
 

@@ -34,6 +34,7 @@ from skillopt_airflow.training.data_items import (
 )
 from skillopt_airflow.training.deployment_file import check_images
 from skillopt_airflow.training.estimate import Estimate, estimate
+from skillopt_airflow.training.map_limits import check_mappable, scoring_demand, training_demands
 from skillopt_airflow.training.named_skill import NamedSkill, find_skill
 from skillopt_airflow.training.prompt_sizes import LOOKED_AT, picture_tokens, prompt_chars
 from skillopt_airflow.training.rollout_plan import ids
@@ -63,12 +64,15 @@ class Beginning(NamedTuple):
 NO_TRAINING = Beginning()
 
 
-def prepare_training(run: TrainingRun, config: TrainConfig, stated: StatedScores | None = None) -> list[JsonObject]:
+def prepare_training(
+    run: TrainingRun, config: TrainConfig, most_chunks: int, stated: StatedScores | None = None
+) -> list[JsonObject]:
     """Store everything that a run needs, or nothing but what is wrong with its data; return the seed's chunks.
 
     Args:
         run: the run.
         config: its configuration, complete.
+        most_chunks: the length of the longest plan that can be carried out.
         stated: the scores that the authors of its preset state.
 
     Raises:
@@ -92,6 +96,7 @@ def prepare_training(run: TrainingRun, config: TrainConfig, stated: StatedScores
     prices = run.connections.prices(config)
     check_affordable(config, items, prices)
     check_groups(config, _groups(config, items))
+    check_mappable(config, training_demands(config, {split: len(rows) for split, rows in items.items()}), most_chunks)
     image = run.connections.image(config)
     items, corpus = store_files(run, items, files_of(run, config)), store_corpus(run, config)
     check_item_images(run, config, items)
@@ -105,7 +110,9 @@ def prepare_training(run: TrainingRun, config: TrainConfig, stated: StatedScores
     return seed_plan(run)
 
 
-def prepare_scoring(run: TrainingRun, config: TrainConfig, request: ScoringRequest) -> list[JsonObject]:
+def prepare_scoring(
+    run: TrainingRun, config: TrainConfig, request: ScoringRequest, most_chunks: int
+) -> list[JsonObject]:
     """Store the skills and items of a run that scores skills; return the chunks of its rollouts.
 
     Raises:
@@ -122,6 +129,10 @@ def prepare_scoring(run: TrainingRun, config: TrainConfig, request: ScoringReque
     items = store_files(run, items, files_of(run, config))
     check_item_images(run, config, items)
     settle(run, config, items, quality, image, prices, corpus=store_corpus(run, config))
+    if not config.model.batch:
+        sizes = [len(run.item_refs(split)) for split in request.splits]
+        demand = scoring_demand(config, len(set(skills)), sizes)
+        check_mappable(config, [demand], most_chunks)
     return scoring_plan(run, request, skills)
 
 

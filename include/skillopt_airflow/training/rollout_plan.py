@@ -40,10 +40,6 @@ CALLS_PER_CONTAINER = 64
 """Model calls in flight that one container and its gateway carry without keeping each other waiting."""
 
 
-MOST_CHUNKS = 340
-"""Chunks of a split; three splits have fewer than Airflow makes mapped tasks of, 1,024 by its [core] max_map_length."""
-
-
 class Chunk(Value):
     """The work of one container."""
 
@@ -111,8 +107,7 @@ def parts_of(items: int, config: TrainConfig, times: int) -> int:
 
     They are as few as carry the run's model calls in flight, with no more items in a part than may share a container:
     every container costs its start and a task. Where there are more than run at the same time, all together have the
-    fewest chunks that leave no container idle in the last round. A part has at least one item, and more than may share
-    a container where all would be more than MOST_CHUNKS chunks.
+    fewest chunks that leave no container idle in the last round. A part has at least one item.
     """
     lanes, most = config.sandbox.max_containers, config.sandbox.items_per_container
     slots = calls_of_rollouts(config)
@@ -122,7 +117,7 @@ def parts_of(items: int, config: TrainConfig, times: int) -> int:
     if parts * times > lanes:
         step = lanes // times if times < lanes else lanes // math.gcd(lanes, times)
         parts = step * math.ceil(items / (step * most))
-    return min(items, parts, max(1, MOST_CHUNKS // times))
+    return min(items, parts)
 
 
 def largest_plan(items: int, config: TrainConfig, skills: int, draws: int) -> int:

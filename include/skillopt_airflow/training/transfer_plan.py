@@ -1,6 +1,7 @@
 """The plan of a run that compares skills under several targets and harnesses: checked, priced, and cut into chunks."""
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 
 from skillopt_airflow.core.budget import MEASURING
@@ -43,7 +44,7 @@ class TransferRequest(Value):
 
 
 def prepare_transfer(
-    run: TrainingRun, config: TrainConfig, request: TransferRequest, config_of: ConfigOf
+    run: TrainingRun, config: TrainConfig, request: TransferRequest, config_of: ConfigOf, most_chunks: int
 ) -> list[JsonObject]:
     """Store what a matrix needs, log what it may cost, and return the chunks of its rollouts.
 
@@ -52,6 +53,7 @@ def prepare_transfer(
         config: its configuration; champion and versions are those of its target.
         request: what is compared.
         config_of: gives the configuration of a cell, complete; raises what is wrong with it.
+        most_chunks: the length of the longest plan that can be carried out.
 
     Raises:
         SkillOptError: of the kind that says what is wrong with skills, targets and harnesses, all of it at once; with
@@ -71,7 +73,7 @@ def prepare_transfer(
     if request.split not in items:
         raise ConfigError(f"split = {request.split}: the data set has no such split")
     different = {skill.sha256: skill for skill in skills}
-    parts = _parts(config, request, items[request.split], len(cells), len(different))
+    parts = _parts(config, request, items[request.split], len(cells), len(different), most_chunks)
     items = store_files(run, items, files_of(run, config))
     check_item_images(run, config, items)
     corpus = store_corpus(run, config)
@@ -113,20 +115,25 @@ def _cells(
     return list(cells.values())
 
 
-def _parts(config: TrainConfig, request: TransferRequest, items: Sequence[object], cells: int, skills: int) -> int:
+def _parts(
+    config: TrainConfig, request: TransferRequest, items: Sequence[object], cells: int, skills: int, most: int
+) -> int:
     """Return into how many parts the items are cut, each of which is a chunk under every skill in every cell.
 
     Raises:
         ConfigError: all of them are more chunks than a DAG run should have tasks.
     """
     size = len(items[: config.evaluation.limit(request.split)])
-    times = cells * skills * config.evaluation.draws
+    times, room = cells * skills * config.evaluation.draws, min(most, MOST_CHUNKS)
     parts = parts_of(size, config, times)
-    if parts * times > MOST_CHUNKS:
+    if parts * times > room:
+        # As few as may be, though some containers may be idle in the last round.
+        parts = math.ceil(size / config.sandbox.items_per_container)
+    if parts * times > room:
         raise ConfigError(
             f"{cells} targets with harnesses, {skills} skills and {config.evaluation.draws} draws of {size} items are "
-            f"{parts * times} chunks, and a run has room for {MOST_CHUNKS}: name fewer skills, targets or harnesses, a "
-            "lower limit or fewer evaluation.draws, or let more items share a container: sandbox.items_per_container = "
+            f"{parts * times} chunks, and a run has room for {room}: name fewer skills, targets or harnesses, a lower "
+            "limit or fewer evaluation.draws, or let more items share a container: sandbox.items_per_container = "
             f"{config.sandbox.items_per_container}"
         )
     return parts
