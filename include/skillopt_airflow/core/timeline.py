@@ -3,6 +3,7 @@
 from typing import Literal
 
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.training_groups import OptimizerGroup
 from skillopt_airflow.core.types import Value
 
 MomentKind = Literal["seed", "step", "slow_update", "meta_reflect", "final"]
@@ -33,6 +34,11 @@ class Moment(Value):
         if self.kind == "final":
             return "final"
         return f"{self.kind}/epoch_{self.epoch:02d}"
+
+
+def writes_guidance(moment: Moment, rules: OptimizerGroup) -> bool:
+    """Return whether an epoch's end makes a candidate from a comparison; without one it leaves a memory only."""
+    return rules.use_slow_update and moment.compares
 
 
 def moment_label(kind: MomentKind, step: int, epoch: int) -> str:

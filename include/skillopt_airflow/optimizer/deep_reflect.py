@@ -71,7 +71,7 @@ def questions(optimizer: Optimizer, skill: str, rollouts: Sequence[Rollout], roo
         lambda most: prompt_of(first, trajectories_section(rollouts, most - len(first))),
     )
     try:
-        answer, _ = ask_fitting(optimizer, question, room, QuestionsAnswer, QuestionsAnswer)
+        answer, _ = ask_fitting(optimizer, question, room, QuestionsAnswer)
     except ModelOutputError as error:
         return Questions(fallback=said("deep_reflect", [str(error)]))
     by_item: dict[str, str] = {}

@@ -76,7 +76,7 @@ def meta_skill(
 
     question = Question("meta_skill", prompts.load("meta_skill"), prompt_in)
     try:
-        answer, _ = ask_fitting(optimizer, question, min(room, MOST_ROOM), MemoryAnswer, MemoryAnswer)
+        answer, _ = ask_fitting(optimizer, question, min(room, MOST_ROOM), MemoryAnswer)
     except ModelOutputError as error:
         return Memory(text=memory, fallback=said("meta_skill", [str(error)]))
     flaw = flaw_of(answer.memory, MOST_OF_MEMORY)

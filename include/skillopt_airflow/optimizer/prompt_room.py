@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from skillopt_airflow.core.budget import Prices
 from skillopt_airflow.core.errors import AnswerCut, PromptTooLong
 from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.protocols import Optimizer, Output
@@ -17,11 +18,14 @@ LEAST_ROOM = 4_000
 """Characters below which a prompt isn't made shorter."""
 
 
-def prompt_chars(gradient: GradientGroup, context: int | None) -> int:
-    """Return the most characters of a prompt for a model with so many tokens of context; None is unknown."""
+def prompt_room(gradient: GradientGroup, prices: Prices) -> int:
+    """Return the most characters of a prompt, by the optimizer's context as far as its price comes with that."""
+    price = prices.get("optimizer")
     if gradient.prompt_chars is not None:
         return gradient.prompt_chars
-    return MOST_CHARS if context is None else min(MOST_CHARS, int(context * CHARS_PER_TOKEN))
+    if price is None or price.context is None:
+        return MOST_CHARS
+    return min(MOST_CHARS, int(price.context * CHARS_PER_TOKEN))
 
 
 class Question(NamedTuple):
@@ -47,12 +51,12 @@ def ask_fitting(
     question: Question,
     room: int,
     answer_type: type[Output],
-    shorter: type[Output],
+    shorter: type[Output] | None = None,
     least: int = LEAST_ROOM,
 ) -> tuple[Output, bool]:
     """Ask in `room` characters, in half of them each time that the provider refuses the prompt for its length.
 
-    An answer that is cut at the token limit is asked for once more, by the `shorter` schema.
+    An answer that is cut at the token limit is asked for once more, by the `shorter` schema if there is one.
 
     Returns:
         The answer, and whether it was asked for again because it was cut.
@@ -66,7 +70,7 @@ def ask_fitting(
         told = question.instructions
         prompt = question.prompt_in(room - len(told))
         try:
-            wanted = shorter if cut else answer_type
+            wanted = shorter if cut and shorter is not None else answer_type
             return optimizer.ask(question.stage, told, prompt, wanted, question.pictures), cut
         except PromptTooLong:
             room = min(room, len(told) + len(prompt)) // 2

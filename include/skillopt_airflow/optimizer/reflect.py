@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -175,6 +175,10 @@ class _Analyst:
     rules: OptimizerGroup
     exhibits: Exhibits
 
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        return numbers_of(self.minibatch.rollouts)
+
     @property
     def stage(self) -> ReflectStage:
         if self.rules.skill_update_mode == "full_rewrite_minibatch":
@@ -214,12 +218,12 @@ class _Analyst:
         answer_type, shorter = _ANSWERS[self.stage]
         has_brief = shorter is BriefReflection and self.minibatch.source_type == "failure"
         if self.context.brief and has_brief:
-            return ask_fitting(self.optimizer, brief, self.context.room, shorter, shorter, least)
+            return ask_fitting(self.optimizer, brief, self.context.room, shorter, least=least)
         question = Question(
             self.stage,
             prompts.load(self.stage) + several + further,
             partial(self._prompt, "" if draft is None else json_section("draft", draft.model_dump(mode="json"))),
-            self.exhibits.labelled(numbers_of(self.minibatch.rollouts)),
+            self.exhibits.labelled(self.numbers),
             brief if has_brief else None,
         )
         return ask_fitting(self.optimizer, question, self.context.room, answer_type, shorter, least)
@@ -256,7 +260,7 @@ class _Analyst:
         )
 
     def _edit(self, proposed: NumberedEdit) -> Edit:
-        item_ids = named(numbers_of(self.minibatch.rollouts), proposed.items)
+        item_ids = named(self.numbers, proposed.items)
         return Edit(
             **proposed.model_dump(exclude={"items"}),
             source_type=self.minibatch.source_type,
@@ -285,13 +289,12 @@ class _Analyst:
         """Return the patterns, with those of their items that the minibatch holds, and the answer's flaws."""
         kept: list[FailurePattern] = []
         flaws: list[str] = []
-        numbers = numbers_of(self.minibatch.rollouts)
         for pattern in proposed[:MOST_ENTRIES]:
             flaw = flaw_of(pattern.description, MOST_OF_SENTENCES)
             if flaw:
                 flaws.append(f"a failure pattern {flaw}")
                 continue
-            kept.append(FailurePattern(description=pattern.description, item_ids=named(numbers, pattern.items)))
+            kept.append(FailurePattern(description=pattern.description, item_ids=named(self.numbers, pattern.items)))
         if len(proposed) > MOST_ENTRIES:
             flaws.append(f"{len(proposed)} failure patterns, {MOST_ENTRIES} are allowed")
         return tuple(kept), flaws

@@ -53,7 +53,7 @@ def slow_update(
         lambda most: prompt_of(first, comparison_section(comparison, most - len(first))),
     )
     try:
-        answer, _ = ask_fitting(optimizer, question, min(room, MOST_ROOM), GuidanceAnswer, GuidanceAnswer)
+        answer, _ = ask_fitting(optimizer, question, min(room, MOST_ROOM), GuidanceAnswer)
     except ModelOutputError as error:
         return Guidance(text=guidance, fallback=said("slow_update", [str(error)]))
     flaw = flaw_of(without_markers(answer.guidance), MOST_OF_MEMORY)

@@ -15,7 +15,7 @@ from skillopt_airflow.core.paired import PairedTable, interval
 from skillopt_airflow.core.provenance import LinesOfSkill, trace
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured, RunState, advance, remember
-from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.timeline import Moment, writes_guidance
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Edit, JsonObject, Patch, Split
 from skillopt_airflow.training import timing
@@ -115,8 +115,7 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
         candidate = run.document(keys.candidate_skill)
         rules = rules_among(run.config.evaluation, contenders)
         evaluation, decision = _screen_and_judge(run, moment, before, candidate, rules)
-        guides = run.config.optimizer.use_slow_update and moment.compares
-        memory_only = moment.kind == "slow_update" and not guides
+        memory_only = moment.kind == "slow_update" and not writes_guidance(moment, run.config.optimizer)
         found = {} if decision.equal else _findings(run, candidate, evaluation)
         found |= {"contenders": contenders, "memory_only": memory_only}
         decision = decision.model_copy(update=found)

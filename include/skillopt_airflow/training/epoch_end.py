@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.pictures import sizes
 from skillopt_airflow.core.schedule import edit_budget, sample
-from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.timeline import Moment, writes_guidance
 from skillopt_airflow.core.types import ItemRef, JsonObject, Patch, Split
 from skillopt_airflow.optimizer.answers import joined
 from skillopt_airflow.optimizer.comparison import Comparison, compare
@@ -109,7 +109,7 @@ def _previous(run: TrainingRun, moment: Moment) -> str:
 
 
 def _guidance(run: TrainingRun, moment: Moment, models: Assistants, comparison: Comparison) -> Patch:
-    if not (run.config.optimizer.use_slow_update and moment.compares):
+    if not writes_guidance(moment, run.config.optimizer):
         return Patch()
     skill = run.skill(run.state_before(moment).current.version)
     former = skill.region("SLOW_UPDATE")

@@ -14,7 +14,7 @@ from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.shortening import MOST_TOLD_CHARS
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.optimizer.minibatches import most_minibatches
-from skillopt_airflow.optimizer.prompt_room import prompt_chars
+from skillopt_airflow.optimizer.prompt_room import prompt_room
 from skillopt_airflow.training.call_counts import judge_calls, optimizer_calls, probes, target_calls, turns
 
 ROLLOUT_TOKENS = 200
@@ -172,8 +172,8 @@ def estimate(
     slices = [[len(part) for part in schedule.slice_places(sizes[Split.TRAIN], at, config.train)] for at in positions]
     # Every step adds all that it may, so that over the run the mean has half of it.
     added = config.train.num_epochs * steps_in_epoch * config.optimizer.learning_rate * EDIT_CHARS // 2
-    each, price = turns(config), prices.get("optimizer")
-    room = prompt_chars(config.gradient, None if price is None else price.context)
+    each = turns(config)
+    room = prompt_room(config.gradient, prices)
 
     def tokens(stage: str, role: Role, calls: int, skill: int, of_target: int, of_optimizer: int, told: int) -> Tokens:
         before = 0 if stage == "follow_up" else earlier_chars(each, of_target, told)

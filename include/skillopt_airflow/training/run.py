@@ -26,7 +26,7 @@ from skillopt_airflow.core.types import (
     canonical_json,
     sha256,
 )
-from skillopt_airflow.optimizer.prompt_room import prompt_chars
+from skillopt_airflow.optimizer.prompt_room import prompt_room
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.judge_settings import judge_settings
 from skillopt_airflow.training.run_record import RunRecord, RunRef
@@ -83,8 +83,7 @@ class TrainingRun:
     @property
     def prompt_room(self) -> int:
         """Most characters of an optimizer call's prompt."""
-        price = self.record.prices.get("optimizer")
-        return prompt_chars(self.config.gradient, None if price is None else price.context)
+        return prompt_room(self.config.gradient, self.record.prices)
 
     @cached_property
     def _overridden(self) -> TrainConfig:

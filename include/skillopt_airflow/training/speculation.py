@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.gate import GateDecision
-from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.timeline import Moment, writes_guidance
 from skillopt_airflow.core.training_groups import TrainGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.training.lapse_notes import notes_enter
@@ -71,7 +71,7 @@ def may_precede(moment: Moment, config: TrainConfig) -> bool:
         return not notes_enter(rules)
     if moment.kind == "slow_update":
         # Without guidance it leaves a memory, and the skill as it is.
-        return rules.slow_update_gate or not (rules.use_slow_update and moment.compares)
+        return rules.slow_update_gate or not writes_guidance(moment, rules)
     return moment.kind == "meta_reflect"
 
 
