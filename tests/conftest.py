@@ -1,6 +1,8 @@
 import gc
 import os
 import pickle
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -33,6 +35,8 @@ TOGETHER = {
     # An image is made anew when a benchmark has come or gone, also by `up` and `try`.
     "tests/local/test_image.py": BRINGS_A_BENCHMARK,
     "tests/local/test_platform.py": BRINGS_A_BENCHMARK,
+    # It kills parts of the platform that the tests of tests/local/test_platform.py end.
+    "tests/pipeline/test_faults_platform.py": BRINGS_A_BENCHMARK,
     "tests/local/test_try_benchmark.py": BRINGS_A_BENCHMARK,
     # What one of them removes may be what another builds on.
     "tests/rollout/test_agent_clis.py": BUILDS_IMAGES,
@@ -47,12 +51,11 @@ TOGETHER = {
 WHILE_IT_STARTS = "tests/sandbox/test_escapes.py"
 """A file whose tests need an engine alone, for the process that would wait while another one starts the platform."""
 LONG = (
-    "tests/pipeline/test_training_platform.py",
-    "tests/pipeline/test_methods_platform.py",
-    # It mostly waits for a model that does not answer.
+    "tests/ui/test_browser.py",
     "tests/pipeline/test_faults_platform.py",
     "tests/local/test_platform.py",
-    "tests/ui/test_browser.py",
+    "tests/pipeline/test_training_platform.py",
+    "tests/pipeline/test_methods_platform.py",
     "tests/pipeline/test_repositories_platform.py",
     "tests/test_recipe_platform.py",
     "tests/test_training_loop.py",
@@ -201,6 +204,18 @@ def platform(request: pytest.FixtureRequest, docker_host: str) -> Iterator[Runni
         # Three processes that wait for runs ask the API server more than all tasks do.
         patch.setattr("local.airflow_api.POLL_SECONDS", 2.0)
         yield running
+
+
+@pytest.fixture(scope="session")
+def own(docker_host: str) -> Iterator[RunningPlatform]:
+    """A platform that a test may kill parts of: no other test's trainings run on it."""
+    root = Path(tempfile.mkdtemp(prefix="skillopt-platform-"))
+    write_settings(root)
+    control(root, "up", DOCKER_HOST=docker_host)
+    with closing(RunningPlatform(root)) as running:
+        yield running
+    control(root, "down", DOCKER_HOST=docker_host)
+    shutil.rmtree(root)
 
 
 @pytest.fixture(scope="session")

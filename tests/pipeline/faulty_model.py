@@ -1,4 +1,4 @@
-"""Model servers that pass everything on to another one: slowly, or failing a fixed share of the tries."""
+"""A model server that passes everything on to another one, fails a fixed share of the tries, and can be slow."""
 
 import hashlib
 import time
@@ -11,36 +11,18 @@ SHARES = {"busy": 0.20, "broken": 0.10, "hang": 0.05, "garbage": 0.05}
 GARBAGE = (b"<html>502 Bad Gateway</html>", b'{"choices": 7}', b'{"choices": [{"index": 0, "mess')
 
 
-class SlowModel(ScriptedProvider):
-    """`delay` is how many seconds it takes to a call before it asks `upstream`; it may change at any time."""
-
-    def __init__(self, upstream: str, delay: float = 0.0) -> None:
-        super().__init__(self.answer_to)
-        self.upstream = upstream
-        self.delay = delay
-
-    def answer_to(self, asked: Asked) -> Reply | None:
-        if asked.method == "POST":
-            time.sleep(self.delay)
-        return self.passed_on(asked)
-
-    def passed_on(self, asked: Asked) -> Reply:
-        address = self.upstream + asked.path.removeprefix("/v1")
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(address, data=asked.raw or None, headers=headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return Reply(body=answer.read())
-
-
-class FaultyModel(SlowModel):
+class FaultyModel(ScriptedProvider):
     """Which try of a request fails, and how, is a function of the request alone.
 
-    `hang` is how many seconds it sits on a request that it never answers.
+    `hang` is how many seconds it sits on a request that it never answers, `delay` how many it takes to a good answer,
+    which may change at any time.
     """
 
     def __init__(self, upstream: str, hang: float) -> None:
-        super().__init__(upstream)
+        super().__init__(self.answer_to)
+        self.upstream = upstream
         self.hang = hang
+        self.delay = 0.0
         self.tries: Counter[bytes] = Counter()
         self.answers: Counter[str] = Counter()
         """Good answers by model."""
@@ -83,4 +65,12 @@ class FaultyModel(SlowModel):
                 return None
             case "garbage":
                 return Reply(body=GARBAGE[len(asked.raw) % len(GARBAGE)])
+        time.sleep(self.delay)
         return self.passed_on(asked)
+
+    def passed_on(self, asked: Asked) -> Reply:
+        address = self.upstream + asked.path.removeprefix("/v1")
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(address, data=asked.raw or None, headers=headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return Reply(body=answer.read())

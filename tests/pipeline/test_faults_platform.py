@@ -1,31 +1,45 @@
-"""A run behind a provider that keeps failing, and with a key that must not show up anywhere.
+"""A run whose provider keeps failing, whose worker and scheduler are killed, and whose key must not show up anywhere.
 
 What containers know is in tests/sandbox/test_operator.py and test_escapes.py there.
 """
 
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
+import docker
+import pandas as pd
+import psutil
 import psycopg2
 import pyarrow.parquet as pq
 import pytest
+from platform_control import RunningPlatform, control
 
+from local import services
 from local.served import served
 from skillopt_airflow.core.errors import ObjectMissing
 from tests.pipeline.faulty_model import FaultyModel
-from tests.pipeline.trained_run import SHORT, TrainedRun, create_connection, executions, stand_in, trajectories
+from tests.pipeline.trained_run import (
+    DAG,
+    SHORT,
+    TrainedRun,
+    create_connection,
+    executions,
+    stand_in,
+    trajectories,
+    wait_for_task,
+)
 
 pytestmark = pytest.mark.platform
 
 KEY = "sk-distinctive-5f1c0b9e77aa"
 DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 HOLDS_CONNECTIONS = "connection"
+CONCURRENCY = 8
 
 
 @dataclass(frozen=True)
@@ -34,34 +48,46 @@ class FaultyRun:
     """Before it nobody knew the key."""
     run: TrainedRun
     server: FaultyModel
+    stored_before: int
+    """Rows of the first step's rollout when the worker was killed."""
 
 
 @pytest.fixture(scope="module")
-def faulty(platform: Any, plain_started: TrainedRun) -> Iterator[FaultyRun]:
+def faulty(own: RunningPlatform, plain_started: TrainedRun) -> Iterator[FaultyRun]:
     """Beside the run that it is compared with, for which the first test that wants this one must not wait."""
     name, began = f"faulty-{time.time_ns()}", datetime.now(UTC) - timedelta(seconds=2)
-    with served(FaultyModel(stand_in(platform), hang=10.0)) as server:
+    with served(FaultyModel(stand_in(own), hang=10.0)) as server:
         for role in ("target", "optimizer"):
             model = f"openai-chat:stand-in-{role}"
-            create_connection(platform, f"skillopt_faulty_{role}", server.base_url, model, password=KEY)
+            create_connection(own, f"skillopt_faulty_{role}", server.base_url, model, password=KEY)
         settings = {f"model.{role}_conn_id": f"skillopt_faulty_{role}" for role in ("target", "optimizer")}
         settings |= {"model.call_timeout": 3.0, "model.max_attempts": 12, "storage.prefix": f"{name}/"}
         # A check of the models beforehand makes its own calls, which fail as well.
-        settings |= {"model.concurrency": 16, "train.preflight": False}
-        run = TrainedRun.trigger(platform, name, SHORT | settings).wait()
-        yield FaultyRun(began, run, server)
+        settings |= {"model.concurrency": CONCURRENCY, "train.preflight": False}
+        run = TrainedRun.trigger(own, name, SHORT | settings)
+        wait_for_task(own, DAG, run.run_id, "evaluate_seed", "success")
+        server.delay = 1.0
+        stored_before = rows_of_a_rollout_under_way(run)
+        kill_workers(own)
+        server.delay = 0.0
+        control(own.home.root, "up", DOCKER_HOST=own.environment["DOCKER_HOST"])
+        yield FaultyRun(began, run.wait(), server, stored_before)
 
 
-def test_behind_a_failing_provider_every_rollout_is_paid_once(faulty: FaultyRun) -> None:
+def test_whatever_fails_every_rollout_is_carried_out_once(faulty: FaultyRun) -> None:
+    assert 0 < faulty.stored_before < 40
     assert executions(faulty.run) == {1}
     assert set(faulty.server.outcomes) == {"answer", "busy", "broken", "hang", "garbage"}
-    assert faulty.server.answers["stand-in-target"] == len(trajectories(faulty.run))
+    paid, stored = faulty.server.answers["stand-in-target"], len(trajectories(faulty.run))
+    # What was under way when the worker was killed is paid for again.
+    assert stored <= paid <= stored + CONCURRENCY
 
 
-def test_a_failing_provider_changes_no_decision(plain: TrainedRun, faulty: FaultyRun) -> None:
+def test_neither_faults_nor_a_killed_worker_change_a_decision(plain: TrainedRun, faulty: FaultyRun) -> None:
     decisions = [(moment.name, moment.action, moment.candidate_score) for moment in faulty.run.history.moments]
     assert decisions == [(moment.name, moment.action, moment.candidate_score) for moment in plain.history.moments]
     assert faulty.run.store.get_text(faulty.run.keys.best_skill) == plain.store.get_text(plain.keys.best_skill)
+    assert faulty.run.state == plain.state
     assert not any(moment.fallbacks for moment in faulty.run.history.moments)
 
 
@@ -90,17 +116,17 @@ def test_the_key_reached_the_provider_and_nothing_else_in_the_bucket(faulty: Fau
     assert read > 50
 
 
-def test_the_key_is_in_no_log_and_no_file_of_the_platform(platform: Any, faulty: FaultyRun) -> None:
+def test_the_key_is_in_no_log_and_no_file_of_the_platform(own: RunningPlatform, faulty: FaultyRun) -> None:
     read = 0
-    for path in Path(platform.home.root).rglob("*"):
+    for path in own.home.root.rglob("*"):
         if path.is_file() and not path.is_symlink():
             read += 1
             assert not _holds(path, KEY.encode()), path
     assert read > 100
 
 
-def test_the_key_is_in_no_row_outside_the_connections(platform: Any, faulty: FaultyRun) -> None:
-    address = platform.environment[DATABASE].replace("+psycopg2", "")
+def test_the_key_is_in_no_row_outside_the_connections(own: RunningPlatform, faulty: FaultyRun) -> None:
+    address = own.environment[DATABASE].replace("+psycopg2", "")
     with closing(psycopg2.connect(address)) as connection, connection.cursor() as cursor:
         cursor.execute("select table_name from information_schema.tables where table_schema = 'public'")
         tables = [name for (name,) in cursor.fetchall()]
@@ -108,6 +134,30 @@ def test_the_key_is_in_no_row_outside_the_connections(platform: Any, faulty: Fau
         for table in tables:
             cursor.execute(f'select count(*) from "{table}" as one where one::text like %s', (f"%{KEY}%",))
             assert cursor.fetchone() == (0,), table
+
+
+def rows_of_a_rollout_under_way(run: TrainedRun) -> int:
+    """Wait until a rollout of the first step is under way with some of its rows stored; how many are."""
+    deadline = time.monotonic() + 300
+    label = [f"skillopt.run={run.keys.run}", "skillopt.stage=rollout"]
+    with closing(docker.DockerClient(base_url=run.platform.environment["DOCKER_HOST"])) as client:
+        while time.monotonic() < deadline:
+            if client.containers.list(filters={"label": label}, ignore_removed=True):
+                keys = [key for key in run.store.list_keys(f"{run.prefix}trajectories/") if "/split=train/" in key]
+                if keys:
+                    return sum(len(pd.read_parquet(BytesIO(run.store.get_bytes(key)))) for key in keys)
+            assert run.platform.api.run(DAG, run.run_id)["state"] != "failed", run.failures()
+            time.sleep(0.1)
+    raise AssertionError(f"no rollout of {run.run_id} was seen half done")
+
+
+def kill_workers(running: RunningPlatform) -> None:
+    """End the scheduler and every worker and task below it, with no chance to tidy up."""
+    scheduler = services.running(running.home, "scheduler")
+    assert scheduler is not None
+    for victim in (*scheduler.children(recursive=True), scheduler):
+        with suppress(psutil.NoSuchProcess):  # a task may end by itself meanwhile
+            victim.kill()
 
 
 def _holds(path: Path, wanted: bytes) -> bool:

@@ -25,18 +25,9 @@ REFUSED = {"no-bucket": "bucket skillopt-missing does not exist", "no-reference"
 
 
 @pytest.fixture(scope="module")
-def trained(plain_started: TrainedRun, refused: dict[str, TrainedRun], real_started: TrainedRun) -> TrainedRun:
-    """The run to which nothing happens; the refused ones fail beside it, and the real items are trained on."""
+def trained(plain_started: TrainedRun, refused: dict[str, TrainedRun]) -> TrainedRun:
+    """The run to which nothing happens; the refused ones fail beside it."""
     return plain_started.wait()
-
-
-@pytest.fixture(scope="module")
-def real_started(platform: Any) -> TrainedRun:
-    name = f"real-items-{time.time_ns()}"
-    if not SEARCHQA.is_file():
-        return TrainedRun(platform, name)
-    real = {"data.uri": str(SEARCHQA), "data.split_mode": "ratio", "train.num_epochs": 1, "evaluation.test_limit": 100}
-    return TrainedRun.trigger(platform, name, real | {"train.preflight": False, "storage.prefix": f"{name}/"})
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +120,13 @@ def test_what_cannot_be_fails_the_first_task_and_leaves_only_what_is_wrong(
     assert run.store.list_keys(run.keys.folder) == left
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not SEARCHQA.is_file(), reason=ABSENT)
-def test_real_searchqa_items_train_through_the_same_dag(real_started: TrainedRun) -> None:
-    history = real_started.wait().history
+def test_real_searchqa_items_train_through_the_same_dag(platform: Any) -> None:
+    name = f"real-items-{time.time_ns()}"
+    real = {"data.uri": str(SEARCHQA), "data.split_mode": "ratio", "train.num_epochs": 1, "evaluation.test_limit": 100}
+    overrides = real | {"train.preflight": False, "storage.prefix": f"{name}/"}
+    history = TrainedRun.trigger(platform, name, overrides).wait().history
     assert [step.step for step in history.steps] == [1, 2]
     assert history.test["seed"].hard < 0.15
     assert history.test["best"].hard >= 0.25
