@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import JsonValue, SecretStr
 
-from skillopt_airflow.gateway.page_fetcher import PageFetcher
 from skillopt_airflow.gateway.web_search import SearchUpstream, WebSearch
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider
 
@@ -18,7 +17,7 @@ Answered = tuple[int, Any]
 
 @dataclass
 class SearchServer:
-    """Refuses what neither kind of server documents."""
+    """Refuses what its kind of server does not document."""
 
     kind: str
     answer: Callable[[str], Answered]
@@ -42,11 +41,17 @@ class SearchServer:
                 return 422, {"error": "unprocessable"}
             if request.headers["x-subscription-token"] != KEY:
                 return 422, {"error": {"code": "SUBSCRIPTION_TOKEN_INVALID"}}
+        if self.kind == "tavily":
+            if (request.method, request.path) != ("POST", "/search") or not 0 < request.body["max_results"] <= 20:
+                return 400, {"detail": {"error": "bad request"}}
+            if request.headers.get("authorization") != f"Bearer {KEY}":
+                return 401, {"detail": {"error": "Unauthorized: missing or invalid API key."}}
+            given = {"q": request.body["query"]}
         self.asked.append(given["q"])
         status, found = self.answer(given["q"])
         if not isinstance(found, list):
             return status, found
-        return status, {"results": found} if self.kind == "searxng" else {"web": {"results": found}}
+        return status, {"web": {"results": found}} if self.kind == "brave" else {"results": found}
 
 
 @contextmanager
@@ -61,16 +66,16 @@ def search_server(kind: str, answer: Callable[[str], Answered]) -> Iterator[Sear
 class Memory:
     """A `SearchMemory` that others may share."""
 
-    kept: dict[tuple[str, str], JsonValue] = field(default_factory=dict)
+    kept: dict[str, JsonValue] = field(default_factory=dict)
 
-    def recall(self, kind: str, asked: str) -> JsonValue:
-        return self.kept.get((kind, asked))
+    def recall(self, query: str) -> JsonValue:
+        return self.kept.get(query)
 
-    def keep(self, kind: str, asked: str, answer: JsonValue) -> JsonValue:
-        return self.kept.setdefault((kind, asked), answer)
+    def keep(self, query: str, answer: JsonValue) -> JsonValue:
+        return self.kept.setdefault(query, answer)
 
 
-def web_search(server: SearchServer, memory: Memory | None = None, fetcher: PageFetcher | None = None) -> WebSearch:
+def web_search(server: SearchServer, memory: Memory | None = None) -> WebSearch:
     return WebSearch(
         upstream=SearchUpstream(
             conn_id="skillopt_search",
@@ -78,9 +83,9 @@ def web_search(server: SearchServer, memory: Memory | None = None, fetcher: Page
             base_url=f"http://127.0.0.1:{server.port}",
             api_key=SecretStr(KEY),
         ),
-        fetcher=fetcher or PageFetcher(5.0, 1_000_000, 2000),
         memory=memory or Memory(),
         results=3,
+        characters=2000,
         seconds=5.0,
         left=100,
     )

@@ -1,4 +1,4 @@
-"""Both kinds of server, as their own pages describe them; `search_rig` refuses what these do not have."""
+"""All kinds of server, as their own pages describe them; `search_rig` refuses what these do not have."""
 
 import asyncio
 from typing import Any
@@ -30,6 +30,14 @@ RESULTS: dict[str, dict[str, Any]] = {
         "page_age": FOUND.date,
         "type": "search_result",
     },
+    "tavily": {
+        "url": FOUND.url,
+        "title": FOUND.title,
+        "content": "The mayor",
+        "raw_content": FOUND.text,
+        "published_date": FOUND.date,
+        "score": 0.9,
+    },
 }
 
 
@@ -38,7 +46,7 @@ def test_results_are_read(kind: str) -> None:
     bare = {"url": "https://b.example", "title": "B"}
     with search_server(kind, lambda query: (200, [RESULTS[kind], bare])) as server:
         found = asyncio.run(web_search(server).search("who is the mayor"))
-        nothing: Any = [] if kind == "searxng" else {"type": "search", "query": {"original": "x"}}
+        nothing: Any = {"type": "search", "query": {"original": "x"}} if kind == "brave" else []
         server.answer = lambda query: (200, nothing)
         assert asyncio.run(web_search(server).search("x")) == []
     assert found == [FOUND, FoundDocument(url="https://b.example", title="B")]

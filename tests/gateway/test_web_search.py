@@ -7,8 +7,7 @@ import pytest
 
 from skillopt_airflow.core.found_document import FoundDocument
 from skillopt_airflow.gateway import web_search as module
-from skillopt_airflow.gateway.web_search import PageAnswer, SearchFailed, SearchSpent, WebSearch
-from tests.gateway.page_server import fetcher, page, page_server
+from skillopt_airflow.gateway.web_search import SearchFailed, SearchSpent, WebSearch
 from tests.gateway.search_rig import KEY, Answered, Memory, SearchServer, search_server, web_search
 
 
@@ -53,9 +52,9 @@ def test_what_several_items_ask_at_once_is_paid_once(server: SearchServer) -> No
 
 def test_of_two_who_ask_at_once_both_go_on_with_what_was_stored_first(server: SearchServer) -> None:
     class Late(Memory):
-        def keep(self, kind: str, asked: str, answer: Any) -> Any:
-            self.kept[kind, asked] = [FoundDocument(title="of another").model_dump()]
-            return super().keep(kind, asked, answer)
+        def keep(self, query: str, answer: Any) -> Any:
+            self.kept[query] = [FoundDocument(title="of another").model_dump()]
+            return super().keep(query, answer)
 
     assert search(web_search(server, Late())) == [FoundDocument(title="of another")]
 
@@ -63,6 +62,11 @@ def test_of_two_who_ask_at_once_both_go_on_with_what_was_stored_first(server: Se
 def test_no_more_results_come_than_are_wanted(server: SearchServer) -> None:
     server.answer = lambda query: (200, [{"url": f"https://{number}.example"} for number in range(9)])
     assert len(search(web_search(server))) == 3
+
+
+def test_a_text_is_cut_at_the_limit(server: SearchServer) -> None:
+    server.answer = lambda query: (200, [{"url": "https://a.example", "content": "a" * 2001}])
+    assert search(web_search(server))[0].text == "a" * 2000
 
 
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
@@ -140,24 +144,9 @@ def test_a_key_that_a_server_repeats_is_redacted(server: SearchServer) -> None:
     assert KEY not in str(memory.kept)
 
 
-def test_a_page_is_fetched_once_and_so_is_a_refusal_but_no_outage(server: SearchServer) -> None:
-    memory = Memory()
-    with page_server({"/": page("<p>Hi"), "/gone": page("", status=404), "/down": page("", status=503)}) as pages:
-        searching = web_search(server, memory, fetcher(pages))
-        for _ in range(2):
-            assert asyncio.run(searching.page(pages.address("/"))) == PageAnswer(text="Hi")
-            assert "404" in asyncio.run(searching.page(pages.address("/gone"))).refused
-            assert "503" in asyncio.run(searching.page(pages.address("/down"))).refused
-    assert [path for _, path in pages.asked] == ["/", "/gone", "/down", "/down"]
-    assert len(memory.kept) == 2
-
-
 def test_a_task_cannot_ask_without_end(server: SearchServer) -> None:
     searching = web_search(server)
-    searching.left = 2
+    searching.left = 1
     search(searching)
-    asyncio.run(searching.page("file:///etc/passwd"))
     with pytest.raises(SearchSpent):
         search(searching)
-    with pytest.raises(SearchSpent):
-        asyncio.run(searching.page("http://a.example"))

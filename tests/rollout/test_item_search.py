@@ -10,7 +10,6 @@ from skillopt_airflow.core.found_document import FoundDocument
 from skillopt_airflow.rollout.item_search import SearchLost, WebSearch
 from skillopt_airflow.rollout.workspace import ItemFolders
 from tests.gateway.gateway_rig import rigs
-from tests.gateway.page_server import fetcher, page, page_server
 from tests.gateway.scripted_provider import completion
 from tests.gateway.search_rig import search_server, web_search
 
@@ -18,6 +17,7 @@ PAGES = [
     FoundDocument(title="Walks", url="https://a.example", text="The tide decides."),
     FoundDocument(title="Council", url="https://b.example", text="The mayor is A. Lind."),
 ]
+W = FoundDocument(title="Mayor", url="https://w.example", text="Found by the server.")
 
 
 def test_offline_the_items_own_documents_are_searched_and_opened() -> None:
@@ -34,17 +34,16 @@ def test_offline_the_items_own_documents_are_searched_and_opened() -> None:
 
 def test_a_search_of_the_web_goes_through_the_gateway(tmp_path: Path) -> None:
     with (
-        search_server("searxng", lambda query: (200, [{"url": "https://w.example", "title": query}])) as server,
-        page_server({"/": page("<p>Hi")}) as pages,
+        search_server("searxng", lambda query: (200, [{"url": W.url, "title": W.title, "content": W.text}])) as server,
         rigs(tmp_path) as make,
     ):
-        rig = make(lambda _: completion(""), search=web_search(server, fetcher=fetcher(pages)))
+        rig = make(lambda _: completion(""), search=web_search(server))
         web = WebSearch(str(rig.socket_path), 20.0)
         folders = ItemFolders(Path("/nowhere"), Path("/nowhere"), 1.0, web=web)
-        assert asyncio.run(folders.search("mayor", PAGES)) == [FoundDocument(title="mayor", url="https://w.example")]
-        assert asyncio.run(folders.open_page(pages.address("/"), PAGES)) == "Hi"
-        for bad in ("http://127.0.0.1/", "../x"):
-            with pytest.raises(DataError):
+        assert asyncio.run(folders.search("mayor", PAGES)) == [W]
+        assert asyncio.run(folders.open_page(W.url, PAGES)) == W.text
+        for bad in ("http://127.0.0.1/", "../x", PAGES[0].url):
+            with pytest.raises(DataError, match="no such page"):
                 asyncio.run(folders.open_page(bad, PAGES))
         with pytest.raises(DataError, match="not usable"):
             asyncio.run(folders.search("", PAGES))

@@ -101,10 +101,10 @@ class Workspace(Protocol):
         """Return what the run's search engine finds; where the run has none, the best of the item's own documents."""
 
     async def open_page(self, address: str, documents: Sequence[FoundDocument]) -> str:
-        """Return the text of a page; where the run has no search, of the item's own document with this address.
+        """Return the text of what a search found at this address; where the run has none, of the item's document.
 
         Raises:
-            DataError: with the reason why it is not read.
+            DataError: there is none.
         """
 
     async def run_python(self, code: str) -> str:

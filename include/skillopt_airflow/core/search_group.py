@@ -15,16 +15,15 @@ class SearchGroup(Group):
     """The server of the target's searches, and the limits of what comes back."""
 
     conn_id: ObjectName | None = None
-    """Airflow connection (type http) of a search server, such as skillopt_search; its extra has the kind, searxng or
-    brave. When unset, searches look through the documents that an item brings with it, and nothing leaves the host."""
+    """Airflow connection (type http) of a search server, such as skillopt_search; its extra has the kind: searxng,
+    brave or tavily. When unset, searches look through the documents that an item brings with it, and nothing leaves
+    the host."""
     results: Annotated[int, Field(ge=1, le=20)] = 5
     """Results of one search."""
     page_chars: Positive = 12_000
-    """Characters of a page that is opened; the rest is left out."""
-    page_mb: Annotated[float, Field(gt=0.0, le=50.0)] = 5.0
-    """Megabytes that a page may have, as it comes and unpacked; a larger one is not read."""
+    """Characters of a result's text, which the target reads when it opens the page; the rest is left out."""
     seconds: Annotated[float, Field(gt=0.0)] = 20.0
-    """Seconds that one try of a search, or a page with its redirects, may take."""
+    """Seconds that one try of a search may take."""
 
     @property
     def patience(self) -> float:

@@ -98,7 +98,7 @@ class GatewayApp:
         try:
             if self._search is not None and self._search.takes(request.scope):
                 body = await held.enter_async_context(self._received(request))
-                return await self._search.answer(request.url.path, bytes(body))
+                return await self._search.answer(bytes(body))
             self._check_address(request.scope)
             body = await held.enter_async_context(self._received(request))
             forwarded = await self._filtered(body)

@@ -46,7 +46,7 @@ class ModelGateway:
         upstream: the model server, with its credentials and fallbacks.
         address: where it listens as long as it runs; None if it only listens where `listening` says.
         on_call: called for every call that went to the provider, from the server's own thread.
-        search: answers searches and opens pages, if the run has a search.
+        search: answers searches, if the run has a search.
         more: gives more than the settings' allowance, if anybody does; called in a thread.
         settings: the fields of `GatewaySettings`.
     """

@@ -1,4 +1,4 @@
-"""The two paths by which a sandbox asks the run's search, each with one short text."""
+"""The path by which a sandbox asks the run's search, with one short text."""
 
 import logging
 from typing import Annotated
@@ -10,10 +10,9 @@ from starlette.types import Scope
 from skillopt_airflow.core.documents import flaws
 from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.types import Value
-from skillopt_airflow.gateway.page_fetcher import MAX_ADDRESS_CHARS
 from skillopt_airflow.gateway.web_search import SearchFailed, SearchSpent, WebSearch
 
-SEARCH, PAGE = "/search", "/page"
+SEARCH = "/search"
 MAX_BYTES = 64 * 1024
 
 log = logging.getLogger(__name__)
@@ -25,12 +24,6 @@ class SearchAsked(Value):
     query: Annotated[str, Field(min_length=1, max_length=2000, pattern=r"\S")]
 
 
-class PageAsked(Value):
-    """The body of a request for a page."""
-
-    address: Annotated[str, Field(max_length=MAX_ADDRESS_CHARS)]
-
-
 class SearchRoute:
     """Answers with results, or with 400 (invalid), 413 (too long), 429 (asked too often) or 502 (no search)."""
 
@@ -39,22 +32,17 @@ class SearchRoute:
 
     def takes(self, scope: Scope) -> bool:
         """Return whether a request is for the search, byte by byte."""
-        paths = (SEARCH.encode(), PAGE.encode())
-        return scope["method"] == "POST" and scope["raw_path"] in paths and not scope["query_string"]
+        return scope["method"] == "POST" and scope["raw_path"] == SEARCH.encode() and not scope["query_string"]
 
-    async def answer(self, path: str, body: bytes) -> Response:
-        """Search, or open a page; queries and addresses are logged."""
+    async def answer(self, body: bytes) -> Response:
+        """Search; queries are logged."""
         if len(body) > MAX_BYTES:
-            return JSONResponse({"error": f"a search, or a page's address, has at most {MAX_BYTES} bytes"}, 413)
+            return JSONResponse({"error": f"a search has at most {MAX_BYTES} bytes"}, 413)
         try:
-            if path == SEARCH:
-                query = SearchAsked.model_validate_json(body).query
-                log.info("Search: %.200r", query)
-                found = await self._search.search(query)
-                return JSONResponse({"results": [one.model_dump() for one in found]})
-            address = PageAsked.model_validate_json(body).address
-            log.info("Page: %.200r", address)
-            return JSONResponse((await self._search.page(address)).model_dump())
+            query = SearchAsked.model_validate_json(body).query
+            log.info("Search: %.200r", query)
+            found = await self._search.search(query)
+            return JSONResponse({"results": [one.model_dump() for one in found]})
         except ValidationError as error:
             return JSONResponse({"error": f"the request is not usable: {flaws(error, 1):.300}"}, 400)
         except SearchSpent as error:

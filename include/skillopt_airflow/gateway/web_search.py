@@ -1,6 +1,7 @@
-"""The search of a run: its server is asked once for a query, each page is fetched once, and all skills see the same.
+"""The search of a run: its server is asked once for a query, and all skills get the same results.
 
-https://docs.searxng.org/dev/search_api.html, https://api-dashboard.search.brave.com/api-reference/web/search/get
+https://docs.searxng.org/dev/search_api.html, https://api-dashboard.search.brave.com/api-reference/web/search/get,
+https://docs.tavily.com/documentation/api-reference/endpoint/search
 """
 
 import asyncio
@@ -9,7 +10,8 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from ssl import SSLContext
 from typing import Any, Literal, Protocol
 
 import httpx
@@ -19,10 +21,9 @@ from skillopt_airflow.core.found_document import FoundDocument
 from skillopt_airflow.core.search_group import LONGEST_PAUSE, TRIES
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.gateway.http_clients import UNPACKED, is_unpacked
-from skillopt_airflow.gateway.page_fetcher import PageFetcher, PageRefused, PageUnreachable
 from skillopt_airflow.gateway.redaction import Redaction
 
-SearchKind = Literal["searxng", "brave"]
+SearchKind = Literal["searxng", "brave", "tavily"]
 MOST_CHARS, MOST_WORDS = 400, 50
 """Of a query: what Brave takes; it refuses longer ones."""
 
@@ -65,6 +66,18 @@ class _BraveAnswer(BaseModel):
     """Missing where nothing was found."""
 
 
+class _TavilyResult(BaseModel):
+    url: str
+    title: str = ""
+    content: str = ""
+    raw_content: str | None = None
+    published_date: str | None = None
+
+
+class _TavilyAnswer(BaseModel):
+    results: list[_TavilyResult]
+
+
 @dataclass(frozen=True)
 class SearchServer:
     """One kind of server."""
@@ -72,7 +85,7 @@ class SearchServer:
     address: str
     """Where it is unless the connection has a host; empty if the connection needs one."""
     path: str
-    parameters: Callable[[str, int], Mapping[str, str]]
+    parameters: Callable[[str, int], Mapping[str, Any]]
     """Of a query, and of how many results are wanted."""
     headers: Callable[[str], Mapping[str, str]]
     """Of the key."""
@@ -80,6 +93,8 @@ class SearchServer:
     """Of the answer; raises pydantic's ValidationError if it is something else."""
     hints: Mapping[int, str]
     """What an administrator can do about a status."""
+    posts: bool = False
+    """Whether the parameters are the body of a POST request, in JSON, instead of a query string."""
 
 
 def _of_searxng(answer: Any) -> list[FoundDocument]:
@@ -96,6 +111,13 @@ def _of_brave(answer: Any) -> list[FoundDocument]:
     ]
 
 
+def _of_tavily(answer: Any) -> list[FoundDocument]:
+    return [
+        FoundDocument(title=one.title, url=one.url, date=one.published_date or "", text=one.raw_content or one.content)
+        for one in _TavilyAnswer.model_validate(answer).results
+    ]
+
+
 SEARCH_SERVERS: Mapping[SearchKind, SearchServer] = {
     "searxng": SearchServer(
         address="",
@@ -108,10 +130,19 @@ SEARCH_SERVERS: Mapping[SearchKind, SearchServer] = {
     "brave": SearchServer(
         address="https://api.search.brave.com",
         path="/res/v1/web/search",
-        parameters=lambda query, most: {"q": query, "count": str(most), "text_decorations": "false"},
+        parameters=lambda query, most: {"q": query, "count": most, "text_decorations": "false"},
         headers=lambda key: {"x-subscription-token": key},
         results=_of_brave,
         hints={401: "give its key as the connection's password", 422: "give its key as the connection's password"},
+    ),
+    "tavily": SearchServer(
+        address="https://api.tavily.com",
+        path="/search",
+        parameters=lambda query, most: {"query": query, "max_results": most, "include_raw_content": True},
+        headers=lambda key: {"authorization": f"Bearer {key}"},
+        results=_of_tavily,
+        hints={401: "give its key as the connection's password"},
+        posts=True,
     ),
 }
 
@@ -121,7 +152,6 @@ def shortened_query(query: str) -> str:
     return " ".join(query.split()[:MOST_WORDS])[:MOST_CHARS]
 
 
-Asked = Literal["search", "page"]
 MAX_ANSWER_BYTES = 4_000_000
 FIRST_PAUSE = 1.0
 """Seconds between two tries, twice as long each time; longer where the server says so."""
@@ -139,18 +169,11 @@ class SearchSpent(Exception):
 class SearchMemory(Protocol):
     """The answers of a run's day."""
 
-    def recall(self, kind: Asked, asked: str) -> JsonValue:
+    def recall(self, query: str) -> JsonValue:
         """Return the stored answer; None if there is none."""
 
-    def keep(self, kind: Asked, asked: str, answer: JsonValue) -> JsonValue:
+    def keep(self, query: str, answer: JsonValue) -> JsonValue:
         """Store an answer and return the one that counts: another's, if that was stored first."""
-
-
-class PageAnswer(Value):
-    """A page's text, or why it is not read."""
-
-    text: str = ""
-    refused: str = ""
 
 
 @dataclass
@@ -158,14 +181,16 @@ class WebSearch:
     """The search of one task's sandboxes; what a server does not answer for good is not remembered."""
 
     upstream: SearchUpstream
-    fetcher: PageFetcher
     memory: SearchMemory
     results: int
     """Of one search."""
+    characters: int
+    """Of one result's text; the rest is left out."""
     seconds: float
     """For one try of a search."""
     left: int
-    """Questions that may still be asked."""
+    """Searches that may still be made."""
+    tls: SSLContext = field(default_factory=httpx.create_ssl_context)
 
     def __post_init__(self) -> None:
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -179,40 +204,18 @@ class WebSearch:
 
         Raises:
             SearchFailed: the server gave none, also when it was asked again.
-            SearchSpent: too much was asked.
+            SearchSpent: the task has searched too often.
         """
-        self._count()
+        if self.left < 1:
+            raise SearchSpent("this task has searched more often than its items can need")
+        self.left -= 1
         asked = shortened_query(query)
         async with self._asking[asked]:
-            found = await asyncio.to_thread(self.memory.recall, "search", asked)
+            found = await asyncio.to_thread(self.memory.recall, asked)
             if found is None:
                 new = _RESULTS.dump_python(await self._asked(asked), mode="json")
-                found = await asyncio.to_thread(self.memory.keep, "search", asked, new)
+                found = await asyncio.to_thread(self.memory.keep, asked, new)
         return _RESULTS.validate_python(found)[: self.results]
-
-    async def page(self, address: str) -> PageAnswer:
-        """Return a page's text, or why it is not read; raise SearchSpent if too much was asked."""
-        self._count()
-        async with self._asking[address]:
-            return await self._page(address)
-
-    async def _page(self, address: str) -> PageAnswer:
-        stored = await asyncio.to_thread(self.memory.recall, "page", address)
-        if stored is not None:
-            return PageAnswer.model_validate(stored)
-        try:
-            answer = PageAnswer(text=await self.fetcher.text(address))
-        except PageUnreachable as error:
-            return PageAnswer(refused=str(error))
-        except PageRefused as error:
-            answer = PageAnswer(refused=str(error))
-        kept = await asyncio.to_thread(self.memory.keep, "page", address, answer.model_dump(mode="json"))
-        return PageAnswer.model_validate(kept)
-
-    def _count(self) -> None:
-        if self.left < 1:
-            raise SearchSpent("this task has searched and opened pages more often than its items can need")
-        self.left -= 1
 
     async def _asked(self, query: str) -> list[FoundDocument]:
         pause = 0.0
@@ -242,12 +245,14 @@ class WebSearch:
 
     async def _answer(self, query: str) -> tuple[int, Mapping[str, str], bytes]:
         server, upstream = SEARCH_SERVERS[self.upstream.kind], self.upstream
+        asked = server.parameters(query, self.results)
         async with (
-            httpx.AsyncClient(verify=self.fetcher.tls, timeout=self.seconds) as client,
+            httpx.AsyncClient(verify=self.tls, timeout=self.seconds) as client,
             client.stream(
-                "GET",
+                "POST" if server.posts else "GET",
                 upstream.base_url.rstrip("/") + server.path,
-                params=server.parameters(query, self.results),
+                params=None if server.posts else asked,
+                json=asked if server.posts else None,
                 headers={
                     "accept": "application/json",
                     **UNPACKED,
@@ -268,7 +273,8 @@ class WebSearch:
 
     def _read(self, body: bytes) -> list[FoundDocument]:
         try:
-            return SEARCH_SERVERS[self.upstream.kind].results(json.loads(body))[: self.results]
+            found = SEARCH_SERVERS[self.upstream.kind].results(json.loads(body))[: self.results]
+            return [one.model_copy(update={"text": one.text[: self.characters]}) for one in found]
         except ValueError:
             raise SearchFailed(
                 f"connection {self.upstream.conn_id}: the answer is none of a {self.upstream.kind} server; look at the "

@@ -10,8 +10,8 @@ from skillopt_airflow.gateway.web_search import SEARCH_SERVERS, SearchKind, Sear
 
 KIND = "kind"
 CREATE = (
-    'type \'http\', the server\'s address as host, its key as password, and {"kind": "searxng"} or '
-    '{"kind": "brave"} as extra'
+    'type \'http\', the server\'s address as host, its key as password, and {"kind": "searxng"}, '
+    '{"kind": "brave"} or {"kind": "tavily"} as extra'
 )
 
 

@@ -32,21 +32,18 @@ class WebSearch:
         self._gateway, self._patience = gateway, patience
         self.lost = ""
         """Why the search did not answer; empty as long as it does."""
+        self.found: list[FoundDocument] = []
+        """All results so far."""
 
     async def search(self, query: str) -> Sequence[FoundDocument]:
         """Return the first results of a query; raise SearchLost, or DataError if the query is of no use."""
-        return _RESULTS.validate_python((await self._asked("/search", {"query": query}))["results"])
+        results = _RESULTS.validate_python((await self._asked({"query": query}))["results"])
+        self.found += results
+        return results
 
-    async def open_page(self, address: str) -> str:
-        """Return the text of a page; raise SearchLost, or DataError with the reason why it is not read."""
-        answer = await self._asked("/page", {"address": address})
-        if answer["refused"]:
-            raise DataError(str(answer["refused"]))
-        return str(answer["text"])
-
-    async def _asked(self, path: str, body: JsonObject) -> JsonObject:
+    async def _asked(self, body: JsonObject) -> JsonObject:
         try:
-            answer = await posted(self._gateway, path, json.dumps(body).encode(), self._patience)
+            answer = await posted(self._gateway, "/search", json.dumps(body).encode(), self._patience)
             document: JsonObject = json.loads(answer.body)
         except (OSError, TimeoutError, ValueError) as error:
             raise self._lose(f"the gateway does not answer: {type(error).__name__}") from error

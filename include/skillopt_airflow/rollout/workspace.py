@@ -201,10 +201,9 @@ class ItemFolders:
         return best_documents(query, documents) if self._web is None else await self._web.search(query)
 
     async def open_page(self, address: str, documents: Sequence[FoundDocument]) -> str:
-        """Return the text of a page, or of the item's document with this address."""
-        if self._web is not None:
-            return await self._web.open_page(address)
-        found = next((one for one in documents if one.url == address.strip()), None)
+        """Return the text of what a search found at this address; where the run has none, of the item's document."""
+        known = documents if self._web is None else self._web.found
+        found = next((one for one in known if one.url == address.strip()), None)
         if found is None:
             raise DataError("there is no such page; open one of those that a search found, by its address")
         return found.text

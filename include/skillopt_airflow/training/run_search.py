@@ -10,17 +10,16 @@ from skillopt_airflow.store.keys import searches_of
 from skillopt_airflow.training.search_settings import search_day
 
 if TYPE_CHECKING:
-    from skillopt_airflow.gateway.web_search import Asked, WebSearch
+    from skillopt_airflow.gateway.web_search import WebSearch
     from skillopt_airflow.store.objects import ObjectStore
     from skillopt_airflow.training.run import TrainingRun
 
-MEGABYTE = 1_000_000
 PER_TURN = 4
-"""Searches and pages of one answer of the target, of which most have one; so a sandbox cannot ask without end."""
+"""Searches of one answer of the target, of which most have one; so a sandbox cannot ask without end."""
 
 
 class FoundAnswer(Document):
-    """The answer of a search, or the text of a page, on a day."""
+    """The answer of a search on a day."""
 
     asked: str
     answer: JsonValue
@@ -33,17 +32,17 @@ class StoredAnswers:
         """Take the folder of a day, and what an answer depends on besides what was asked."""
         self._store, self._folder, self._shaping = store, folder, shaping
 
-    def recall(self, kind: "Asked", asked: str) -> JsonValue:
+    def recall(self, query: str) -> JsonValue:
         """Return the stored answer; None if there is none."""
-        found = self._store.find_model(self._key(kind, asked), FoundAnswer)
+        found = self._store.find_model(self._key(query), FoundAnswer)
         return None if found is None else found.answer
 
-    def keep(self, kind: "Asked", asked: str, answer: JsonValue) -> JsonValue:
+    def keep(self, query: str, answer: JsonValue) -> JsonValue:
         """Store an answer unless there is one; return the stored one."""
-        return self._store.first_model(self._key(kind, asked), FoundAnswer(asked=asked, answer=answer)).answer
+        return self._store.first_model(self._key(query), FoundAnswer(asked=query, answer=answer)).answer
 
-    def _key(self, kind: "Asked", asked: str) -> str:
-        return f"{self._folder}{kind}-{sha256(canonical_json([self._shaping, asked]))[:32]}.json"
+    def _key(self, query: str) -> str:
+        return f"{self._folder}{sha256(canonical_json([self._shaping, query]))[:32]}.json"
 
 
 def run_search(run: "TrainingRun", items: int) -> "WebSearch | None":
@@ -51,15 +50,14 @@ def run_search(run: "TrainingRun", items: int) -> "WebSearch | None":
     search = run.config.search
     if search.conn_id is None:
         return None
-    from skillopt_airflow.gateway.page_fetcher import PageFetcher
     from skillopt_airflow.gateway.web_search import WebSearch
 
     folder = f"{searches_of(run.ref.storage.prefix, run.ref.benchmark)}{search_day(run.record.created)}/"
     return WebSearch(
         upstream=run.connections.search(search),
-        fetcher=PageFetcher(search.seconds, round(search.page_mb * MEGABYTE), search.page_chars),
         memory=StoredAnswers(run.store, folder, search.model_dump(mode="json")),
         results=search.results,
+        characters=search.page_chars,
         seconds=search.seconds,
         left=items * run.config.model.max_turns * PER_TURN,
     )
