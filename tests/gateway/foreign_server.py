@@ -9,6 +9,8 @@ from typing import Any
 from tests.gateway.scripted_provider import Asked, Document, Reply, ScriptedProvider, chat_document, failure, reply_of
 
 HTML = Reply(body=b"<html><body>It works!</body></html>", headers={"content-type": "text/html"})
+IN_TEXT = "Answer with one JSON object of this form, and nothing else:\n"
+"""How the optimizer is asked where tools are refused."""
 USAGE = {"usage": {"prompt_tokens": 310, "completion_tokens": 12, "total_tokens": 322}}
 
 
@@ -26,7 +28,7 @@ class ForeignServer:
     replies: list[tuple[int, Any]] = field(default_factory=list)
     """Status and body of the first answers without tools; after them it answers as ever."""
     takes_tools: bool = True
-    """Without them it answers by the schema that it finds in the instructions."""
+    """Without them it repeats the example of an answer that it finds in the instructions."""
     base_url: str = ""
     asked: list[str] = field(default_factory=list)
     """The path of each request."""
@@ -59,17 +61,15 @@ class ForeignServer:
             return Reply(status, reply_of(document).body)
         if tools:
             return chat_document(None, "tool_calls", self.model, tool_calls=[_call(tools[0])]) | USAGE
-        return chat_document(self.text if self.takes_tools else _by_schema(body, self.text), model=self.model) | USAGE
+        text = self.text if self.takes_tools else _as_in_example(body, self.text)
+        return chat_document(text, model=self.model) | USAGE
 
 
-def _by_schema(body: dict[str, Any], otherwise: str) -> str:
-    """The least that fits the schema of a prompt that asks for JSON; another prompt's answer is text."""
+def _as_in_example(body: dict[str, Any], otherwise: str) -> str:
+    """The example of a prompt that asks for JSON; another prompt's answer is text."""
     asked = "\n".join(str(message["content"]) for message in body["messages"])
-    begin = asked.find('{"')
-    if "schema" not in asked or begin < 0:
-        return otherwise
-    schema, _ = json.JSONDecoder().raw_decode(asked[begin:])
-    return json.dumps(_example(schema, schema.get("$defs", {})))
+    _, found, example = asked.partition(IN_TEXT)
+    return json.dumps(json.JSONDecoder().raw_decode(example)[0]) if found else otherwise
 
 
 def _call(tool: dict[str, Any]) -> dict[str, Any]:

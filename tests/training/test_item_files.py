@@ -151,7 +151,7 @@ def test_the_comparison_of_two_epochs_knows_what_pictures_there_were(folder: Pat
     training = prepared(train__num_epochs=2, train__steps_per_epoch=1, evaluation__eval_test=False)
     training()
     [prompt] = [prompt for stage, prompt in training.models.prompts if stage == "slow_update"]
-    assert prompt.count('"name": "picture-1.png"') == prompt.count('"item_id"') > 0
+    assert prompt.count("picture picture-1.png: ") == prompt.count("## Item ") > 0
 
 
 @pytest.mark.nightly

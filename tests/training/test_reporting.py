@@ -79,7 +79,7 @@ def test_an_epochs_end_that_leaves_a_memory_alone_is_no_candidate() -> None:
     assert "memory only" in page
     watched = ProgressReader(training.run.store, training.run.keys).read(datetime.now(UTC))
     assert watched is not None
-    assert watched.moments[2].candidate is None
+    assert watched.moments[1].candidate is None
 
 
 def without_outcome(page: str) -> str:

@@ -82,7 +82,7 @@ def test_no_batch_is_rolled_out_ahead_of_notes_that_enter_without_the_gate(gated
     def reply(stage: str, prompt: str, tool: str) -> Any:
         if stage != "reflect_skill_aware":
             return None
-        edit = {"op": "append", "content": f"- {HARMFUL[len(prompt) % 6]} {len(prompt)}", "rationale": "r"}
+        edit = {"op": "append", "content": f"- {HARMFUL[0]} {len(prompt)}", "rationale": "r"}
         return {"failure_patterns": [], "edits": [edit], "notes": [f"Mind {len(prompt)}."]}
 
     training = Training.of(

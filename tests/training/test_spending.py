@@ -44,4 +44,4 @@ def test_a_gate_that_is_decided_again_sees_nothing_of_what_was_spent_later() -> 
     limited()
     run = limited.run
     assert run.timeline[-2].kind == "slow_update"
-    assert [why_stop(run, moment) for moment in run.timeline[1:-2]] == [""] * 4
+    assert [why_stop(run, moment) for moment in run.timeline[1:-2]] == [""] * 5
