@@ -10,10 +10,13 @@ import pytest
 from platform_control import PROJECT
 from shared_resource import alone
 
+from local.served import served
 from skillopt_airflow.core.run_history import History
 from skillopt_airflow.store.keys import RunKeys, run_name, scoring_name
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.scorecard import Scorecard
+from tests.batch_server import BatchServer
+from tests.pipeline.trained_run import create_connection
 
 pytestmark = [pytest.mark.platform, pytest.mark.nightly]
 
@@ -54,8 +57,11 @@ def test_scanned_pages_train_through_the_dag(platform: Any, batched: str) -> Non
     short = {"train.num_epochs": 1, "train.steps_per_epoch": 2, "train.batch_size": 12, "train.preflight": False, **few}
     for dag in ("", "_epoch"):
         platform.api.wait_for_dag(f"train_{batched}{dag}")
-    platform.api.trigger(f"train_{batched}", {"overrides": short}, name)
-    assert platform.api.wait(f"train_{batched}", name, seconds=900) == "success"
+    with served(BatchServer("127.0.0.1", 0)) as provider:
+        create_connection(platform, "skillopt_batches", provider.base_url, "openai:stand-in-target")
+        overrides = short | {"model.target_conn_id": "skillopt_batches"}
+        platform.api.trigger(f"train_{batched}", {"overrides": overrides}, name)
+        assert platform.api.wait(f"train_{batched}", name, seconds=900) == "success"
     keys = RunKeys(f"{name}/", batched, run_name(name))
     history = store.get_model(keys.history, History)
     assert history.best_val_score >= history.seed_val_score + 0.1

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 
-from bench.real_data import ABSENT, SEARCHQA
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import DATA_SPLITS, Split
 from skillopt_airflow.store.keys import ArtifactKeys, trajectories_of
@@ -118,19 +117,6 @@ def test_what_cannot_be_fails_the_first_task_and_leaves_only_what_is_wrong(
     assert any(REFUSED[name] in line for line in run.log(failed)), run.log(failed)
     left = [run.keys.quality_page, run.keys.quality] if name == "no-reference" else []
     assert run.store.list_keys(run.keys.folder) == left
-
-
-@pytest.mark.nightly
-@pytest.mark.skipif(not SEARCHQA.is_file(), reason=ABSENT)
-def test_real_searchqa_items_train_through_the_same_dag(platform: Any) -> None:
-    name = f"real-items-{time.time_ns()}"
-    real = {"data.uri": str(SEARCHQA), "data.split_mode": "ratio", "train.num_epochs": 1, "evaluation.test_limit": 100}
-    overrides = real | {"train.preflight": False, "storage.prefix": f"{name}/"}
-    history = TrainedRun.trigger(platform, name, overrides).wait().history
-    assert [step.step for step in history.steps] == [1, 2]
-    assert history.test["seed"].hard < 0.15
-    assert history.test["best"].hard >= 0.25
-    assert any(step.action == "reject" for step in history.steps)
 
 
 def sample_with_bad_data(folder: Path, spoil: dict[str, Any]) -> dict[str, Any]:
