@@ -35,6 +35,7 @@ def test_only_the_records_show_the_format() -> None:
     assert not any(re.search(r" \| |YYYY|capital|decimal", text, re.IGNORECASE) for text in told)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_example_is_trained_and_its_table_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bench import real_training

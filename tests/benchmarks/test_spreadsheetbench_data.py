@@ -44,6 +44,7 @@ def test_every_item_of_the_sample_is_unsolved_and_solved_by_its_reference(tmp_pa
         assert judged(item, SAMPLE, tmp_path, initial=True).hard == 0.0
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.skipif(not REAL.is_dir(), reason=ABSENT)
 @pytest.mark.filterwarnings("ignore")
