@@ -5,7 +5,7 @@ from hypothesis import given
 
 from skillopt_airflow.core import intervals
 from skillopt_airflow.core.item_scores import Evaluation
-from skillopt_airflow.core.paired import SAME_MEAN, PairedTable, differences, interval, paired, signs, standard_error
+from skillopt_airflow.core.paired import SAME_MEAN, PairedTable, differences, interval, paired, signs
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from tests.core.evaluations import EVALUATIONS, GATES, measured
 
@@ -39,13 +39,11 @@ def test_the_interval_holds_delta_and_possible_differences(
 def test_fewer_than_two_pairs_say_nothing(count: int) -> None:
     table = paired(measured(*[1] * count), measured(*[0] * count), RULES)
     assert (table.pairs, table.delta, table.low, table.high) == (count, count, -1, 1)
-    assert standard_error([[0.5]] * count) is None
     # Two items of draws are two observations.
     table = paired(measured(0.75, 0.5), measured(0.25, 0.5), SOFT)
     assert (table.wins, table.losses, table.ties) == (1, 0, 1)
     assert table.delta == 0.25
     assert (table.low, table.high) == intervals.of_difference([[0.5], [0.0]])
-    assert standard_error([[0.5], [0.0]]) == 0.25
 
 
 def test_the_items_of_a_group_are_one_observation() -> None:
@@ -59,18 +57,6 @@ def test_the_items_of_a_group_are_one_observation() -> None:
     assert paired(candidate, current, RULES).groups is None
     alone = candidate.model_copy(update={"groups": groups})
     assert interval(alone, RULES) == intervals.of_score([[1.0, 1.0], [0.0, 1.0], [1.0]])
-
-
-def test_a_group_counts_as_what_it_adds_to_the_sum() -> None:
-    # Sums 2, 0, -1 of groups of 2, 2, 1 about a mean of 0.2: deviations 1.6, -0.4, -1.2.
-    found = standard_error([[1.0, 1.0], [1.0, -1.0], [-1.0]])
-    assert found == pytest.approx(math.sqrt((1.6**2 + 0.4**2 + 1.2**2) * 3 / 2) / 5)
-    assert standard_error([[1.0, 0.0, 1.0]]) is None
-    # Differences that only rounding tells apart have none.
-    candidate, current = measured(1, 2 / 3, 1 / 3), measured(2 / 3, 1 / 3, 0)
-    assert standard_error([[change] for change in differences(candidate, current, SOFT).values()]) != 0.0
-    table = paired(candidate, current, SOFT)
-    assert (table.low, table.high) == pytest.approx(intervals.of_difference([[1 / 3]] * 3))
 
 
 def test_signs_and_means_look_through_rounding() -> None:

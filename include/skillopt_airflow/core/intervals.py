@@ -1,5 +1,8 @@
 """95 % intervals of means, group by group: of one skill's scores, and of the differences between two.
 
+A group of items is one observation. Where groups have several items, the degrees of freedom are those of the effective
+number of groups, (sum m)^2 / sum m^2 of their sizes m, less 1; with fewer than three there is no interval.
+
 Both are as wide as if two more groups had been seen. Without these, where few of 17 items differ, or all are right, an
 interval from the items' own spread holds the truth in less than 87 % of cases (Agresti and Coull 1998; Bonett and Price
 2012, of paired outcomes). `python -m bench truth` measures how often these hold it.
@@ -9,27 +12,27 @@ import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
-from skillopt_airflow.core.t_quantile import two_sided_quantile
-
 CONFIDENCE = 0.95
 """Confidence of every interval."""
 NORMAL = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 UNSEEN = 2
 """Groups that are added to those that were seen."""
+FEWEST = 3.0
+"""Effective groups below which there is no interval."""
 NEGLIGIBLE = 1e-12
-"""What floats may leave of nothing."""
+"""Differences below this count as zero (rounding error)."""
 
 Groups = Sequence[Sequence[float]]
 
 
 def of_difference(groups: Groups) -> tuple[float, float]:
-    """Return the interval of the mean of differences between -1 and 1; [-1, 1] with fewer than two groups.
+    """Return the interval of the mean of differences between -1 and 1; [-1, 1] where there is none.
 
     A group counts as its sum. The two more have a sum of the usual size, the root mean square of those that are not 0,
     one with either sign. In groups of one with differences of -1, 0 and 1 it is Bonett and Price's interval, but with a
     sample's variance: of n groups it is wider by a factor of sqrt((n + 2) / (n + 1)).
     """
-    if len(groups) < 2:
+    if len(groups) < 2 or too_few(groups):
         return -1.0, 1.0
     sums, size = [math.fsum(group) for group in groups], _size(groups)
     squares = [total**2 for total in sums if abs(total) > NEGLIGIBLE]
@@ -48,14 +51,14 @@ def of_difference(groups: Groups) -> tuple[float, float]:
 
 
 def of_score(groups: Groups) -> tuple[float, float]:
-    """Return the interval of the mean of scores between 0 and 1; [0, 1] without one.
+    """Return the interval of the mean of scores between 0 and 1; [0, 1] where there is none.
 
     Wilson's score interval (1927) for as many 0/1 scores as would vary like these: averaged draws and partial credit
     vary less, groups that hang together more. The two more groups vary halfway between independent 0/1 scores and
     equal ones. Of single 0/1 scores of independent items it is Wilson's own; it stays inside [0, 1], and keeps a width
     where all items agree.
     """
-    if not groups:
+    if not groups or too_few(groups):
         return 0.0, 1.0
     size, count = _size(groups), len(groups)
     items = count * size
@@ -79,7 +82,24 @@ def _size(groups: Groups) -> float:
     return sum(map(len, groups)) / len(groups)
 
 
+def too_few(groups: Groups) -> bool:
+    """Return whether the items come from too few groups for an interval."""
+    return _grouped(groups) and effective([len(group) for group in groups]) < FEWEST
+
+
+def effective(sizes: Sequence[int]) -> float:
+    """Return the number of equally large groups over which a mean varies as much as over groups of these sizes."""
+    return sum(sizes) ** 2 / sum(size * size for size in sizes)
+
+
+def _grouped(groups: Groups) -> bool:
+    return any(len(group) > 1 for group in groups)
+
+
 def _quantile(groups: Groups) -> float:
     """Return Student's t for groups, of which there may be few, and the normal quantile for items."""
-    grouped = any(len(group) > 1 for group in groups)
-    return two_sided_quantile(CONFIDENCE, len(groups) - 1 + UNSEEN) if grouped else NORMAL
+    if not _grouped(groups):
+        return NORMAL
+    from scipy.special import stdtrit
+
+    return float(stdtrit(effective([len(group) for group in groups]) - 1, (1 + CONFIDENCE) / 2))

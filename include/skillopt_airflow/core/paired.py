@@ -95,21 +95,6 @@ def signs(changes: Collection[float]) -> tuple[int, int]:
     return sum(change > SAME_MEAN for change in changes), sum(change < -SAME_MEAN for change in changes)
 
 
-def standard_error(groups: Sequence[Sequence[float]]) -> float | None:
-    """Return the standard error of the mean of all differences; None for fewer than 2 groups.
-
-    Differences of one group may hang together in any way: it counts as what it adds to the sum (the cluster-robust
-    error of Liang and Zeger 1986). In groups of one it is the plain standard error.
-    """
-    count = len(groups)
-    if count < 2:
-        return None
-    items = sum(map(len, groups))
-    mean = math.fsum(change for group in groups for change in group) / items
-    deviations = (math.fsum(change - mean for change in group) for group in groups)
-    return math.sqrt(math.fsum(deviation**2 for deviation in deviations) * count / (count - 1)) / items
-
-
 def interval(evaluation: Evaluation, rules: EvaluationGroup) -> tuple[float, float]:
     """Return the 95 % interval of an evaluation's mean gate metric; [0, 1] when no item was scored.
 

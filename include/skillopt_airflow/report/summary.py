@@ -64,7 +64,10 @@ def independence(view: ReportView) -> str:
     named = {"selection": view.val_groups, "test": view.test_groups}
     counts = [f"{count:,} on the {split} split" for split, count in named.items() if count is not None]
     if counts:
-        return f"Tests and intervals take the items of a group for one observation; groups: {', '.join(counts)}."
+        return (
+            f"Tests and intervals take the items of a group for one observation; groups: {', '.join(counts)}. Where "
+            "they amount to fewer than three equally large ones, there is no interval, and 0 to 1 is shown."
+        )
     return (
         "The items are taken as independent of each other. If several share a document, a problem or a repository, "
         "name it (task.group, or Item.group of an adapter): otherwise intervals are too narrow, and gates say yes too "
