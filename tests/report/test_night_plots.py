@@ -28,8 +28,8 @@ def test_a_chart_names_its_lines_limits_and_events() -> None:
     assert f"verdict {last.judgement.verdict.value}" in str(description)
     assert ("var(--plot-blue)" in svg, "#0060a0" in svg) == (True, False)
     shown = texts(svg)
-    assert {"champion", "champion before", "seed", "limit of a decline", "limit of a gain"} <= set(shown)
-    assert {"worse than the seed", "worse than the champion before", "better than the seed"} <= set(shown)
+    assert {"champion", "champion before", "seed", "alarm"} <= set(shown)
+    assert {"worse than the seed", "worse than the champion before"} <= set(shown)
     assert "demoted to v0001" in shown
     assert "published v0002" not in shown
     # The demotion by the last night is marked on the day after it.

@@ -29,7 +29,7 @@ class NightPoint(Value):
 
     @property
     def decline(self) -> float:
-        """The strongest evidence of a decline, as a natural logarithm; the judgement's threshold is its limit."""
+        """The highest of the charts of a decline; the judgement's alarm is their limit."""
         judged = self.judgement
         known = (judged.decline_to_seed, judged.decline_to_previous, judged.decline_to_promise)
         return max(evidence for evidence in known if evidence is not None)

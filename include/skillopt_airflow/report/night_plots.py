@@ -1,6 +1,5 @@
 """The nights of a skill as SVG: what the three skills scored, and the evidence about the champion with its limits."""
 
-import math
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from typing import NamedTuple
@@ -8,10 +7,9 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from skillopt_airflow.core.night_point import NightPoint
-from skillopt_airflow.report.plots import BLUE, GREEN, INK, MUTED, ORANGE, PURPLE, RULE, VERMILLION, as_svg, drawing
+from skillopt_airflow.report.plots import BLUE, INK, MUTED, ORANGE, PURPLE, RULE, VERMILLION, as_svg, drawing
 
 
 class Role(NamedTuple):
@@ -34,11 +32,8 @@ EVIDENCE = (
     ("decline_to_previous", "worse than the champion before", VERMILLION, "v"),
     ("decline_to_seed", "worse than the seed", PURPLE, "X"),
     ("decline_to_promise", "below its published score", ORANGE, "D"),
-    ("gain_on_seed", "better than the seed", GREEN, "^"),
 )
 """Field of a judgement, what it is evidence for, and its look."""
-LEAST, MOST = math.log(0.01), math.log(1e6)
-"""Evidence beyond these is drawn at them."""
 
 
 class AliasEvent(NamedTuple):
@@ -98,21 +93,15 @@ def _scores(axes: Axes, points: Sequence[NightPoint]) -> None:
 def _evidence(axes: Axes, points: Sequence[NightPoint]) -> None:
     for field, label, colour, marker in EVIDENCE:
         known = [(point, getattr(point.judgement, field)) for point in points]
-        there = [
-            (_number(point), math.exp(min(MOST, max(LEAST, value)))) for point, value in known if value is not None
-        ]
+        there = [(_number(point), value) for point, value in known if value is not None]
         if there:
             axes.plot(*zip(*there, strict=True), color=colour, linewidth=1.2, marker=marker, markersize=4, label=label)
     last = points[-1].judgement
-    axes.axhline(math.exp(last.threshold), color=INK, linewidth=1, linestyle="--")
-    axes.annotate("limit of a decline", (1, math.exp(last.threshold)), xycoords=("axes fraction", "data"), ha="right",
+    axes.axhline(last.alarm, color=INK, linewidth=1, linestyle="--")
+    axes.annotate("alarm", (1, last.alarm), xycoords=("axes fraction", "data"), ha="right",
                   va="bottom", fontsize=9, color=INK)  # fmt: skip
-    if last.gain_threshold is not None:
-        axes.axhline(math.exp(last.gain_threshold), color=GREEN, linewidth=1, linestyle=":")
-        axes.annotate("limit of a gain", (1, math.exp(last.gain_threshold)), xycoords=("axes fraction", "data"),
-                      ha="right", va="bottom", fontsize=9, color=GREEN)  # fmt: skip
-    axes.set(yscale="log", ylabel="evidence, E-value", ylim=(math.exp(LEAST) / 2, math.exp(MOST) * 2))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.7g}"))
+    axes.set(ylabel="CUSUM of a decline")
+    axes.set_ylim(bottom=0.0)
 
 
 def _events(axes: Axes, events: Sequence[AliasEvent]) -> None:

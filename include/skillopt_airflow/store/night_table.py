@@ -12,7 +12,7 @@ from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.item_scores import Evaluation, Metric, metric_value
 from skillopt_airflow.core.night_evidence import NightMean
 from skillopt_airflow.core.paired import PairedTable
-from skillopt_airflow.core.types import Split, Value
+from skillopt_airflow.core.types import Value
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import from_parquet, to_parquet
@@ -31,9 +31,8 @@ class Contender(Value):
 
 
 class Promise(Value):
-    """The score that a champion was published with, by items that it was not selected on."""
+    """The score that a champion was published with, by items that decided nothing."""
 
-    split: Split
     score: float
     """Mean of the gate metric."""
     low: float
@@ -62,8 +61,8 @@ class Night(Document):
     against_previous: PairedTable | None
     settled: AwareDatetime
     """UTC."""
-    means: dict[Rival, NightMean] = Field(default_factory=dict)
-    """Of the champion's score less each rival's; empty in a night that was stored before this was a field."""
+    means: dict[Rival, NightMean]
+    """Of the champion's score less each rival's."""
     promised: Promise | None = None
     """None where nothing was published for this target, or not with a score of this metric on items that nothing was
     selected on."""
@@ -80,8 +79,7 @@ class Night(Document):
 
     def against(self, rival: Rival) -> NightMean | None:
         """Return the champion's score less a rival's; None without that rival."""
-        table = {"seed": self.against_seed, "previous": self.against_previous}.get(rival)
-        return self.means.get(rival) or (NightMean.of_table(table) if table is not None and table.pairs else None)
+        return self.means.get(rival)
 
 
 class NightIndex(Document):

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import DataError
@@ -44,11 +44,10 @@ HARM: Mapping[NightVerdict, str] = {NightVerdict.STALE: "stale"}
 class LedgerRow(Document):
     """A night and the verdict after it, by all nights that were settled up to then."""
 
-    contract: ClassVar[int] = 2
-    """In number 1, evidence is of the items' wins and losses, and a verdict knows no drift."""
-
     night: Night
     judgement: Judgement
+    warning: str = ""
+    """Set if the night's score is below `regate.floor`."""
 
 
 def night_table(run: TrainingRun) -> NightTable:
@@ -99,6 +98,9 @@ def settle_night(run: TrainingRun) -> LedgerRow:
             rules.gate_mixed_weight,
         )
     row = verdict_after(nights.all(), run.config.regate.alpha, night.date)
+    row = row.model_copy(update={"warning": _below_floor(night, run.config.regate.floor)})
+    if row.warning:
+        log.warning("%s", row.warning)
     run.store.put_model(_keys(run).report(night.date), row)
     log.info("%s: %s, %s", night.date, row.judgement.verdict, row.judgement.reason)
     return row
@@ -224,6 +226,15 @@ def _to_demote(run: TrainingRun, action: str) -> tuple[LedgerRow, Alias | None]:
     """Return the night, and the champion to leave if that is what `regate.on_demote` does about it."""
     row, nights = settled(run)
     return row, to_demote(row, nights, run.published) if run.config.regate.on_demote == action else None
+
+
+def _below_floor(night: Night, floor: float | None) -> str:
+    if floor is None or night.promised is None:
+        return ""
+    score, published = night.scores["champion"], night.promised.score
+    if 100 * (published - score) <= floor:
+        return ""
+    return f"{night.date}: {score:.4f} is more than regate.floor = {floor:g} points below the published {published:.4f}"
 
 
 def _reason(row: LedgerRow) -> str:

@@ -1,12 +1,11 @@
 """The effect of another target model on the champion: the same nights under both models."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.groups import NO_GROUPS
-from skillopt_airflow.core.night_evidence import MEMORY, NightMean, log_recent_rise
+from skillopt_airflow.core.night_evidence import MEMORY, NightMean, gain
 from skillopt_airflow.core.paired import PairedTable, paired_values
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.store.keys import RegateKeys
@@ -32,10 +31,9 @@ class Pooled(Value):
 
     old: PairedTable
     new: PairedTable
-    old_e_value: float
-    """Evidence of the last nights that the champion is better than the seed under the old model; each is one
-    observation, as in `log_recent_rise`."""
-    new_e_value: float
+    old_p: float | None
+    """p-value of the last nights, see `gain`: that the champion is better than the seed under the old model."""
+    new_p: float | None
 
 
 class TargetChangeReport(Document):
@@ -121,8 +119,7 @@ def as_markdown(report: TargetChangeReport) -> str:
         pooled = report.pooled
         lines += [
             f"| **nights of both, the last {MEMORY}** | `{report.champion}` "
-            f"| {_cell(pooled.old)}, E = {pooled.old_e_value:.3g} "
-            f"| {_cell(pooled.new)}, E = {pooled.new_e_value:.3g} |"
+            f"| {_cell(pooled.old)}{_p(pooled.old_p)} | {_cell(pooled.new)}{_p(pooled.new_p)} |"
         ]
     return "\n".join([*lines, ""])
 
@@ -144,9 +141,8 @@ def _pooled(tables: tuple[NightTable, NightTable], nights: Sequence[tuple[Night,
     if not dates:
         return None
     old, new = (paired_values(pooled, dates) for pooled in pairs)
-    # Far above the largest float it is no less sure.
-    old_evidence, new_evidence = (math.exp(min(700.0, log_recent_rise(mean, MEMORY))) for mean in means)
-    return Pooled(old=old, new=new, old_e_value=old_evidence, new_e_value=new_evidence)
+    old_p, new_p = (gain(mean, MEMORY) for mean in means)
+    return Pooled(old=old, new=new, old_p=old_p, new_p=new_p)
 
 
 def _mean(pairs: Sequence[tuple[float, float]], night: Night) -> NightMean:
@@ -173,3 +169,7 @@ def _cell(table: PairedTable | None) -> str:
     if table is None:
         return "not settled"
     return f"{table.delta:+.4f} [{table.low:+.4f}, {table.high:+.4f}], {table.wins}:{table.losses}"
+
+
+def _p(value: float | None) -> str:
+    return "" if value is None else f", p = {value:.2g}"

@@ -20,7 +20,6 @@ from sqlalchemy.orm import Session
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import SkillOptError
-from skillopt_airflow.core.night_verdict import plain_evidence
 from skillopt_airflow.pipeline.addresses import UI_PREFIX
 from skillopt_airflow.pipeline.dag_ids import publish_dag_id, regate_dag_id, rollback_dag_id, train_dag_id
 from skillopt_airflow.report.sparkline import sparkline
@@ -123,7 +122,7 @@ class Line(NamedTuple):
         last = self.skill.nights[-1].judgement if self.skill is not None and self.skill.nights else None
         if last is None or self.skill is None:
             return ""
-        return f"E = {plain_evidence(self.skill.nights[-1].decline)}, limit {plain_evidence(last.threshold)}"
+        return f"CUSUM {self.skill.nights[-1].decline:.1f}, alarm at {last.alarm:.1f}"
 
     @property
     def spark(self) -> str:
@@ -132,7 +131,7 @@ class Line(NamedTuple):
             return ""
         nights = self.skill.nights
         described = f"Evidence of a decline over {len(nights)} nights; now {self.evidence}."
-        return sparkline([night.decline for night in nights], nights[-1].judgement.threshold, described)
+        return sparkline([night.decline for night in nights], nights[-1].judgement.alarm, described)
 
 
 @app.get("/skills")

@@ -1,0 +1,217 @@
+"""The rate of false alarms of nights, and the delay until they see that a champion became worse, by simulation."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from statistics import median
+
+from bench import tables
+from skillopt_airflow.core.intervals import of_score
+from skillopt_airflow.core.night_evidence import NightMean
+from skillopt_airflow.core.night_verdict import NightVerdict, judge_nights
+
+ALPHA = 0.05
+MONTH = 30
+SEED = 42
+SIZES = (20, 50, 200)
+MONTHS = 500
+"""Simulated months of each kind."""
+DECLINES = 25
+"""Simulated declines of each kind."""
+LONGEST = 90
+"""Nights after a drop that are simulated."""
+GOOD = (1, 30, 180)
+DROPS = (0.05, 0.1, 0.2)
+ODD = 1 / 17
+"""Share of nights that are bad where the nights' moods are skewed."""
+GAIN = 0.02
+"""Mean difference of a champion that is better than the one before it."""
+LEVEL, PROMISING = 0.6, (10, 50, 250)
+"""Rate of right answers of a champion that does not drift, and held-out items that its published score is of."""
+SHRINKING = ((1000, 10), (200, 20))
+"""Items of a night, for 60 nights and from then on."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Nights of a kind, on which the champion is as good as the one before it in the mean."""
+
+    name: str
+    differing: float | None
+    """Share of the items on which one skill is right and the other is wrong; None for graded scores."""
+    shared: float
+    """Share of the items' variance that a night's items share (the intraclass correlation)."""
+    skewed: bool = False
+    """Whether few nights are bad and the others a little good, rather than that moods are normal."""
+
+    def night(self, random: Random, size: int, mean: float = 0.0) -> NightMean:
+        """Return a night of some items, with a mood of its own."""
+        variance = 0.04 if self.differing is None else self.differing
+        mood = math.sqrt(variance * self.shared / (1 - self.shared))
+        if self.skewed:
+            mean += -4 * mood if random.random() < ODD else mood / 4
+        else:
+            mean += random.gauss(0, mood)
+        values = [self._item(random, max(-1.0, min(1.0, mean))) for _ in range(size)]
+        found = math.fsum(values) / size
+        return NightMean(mean=found, variance=math.fsum((one - found) ** 2 for one in values) / size, count=size)
+
+    def _item(self, random: Random, mean: float) -> float:
+        if self.differing is None:
+            return random.gauss(mean, 0.2)
+        differing, draw = max(self.differing, abs(mean)), random.random()
+        return 0.0 if draw >= differing else 1.0 if draw < (differing + mean) / 2 else -1.0
+
+
+def night_of_answers(random: Random, size: int, shared: float, promise: float) -> NightMean:
+    """Return a night of a champion's answers of rate LEVEL in the mean, less what was promised of it."""
+    mood = random.gauss(0, math.sqrt(LEVEL * (1 - LEVEL) * shared))
+    rate = max(0.0, min(1.0, LEVEL + mood))
+    found = sum(random.random() < rate for _ in range(size)) / size
+    return NightMean(mean=found - promise, variance=found * (1 - found), count=size)
+
+
+KINDS = (
+    Kind("hard", 0.3, 0.0),
+    Kind("hard", 0.3, 0.1),
+    Kind("hard, a bad night in 17", 0.3, 0.1, skewed=True),
+    Kind("hard, the skills differ on 2 % of the items", 0.02, 0.0),
+    Kind("hard, the skills differ on 2 % of the items", 0.02, 0.1),
+    Kind("soft", None, 0.0),
+    Kind("soft", None, 0.1),
+    Kind("soft, a bad night in 17", None, 0.1, skewed=True),
+)
+MONTHS_NOTE = (
+    f"Share of months of {MONTH} nights with a false claim about a champion, at alpha {ALPHA}: {MONTHS} simulated "
+    "months a cell, with the project's own verdict. `stale` is the test of `demote` against the seed skill instead of "
+    "the champion before. `drift` is claimed of a champion that is as good as when it was published, by "
+    "held-out items that decided nothing. For `keep` the share of nights counts, on which it is claimed of a champion "
+    "that is as good as the seed skill. ICC is the share of the items' variance that the items of a night share. "
+    "Differences of hard scores are -1, 0 and 1, on 30 % of the items unless a row says otherwise; those of soft "
+    "scores have a standard deviation of 20 points. Nights vary normally, or by one bad night in 17 that loses 16 "
+    "times what the others gain."
+)
+DELAYS_NOTE = (
+    "Median number of nights until a champion is demoted that became worse than the one before it, by points of hard "
+    f"scores, after nights on which it was as good; at alpha {ALPHA}, with the project's own verdict. {DECLINES} "
+    "simulated declines a cell, on items of which the skills differ on 30 %. ICC is the share of the items' variance "
+    "that the items of a night share."
+)
+
+
+def false_demotions(kind: Kind, size: int, gain: float = 0.0, months: int = MONTHS) -> float:
+    """Return the share of months with a demotion of a champion that did not decline."""
+    random = Random(f"{SEED}, {kind}, {size}, {gain}")  # noqa: S311
+    return sum(_demoted(random, kind, size, 0, -gain, MONTH) is not None for _ in range(months)) / months
+
+
+def false_drifts(shared: float, published: int, size: int, months: int = MONTHS) -> float:
+    """Return the share of months with a drift of a champion that answers as it did when it was published."""
+    random = Random(f"{SEED}, drift, {shared}, {published}, {size}")  # noqa: S311
+    return sum(_drifts(random, shared, published, size) for _ in range(months)) / months
+
+
+def false_alarms_of_fewer_items(before: int, after: int, months: int = MONTHS) -> float:
+    """Return the share of months with a demotion when nights have fewer items than the 60 nights before."""
+    random, kind, alarms = Random(f"{SEED}, fewer, {before}, {after}"), KINDS[0], 0  # noqa: S311
+    for _ in range(months):
+        nights = [kind.night(random, before) for _ in range(60)]
+        for _ in range(MONTH):
+            nights.append(kind.night(random, after))
+            if judge_nights([], nights, None, ALPHA).verdict is NightVerdict.DEMOTE:
+                alarms += 1
+                break
+    return alarms / months
+
+
+def false_keeps(kind: Kind, size: int, months: int = MONTHS) -> float:
+    """Return the share of nights on which a champion that is as good as the seed skill is said to be better."""
+    random, kept = Random(f"{SEED}, keep, {kind}, {size}"), 0  # noqa: S311
+    for _ in range(months):
+        nights = [kind.night(random, size) for _ in range(MONTH)]
+        kept += sum(
+            judge_nights(nights[:last], None, None, ALPHA).verdict is NightVerdict.KEEP for last in range(1, MONTH + 1)
+        )
+    return kept / (months * MONTH)
+
+
+def delay(kind: Kind, size: int, good: int, drop: float, declines: int = DECLINES) -> float:
+    """Return the median number of nights from a drop to the demotion; infinity if there is none in LONGEST nights."""
+    random = Random(f"{SEED}, {kind}, {size}, {good}, {drop}")  # noqa: S311
+    found = (_demoted(random, kind, size, good, drop, LONGEST) for _ in range(declines))
+    return median(math.inf if nights is None else nights for nights in found)
+
+
+def measure() -> None:
+    """Write `results/nights.md` and `results/night_delays.md`."""
+    sizes = [f"{size} items a night" for size in SIZES]
+    rows: list[Sequence[object]] = [
+        (claim, name, shared, *(f"{share(size):.1%}" for size in SIZES)) for claim, name, shared, share in _claims()
+    ]
+    rows += [
+        (
+            "demote, as good as the one before",
+            f"hard, {before} items a night, then {after}",
+            0.0,
+            f"{share:.1%}",
+            "",
+            "",
+        )
+        for before, after in SHRINKING
+        for share in [false_alarms_of_fewer_items(before, after, MONTHS // 5)]
+    ]
+    tables.write("nights", "False alarms", MONTHS_NOTE, ("claim", "scores", "ICC", *sizes), rows)
+    rows = [
+        (
+            kind.shared,
+            good,
+            f"{drop:.0%}".replace("%", " points"),
+            *(_shown(delay(kind, size, good, drop)) for size in SIZES),
+        )
+        for kind in KINDS[:2]
+        for good in GOOD
+        for drop in DROPS
+    ]
+    tables.write(
+        "night_delays", "Nights until a decline is seen", DELAYS_NOTE, ("ICC", "good nights", "drop", *sizes), rows
+    )
+
+
+def _claims() -> Iterator[tuple[str, str, float, Callable[[int], float]]]:
+    """Yield each row: what is claimed falsely, of which nights, and how often with so many items a night."""
+    for kind in KINDS:
+        yield "demote, as good as the one before", kind.name, kind.shared, partial(false_demotions, kind)
+    for kind in KINDS[:2]:
+        better = partial(false_demotions, kind, gain=GAIN)
+        yield f"demote, {100 * GAIN:g} points better", kind.name, kind.shared, better
+    for kind in KINDS[:2]:
+        yield "keep, as good as the seed skill", kind.name, kind.shared, partial(false_keeps, kind)
+    for shared in (0.0, 0.1):
+        for published in PROMISING:
+            said = f"hard, published by {published} items"
+            yield "drift, as good as published", said, shared, partial(false_drifts, shared, published)
+
+
+def _drifts(random: Random, shared: float, published: int, size: int) -> bool:
+    promise, _ = of_score([[float(random.random() < LEVEL)] for _ in range(published)])
+    nights: list[NightMean] = []
+    for _ in range(MONTH):
+        nights.append(night_of_answers(random, size, shared, promise))
+        if judge_nights([], None, nights, ALPHA).verdict is NightVerdict.DRIFT:
+            return True
+    return False
+
+
+def _demoted(random: Random, kind: Kind, size: int, good: int, drop: float, most: int) -> int | None:
+    nights = [kind.night(random, size) for _ in range(good)]
+    for after in range(1, most + 1):
+        nights.append(kind.night(random, size, -drop))
+        if judge_nights([], nights, None, ALPHA).verdict is NightVerdict.DEMOTE:
+            return after
+    return None
+
+
+def _shown(nights: float) -> str:
+    return f"{nights:.0f}" if math.isfinite(nights) else f"more than {LONGEST}"
