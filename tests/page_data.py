@@ -55,7 +55,7 @@ def provenance(run: str, target: str, text: str, score: float = 0.8) -> Provenan
         harness="chat",
         data_fingerprints={Split.TEST: sha256("test")},
         seed_scores=SplitScores(test=stated.model_copy(update={"hard": 0.5, "soft": 0.5, "low": 0.4, "high": 0.6})),
-        best_scores=SplitScores(test=stated, val=stated),
+        best_scores=SplitScores(test=stated, val=stated, promised=stated),
         gate_history=(),
         lines=origins,
     )

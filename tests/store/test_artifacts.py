@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError
-from skillopt_airflow.core.types import DATA_SPLITS, Split, sha256
+from skillopt_airflow.core.types import DATA_SPLITS, sha256
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.artifacts import ArtifactStore, Provenance, Published, PublishedScore, SplitScores
 from skillopt_airflow.store.keys import ArtifactKeys
@@ -221,11 +221,3 @@ def test_the_version_returned_is_the_one_that_stands(artifacts: ArtifactStore, s
     champion = champion_of(artifacts)
     assert (champion.run, champion.version[:5]) == ("run-winner", "v0002")
     assert late.version == champion.version
-
-
-def test_what_a_skill_promises_is_its_score_where_it_was_not_selected() -> None:
-    scores = [PublishedScore(hard=hard, soft=hard, items=60, low=0.0, high=1.0) for hard in (0.5, 0.6, 0.9)]
-    publish, test, val = scores
-    assert SplitScores(publish=publish, test=test, val=val).promised == (Split.PUBLISH, publish)
-    assert SplitScores(test=test, val=val).promised == (Split.TEST, test)
-    assert SplitScores(val=val).promised is None

@@ -16,6 +16,7 @@ from skillopt_airflow.training.data_items import (
     checked_items,
     read_splits,
     shared_contents,
+    shared_documents,
     store_files,
     unusable_items,
     without_copies,
@@ -251,6 +252,22 @@ def test_contents_that_train_shares_with_held_out_splits_are_counted() -> None:
     )
     assert [sentence.partition(" split ")[0] for sentence in shared] == ["2 items of the val", "1 items of the test"]
     assert "such as f and a;" in shared[0]
+
+
+def test_documents_that_splits_share_ask_for_groups() -> None:
+    def one(name: str, text: str, group: str = "") -> Item:
+        return Item(
+            id=name, public={"question": name, "context": text, "rules": "Be brief. " * 99}, reference={}, group=group
+        )
+
+    first, second, third = ("first " * 99, "second " * 99, "third " * 99)
+    train = [one("a", first), one("b", first), one("c", second), one("d", "short")]
+    test = [one("e", first), one("f", third), one("g", third), one("h", "short")]
+    [note] = shared_documents({Split.TRAIN: train, Split.TEST: test})
+    assert "train and test share 1 documents" in note or "test and train share 1 documents" in note
+    assert "task.group" in note
+    assert shared_documents({Split.TRAIN: train, Split.TEST: [one("f", third)]}) == []
+    assert shared_documents({Split.TRAIN: [*train, one("i", first, "g")], Split.TEST: test}) == []
 
 
 def test_the_published_split_folder_of_skillopt_splits_the_monthly_files(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from skillopt_airflow.core.budget import MEASURING, ModelPrice
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.looks import Question, WholeSplits
+from skillopt_airflow.core.looks import Question, item_mark
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.night import settle_night
 from skillopt_airflow.training.night_plan import Commands, prepare_night
@@ -27,7 +27,7 @@ THEN = ModelPrice(input=1.0, output=2.0, source="the table of Monday")
 DATE = "2026-11-23"
 JUDGE = "openai-chat:judge"
 PRICED = {TARGET: {"input": 1.0, "output": 2.0}}
-QUESTION = Question(candidate="a", rival="b", draws=1, metric="hard", policy="mcnemar", alpha=0.05)
+QUESTION = Question(candidate="a", rival="b", draws=1, metric="hard", policy="exact_paired", alpha=0.05)
 
 
 def opened(training: Training, *, prepares: bool = False) -> Training:
@@ -152,11 +152,9 @@ def test_a_night_of_a_target_without_a_champion_names_the_targets_that_have_one(
     assert str(prepared(TARGET)).startswith(f"no_data: {tmp_path}")
 
 
-@pytest.mark.parametrize(("protected", "said"), [([], "no_regression without evaluation"), (["nobody"], "item nobody")])
-def test_items_that_a_gate_is_to_protect_have_to_be_there(protected: list[str], said: str) -> None:
-    rules = {"evaluation__gate_policy": "no_regression", "evaluation__gate_protected_items": protected}
-    with pytest.raises(ConfigError, match=said):
-        Training.of(**rules).prepare()
+def test_items_that_a_gate_is_to_protect_have_to_be_there() -> None:
+    with pytest.raises(ConfigError, match="item nobody"):
+        Training.of(evaluation__gate_protected_items=["nobody"]).prepare()
 
 
 @pytest.mark.parametrize("prepare", [scoring, night])
@@ -185,7 +183,7 @@ def test_the_gain_that_publishing_can_find_is_that_of_its_next_look() -> None:
     training = Training.of(evaluation__test_limit=12)
     training.prepare()
     assert [gain.look for gain in training.run.record.smallest_gains] == [1, 1]
-    training.run.published.looks.enter(held_out_records(training), QUESTION, Split.TEST, 12, "other", "other")
+    training.run.published.looks.enter(marks(training), QUESTION, Split.TEST, "other", "other", stored=True)
     prepare_training(training.run, training.config, 1024)
     record = training.run.store.get_model(training.run.keys.config, RunRecord)
     assert [gain.look for gain in record.smallest_gains] == [1, 2]
@@ -225,12 +223,12 @@ def test_no_setting_of_a_run_begins_another_ledger_for_the_same_data(knobs: dict
     plain = {"task": DECLARED, "data.split_mode": "ratio", "data.uri": "all.json", "evaluation.test_limit": 12}
     first, again = (declared_training(plain | changed, tmp_path) for changed in ({}, knobs))
     ledger = first.run.published.looks
-    assert ledger.enter(held_out_records(first), QUESTION, Split.TEST, 12, "other", "other").number == 1
-    assert ledger.last(held_out_records(again)) == 1
+    assert ledger.enter(marks(first), QUESTION, Split.TEST, "other", "other", stored=True).number == 1
+    assert ledger.next_number(marks(again)) == 2
 
 
-def held_out_records(training: Training) -> tuple[str, ...]:
-    return training.run.store.get_model(training.run.keys.whole_splits, WholeSplits).splits[Split.TEST]
+def marks(training: Training) -> list[str]:
+    return [item_mark(item) for item in training.run.items(Split.TEST)]
 
 
 def declared_training(knobs: dict[str, Any], folder: Path) -> Training:

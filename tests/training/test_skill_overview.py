@@ -52,7 +52,7 @@ def test_the_stated_score_is_that_of_the_metric_that_counted(buckets: Buckets, r
     found = stated_score(manifest)
     assert (found.score, found.split, found.flatters) == (pytest.approx(score), Split.TEST, False)
     # One on the selection split flatters.
-    scores = manifest.best_scores.model_copy(update={"test": None})
+    scores = manifest.best_scores.model_copy(update={"promised": None})
     chosen = stated_score(manifest.model_copy(update={"best_scores": scores}))
     assert chosen.flatters
     unmeasured = scores.model_copy(update={"val": None})
@@ -63,6 +63,6 @@ def manifest_of(buckets: Buckets, rules: object) -> SkillManifest:
     artifacts = page_data.publish(buckets.artifacts, "team/", "searchqa", TARGET, ["# A\n"])
     champion = champion_of(artifacts)
     manifest = champion.manifest
-    score = manifest.best_scores.test
-    scores = manifest.best_scores.model_copy(update={"test": score.model_copy(update={"soft": 0.9, "hard": 0.8})})
+    score = manifest.best_scores.val
+    scores = manifest.best_scores.model_copy(update={"promised": score.model_copy(update={"soft": 0.9, "hard": 0.8})})
     return manifest.model_copy(update={"config": {"evaluation": rules}, "best_scores": scores})

@@ -2,23 +2,24 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 from pydantic import AwareDatetime, Field
 
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.types import JsonObject, Split, Value, canonical_json, sha256
+from skillopt_airflow.core.types import Item, Split, Value, canonical_json, sha256
 
 FIRST_LOOK = 0.8
 """Share of alpha that the first look at some items has."""
 MARK = 16
-"""Digits of a record's hash that the ledger keeps."""
+"""Digits of an item's hash that the ledger keeps."""
 _NO_CONTENT = re.compile(r"(?:\\[a-z]|\W|_)+")
 """In JSON, escapes of whitespace among it."""
 
 
 class Question(Value):
-    """A comparison of two skills and its method; asked again about the same items it is the same look."""
+    """A comparison of two skills and its method; asked again about the same rollouts it is the same look."""
 
     candidate: str
     """SHA-256 of the skill."""
@@ -37,12 +38,12 @@ class Look(Document):
     """One comparison on items of a split, entered before its result is known."""
 
     number: int = Field(ge=1)
-    """One more than the highest number of the earlier looks at splits that share a record with this one."""
+    """One more than the most earlier looks that one of the items had."""
     split: Split
     items: int
-    """Items that are looked at, which a limit may have chosen."""
-    records: tuple[str, ...] = ()
-    """Marks of the records of the whole split, before any limit. A look without marks counts for all records."""
+    """Items that are looked at."""
+    marks: tuple[str, ...]
+    """Marks of these items."""
     question: Question
     run: str
     publication: str
@@ -70,16 +71,17 @@ def level_of(number: int, alpha: float) -> float:
     return (1 - FIRST_LOOK) * alpha * 6 / (math.pi * (number - 1)) ** 2
 
 
-class WholeSplits(Document):
-    """Marks of the records of a run's held-out splits, before `data.limit`."""
+def next_number(looks: Iterable[Look], marks: Iterable[str]) -> int:
+    """Return the number of the next look at items with these marks: one more than the most that one of them had."""
+    had = Counter(mark for look in looks for mark in look.marks)
+    return 1 + max((had[mark] for mark in marks), default=0)
 
-    splits: dict[Split, tuple[str, ...]]
 
-
-def record_marks(records: Iterable[JsonObject]) -> tuple[str, ...]:
-    """Return the sorted marks of records: hashes that no knob of a run changes.
+def item_mark(item: Item) -> str:
+    """Return a hash of what an item asks, whatever its id, its place and the knobs of a run.
 
     Only letters and digits count, in either case, so that whitespace and the format of the file make no difference.
     """
-    texts = (_NO_CONTENT.sub("", canonical_json(record)).casefold() for record in records if record)
-    return tuple(sorted({sha256(text)[:MARK] for text in texts}))
+    asked = {name: value for name, value in item.public.items() if value != item.id}
+    text = canonical_json([asked, [file.sha256 for file in item.files]])
+    return sha256(_NO_CONTENT.sub("", text).casefold())[:MARK]

@@ -1,7 +1,7 @@
 """The gates of a training: the one that each candidate passes, and the one before publishing."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pydantic import Field
 
@@ -14,7 +14,11 @@ from skillopt_airflow.core.looks import level_of
 from skillopt_airflow.core.power import can_accept, smallest_gain
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.types import Split, Value
+from skillopt_airflow.core.types import Item, ItemRef, Split, Value, sha256
+
+T = TypeVar("T", Item, ItemRef)
+PROMISING = 4
+"""One group of items of the test split in so many is held out from the publish gate."""
 
 
 class RunGate(NamedTuple):
@@ -48,11 +52,15 @@ class SmallestGain(Value):
     """That of the gate."""
     gain: float | None
     """Smallest gain of the mean that is found in four of five cases; None if there is none."""
+    alike: float | None
+    """The same if all draws of an item are alike, as at temperature 0."""
 
     def __str__(self) -> str:
         of = "" if self.groups is None else f" in {self.groups:,} groups"
         again = "" if self.look == 1 else f", look {self.look} at them"
         found = "no gain" if self.gain is None else f"a gain of {100 * self.gain:.1f} points"
+        if self.alike is not None and self.alike != self.gain:
+            found += f" ({100 * self.alike:.1f} if all draws of an item are alike)"
         return (
             f"{self.gate} = {self.policy}, {self.items:,} items of the {self.split} split{of}, "
             f"{self.draws} draw{'s' if self.draws > 1 else ''} of each{again}: {found}"
@@ -82,8 +90,27 @@ def gates_of(config: TrainConfig, look: int = 1) -> list[RunGate]:
 def publishing_rules(evaluation: EvaluationGroup, publishing: PublishingGroup, look: int = 1) -> EvaluationGroup:
     """Return a run's way to score, under the policy of publishing at the level of a look at the items."""
     level = level_of(look, publishing.gate_alpha)
-    policy = {"use_gate": True, "gate_policy": publishing.gate_policy, "gate_alpha": level}
+    policy = {"use_gate": True, "gate_policy": publishing.gate_policy, "gate_alpha": level, "gate_protected_items": ()}
     return evaluation.model_copy(update=policy | {"draws": publishing.draws})
+
+
+def deciding(split: Split, items: Sequence[T]) -> list[T]:
+    """Return the items of a split by which the publish gate decides; the others say what the skill promises.
+
+    A split publish decides as a whole, since the test split says the rest. Of a test split that decides, one group in
+    PROMISING is held out: a score that decided is too high where the skill passed, by chance among other things.
+    """
+    return [item for item in items if split is Split.PUBLISH or not _held_out(item)]
+
+
+def promising(items: Sequence[T]) -> list[T]:
+    """Return the items of the test split that are held out from a publish gate which decides by that split."""
+    return [item for item in items if _held_out(item)]
+
+
+def _held_out(item: Item | ItemRef) -> bool:
+    """Choose by a hash, so that it's always the same items, and all of a group."""
+    return int(sha256(item.group or item.id)[:8], 16) % PROMISING == 0
 
 
 def check_groups(config: TrainConfig, groups: Mapping[Split, Sequence[str]]) -> None:
@@ -118,10 +145,7 @@ def hopeless(rules: EvaluationGroup, groups: Sequence[str]) -> str:
 def smallest_gains(
     config: TrainConfig, groups: Mapping[Split, Sequence[str]], look: int = 1
 ) -> tuple[SmallestGain, ...]:
-    """Return what each gate can find; the groups are those of `check_groups`, the look that of `gates_of`.
-
-    Without a gate of no_regression: its protected items are none of the simulated ones.
-    """
+    """Return what each gate can find; the groups are those of `check_groups`, the look that of `gates_of`."""
     return tuple(
         SmallestGain(
             look=gate.look,
@@ -132,7 +156,7 @@ def smallest_gains(
             groups=count_groups(groups[gate.split]),
             draws=gate.rules.draws,
             gain=smallest_gain(gate.rules, group_sizes(groups[gate.split])),
+            alike=smallest_gain(gate.rules, group_sizes(groups[gate.split]), alike=True),
         )
         for gate in gates_of(config, look)
-        if gate.rules.gate_policy != "no_regression"
     )

@@ -12,7 +12,7 @@ from pydantic import AwareDatetime
 from skillopt_airflow.consumer import skill_md
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError
-from skillopt_airflow.core.looks import Look, Question
+from skillopt_airflow.core.looks import Look, Question, next_number
 from skillopt_airflow.core.measured_score import MeasuredScore
 from skillopt_airflow.core.provenance import LineOrigin
 from skillopt_airflow.core.skill import skill_name
@@ -29,33 +29,33 @@ class LookLedger:
         self._store = store
         self._keys = keys
 
-    def last(self, records: Collection[str]) -> int:
-        """Return the number of the last look at splits that share a record with these marks; 0 if there is none."""
-        return max((look.number for look in self._looks(records)[0]), default=0)
+    def next_number(self, marks: Collection[str]) -> int:
+        """Return the number that the next look at items with these marks will have."""
+        return next_number(self._looks()[0], marks)
 
     def enter(
-        self, records: Sequence[str], question: Question, split: Split, items: int, run: str, publication: str
+        self, marks: Sequence[str], question: Question, split: Split, run: str, publication: str, *, stored: bool
     ) -> Look:
-        """Enter a look, and return it; the same question is the same look, whoever asks, and keeps its number.
+        """Enter a look, and return it; the same question about the same rollouts is the same look, whoever asks.
 
         Args:
-            records: marks of the records of the whole split.
+            marks: marks of the items.
             question: what is compared.
             split: which split of the run the items are.
-            items: the number of those that are looked at.
             run: the run that asks.
-            publication: name of its attempt to publish.
+            publication: name of its attempt to publish; asked again by the same one, it is the same look.
+            stored: whether the rollouts of an earlier look are there; else they would be made again.
         """
         while True:
-            before, place = self._looks(records)
-            asked = next((look for look in before if look.question == question), None)
-            if asked is not None:
-                return asked
+            before, place = self._looks()
+            for look in before:
+                if look.question == question and (stored or (look.run, look.publication) == (run, publication)):
+                    return look
             look = Look(
-                number=1 + max((look.number for look in before), default=0),
+                number=next_number(before, marks),
                 split=split,
-                items=items,
-                records=tuple(records),
+                items=len(marks),
+                marks=tuple(marks),
                 question=question,
                 run=run,
                 publication=publication,
@@ -68,13 +68,12 @@ class LookLedger:
                 continue
             return look
 
-    def _looks(self, records: Collection[str]) -> tuple[list[Look], int]:
-        """Return the looks that share a record with these, and the place of the next look in the ledger."""
-        keys, known = self._store.list_keys(self._keys.looks), frozenset(records)
-        looks = (self._store.get_model(key, Look) for key in keys)
-        shared = [look for look in looks if not known or not look.records or not known.isdisjoint(look.records)]
+    def _looks(self) -> tuple[list[Look], int]:
+        """Return all looks, and the place of the next one in the ledger."""
+        keys = self._store.list_keys(self._keys.looks)
+        looks = [self._store.get_model(key, Look) for key in keys]
         # After one that an administrator removed, the others keep their places.
-        return shared, 1 + max((ArtifactKeys.place_of(key) for key in keys), default=0)
+        return looks, 1 + max((ArtifactKeys.place_of(key) for key in keys), default=0)
 
 
 log = logging.getLogger(__name__)
@@ -101,12 +100,9 @@ class SplitScores(Value):
     test: PublishedScore | None = None
     val: PublishedScore | None = None
     """On the selection split, by which the skill was chosen: it flatters the skill."""
-
-    @property
-    def promised(self) -> tuple[Split, PublishedScore] | None:
-        """Return the score on items that the skill was not selected on, with their split; None without one."""
-        found = {Split.PUBLISH: self.publish, Split.TEST: self.test}
-        return next(((split, score) for split, score in found.items() if score is not None), None)
+    promised: PublishedScore | None = None
+    """On items that decided nothing: the part of the test split that the publish gate did not look at, or all of it
+    where the gate looked at a split publish."""
 
 
 class PublishGate(Value):
@@ -118,7 +114,7 @@ class PublishGate(Value):
     level: float | None
     """Level of the gate's test at this look; None under a policy without one."""
     score: PublishedScore
-    """The skill's: what it promises."""
+    """The skill's, on the items that decided: it flatters the skill."""
     rival: str
     """The one that it beat."""
     rival_score: PublishedScore

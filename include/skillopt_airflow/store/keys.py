@@ -174,7 +174,6 @@ class RunKeys:
     """The resolved configuration."""
     data_manifest = Below("data_manifest.json")
     """Counts, ids and fingerprints of the splits."""
-    whole_splits = Below("whole_splits.json")
     """Marks of all records of the held-out splits."""
     quality = Below("data_quality.json")
     """Result of the data quality suite over the records."""

@@ -1,7 +1,9 @@
 """From the records of a data set to the items of a run, with their files; few that are of no use fail by themselves."""
 
 import logging
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING, TypeVar
 
 from pydantic_core import PydanticSerializationError
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Items = Mapping[Split, list[Item]]
+LONG_TEXT = 300
+"""Characters from which on a field may be a document that several items ask about."""
 Part = TypeVar("Part", bound=str)
 
 
@@ -46,17 +50,6 @@ def read_splits(
 ) -> tuple[dict[Split, list[JsonObject]], tuple[str, ...]]:
     """Return the records of a benchmark's dataset by split, up to `data.limit`, and the note of `without_copies`.
 
-    Raises what `read_whole_splits` raises.
-    """
-    splits, notes = read_whole_splits(name, config, client)
-    return {split: rows[: config.data.limit] for split, rows in splits.items()}, notes
-
-
-def read_whole_splits(
-    name: str, config: TrainConfig, client: "S3Client"
-) -> tuple[dict[Split, list[JsonObject]], tuple[str, ...]]:
-    """Return what `read_splits` returns, without the limit; `client` reads s3:// URLs.
-
     Raises:
         DataError: a folder, file or bucket is missing, or a file does not hold records.
     """
@@ -73,7 +66,7 @@ def read_whole_splits(
         splits = split_by_ratio(read[ALL], data.split_ratio, data.split_seed, groups)
     else:
         splits = {Split(name): rows for name, rows in read.items()}
-    return splits, notes
+    return {split: rows[: data.limit] for split, rows in splits.items()}, notes
 
 
 def without_copies(
@@ -121,6 +114,36 @@ def shared_contents(items: Items) -> list[str]:
                 f"ids, such as {same[0][0]} and {same[0][1]}; remove them from one: scores on {split} are too high"
             )
     return notes
+
+
+def shared_documents(items: Items) -> list[str]:
+    """Return a note for each split whose items share a long text or a file with items of another one, ungrouped.
+
+    Scores on the same document are not independent, so that a test may take luck for a gain. What most items of a split
+    have is no document, but a part of the task.
+    """
+    if any(item.group for rows in items.values() for item in rows):
+        return []
+    had: dict[str, Counter[Split]] = defaultdict(Counter)
+    for split, rows in items.items():
+        for item in rows:
+            for document in _documents(item):
+                had[document][split] += 1
+    shared: Counter[tuple[Split, Split]] = Counter()
+    for splits in had.values():
+        if all(count <= len(items[split]) / 2 for split, count in splits.items()):
+            shared.update(combinations(sorted(splits), 2))
+    return [
+        f"items of the splits {one} and {other} share {count} documents: set task.group to the field that names an "
+        "item's document, so that items of one document stay in one split and count as one observation"
+        for (one, other), count in shared.items()
+    ]
+
+
+def _documents(item: Item) -> set[str]:
+    """Return hashes of the files of an item, and of its texts that are long enough for a document."""
+    texts = {sha256(text) for text in item.public.values() if isinstance(text, str) and len(text) >= LONG_TEXT}
+    return texts | {file.sha256 for file in item.files if file.sha256}
 
 
 def _listed(

@@ -210,9 +210,8 @@ def promise_of(artifacts: "ArtifactStore", version: str, config: TrainConfig) ->
     if found is None or any(stated.get(name) != getattr(rules, name) for name in names):
         # The interval that it states is of that metric, and of no other weight.
         return None
-    split, score = found
-    mean = ItemScore(hard=score.hard, soft=score.soft)
-    return Promise(split=split, score=metric_value(mean, rules.gate_metric, rules.gate_mixed_weight), low=score.low)
+    mean = ItemScore(hard=found.hard, soft=found.soft)
+    return Promise(score=metric_value(mean, rules.gate_metric, rules.gate_mixed_weight), low=found.low)
 
 
 def _contenders(run: TrainingRun, date: str, artifacts: "ArtifactStore", base: str) -> tuple[Contest, list[str]]:

@@ -11,11 +11,11 @@ from skillopt_airflow.core import schedule
 from skillopt_airflow.core.budget import MEASURING, ROLES, Prices, Role, unpriced
 from skillopt_airflow.core.config import TrainConfig, changed_paths
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
-from skillopt_airflow.core.gate_policies.no_regression import unknown_protected_items
-from skillopt_airflow.core.looks import WholeSplits, record_marks
+from skillopt_airflow.core.gate import unknown_protected_items
+from skillopt_airflow.core.looks import item_mark
 from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.protocols import ShowsFiles
-from skillopt_airflow.core.run_gates import SmallestGain, check_groups, smallest_gains
+from skillopt_airflow.core.run_gates import SmallestGain, check_groups, deciding, smallest_gains
 from skillopt_airflow.core.skill import SkillDocument, skill_of_person
 from skillopt_airflow.core.transfer_matrix import MatrixCell
 from skillopt_airflow.core.types import DATA_SPLITS, JsonObject, Split
@@ -27,8 +27,9 @@ from skillopt_airflow.training.data_items import (
     changed_since_listed,
     checked_items,
     read_items,
-    read_whole_splits,
+    read_splits,
     shared_contents,
+    shared_documents,
     store_files,
     unusable_items,
 )
@@ -85,13 +86,8 @@ def prepare_training(
     check_unchanged(run, config)
     init = _init_skill(run, config, artifacts)
     seed = opened(init.document, config)
-    whole, notes = read_whole_splits(run.ref.benchmark, config, run.connections.s3_client(config.storage))
-    check_publish_split(config, whole)
-    records = {split: rows[: config.data.limit] for split, rows in whole.items()}
-    marks: dict[Split, tuple[str, ...]] = {
-        split: record_marks(rows) for split, rows in whole.items() if split in (Split.TEST, Split.PUBLISH)
-    }
-    del whole
+    records, notes = read_splits(run.ref.benchmark, config, run.connections.s3_client(config.storage))
+    check_publish_split(config, records)
     items, quality = checked_items(run, config, f"data.uri = {config.data.uri}", records, training_needs(config), notes)
     prices = run.connections.prices(config)
     check_affordable(config, items, prices)
@@ -101,9 +97,9 @@ def prepare_training(
     items, corpus = store_files(run, items, files_of(run, config)), store_corpus(run, config)
     check_item_images(run, config, items)
     check_same_inputs(run, items, seed, image, corpus)
-    look = 1 + artifacts.looks.last(marks[Split(config.publishing.split)])
+    published = Split(config.publishing.split)
+    look = artifacts.looks.next_number({item_mark(item) for item in deciding(published, items[published])})
     begun = Beginning(smallest_gains(config, _groups(config, items), look), init.version, stated)
-    run.store.put_model(run.keys.whole_splits, WholeSplits(splits=marks))
     settle(run, config, items, quality, image, prices, begun, corpus=corpus)
     store_seed(run, init, seed)
     tell_size(run)
@@ -166,16 +162,10 @@ def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
     """Refuse knobs that make no sense with these models and items.
 
     Raises:
-        ConfigError: a budget in dollars without a price, a protected item that no gate looks at, none for a gate that
-            protects them.
+        ConfigError: a budget in dollars without a price, or a protected item that no gate looks at.
     """
     check_priced(config, prices)
     rules = config.evaluation
-    if rules.gate_policy == "no_regression" and not rules.gate_protected_items:
-        raise ConfigError(
-            "evaluation.gate_policy: no_regression without evaluation.gate_protected_items protects nothing; name "
-            "their ids, or choose another policy"
-        )
     usable = [item.id for item in items[Split.VAL][: rules.limit(Split.VAL)] if not item.unusable]
     unknown = unknown_protected_items(usable, rules)
     if unknown:
@@ -302,7 +292,8 @@ def settle(
         corpus=corpus,
         cells=tuple(cells),
     )
-    notes = [*unusable_items(items), *changed_since_listed(run, config, items), *shared_contents(items)]
+    notes = [*unusable_items(items), *changed_since_listed(run, config, items)]
+    notes += [*shared_contents(items), *shared_documents(items)]
     for sentence in notes:
         log.warning("%s", sentence)
     store_quality(run, quality.model_copy(update={"notes": (*quality.notes, *notes)}))
@@ -358,9 +349,13 @@ def estimated(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
 
 
 def _groups(config: TrainConfig, items: Items) -> dict[Split, list[str]]:
-    """Return the groups of the items that evaluations look at."""
-    rules, splits = config.evaluation, (Split.VAL, Split.TEST, Split.PUBLISH)
-    return {split: [item.group for item in items.get(split, [])[: rules.limit(split)]] for split in splits}
+    """Return the groups of the items by which gates decide."""
+    found = {
+        split: items.get(split, [])[: config.evaluation.limit(split)]
+        for split in (Split.VAL, Split.TEST, Split.PUBLISH)
+    }
+    found |= {split: deciding(split, found[split]) for split in (Split.TEST, Split.PUBLISH)}
+    return {split: [item.group for item in of_split] for split, of_split in found.items()}
 
 
 def files_of(run: TrainingRun, config: TrainConfig) -> "DataFiles":

@@ -12,10 +12,10 @@ from skillopt_airflow.core.gate import GateDecision, decide
 from skillopt_airflow.core.gate_policies import POLICIES
 from skillopt_airflow.core.hidden_text import flaw_of_text
 from skillopt_airflow.core.item_scores import Evaluation
-from skillopt_airflow.core.looks import Look, Question, WholeSplits
+from skillopt_airflow.core.looks import Look, Question, item_mark
 from skillopt_airflow.core.measured_score import require_coverage
 from skillopt_airflow.core.provenance import LinesOfSkill
-from skillopt_airflow.core.run_gates import hopeless, publishing_rules
+from skillopt_airflow.core.run_gates import deciding, hopeless, promising, publishing_rules
 from skillopt_airflow.core.run_history import Publication
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.skill import SkillDocument
@@ -23,7 +23,7 @@ from skillopt_airflow.core.state import Measured
 from skillopt_airflow.core.types import ItemRef, JsonObject, Split, canonical_json, items_fingerprint, sha256
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.training.data_checks import check_measured
-from skillopt_airflow.training.evaluation import measured
+from skillopt_airflow.training.evaluation import measured, measured_on
 from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import unaffordable
@@ -182,18 +182,18 @@ def publishing_items(run: TrainingRun, split: Split) -> list[ItemRef]:
 
 
 def looks_at(run: TrainingRun, artifacts: "ArtifactStore", split: Split) -> int:
-    """Return the number of the last comparison on a split of the run, to publish for its target."""
-    return artifacts.looks.last(_records(run, split))
+    """Return how many comparisons on a split of the run there were, to publish for its target."""
+    return artifacts.looks.next_number(_marks(run, split)) - 1
 
 
-def _records(run: TrainingRun, split: Split) -> tuple[str, ...]:
-    """Return the marks of a split's records; none, which all looks share, if the run stored none."""
-    whole = run.store.find_model(run.keys.whole_splits, WholeSplits)
-    return () if whole is None else whole.splits.get(split, ())
+def _marks(run: TrainingRun, split: Split) -> tuple[str, ...]:
+    return tuple(sorted({item_mark(item) for item in deciding(split, run.items(split))}))
 
 
 def _covered(run: TrainingRun, who: str, skill: SkillDocument, contest: PublishContest) -> Evaluation:
-    evaluation = measured(run, contest.split, skill, contest.draws)
+    evaluation = measured_on(
+        run, contest.split, skill, contest.draws, deciding(contest.split, run.item_refs(contest.split))
+    )
     advice = "clear the task measure and what follows it to try these again"
     require_coverage(
         evaluation, run.config.evaluation, f"publishing, the {who} skill on the {contest.split} split", advice
@@ -221,7 +221,7 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pub
         withheld = f"the budget has no room for publishing: {too_dear}; publish it with a larger one in the overrides"
     if withheld:
         return contest.model_copy(update={"withheld": withheld})
-    items = publishing_items(run, contest.split)
+    items = deciding(contest.split, publishing_items(run, contest.split))
     question = Question(
         candidate=candidate.sha256,
         rival=rival.sha256,
@@ -231,8 +231,9 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pub
         alpha=rules.gate_alpha,
         settings=_settings(run, contest.split, candidate, items),
     )
-    records = _records(run, contest.split)
-    look = artifacts.looks.enter(records, question, contest.split, len(items), run.ref.run, name)
+    may_lack = (1 - run.config.evaluation.min_coverage) * 2 * len(items) * rules.draws
+    stored = _missing(run, [candidate, rival], contest) <= may_lack
+    look = artifacts.looks.enter(_marks(run, contest.split), question, contest.split, run.ref.run, name, stored=stored)
     return contest.model_copy(update={"look": look, "withheld": _hopeless(run, items, rules, look)})
 
 
@@ -326,13 +327,18 @@ def _scores(run: TrainingRun, skill: Measured, contest: PublishContest) -> "Spli
     from skillopt_airflow.store.artifacts import SplitScores
 
     evaluation = measured(run, contest.split, run.skill(skill.version), contest.draws)
-    scores = {contest.split: _published(run, evaluation)}
+    scores = {contest.split.value: _published(run, evaluation)}
     if not run.for_another_model:
         # A contest takes more draws, which only those have that took part in it.
-        if run.config.evaluation.eval_test and scores.get(Split.TEST) is None:
-            scores[Split.TEST] = _published(run, measured(run, Split.TEST, run.skill(skill.version)))
-        scores[Split.VAL] = _published(run, skill.evaluation)
-    return SplitScores.model_validate({split.value: score for split, score in scores.items()})
+        if run.config.evaluation.eval_test and scores.get("test") is None:
+            scores["test"] = _published(run, measured(run, Split.TEST, run.skill(skill.version)))
+        scores["val"] = _published(run, skill.evaluation)
+    scores["promised"] = scores.get("test")
+    if contest.split is Split.TEST:
+        held_out = promising(run.item_refs(Split.TEST))
+        found = measured_on(run, Split.TEST, run.skill(skill.version), contest.draws, held_out)
+        scores["promised"] = _published(run, found)
+    return SplitScores.model_validate(scores)
 
 
 def _published(run: TrainingRun, evaluation: Evaluation) -> "PublishedScore | None":

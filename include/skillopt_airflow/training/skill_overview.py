@@ -119,12 +119,9 @@ def champion_of(artifacts: ArtifactStore) -> Champion | None:
 def stated_score(manifest: SkillManifest) -> StatedScore | None:
     """Return the manifest's score on items that chose nothing, or else on the selection split; None without any."""
     scores = manifest.best_scores
-    found = scores.promised
-    if found is None:
-        found = None if scores.val is None else (Split.VAL, scores.val)
-    if found is None:
+    split, score = (Split.VAL, scores.val) if scores.promised is None else (Split.TEST, scores.promised)
+    if score is None:
         return None
-    split, score = found
     rules = manifest.config.get("evaluation")
     stated = rules if isinstance(rules, dict) else {}
     metric, weight = METRICS.get(str(stated.get("gate_metric")), "hard"), stated.get("gate_mixed_weight")

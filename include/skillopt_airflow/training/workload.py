@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.failure_reasons import FailureReason
+from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.http_failures import FIRST_ITEMS, hopeless
 from skillopt_airflow.core.protocols import JudgesRepository, PlaysSession
 from skillopt_airflow.core.resource_groups import SandboxGroup
@@ -312,8 +313,11 @@ class ChunkWorkload:
     def wanted_coverage(self) -> float:
         """Share of the assigned items that want a score, so that of all that is measured enough have one in every draw.
 
-        Items that are of no use have none either.
+        Items that are of no use have none either. Every failure is worth another try where an item that one skill lacks
+        counts against the candidate.
         """
+        if self.stage == "publish" or (self.stage == "evaluate" and policy_of(self.run.config.evaluation).has_level):
+            return 1.0
         planned = {item_id for part in self._measuring for item_id in part.item_ids}
         useless = sum(bool(ref.unusable) for ref in self.run.item_refs(self.chunk.split) if ref.id in planned)
         may_fail = (1 - self.run.config.evaluation.min_coverage) * len(planned) - useless
