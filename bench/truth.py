@@ -1,6 +1,5 @@
 """The rate at which gates and intervals are right, by simulations of worlds in which everything is known."""
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -10,7 +9,7 @@ from typing import Any
 
 from bench import tables, truth_publishing
 from bench.truth_worlds import WORLDS, Contest
-from skillopt_airflow.core.gate import decide, judge, to_confirm
+from skillopt_airflow.core.gate import decide, judge
 from skillopt_airflow.core.gate_policies import POLICIES
 from skillopt_airflow.core.gate_policies.policy import evidence_of
 from skillopt_airflow.core.looks import level_of
@@ -24,14 +23,9 @@ ALPHA = 0.05
 SIZES = (17, 40, 200)
 TRIALS: Mapping[int, int] = {17: 2000, 40: 2000, 200: 1000, 1000: 300}
 """Trials of a row, by its number of items."""
-PROTECTED = tuple(f"item-{place:04d}" for place in range(5))
-"""Items on which no_regression allows no loss."""
-FIRST_LOOK = ", first look"
-TESTS = (
-    *("mcnemar", "signs alone", f"mcnemar{FIRST_LOOK}"),
-    *("e_process", "E-value of the signs", f"e_process{FIRST_LOOK}"),
-)
-"""The tests of means at alpha, those of wins and losses that they are compared with, and how a first look publishes."""
+FIRST_LOOK = "exact_paired, first look"
+TESTS = ("exact_paired", "signs alone", FIRST_LOOK)
+"""The test of means at alpha, that of wins and losses that it is compared with, and how a first look publishes."""
 OFTEN_A_LITTLE = "a little better on nine items of ten, much worse on one"
 
 ROUNDING = 1e-12
@@ -42,7 +36,7 @@ Spread = Callable[..., Iterable[Any]]
 @cache
 def rules(policy: str, draws: int) -> EvaluationGroup:
     """Return the rules of a policy at its defaults."""
-    knobs = {"gate_policy": policy, "gate_metric": "soft", "gate_protected_items": PROTECTED, "draws": draws}
+    knobs = {"gate_policy": policy, "gate_metric": "soft", "draws": draws}
     return EvaluationGroup.model_validate(knobs)
 
 
@@ -65,22 +59,20 @@ def found(world: str, items: int, draws: int, gain: float, trials: int) -> dict[
             else Contest.of(WORLDS[world], items, gain, random)
         )
         candidate, current = contest.measured(draws, random)
-        chosen = [rules(policy, draws) for policy in truth_publishing.TESTS]
-        evidence = evidence_of(candidate, current, chosen[0])
+        chosen = rules("exact_paired", draws)
+        evidence = evidence_of(candidate, current, chosen)
         wins, losses = signs(evidence.differences.values())
-        accepted.update(one.gate_policy for one in chosen if judge(evidence, one).action.accepted)
-        looks = [one.model_copy(update={"gate_alpha": level_of(1, ALPHA)}) for one in chosen]
-        accepted.update(f"{one.gate_policy}{FIRST_LOOK}" for one in looks if judge(evidence, one).action.accepted)
-        if evidence.table.better:
-            accepted["signs alone"] += sign_test(wins, losses) <= ALPHA
-            accepted["E-value of the signs"] += log_sign_evidence(wins, losses) >= -math.log(ALPHA)
+        first = chosen.model_copy(update={"gate_alpha": level_of(1, ALPHA)})
+        accepted["exact_paired"] += judge(evidence, chosen).action.accepted
+        accepted[FIRST_LOOK] += judge(evidence, first).action.accepted
+        accepted["signs alone"] += evidence.table.better and sign_test(wins, wins + losses) <= ALPHA
     return {name: accepted[name] / trials for name in TESTS}
 
 
 def covered(world: str, items: int, draws: int, gain: float, trials: int) -> tuple[float, float, float, float]:
     """Return the shares of intervals that hold the truth, and their mean widths: of differences, and of scores."""
     random, held, width = _random(world, items, draws, gain, "intervals"), [0, 0], [0.0, 0.0]
-    one = rules("paper", draws)
+    one = rules("strict", draws)
     for _ in range(trials):
         contest = Contest.of(WORLDS[world], items, gain, random)
         candidate, current = contest.measured(draws, random)
@@ -90,14 +82,6 @@ def covered(world: str, items: int, draws: int, gain: float, trials: int) -> tup
             held[place] += low <= truths[place] + ROUNDING and truths[place] - ROUNDING <= high
             width[place] += high - low
     return held[0] / trials, width[0] / trials, held[1] / trials, width[1] / trials
-
-
-def log_sign_evidence(wins: int, losses: int) -> float:
-    """Return the logarithm of the likelihood ratio of a win rate above one half, averaged evenly, to a fair coin."""
-    tosses = wins + losses + 1
-    # The integral of th^wins (1-th)^losses over [1/2, 1] is the Beta function times the tail of its distribution.
-    tail = sign_test(losses + 1, wins)
-    return tosses * math.log(2) + math.log(tail) - math.log(tosses * math.comb(wins + losses, wins))
 
 
 def sections(trials: Mapping[int, int]) -> list[tables.Section]:
@@ -111,8 +95,8 @@ def measure() -> None:
     """Simulate and write the tables; needs no platform."""
     counts = ", ".join(f"{count:,} with {items:,} items" for items, count in TRIALS.items())
     note = (
-        "Simulations of the project's own functions at their defaults (alpha 0.05, 2 standard errors; no_regression "
-        f"protects {len(PROTECTED)} items; confirm draws the items that differ again). Candidates a row: {counts}; of "
+        "Simulations of the project's own functions at their defaults (alpha 0.05). "
+        f"Candidates a row: {counts}; of "
         "1,000 candidates a share of 5 % is known to 1.4 points. No skill was chosen by the items that it is tested on."
     )
     tables.write_sections("truth", "How often gates and intervals are right", note, sections(TRIALS))
@@ -126,7 +110,7 @@ def _do_nothing(spread: Spread, trials: Mapping[int, int]) -> tables.Section:
     shares = spread(rates, *zip(*cases, strict=True), [trials[items] for _, items, _ in cases])
     return tables.Section(
         "Candidates that change nothing",
-        "Share that is accepted. paper and no_regression are no tests.",
+        "Share that is accepted. strict is no test.",
         ("items", "answers", "draws", *POLICIES),
         [
             (items, world, draws, *map(_percent, found.values()))
@@ -140,8 +124,8 @@ def _skewed(spread: Spread, trials: Mapping[int, int]) -> tables.Section:
     cases += [("coins", items, draws, -0.02) for items in SIZES for draws in (1, 3)]
     return tables.Section(
         "Candidates that are as good in the mean, or 2 points worse",
-        "Share that is accepted, by the tests of means and by those of wins against losses. Where losses are large and "
-        "rare, few items may show none of them: only e_process holds its level then, whatever the scores are.",
+        "Share that is accepted, by the test of means and by that of wins against losses. Where losses are large and "
+        "rare, few items may show none of them, and no test holds its level.",
         ("items", "candidate", "draws", "gain", *TESTS),
         _found(spread, cases, trials),
     )
@@ -158,7 +142,7 @@ def _gains(spread: Spread, trials: Mapping[int, int]) -> tables.Section:
     ]
     return tables.Section(
         "Candidates that are better",
-        "Share that is accepted: the power of the tests of means beside that of wins against losses, and at the level "
+        "Share that is accepted: the power of the test of means beside that of wins against losses, and at the level "
         f"of the first look of a publication, {level_of(1, ALPHA):.2g}.",
         ("items", "answers", "draws", "gain", *TESTS),
         _found(spread, cases, trials),
@@ -191,7 +175,7 @@ def _intervals(spread: Spread, trials: Mapping[int, int]) -> tables.Section:
 
 
 def _smallest(spread: Spread, trials: Mapping[int, int]) -> tables.Section:
-    cases = [(policy, items, draws) for items in SIZES for draws in (1, 3) for policy in truth_publishing.TESTS]
+    cases = [("exact_paired", items, draws) for items in SIZES for draws in (1, 3)]
     shares = spread(_at_smallest, *zip(*cases, strict=True), [trials[items] for _, items, _ in cases])
     return tables.Section(
         "The smallest gain that a run says its gate finds",
@@ -225,18 +209,7 @@ def _found(
 def _accepting(contest: Contest, draws: int, random: Random) -> list[str]:
     """Return the policies that accept the candidate."""
     candidate, current = contest.measured(draws, random)
-    evidence, whole = evidence_of(candidate, current, rules("paper", draws)), not candidate.failures
-    accepting = []
-    for name in POLICIES:
-        chosen, fresh = rules(name, draws), None
-        if to_confirm(candidate, current, chosen):
-            fresh = contest.measured(1, random)
-        if whole and fresh is None:
-            action = judge(evidence, chosen).action
-        else:
-            action = decide(candidate, current, current, chosen, fresh).action
-        accepting += [name] if action.accepted else []
-    return accepting
+    return [name for name in POLICIES if decide(candidate, current, current, rules(name, draws)).action.accepted]
 
 
 def _percent(share: float) -> str:

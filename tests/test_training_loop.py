@@ -610,10 +610,9 @@ def test_equal_texts_are_tested_once(plain: Training) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("policy", ["paper", "no_regression", "paired_se", "mcnemar", "confirm", "e_process"])
+@pytest.mark.parametrize("policy", ["strict", "exact_paired"])
 def test_every_gate_policy_decides_with_the_numbers_that_it_rests_on(policy: str) -> None:
-    protected = ["geo-0015"] if policy == "no_regression" else []
-    training = Training.of(evaluation__gate_policy=policy, evaluation__gate_protected_items=protected)
+    training = Training.of(evaluation__gate_policy=policy, evaluation__gate_protected_items=["geo-0015"])
     training()
     for verdict in decisions(training).values():
         table = verdict.against_current
@@ -621,7 +620,6 @@ def test_every_gate_policy_decides_with_the_numbers_that_it_rests_on(policy: str
         assert verdict.reason
         assert table.low <= table.delta <= table.high
         assert table.wins + table.losses + table.ties == table.pairs
-    assert (training.rollouts["confirm"] > 0) == (policy == "confirm")
 
 
 EVALUATED_WHOLE = {"evaluation__val_limit": 40, "model__concurrency": 8}
@@ -698,7 +696,7 @@ def test_a_step_makes_several_candidates_and_gates_the_best() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("policy", ["paper", "confirm"])
+@pytest.mark.parametrize("policy", ["strict", "exact_paired"])
 def test_early_rejection_decides_alike_on_proposals_side_by_side(policy: str) -> None:
     overrides = {**SIDE_BY_SIDE, "train__proposals": 3, "evaluation__gate_policy": policy, "train__num_epochs": 1}
     full, early = Training.of(**overrides, evaluation__early_reject=False), Training.of(**overrides)
@@ -748,7 +746,7 @@ def test_what_was_rolled_out_ahead_of_a_step_that_did_not_come_is_wasted() -> No
         train__speculative_rollout=True,
         train__num_epochs=1,
         train__steps_per_epoch=4,
-        evaluation__gate_policy="mcnemar",
+        evaluation__gate_policy="exact_paired",
         evaluation__gate_alpha=1e-5,
         budget__max_calls=150,
     )
@@ -868,6 +866,8 @@ TINY = {
     "optimizer__use_meta_reflect": True,
     "evaluation__val_limit": None,
     "evaluation__test_limit": None,
+    # Six items are too few for a test.
+    "publishing__gate_policy": "strict",
 }
 
 

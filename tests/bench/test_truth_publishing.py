@@ -30,5 +30,5 @@ def test_the_items_that_a_skill_was_chosen_by_would_publish_it() -> None:
 @pytest.mark.nightly
 def test_a_gain_is_published() -> None:
     found = searched("coins, edits help or harm", 200, 3, "40 steps", 10)
-    assert mean("mcnemar" in tried[0].published for tried in found if tried) > 0.3
+    assert mean("exact_paired" in tried[0].published for tried in found if tried) > 0.3
     assert all(one.better for tried in found for one in tried if one.published)

@@ -63,7 +63,7 @@ def test_the_choice_depends_on_no_order(scores: list[tuple[int, int]], random: o
 
 
 def test_the_level_is_divided_by_the_number_of_different_candidates() -> None:
-    rules = EvaluationGroup(gate_policy="mcnemar", gate_alpha=0.06)
+    rules = EvaluationGroup(gate_policy="exact_paired", gate_alpha=0.06)
     assert rules_among(rules, ()) == rules
     assert rules_among(rules, [equal(1), equal(2)]) == rules
     assert rules_among(rules, [contender(1, 1.0), equal(2), rejected(3, 0.5)]).gate_alpha == 0.03
@@ -71,7 +71,7 @@ def test_the_level_is_divided_by_the_number_of_different_candidates() -> None:
 
 
 def test_before_the_first_call_the_strictest_level_counts() -> None:
-    layers = {"evaluation": {"gate_policy": "mcnemar"}}
+    layers = {"evaluation": {"gate_policy": "exact_paired"}}
     one, four = (TrainConfig.from_layers(layers, {"train": {"proposals": number}}) for number in (1, 4))
     assert [gates_of(config)[0].fewest for config in (one, four)] == [5, 7]
     assert gates_of(one)[1] == gates_of(four)[1]

@@ -304,7 +304,7 @@ def test_the_record_of_an_early_reject() -> None:
     # b won; a and d may have.
     assert bound == 0.5
     decision = reject_early(short, bound, current, current, rules)
-    assert (decision.action, decision.bound, decision.policy) == (Action.REJECT, 0.5, "paper")
+    assert (decision.action, decision.bound, decision.policy) == (Action.REJECT, 0.5, "strict")
     assert "1 of 6 items" in decision.reason
     assert "<= 0.5000" in decision.reason
     assert (decision.against_current.wins, decision.against_current.losses, decision.against_best.ties) == (1, 2, 1)

@@ -5,13 +5,14 @@ from pydantic import ValidationError
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.item_scores import (
+    LOST,
     Evaluation,
     ItemScore,
     covers,
     evaluation_of,
     is_failure,
     metric_value,
-    missing_as_lost,
+    missing_as,
 )
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Rollout, RolloutResult, Score, Status, Trajectory
@@ -132,5 +133,5 @@ def test_an_evaluation_knows_the_groups_of_its_items_scored_or_not() -> None:
 
 def test_what_only_the_other_has_a_score_for_is_lost() -> None:
     one, other = (Evaluation(scores={item: ItemScore(hard=1, soft=1) for item in items}) for items in ("ab", "bc"))
-    lost = missing_as_lost(one, other).scores
+    lost = missing_as(LOST, one, other).scores
     assert {item: (score.hard, score.soft) for item, score in lost.items()} == {"a": (1, 1), "b": (1, 1), "c": (0, 0)}

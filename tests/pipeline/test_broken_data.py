@@ -110,8 +110,8 @@ def test_broken_records_stop_a_training_and_only_the_result_is_left(
     [
         ({"evaluation.test_limit": 50}, "split test, at least 50 needed for evaluation.test_limit = 50"),
         (
-            {"evaluation.gate_policy": "mcnemar", "evaluation.gate_alpha": 0.001},
-            "split val, at least 10 needed for evaluation.gate_policy = mcnemar",
+            {"evaluation.gate_policy": "exact_paired", "evaluation.gate_alpha": 0.001},
+            "split val, at least 10 needed for evaluation.gate_policy = exact_paired",
         ),
     ],
 )

@@ -404,7 +404,6 @@ def test_a_run_that_was_stopped_in_the_middle_of_a_part_makes_no_further_step(mo
 @pytest.mark.parametrize(
     ("knob", "began"),
     [
-        ({"evaluation__gate_policy": "confirm"}, "evaluation.gate_policy = confirm"),
         ({"evaluation__screen": "batch"}, "evaluation.screen = batch"),
         ({"model__batch": True}, "model.batch = true"),
     ],

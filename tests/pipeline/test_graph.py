@@ -33,11 +33,6 @@ def test_a_step_has_the_stages_of_the_algorithm() -> None:
     }
 
 
-def test_confirmation_comes_between_evaluation_and_gate() -> None:
-    config = TrainConfig.from_layers(SMALL.model_dump(), {"evaluation": {"gate_policy": "confirm"}})
-    assert stages(epoch_dag("searchqa", config), "step_01")[-4:] == ["evaluate", "confirm", "confirm_rollout", "gate"]
-
-
 def test_a_screen_comes_between_update_and_evaluation_of_steps_alone() -> None:
     config = TrainConfig.from_layers(SMALL.model_dump(), {"evaluation": {"screen": "batch"}, "model": {"batch": True}})
     dag = epoch_dag("searchqa", config)

@@ -74,7 +74,6 @@ def test_the_form_refuses_what_the_configuration_refuses(path: str, value: Any) 
     [
         ({"optimizer.rate": 2}, "optimizer.rate: no such key"),
         ({"train.num_epochs": 5}, "train.num_epochs = 5: the graph has room for 4"),
-        ({"evaluation.gate_policy": "confirm"}, "evaluation.gate_policy = confirm: the graph has no tasks"),
         ({"evaluation.screen": "batch"}, "evaluation.screen = batch: the graph has no tasks"),
         ({"sandbox.engine": "kubernetes"}, "sandbox.engine is fixed"),
         ({"model.batch": True}, "model.batch is fixed"),

@@ -40,7 +40,7 @@ def triggered(dag: DAG, conf: dict[str, Any] | None) -> Any:
 @pytest.fixture
 def run() -> TrainingRun:
     """Settled under rules of its own."""
-    training = Training.of(publishing__draws=3, publishing__gate_policy="e_process")
+    training = Training.of(publishing__draws=3, publishing__gate_policy="strict")
     training.prepare()
     return training.run
 
@@ -81,10 +81,10 @@ def test_a_publication_with_the_id_of_its_training_is_another_than_the_trainings
 
 
 def test_a_finished_run_is_published_under_the_rules_of_the_form(run: TrainingRun) -> None:
-    asked = FORM | {"publishing.draws": 2, "publishing.gate_policy": "mcnemar"}
+    asked = FORM | {"publishing.draws": 2, "publishing.gate_policy": "exact_paired"}
     asked["overrides"] = {"publishing": {"approval": True}, "budget.max_calls": 9, "sandbox.memory": "1g"}
     rules = publishing_rules(run, asked)
-    assert rules == {"publishing.draws": 2, "publishing.gate_policy": "mcnemar", "publishing.approval": True}
+    assert rules == {"publishing.draws": 2, "publishing.gate_policy": "exact_paired", "publishing.approval": True}
     late = TrainingRun(RunRef.model_validate(run.ref.model_dump() | {"overrides": rules}), run.connections).config
     assert late.publishing == PublishingGroup(draws=2, approval=True)
     assert late.train == run.config.train

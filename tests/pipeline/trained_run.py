@@ -31,7 +31,7 @@ SHORT = {
     "evaluation.val_limit": 24,
     # What publishing is decided by.
     "evaluation.test_limit": 20,
-    "publishing.gate_policy": "paper",
+    "publishing.gate_policy": "strict",
     # A call under way when an evaluation ends early is answered, and leaves no row to count.
     "evaluation.early_reject": False,
 }

@@ -31,13 +31,10 @@ def test_limits_are_numbers_of_items_that_must_be_there() -> None:
 @pytest.mark.parametrize(
     ("policy", "alpha", "fewest"),
     [
-        ("paper", 0.05, 1),
-        ("paired_se", 0.05, 2),
-        ("mcnemar", 0.05, 5),
-        ("mcnemar", 0.4, 2),
-        ("mcnemar", 0.01, 7),
-        ("confirm", 0.01, 7),
-        ("e_process", 0.05, 6),
+        ("strict", 0.05, 1),
+        ("exact_paired", 0.05, 5),
+        ("exact_paired", 0.4, 2),
+        ("exact_paired", 0.01, 7),
     ],
 )
 def test_the_fewest_items_are_those_with_which_the_policy_itself_can_accept(
@@ -51,27 +48,29 @@ def test_the_fewest_items_are_those_with_which_the_policy_itself_can_accept(
             for score in (1.0, 0.0)
         )
         if items:
-            evidence = evidence_of(won, lost, chosen, (won, lost))
+            evidence = evidence_of(won, lost, chosen)
             assert (POLICIES[policy].judge(evidence, chosen).action is Action.ACCEPT) is accepts
 
 
 def config(**knobs: Any) -> TrainConfig:
-    paths = {"publishing__gate_policy": "paper"} | knobs
+    paths = {"publishing__gate_policy": "strict"} | knobs
     return TrainConfig.from_layers(nest({path.replace("__", "."): value for path, value in paths.items()}))
 
 
 def test_a_gate_needs_its_items_unless_it_is_off() -> None:
     assert training_needs(config()) == []
-    (need,) = training_needs(config(evaluation__gate_policy="mcnemar"))
+    (need,) = training_needs(config(evaluation__gate_policy="exact_paired"))
     assert (need.split, need.rows) == (Split.VAL, 5)
-    assert training_needs(config(evaluation__gate_policy="mcnemar", evaluation__use_gate=False)) == []
+    assert training_needs(config(evaluation__gate_policy="exact_paired", evaluation__use_gate=False)) == []
     with pytest.raises(ConfigError, match=r"evaluation\.val_limit = 4: at least 5 "):
-        training_needs(config(evaluation__gate_policy="mcnemar", evaluation__val_limit=4))
+        training_needs(config(evaluation__gate_policy="exact_paired", evaluation__val_limit=4))
 
 
 def test_so_does_the_one_before_publishing_at_its_own_level() -> None:
-    (need,) = training_needs(config(publishing__gate_policy="mcnemar", publishing__gate_alpha=0.01))
+    (need,) = training_needs(config(publishing__gate_policy="exact_paired", publishing__gate_alpha=0.01))
     assert (need.split, need.rows) == (Split.TEST, 7)
-    assert need.reason == "for publishing.gate_policy = mcnemar to accept anything"
-    with pytest.raises(ConfigError, match=r"at least 4 .* publishing\.gate_policy = mcnemar"):
-        training_needs(config(publishing__gate_policy="mcnemar", publishing__gate_alpha=0.1, evaluation__test_limit=3))
+    assert need.reason == "for publishing.gate_policy = exact_paired to accept anything"
+    with pytest.raises(ConfigError, match=r"at least 4 .* publishing\.gate_policy = exact_paired"):
+        training_needs(
+            config(publishing__gate_policy="exact_paired", publishing__gate_alpha=0.1, evaluation__test_limit=3)
+        )

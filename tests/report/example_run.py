@@ -207,7 +207,7 @@ def _view(training: Training) -> ReportView:
         optimizer="openai-chat:stand-in",
         created="2026-11-21T04:00:07Z",
         metric="hard",
-        gate_policy="paper",
+        gate_policy="strict",
         total_steps=12,
         stopped="",
         published=Publication(

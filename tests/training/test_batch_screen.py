@@ -11,7 +11,7 @@ from skillopt_airflow.core.screening import Screening
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.training import steps
-from skillopt_airflow.training.candidate import confirm, gate
+from skillopt_airflow.training.candidate import gate
 from skillopt_airflow.training.epoch_end import epoch_steps
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.reporting import view_of
@@ -88,14 +88,13 @@ def test_what_another_run_knows_of_it_changes_nothing(screened_out: Training) ->
     again = Training(screened_out.config, name="again", store=screened_out.store, reply=misled)
     again()
     assert sum(again.rollouts.values()) == 0
-    (moment, row), (_, before) = step(again), step(screened_out)
+    (_, row), (_, before) = step(again), step(screened_out)
     assert row.decision == before.decision
     assert (row.cancelled, row.candidate_score) == (VAL, None)
     counts = history_of(again.run).rollouts
     assert (counts.ran, counts.reused, counts.cancelled) == (0, counts.planned - VAL, VAL)
     [shown] = view_of(again.run, history_of(again.run)).moments
     assert shown.candidate is None
-    assert confirm(again.run, moment) == []
 
 
 def test_a_screen_that_could_not_be_measured_decides_nothing() -> None:

@@ -102,7 +102,7 @@ def test_items_of_a_group_are_one_observation_of_the_run(folder: Path) -> None:
     grouped = [f"{row},region {place % 12}" for place, row in enumerate(rows)]
     table.write_text("\n".join([f"{header},region", *grouped]) + "\n", encoding="utf-8")
     done = training(
-        task__group="region", train__num_epochs=1, train__steps_per_epoch=1, publishing__gate_policy="paper"
+        task__group="region", train__num_epochs=1, train__steps_per_epoch=1, publishing__gate_policy="strict"
     )
     done()
     evaluation = done.run.state(done.run.timeline[0]).best.evaluation

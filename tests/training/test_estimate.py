@@ -87,7 +87,6 @@ CONSOLIDATES = {"optimizer.skill_aware_consolidate_threshold": 5}
         ({"evaluation.eval_test": False}, {"test": None, "publish": 2_800}),
         ({"evaluation.test_each_epoch": True}, {"test": 6 * 1_400}),
         ({"evaluation.test_each_epoch": True, "evaluation.eval_test": False}, {"test": None, "publish": 2_800}),
-        ({"evaluation.gate_policy": "confirm"}, {"confirm": 43 * 2 * 200}),
         ({"evaluation.screen": "batch"}, {"screen": 40 * 40}),
         ({"evaluation.use_gate": False}, {"final": 200}),
         # What no gate can reject is not screened.
@@ -210,7 +209,6 @@ CONFIGS = st.fixed_dictionaries(
         "evaluation": st.fixed_dictionaries(
             {
                 "draws": st.integers(1, 3),
-                "gate_policy": st.sampled_from(["paper", "confirm"]),
                 "val_limit": st.none() | st.integers(1, 100),
                 "eval_test": st.booleans(),
                 "test_each_epoch": st.booleans(),

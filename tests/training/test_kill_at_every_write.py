@@ -54,7 +54,7 @@ def training(s3_client: "S3Client") -> Training:
         artifacts = ArtifactStore(bucket(s3_client, f"killed-{name}"), KEYS)
         if champion:
             artifacts.publish(FORMER, provenance("former"), None)
-        training.run_containers(plan_publication(training.run, artifacts, name, PublishingGroup(gate_policy="paper")))
+        training.run_containers(plan_publication(training.run, artifacts, name, PublishingGroup(gate_policy="strict")))
         assert gate_publication(training.run, name) == ""
     runs = bucket(s3_client, RUNS)
     for key, body in training.store.objects.items():

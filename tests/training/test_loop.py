@@ -16,13 +16,12 @@ NOT_IN_THE_LOOP = {"publication.approve", "leave_out"}
 
 
 WITH_TASKS_OF_ITS_OWN = {
-    "confirm": {"evaluation__gate_policy": "confirm"},
     "screen": {"evaluation__screen": "batch"},
 }
 
 
 @pytest.fixture(
-    scope="module", params=["paper", *(pytest.param(name, marks=pytest.mark.nightly) for name in WITH_TASKS_OF_ITS_OWN)]
+    scope="module", params=["plain", *(pytest.param(name, marks=pytest.mark.nightly) for name in WITH_TASKS_OF_ITS_OWN)]
 )
 def training(request: Any) -> Training:
     """A run with all that an epoch's end may have, published."""

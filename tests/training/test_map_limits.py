@@ -79,7 +79,7 @@ SCREENED = {
         {"evaluation__draws": 2, "evaluation__val_limit": 11, "train__num_epochs": 1},
         SCREENED,
         SCREENED | {"train__rollouts_per_item": 3},
-        {"evaluation__gate_policy": "confirm", "optimizer__slow_update_samples": 30, "evaluation__val_limit": 24},
+        {"optimizer__slow_update_samples": 30, "evaluation__val_limit": 24},
         {"train__proposals": 3, "gradient__minibatch_size": 2, "evaluation__draws": 2},
     ],
 )
@@ -102,7 +102,6 @@ def test_no_plan_of_a_training_is_larger_than_its_demand(knobs: dict[str, Any]) 
         "screen": "a step's screen",
         "longitudinal": "the comparison of two epochs",
         "test": "the test of 2 skills",
-        "confirm": "a confirmation",
         "publish-manual__a": "publishing",
     }
     largest: Counter[str] = Counter()

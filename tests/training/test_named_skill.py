@@ -45,7 +45,7 @@ def begun(first: Training, init_skill: str, name: str) -> Training:
 def version(first: Training) -> str:
     """Its version."""
     run, artifacts = first.run, published(first)
-    first.run_containers(plan_publication(run, artifacts, "first", PublishingGroup(gate_policy="paper")))
+    first.run_containers(plan_publication(run, artifacts, "first", PublishingGroup(gate_policy="strict")))
     assert gate_publication(run, "first") == ""
     return publish_best(run, artifacts, "first").version
 

@@ -74,7 +74,7 @@ def watched() -> Watched:
         optimizer__use_meta_reflect=True,
         budget__max_calls=5000,
         budget__prices=PRICES,
-        publishing__gate_policy="paper",
+        publishing__gate_policy="strict",
     )
     watched.seen = seen = []  # type: ignore[attr-defined]
     reading: list[str] = []
@@ -246,7 +246,6 @@ def test_a_process_that_dies_leaves_what_it_has_done() -> None:
     [
         ({"evaluation__screen": "batch"}, "steps/step_0001/update", "screen"),
         ({"train__proposals": 2}, "steps/step_0001/update", "evaluation"),
-        ({"evaluation__gate_policy": "confirm"}, "steps/step_0001/confirm", "confirmation"),
     ],
 )
 def test_stages_that_a_run_may_have(knobs: dict[str, Any], interrupted: str, stage: str) -> None:

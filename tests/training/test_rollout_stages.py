@@ -28,6 +28,7 @@ def trained() -> TrainingRun:
         train__preflight=False,
         evaluation__val_limit=12,
         evaluation__test_limit=6,
+        publishing__gate_policy="strict",
     )
     training()
     return training.run

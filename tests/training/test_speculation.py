@@ -31,7 +31,7 @@ def test_speculation_begins_by_itself_after_two_rejections_where_the_budget_has_
             train__num_epochs=1,
             train__steps_per_epoch=7,
             train__speculative_rollout=wanted,
-            evaluation__gate_policy="e_process",
+            evaluation__gate_policy="exact_paired",
             evaluation__gate_alpha=1e-5,
             budget__max_calls=calls,
         )
@@ -109,7 +109,7 @@ def test_a_batch_that_was_rolled_out_ahead_takes_no_task(status: Status | None) 
         train__steps_per_epoch=2,
         train__preflight=False,
         train__speculative_rollout=True,
-        evaluation__gate_policy="e_process",
+        evaluation__gate_policy="exact_paired",
         evaluation__gate_alpha=1e-5,
     )
     training.fail = lambda stage, item_id: status if stage == "speculate" else None

@@ -27,7 +27,7 @@ CHANGED = {
     "train": {"train.num_epochs": 1, "train.steps_per_epoch": 2, "train.seed": 1},
     "evaluation": {"evaluation.eval_test": False},
     # However few items a short training wins by, it publishes.
-    "publishing": {"publishing.gate_policy": "paper", "publishing.approval": True},
+    "publishing": {"publishing.gate_policy": "strict", "publishing.approval": True},
 }
 DRAWS = {"publishing.draws": 2, "evaluation.test_limit": 20, "train.preflight": False}
 """Among the overrides, the first of which wins over the form's own field."""
@@ -132,7 +132,7 @@ def test_the_form_changes_what_the_run_does(platform: Any, trained: TrainedRun, 
     assert len(trained.history.steps) == 2
     keys = trained.keys.publication(run_name(trained.run_id))
     rules = trained.store.get_model(keys.contest, PublishContest).rules
-    assert (rules.gate_policy, rules.approval, rules.draws) == ("paper", True, 2)
+    assert (rules.gate_policy, rules.approval, rules.draws) == ("strict", True, 2)
 
 
 def test_what_was_approved_is_the_champion_and_is_seen_in_the_ui(

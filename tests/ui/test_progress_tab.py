@@ -57,7 +57,7 @@ def training() -> Iterator[Training]:
         budget__max_calls=500,
         budget__max_usd=20.0,
         budget__prices=PRICES,
-        publishing__gate_policy="paper",
+        publishing__gate_policy="strict",
     )
     training.points = {}  # type: ignore[attr-defined]
     for name, task in POINTS.items():

@@ -17,13 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from skillopt_airflow.core.gate import GateDecision, reject
-from skillopt_airflow.core.item_scores import Evaluation, ItemScore, metric_value
+from skillopt_airflow.core.item_scores import WON, Evaluation, ItemScore, metric_value
 from skillopt_airflow.core.paired import SAME_MEAN, paired
 from skillopt_airflow.core.track_record import TrackRecord
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Status
-
-PERFECT = ItemScore(hard=1.0, soft=1.0)
 
 
 def evaluation_order(
@@ -36,7 +34,7 @@ def evaluation_order(
     """
 
     def place(item: str) -> tuple[bool, float]:
-        mine = _value(current.scores.get(item, PERFECT), rules)
+        mine = _value(current.scores.get(item, WON), rules)
         return item not in current.scores, record.expected(item, mine)
 
     return tuple(sorted(item_ids, key=place))
@@ -140,7 +138,7 @@ class RunningEvaluation:
     def _best_case(self, prefix: int) -> list[float]:
         """Return the candidate's metric on the items that current has a score for, a full score where it has none."""
         ran = self._ran(prefix)
-        return [_value(ran.get(item, PERFECT), self.rules) for item in self.order if item in self.current.scores]
+        return [_value(ran.get(item, WON), self.rules) for item in self.order if item in self.current.scores]
 
 
 def reject_early(

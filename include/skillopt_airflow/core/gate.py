@@ -1,14 +1,16 @@
 """The validation gate (paper section 3.5): a pure function of paired per-item scores."""
 
+from collections.abc import Iterable
+
 from pydantic import Field
 
 from skillopt_airflow.core.contenders import Contender
 from skillopt_airflow.core.density import weighed
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.gate_policies import policy_of
-from skillopt_airflow.core.gate_policies.policy import Evidence, discordant, evidence_of, worst_case
-from skillopt_airflow.core.item_scores import Evaluation, covers
-from skillopt_airflow.core.paired import SAME_MEAN, PairedTable, differences, paired
+from skillopt_airflow.core.gate_policies.policy import Evidence, evidence_of
+from skillopt_airflow.core.item_scores import LOST, WON, Evaluation, covers, missing_as
+from skillopt_airflow.core.paired import SAME_MEAN, PairedTable, paired, signs
 from skillopt_airflow.core.screening import Screening
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.task_types import TypeScore
@@ -34,7 +36,7 @@ class GateDecision(Document):
     """After an early rejection over the items that ran, which are the hard ones: see bound."""
     against_best: PairedTable
     statistic: float | None = None
-    """The policy's p-value, E-value or t; None if it computes none, or did not get that far."""
+    """The policy's p-value; None if it computes none, or did not get that far."""
     bound: float | None = None
     """An early-rejected candidate's mean, over the items that current has a score for, is at most this."""
     density: float | None = Field(default=None, exclude_if=lambda found: found is None)
@@ -75,21 +77,19 @@ def decide(
     current: Evaluation,
     best: Evaluation,
     rules: EvaluationGroup,
-    confirmation: tuple[Evaluation, Evaluation] | None = None,
     force: bool = False,
     skills: tuple[SkillDocument, SkillDocument] | None = None,
 ) -> GateDecision:
     """Accept only what is strictly better than current and passes the policy; best is what is also better than best.
 
-    Under every policy but paper both must also hold with the items lost that only the candidate has no score for:
-    what fails is no random part of what would have been lost.
+    Under a policy with a level, both must also hold with each item that only one of the two has a score for counted
+    against the candidate: the items that fail are no random sample. No protected item may lose under any policy.
 
-    `confirmation` holds fresh draws of (candidate, current) on the ids of `to_confirm`. With `force`, or
-    without use_gate, the candidate is taken and the reason tells what the gate would have said.
+    With `force`, or without use_gate, the candidate is taken and the reason tells what the gate would have said.
 
     `skills` are (candidate, best): their density counts in the comparison with best, but never in the one with current.
     """
-    evidence = evidence_of(candidate, current, rules, confirmation)
+    evidence = evidence_of(candidate, current, rules)
     against_best = paired(candidate, best, rules)
     scores = None if skills is None else _weighed(against_best, skills, rules)
     covered = covers(candidate, rules)
@@ -99,9 +99,8 @@ def decide(
         verdict = Verdict(action=Action.INDECISIVE, reason="no item has a score under both skills")
     else:
         verdict = judge(evidence, rules)
-        if verdict.action is Action.ACCEPT and evidence.not_scored and not policy_of(rules).missing_may_decide:
-            worst = worst_case(candidate, current, rules, confirmation)
-            verdict = _standing(verdict, worst, len(evidence.not_scored), rules)
+        if verdict.action is Action.ACCEPT:
+            verdict = _protected(candidate, evidence, rules) or _worst_case(verdict, candidate, current, rules)
     is_best = against_best.better if scores is None else scores[0] - scores[1] > SAME_MEAN
     action, reason = _ranked(verdict, evidence.table, against_best, is_best)
     if force or not rules.use_gate:
@@ -156,23 +155,37 @@ def judge(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
     return policy_of(rules).judge(evidence, rules)
 
 
-def to_confirm(candidate: Evaluation, current: Evaluation, rules: EvaluationGroup) -> tuple[str, ...]:
-    """Return the sorted ids that both skills must run again before the policy decides; empty if it needs none."""
-    if not rules.use_gate or not policy_of(rules).needs_fresh_draws or not covers(candidate, rules):
-        return ()
-    if not paired(candidate, current, rules).better:
-        return ()
-    return discordant(differences(candidate, current, rules))
+def unknown_protected_items(item_ids: Iterable[str], rules: EvaluationGroup) -> tuple[str, ...]:
+    """Return the protected items that are not among these; a misspelt id would protect nothing."""
+    known = set(item_ids)
+    return tuple(item for item in rules.gate_protected_items if item not in known)
 
 
-def _standing(verdict: Verdict, worst: Evidence, missing: int, rules: EvaluationGroup) -> Verdict:
-    """Return an acceptance if it stands in the worst case, in which the items that the candidate lacks are lost."""
-    then = judge(worst, rules)
+def _protected(candidate: Evaluation, evidence: Evidence, rules: EvaluationGroup) -> Verdict | None:
+    """Return why the protected items forbid an acceptance; None if they do not.
+
+    An item that has no score under the current skill cannot lose; one without a score under the candidate is open.
+    """
+    protected = rules.gate_protected_items
+    if lost := [item for item in protected if signs([evidence.differences.get(item, 0.0)]) == (0, 1)]:
+        return Verdict(action=Action.REJECT, reason=f"protected items lose: {', '.join(lost)}")
+    if unseen := [item for item in protected if item not in candidate.scores]:
+        reason = f"protected items have no score under the candidate: {', '.join(unseen)}"
+        return Verdict(action=Action.INDECISIVE, reason=reason)
+    return None
+
+
+def _worst_case(verdict: Verdict, candidate: Evaluation, current: Evaluation, rules: EvaluationGroup) -> Verdict:
+    """Return an acceptance if it holds with the items that only one skill has a score for against the candidate."""
+    missing = len(candidate.scores.keys() ^ current.scores.keys())
+    if not missing or not policy_of(rules).has_level:
+        return verdict
+    lost, won = missing_as(LOST, candidate, current), missing_as(WON, current, candidate)
+    then = judge(evidence_of(lost, won, rules), rules)
     if then.action is Action.ACCEPT:
         return verdict
     items = "1 item has" if missing == 1 else f"{missing} items have"
-    found = f"{verdict.reason}, but " if verdict.reason else ""
-    reason = f"{found}{items} no score under the candidate, and if lost: {then.reason}"
+    reason = f"{verdict.reason}, but {items} a score under one skill alone, and counted against it: {then.reason}"
     return Verdict(action=Action.INDECISIVE, reason=reason, statistic=verdict.statistic)
 
 

@@ -24,7 +24,7 @@ class ItemScore(Value):
     soft: UnitInterval
 
 
-LOST = ItemScore(hard=0.0, soft=0.0)
+LOST, WON = ItemScore(hard=0.0, soft=0.0), ItemScore(hard=1.0, soft=1.0)
 
 
 class Evaluation(Value):
@@ -105,10 +105,10 @@ def evaluation_of(
     )
 
 
-def missing_as_lost(evaluation: Evaluation, other: Evaluation) -> Evaluation:
-    """Return the evaluation with a score of 0 for each item that only the other has a score for."""
-    lost = {item: LOST for item in other.scores if item not in evaluation.scores}
-    return evaluation.model_copy(update={"scores": evaluation.scores | lost})
+def missing_as(score: ItemScore, evaluation: Evaluation, other: Evaluation) -> Evaluation:
+    """Return the evaluation with this score for each item that only the other has a score for."""
+    missing = {item: score for item in other.scores if item not in evaluation.scores}
+    return evaluation.model_copy(update={"scores": evaluation.scores | missing})
 
 
 def failed_draw(item_id: str, rollouts: Iterable[RolloutResult]) -> RolloutResult:

@@ -23,10 +23,10 @@ class PublishingGroup(Group):
     split: Literal["test", "publish"] = "test"
     """Items on which candidate and champion are compared: the test split, or a split publish of their own."""
 
-    gate_policy: Literal["paper", "mcnemar", "e_process"] = "mcnemar"
-    """Test by which the candidate must beat the champion, or the seed skill before there is one; paper is no test."""
+    gate_policy: Literal["strict", "exact_paired"] = "exact_paired"
+    """Test by which the candidate must beat the champion, or the seed skill before there is one; strict is no test."""
     gate_alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
-    """Share of candidates that change nothing which mcnemar and e_process may publish, over all looks at the same items
+    """Share of the candidates that change nothing which exact_paired may publish, over all looks at the same items
     together."""
     draws: Annotated[int, Field(ge=1, le=100)] = 1
     """Rollouts of every item of that split, by each of the two skills; stored ones are reused."""
@@ -65,6 +65,8 @@ class RegateGroup(Group):
     beside it where that is one file."""
     alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
     """Chance a month, of 30 nights, of demoting a champion that is as good as the one before it."""
+    floor: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
+    """Points under the published score below which a single night is reported at once; none when unset."""
     on_demote: Literal["report", "ask", "rollback"] = "ask"
     """Consequence of a demotion: nothing but the report, a question in Airflow's UI, or the rollback at once."""
     on_stale: Literal["report", "train"] = "report"

@@ -133,14 +133,12 @@ class EvaluationGroup(Group):
 
     use_gate: bool = True
     """False accepts every candidate that differs; it is measured and recorded all the same."""
-    gate_policy: Literal["paper", "no_regression", "paired_se", "mcnemar", "confirm", "e_process"] = "paper"
+    gate_policy: Literal["strict", "exact_paired"] = "strict"
     """The rule for accepting a candidate; each policy also asks for a strictly better mean."""
     gate_alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
-    """Share of candidates that change nothing which mcnemar, confirm and e_process may accept."""
-    gate_se_factor: Annotated[float, Field(gt=0.0)] = 2.0
-    """Standard errors by which paired_se wants the mean difference to exceed 0."""
+    """Share of the candidates that change nothing which exact_paired may accept."""
     gate_protected_items: tuple[str, ...] = ()
-    """Items of the selection split, by id, on which no_regression allows no loss."""
+    """Items of the selection split, by id, that no accepted candidate may lose, under any policy."""
     early_reject: bool = True
     """Stop an evaluation when what is certain rules a win out: what could not be accepted takes fewer rollouts. Without
     effect where nothing is gated, and on batch jobs."""

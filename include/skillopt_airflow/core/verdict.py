@@ -29,4 +29,4 @@ class Verdict(Value):
     reason: str = ""
     """The finding that decided beyond the means, or empty."""
     statistic: float | None = None
-    """The p-value of mcnemar and confirm, the E-value of e_process, the t of paired_se."""
+    """The p-value of exact_paired."""

@@ -1,7 +1,7 @@
 """The form of a run in the Airflow UI, made from the configuration, and back to overrides."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -11,7 +11,6 @@ from airflow.sdk.exceptions import AirflowFailException
 from skillopt_airflow.core.config import TrainConfig, nest, values_by_path
 from skillopt_airflow.core.config_group import Group
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.training.deployment_file import check_allowed
@@ -102,7 +101,11 @@ def run_config(config: TrainConfig, params: Mapping[str, Any], *layers: JsonObje
     asked = TrainConfig.from_layers(config.model_dump(), *layers, nest(fields), nest(overrides))
     _check_room("train.num_epochs", asked.train.num_epochs, config.train.num_epochs)
     check_fixed(asked, config)
-    _check_tasks(asked, config)
+    if _lacks_screen(asked, config):
+        raise ConfigError(
+            f"evaluation.screen = {asked.evaluation.screen}: the graph has no tasks for a screen; set it in the "
+            "benchmark's benchmark.yaml, and start the run when Airflow has parsed it again"
+        )
     check_allowed(asked, config)
     return asked
 
@@ -141,7 +144,7 @@ def check_graph(config: TrainConfig, own: TrainConfig) -> None:
     Raises:
         AirflowFailException: naming what the run began with.
     """
-    lacking = [asked for asked, _ in _without_tasks(config, own)]
+    lacking = [f"evaluation.screen = {config.evaluation.screen}"] if _lacks_screen(config, own) else []
     if config.model.batch != own.model.batch:
         lacking.append(f"model.batch = {json.dumps(config.model.batch)}")
     if lacking:
@@ -161,22 +164,9 @@ def graph_changed(began: str, to_clear: str) -> AirflowFailException:
     )
 
 
-def _check_tasks(asked: TrainConfig, config: TrainConfig) -> None:
-    """Refuse what the graph has no tasks for."""
-    for knob, what in _without_tasks(asked, config):
-        raise ConfigError(
-            f"{knob}: the graph has no tasks for {what}; set it in the benchmark's benchmark.yaml, and start the run "
-            "when Airflow has parsed it again"
-        )
-
-
-def _without_tasks(asked: TrainConfig, config: TrainConfig) -> Iterator[tuple[str, str]]:
-    """Yield each knob, with what the graph has no tasks for; a graph that has them does without them, too."""
-    one, other = asked.evaluation, config.evaluation
-    if policy_of(one).needs_fresh_draws and not policy_of(other).needs_fresh_draws:
-        yield f"evaluation.gate_policy = {one.gate_policy}", "fresh rollouts"
-    if one.screen != "none" and other.screen == "none":
-        yield f"evaluation.screen = {one.screen}", "a screen"
+def _lacks_screen(asked: TrainConfig, config: TrainConfig) -> bool:
+    """Return whether the graph has no tasks for a screen that is asked for; one that has them does without, too."""
+    return asked.evaluation.screen != "none" and config.evaluation.screen == "none"
 
 
 def _check_room(path: str, asked: int, room: int) -> None:

@@ -99,14 +99,6 @@ def screen(run: JsonObject, at: int) -> list[JsonObject]:
 
 
 @task(trigger_rule="none_failed_min_one_success")
-def confirm(run: JsonObject, at: int | MomentKind) -> list[JsonObject]:
-    """Plan fresh rollouts of the items on which candidate and current skill differ, where the policy asks for them."""
-    from skillopt_airflow.training.candidate import confirm
-
-    return confirm(*moment_at(run, at))
-
-
-@task(trigger_rule="none_failed_min_one_success")
 def gate(run: JsonObject, at: int | MomentKind) -> list[JsonObject]:
     """Accept the candidate if the policy lets it pass; the state, written last, commits it.
 

@@ -9,7 +9,6 @@ from typing import Any
 from airflow.sdk import DAG, TaskGroup, chain
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.pool_slots import calls_of_optimizer
 from skillopt_airflow.core.timeline import MomentKind
 from skillopt_airflow.pipeline import params, tasks
@@ -152,10 +151,6 @@ def evaluate_and_gate(candidate: Any, at: int | MomentKind, config: TrainConfig)
     """Measure a candidate on the selection split, or several at the same time, and let the gate decide on the best."""
     evaluate = evaluations(config, "evaluate", THIS_RUN, candidate)
     gate = tasks.gate(THIS_RUN, at)
-    if policy_of(config.evaluation).needs_fresh_draws:
-        confirm = tasks.confirm(THIS_RUN, at)
-        chain(evaluate, confirm, evaluations(config, "confirm_rollout", THIS_RUN, confirm), gate)
-        chain(candidate, confirm, gate)
     # Equal to the present skill, a candidate is not evaluated; the gate still has to say so.
     chain(evaluate, gate)
     chain(candidate, gate)

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.timeline import timeline
 from skillopt_airflow.core.types import Split
@@ -53,8 +52,6 @@ def target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Sequen
         "speculate": sum(ahead) * tries,
         "screen": config.train.num_epochs * sum(batches) if rules.screens else 0,
         "evaluate": candidates * val * rules.draws,
-        # The candidate that was chosen and the current skill once more on every item on which they differ.
-        "confirm": gated * 2 * val if rules.use_gate and policy_of(rules).needs_fresh_draws else 0,
         "longitudinal": compared * 2 * min(optimizer.slow_update_samples, sizes[Split.TRAIN]),
         # Only what was taken in any case, or notes that no gate saw, can lack a score at the end.
         "final": val * rules.draws if forced or notes_enter(optimizer) else 0,

@@ -8,7 +8,7 @@ from skillopt_airflow.core.contenders import rules_among
 from skillopt_airflow.core.density import density, length_warning
 from skillopt_airflow.core.early_rejection import reject_early
 from skillopt_airflow.core.edits import EditApplyReport, EditReport, apply_edits
-from skillopt_airflow.core.gate import EQUAL, GateDecision, decide, reject, reject_screened, to_confirm
+from skillopt_airflow.core.gate import EQUAL, GateDecision, decide, reject, reject_screened
 from skillopt_airflow.core.hidden_text import visible
 from skillopt_airflow.core.item_scores import Evaluation, covers
 from skillopt_airflow.core.paired import PairedTable, interval
@@ -17,21 +17,18 @@ from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured, RunState, advance, remember
 from skillopt_airflow.core.timeline import Moment, writes_guidance
 from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.types import Edit, JsonObject, Patch, Split
+from skillopt_airflow.core.types import Edit, Patch, Split
 from skillopt_airflow.training import timing
 from skillopt_airflow.training.batch_screen import screening, screens
 from skillopt_airflow.training.choice import proposals, settle, to_measure
 from skillopt_airflow.training.evaluation import (
     by_type,
-    confirmation_chunks,
-    confirmed,
     cut_or_measured,
     evaluation_chunks,
-    measured,
 )
 from skillopt_airflow.training.lapse_notes import with_notes
 from skillopt_airflow.training.reflection import why_unanswered
-from skillopt_airflow.training.rollout_plan import Chunk, store_plan
+from skillopt_airflow.training.rollout_plan import Chunk
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import why_stop
 
@@ -91,18 +88,6 @@ def compared(decision: GateDecision) -> PairedTable:
     Of a candidate rejected early they are those that ran, of one that was screened out those of the step's batch.
     """
     return decision.screened_out or decision.against_current
-
-
-def confirm(run: TrainingRun, moment: Moment) -> list[JsonObject]:
-    """Plan fresh rollouts of the items on which candidate and current skill differ, where the gate's policy asks."""
-    keys, state = run.keys.moment(moment), run.state_before(moment)
-    settle(run, moment)
-    candidate = run.document(keys.candidate_skill)
-    screen = screening(run, moment, candidate)
-    decided = _is_forced(run, moment) or (screen is not None and not screen.passed)
-    wanted = () if decided else _to_confirm(run, state, measured(run, Split.VAL, candidate))
-    skills = (keys.candidate_skill, run.keys.skill(state.current.version))
-    return store_plan(run, moment, "confirm", confirmation_chunks(run, moment, skills, wanted))
 
 
 def gate(run: TrainingRun, moment: Moment) -> RunState:
@@ -217,30 +202,13 @@ def _judge(
         return evaluation, reject_early(evaluation, bound, current.evaluation, best.evaluation, rules)
     # What could not be measured is not taken by force either: later candidates would have nothing to be compared with.
     forced = _is_forced(run, moment) and covers(evaluation, rules)
-    fresh = None if forced else _confirmation(run, moment, before, candidate, evaluation)
     skills = (candidate, run.skill(best.version)) if rules.use_semantic_density else None
-    return evaluation, decide(
-        evaluation, current.evaluation, best.evaluation, rules, confirmation=fresh, force=forced, skills=skills
-    )
+    return evaluation, decide(evaluation, current.evaluation, best.evaluation, rules, force=forced, skills=skills)
 
 
 def _is_forced(run: TrainingRun, moment: Moment) -> bool:
     """Return whether the candidate is taken whatever it scores."""
     return moment.kind == "slow_update" and not run.config.optimizer.slow_update_gate
-
-
-def _confirmation(
-    run: TrainingRun, moment: Moment, before: RunState, candidate: SkillDocument, evaluation: Evaluation
-) -> tuple[Evaluation, Evaluation] | None:
-    item_ids = _to_confirm(run, before, evaluation)
-    if not item_ids:
-        return None
-    current = run.skill(before.current.version)
-    return confirmed(run, moment, candidate, item_ids), confirmed(run, moment, current, item_ids)
-
-
-def _to_confirm(run: TrainingRun, before: RunState, evaluation: Evaluation) -> tuple[str, ...]:
-    return to_confirm(evaluation, before.current.evaluation, run.config.evaluation)
 
 
 def _remembering(run: TrainingRun, moment: Moment, state: RunState, decision: GateDecision) -> RunState:

@@ -35,7 +35,7 @@ JUDGE_TOKENS = 100
 """A grade with its quote and reason."""
 EDIT_CHARS = 250
 """One edit as the optimizer reads it, and what it adds to the skill."""
-BATCHED = frozenset({"seed", "evaluate", "confirm", "final", "test"})
+BATCHED = frozenset({"seed", "evaluate", "final", "test"})
 """Stages that model.batch sends as jobs."""
 
 Case = Literal["likely", "most"]

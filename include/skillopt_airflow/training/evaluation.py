@@ -113,25 +113,6 @@ def order_of(run: TrainingRun, state: RunState) -> tuple[str, ...]:
     return evaluation_order(items, state.current.evaluation, rules, run.states.record(state))
 
 
-def fresh_draw(run: TrainingRun, moment: Moment) -> int:
-    """Return a draw that no other moment of the run uses, so that a confirmation meets rollouts made for it alone."""
-    return run.config.evaluation.draws + run.timeline.index(moment)
-
-
-def confirmation_chunks(
-    run: TrainingRun, moment: Moment, skills: Sequence[str], item_ids: Sequence[str]
-) -> list[Chunk]:
-    """Return one fresh rollout of each skill, by key, on each of the items."""
-    return chunks_of(run.config, "confirm", skills, Split.VAL, item_ids, [fresh_draw(run, moment)])
-
-
-def confirmed(run: TrainingRun, moment: Moment, skill: SkillDocument, item_ids: Sequence[str]) -> Evaluation:
-    """Return the fresh scores of a skill on the items of a confirmation."""
-    wanted = set(item_ids)
-    items = [item for item in run.item_refs(Split.VAL) if item.id in wanted]
-    return measured_on(run, Split.VAL, skill, [fresh_draw(run, moment)], items)
-
-
 def measured_on(
     run: TrainingRun, split: Split, skill: SkillDocument, draws: Sequence[int], items: Sequence[ItemRef]
 ) -> Evaluation:

@@ -6,13 +6,12 @@ from functools import partial
 from typing import Any
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.run_history import Publication
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.training import epoch_end, seed_and_final, steps
-from skillopt_airflow.training.candidate import confirm, gate
+from skillopt_airflow.training.candidate import gate
 from skillopt_airflow.training.preflight import preflight
 from skillopt_airflow.training.preparation import prepare_training
 from skillopt_airflow.training.publication import gate_publication, plan_publication, publish_best
@@ -101,8 +100,6 @@ class TrainingLoop:
     def _evaluate_and_gate(self, moment: Moment, planned: Sequence[JsonObject]) -> None:
         """Measure a candidate on the selection split and let the gate decide."""
         self._rollouts(f"{moment.name}/evaluate", planned)
-        if policy_of(self.config.evaluation).needs_fresh_draws:
-            self._rollouts(f"{moment.name}/confirm_rollout", self._plan(moment, "confirm", confirm))
         self.task(f"{moment.name}/gate", lambda: gate(self.run, moment) and None)
 
     def _plan(self, moment: Moment, stage: str, plan: Callable[[TrainingRun, Moment], list[JsonObject]]) -> Any:

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.rollout_plan import largest_plan
 
@@ -45,8 +44,6 @@ def step_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[Demand
     batch = _chunks(config, in_batch, train.rollouts_per_item)
     of_batch = ("train.batch_size", "train.accumulation")
     demands = [Demand("a step's batch", batch, (*of_batch, "train.rollouts_per_item"))]
-    if rules.use_gate and policy_of(rules).needs_fresh_draws:
-        demands.append(Demand("a confirmation", _chunks(config, val, skills=2), ("evaluation.val_limit",)))
     if rules.screens:
         demands.append(Demand("a step's screen", _chunks(config, in_batch), of_batch))
     if not config.model.batch:

@@ -22,7 +22,6 @@ StageName = Literal[
     "selection",
     "screen",
     "evaluation",
-    "confirmation",
     "gate",
     "longitudinal",
     "slow_update",

@@ -23,7 +23,6 @@ Stage = Literal[
     "speculate",
     "screen",
     "evaluate",
-    "confirm",
     "longitudinal",
     "final",
     "test",

@@ -17,7 +17,6 @@ STAGES: Mapping[str, str] = {
     "rollout": "batch",
     "seed": "seed on the selection split",
     "screen": "candidate on the batch",
-    "confirm": "confirmation",
     "longitudinal": "skills of two epochs",
     "final": "last skill on the selection split",
     "test": "test",

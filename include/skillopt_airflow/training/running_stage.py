@@ -17,9 +17,9 @@ from skillopt_airflow.training.run_record import RunRecord
 
 PLANS: Mapping[MomentKind, tuple[str, ...]] = {
     "seed": ("seed",),
-    "step": ("rollout", "screen", "evaluate", "confirm"),
-    "slow_update": ("longitudinal", "evaluate", "confirm"),
-    "meta_reflect": ("evaluate", "confirm"),
+    "step": ("rollout", "screen", "evaluate"),
+    "slow_update": ("longitudinal", "evaluate"),
+    "meta_reflect": ("evaluate",),
     "final": ("final", "test"),
 }
 """The plans that a moment stores, in their order; the run's end also has that of the publication."""
@@ -28,7 +28,6 @@ STAGES: Mapping[str, StageName] = {
     "rollout": "rollout",
     "screen": "screen",
     "evaluate": "evaluation",
-    "confirm": "confirmation",
     "longitudinal": "longitudinal",
     "final": "final",
     "test": "test",
@@ -42,7 +41,7 @@ BEFORE_PLANS: Mapping[MomentKind, StageName] = {
     "final": "final",
 }
 """The stage in which a moment has no plan yet."""
-AFTER_PLANS: Mapping[str, StageName] = {"evaluate": "gate", "confirm": "gate", "test": "report"}
+AFTER_PLANS: Mapping[str, StageName] = {"evaluate": "gate", "test": "report"}
 """The stage that follows when all rollouts of a plan have ended."""
 
 
@@ -145,7 +144,7 @@ class _WatchedPlan:
 
 def _thinking(keys: MomentKeys, plan: str, stored: Collection[str]) -> StageName | None:
     """Return what the optimizer or the gate does after the rollouts of a plan; None if it does nothing yet."""
-    if keys.gate in stored and plan in ("evaluate", "confirm"):
+    if keys.gate in stored and plan == "evaluate":
         return "gate"
     if plan == "rollout" and keys.reflected_items in stored:
         return "selection" if keys.merged_patch in stored else "reflection"

@@ -97,7 +97,7 @@ def finish(run: TrainingRun) -> list[JsonObject]:
             }
         )
         # By the mean alone: there are no fresh rollouts for a policy that would ask for them.
-        by_mean = rules.model_copy(update={"gate_policy": "paper"})
+        by_mean = rules.model_copy(update={"gate_policy": "strict", "gate_protected_items": ()})
         best = state.best.evaluation
         skills = (run.skill(last.version), run.skill(state.best.version)) if rules.use_semantic_density else None
         decision = decide(last.evaluation, best, best, by_mean, skills=skills)

@@ -121,7 +121,6 @@ STAGES: "Mapping[StageName, str]" = {
     "selection": "The optimizer merges what it proposes and makes a candidate of it",
     "screen": "Runs the candidate on the step’s own batch",
     "evaluation": "Measures the candidate on the selection split",
-    "confirmation": "Runs the items on which candidate and present skill differ once more",
     "gate": "The gate decides on the candidate",
     "longitudinal": "Runs the last skills of two epochs on the same items",
     "slow_update": "The optimizer writes guidance from comparing two epochs",

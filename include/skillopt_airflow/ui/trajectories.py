@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.rollout_table import RolloutKey
     from skillopt_airflow.training.rollout_stages import Planned, Stage
 
-GATED = ("evaluate", "screen", "confirm")
+GATED = ("evaluate", "screen")
 """Stages whose skill has to beat another one."""
 
 

@@ -2,23 +2,12 @@
 
 from collections.abc import Mapping
 
-from skillopt_airflow.core.gate_policies.confirm import CONFIRM
-from skillopt_airflow.core.gate_policies.e_process import E_PROCESS
-from skillopt_airflow.core.gate_policies.mcnemar import MCNEMAR
-from skillopt_airflow.core.gate_policies.no_regression import NO_REGRESSION
-from skillopt_airflow.core.gate_policies.paired_se import PAIRED_SE
-from skillopt_airflow.core.gate_policies.paper import PAPER
+from skillopt_airflow.core.gate_policies.exact_paired import EXACT_PAIRED
 from skillopt_airflow.core.gate_policies.policy import Policy
+from skillopt_airflow.core.gate_policies.strict import STRICT
 from skillopt_airflow.core.training_groups import EvaluationGroup
 
-POLICIES: Mapping[str, Policy] = {
-    "paper": PAPER,
-    "no_regression": NO_REGRESSION,
-    "paired_se": PAIRED_SE,
-    "mcnemar": MCNEMAR,
-    "confirm": CONFIRM,
-    "e_process": E_PROCESS,
-}
+POLICIES: Mapping[str, Policy] = {"strict": STRICT, "exact_paired": EXACT_PAIRED}
 
 
 def policy_of(rules: EvaluationGroup) -> Policy:

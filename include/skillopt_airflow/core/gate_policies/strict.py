@@ -1,4 +1,4 @@
-"""Policy paper: a strictly better mean is enough.
+"""Policy strict, the paper's: a strictly better mean is enough.
 
 On small noisy splits, 30 to 45 % of the candidates that change nothing pass.
 """
@@ -6,4 +6,4 @@ On small noisy splits, 30 to 45 % of the candidates that change nothing pass.
 from skillopt_airflow.core.gate_policies.policy import Policy
 from skillopt_airflow.core.verdict import Action, Verdict
 
-PAPER = Policy(judge=lambda evidence, rules: Verdict(action=Action.ACCEPT), missing_may_decide=True)
+STRICT = Policy(judge=lambda evidence, rules: Verdict(action=Action.ACCEPT))
