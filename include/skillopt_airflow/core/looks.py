@@ -77,6 +77,11 @@ def next_number(looks: Iterable[Look], marks: Iterable[str]) -> int:
     return 1 + max((had[mark] for mark in marks), default=0)
 
 
+def marks_of(items: Iterable[Item]) -> tuple[str, ...]:
+    """Return the sorted marks of items."""
+    return tuple(sorted({item_mark(item) for item in items}))
+
+
 def item_mark(item: Item) -> str:
     """Return a hash of what an item asks, whatever its id, its place and the knobs of a run.
 

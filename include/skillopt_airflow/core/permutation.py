@@ -1,6 +1,7 @@
 """One-sided tests of paired differences: if a candidate changes nothing, each difference has a random sign."""
 
 from collections.abc import Collection
+from typing import Any
 
 FLIPS = 9_999
 """Random patterns of signs."""
@@ -26,7 +27,7 @@ def sign_flip_test(differences: Collection[float]) -> float:
         return 1.0
     sizes = np.sort(np.abs(values))
     if sizes[-1] - sizes[0] <= ROUNDING * sizes[-1]:
-        return sign_test(int((values > 0).sum()), int(values.size))
+        return float(sign_test((values > 0).sum(), values.size))
     least = values.sum() - ROUNDING * sizes.sum()
     random, as_large = np.random.default_rng(SEED), 0
     rows = max(1, BLOCK // values.size)
@@ -36,8 +37,8 @@ def sign_flip_test(differences: Collection[float]) -> float:
     return (1 + as_large) / (1 + FLIPS)
 
 
-def sign_test(wins: int, outcomes: int) -> float:
-    """Return the chance of at least so many wins among the outcomes if each is a fair coin."""
+def sign_test(wins: Any, outcomes: Any) -> Any:
+    """Return the chance of at least so many wins among the outcomes if each is a fair coin; of numbers or arrays."""
     from scipy.special import bdtrc
 
-    return float(bdtrc(wins - 1, outcomes, 0.5)) if wins else 1.0
+    return bdtrc(wins - 1.0, outcomes, 0.5)

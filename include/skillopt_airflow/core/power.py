@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.gate_policies import policy_of
-from skillopt_airflow.core.permutation import sign_flip_test
+from skillopt_airflow.core.permutation import sign_flip_test, sign_test
 from skillopt_airflow.core.training_groups import EvaluationGroup
 
 if TYPE_CHECKING:
@@ -72,12 +72,11 @@ def _power(rules: EvaluationGroup, groups: tuple[int, ...], gain: float, draws: 
 def _p_values(sums: "NDArray[np.float64]") -> "NDArray[np.float64]":
     """Return the p-value of the sign-flip test of each row of differences."""
     import numpy as np
-    from scipy.special import bdtrc, ndtr
+    from scipy.special import ndtr
 
     sizes = np.abs(sums)
     if len(np.unique(sizes[sizes > 0])) <= 1:
-        wins, outcomes = (sums > 0).sum(axis=1), (sums != 0).sum(axis=1)
-        return np.asarray(np.where(wins > 0, bdtrc(wins - 1.0, outcomes, 0.5), 1.0))
+        return np.asarray(sign_test((sums > 0).sum(axis=1), (sums != 0).sum(axis=1)))
     if sums.shape[1] < AS_NORMAL:
         return np.array([sign_flip_test(row) for row in sums])
     spread = np.sqrt((sums * sums).sum(axis=1))

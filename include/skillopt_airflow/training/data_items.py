@@ -117,7 +117,7 @@ def shared_contents(items: Items) -> list[str]:
 
 
 def shared_documents(items: Items) -> list[str]:
-    """Return a note for each split whose items share a long text or a file with items of another one, ungrouped.
+    """Return a note for each two splits whose items have no groups and share a long text or a file.
 
     Scores on the same document are not independent, so that a test may take luck for a gain. What most items of a split
     have is no document, but a part of the task.

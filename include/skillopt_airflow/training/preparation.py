@@ -12,13 +12,13 @@ from skillopt_airflow.core.budget import MEASURING, ROLES, Prices, Role, unprice
 from skillopt_airflow.core.config import TrainConfig, changed_paths
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.gate import unknown_protected_items
-from skillopt_airflow.core.looks import item_mark
+from skillopt_airflow.core.looks import marks_of
 from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.protocols import ShowsFiles
 from skillopt_airflow.core.run_gates import SmallestGain, check_groups, deciding, smallest_gains
 from skillopt_airflow.core.skill import SkillDocument, skill_of_person
 from skillopt_airflow.core.transfer_matrix import MatrixCell
-from skillopt_airflow.core.types import DATA_SPLITS, JsonObject, Split
+from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Split
 from skillopt_airflow.quality.sizes import evaluation_needs, training_needs
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.data_checks import store_quality
@@ -91,15 +91,15 @@ def prepare_training(
     items, quality = checked_items(run, config, f"data.uri = {config.data.uri}", records, training_needs(config), notes)
     prices = run.connections.prices(config)
     check_affordable(config, items, prices)
-    check_groups(config, _groups(config, items))
+    check_groups(config, _groups(_gated(config, items)))
     check_mappable(config, training_demands(config, {split: len(rows) for split, rows in items.items()}), most_chunks)
     image = run.connections.image(config)
     items, corpus = store_files(run, items, files_of(run, config)), store_corpus(run, config)
     check_item_images(run, config, items)
     check_same_inputs(run, items, seed, image, corpus)
-    published = Split(config.publishing.split)
-    look = artifacts.looks.next_number({item_mark(item) for item in deciding(published, items[published])})
-    begun = Beginning(smallest_gains(config, _groups(config, items), look), init.version, stated)
+    gated = _gated(config, items)
+    look = artifacts.looks.next_number(marks_of(gated[Split(config.publishing.split)]))
+    begun = Beginning(smallest_gains(config, _groups(gated), look), init.version, stated)
     settle(run, config, items, quality, image, prices, begun, corpus=corpus)
     store_seed(run, init, seed)
     tell_size(run)
@@ -348,14 +348,15 @@ def estimated(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
     return estimate(run.config, sizes, chars, len(skill.text), run.record.steps_in_epoch, run.record.prices, seen)
 
 
-def _groups(config: TrainConfig, items: Items) -> dict[Split, list[str]]:
-    """Return the groups of the items by which gates decide."""
-    found = {
-        split: items.get(split, [])[: config.evaluation.limit(split)]
-        for split in (Split.VAL, Split.TEST, Split.PUBLISH)
-    }
-    found |= {split: deciding(split, found[split]) for split in (Split.TEST, Split.PUBLISH)}
-    return {split: [item.group for item in of_split] for split, of_split in found.items()}
+def _gated(config: TrainConfig, items: Items) -> dict[Split, list[Item]]:
+    """Return the items by which gates decide."""
+    splits = (Split.VAL, Split.TEST, Split.PUBLISH)
+    found = {split: items.get(split, [])[: config.evaluation.limit(split)] for split in splits}
+    return found | {split: deciding(split, found[split]) for split in (Split.TEST, Split.PUBLISH)}
+
+
+def _groups(items: Mapping[Split, Sequence[Item]]) -> dict[Split, list[str]]:
+    return {split: [item.group for item in of_split] for split, of_split in items.items()}
 
 
 def files_of(run: TrainingRun, config: TrainConfig) -> "DataFiles":

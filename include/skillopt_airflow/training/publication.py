@@ -12,7 +12,7 @@ from skillopt_airflow.core.gate import GateDecision, decide
 from skillopt_airflow.core.gate_policies import POLICIES
 from skillopt_airflow.core.hidden_text import flaw_of_text
 from skillopt_airflow.core.item_scores import Evaluation
-from skillopt_airflow.core.looks import Look, Question, item_mark
+from skillopt_airflow.core.looks import Look, Question, marks_of
 from skillopt_airflow.core.measured_score import require_coverage
 from skillopt_airflow.core.provenance import LinesOfSkill
 from skillopt_airflow.core.run_gates import deciding, hopeless, promising, publishing_rules
@@ -187,7 +187,7 @@ def looks_at(run: TrainingRun, artifacts: "ArtifactStore", split: Split) -> int:
 
 
 def _marks(run: TrainingRun, split: Split) -> tuple[str, ...]:
-    return tuple(sorted({item_mark(item) for item in deciding(split, run.items(split))}))
+    return marks_of(deciding(split, run.items(split)))
 
 
 def _covered(run: TrainingRun, who: str, skill: SkillDocument, contest: PublishContest) -> Evaluation:
