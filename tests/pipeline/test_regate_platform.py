@@ -1,18 +1,20 @@
 """Thirty nights as DagRuns of a backfill: a champion is kept until the world changes, then demoted."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from itertools import count
 from typing import Any
 
 import httpx
 import pytest
 
 from local.environment import airflow_url
+from local.standin.economy import HARMFUL, RULES, Nature, World
 from skillopt_airflow.core.night_verdict import NightVerdict
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
@@ -21,9 +23,20 @@ from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.night import LedgerRow, ledger
 from tests.pipeline.trained_run import set_paused, token, wait_for_task
 from tests.store.test_artifacts import provenance
-from tests.training.test_nights import CHAMPION, FORMER, changed, date, healthy
+from tests.training.in_process import PROJECT
+from tests.training.test_nights import date, sample
 
 pytestmark = pytest.mark.nights
+
+FORMER = f"# Former\n\n- {RULES[0]}\n"
+CHAMPION = FORMER + f"- {RULES[1]}\n- {HARMFUL[0]}\n"
+BOTH_RIGHT, CHAMPION_RIGHT, FORMER_RIGHT = Nature(rule=RULES[0]), Nature(rule=RULES[1]), Nature(harmful=HARMFUL[0])
+HEALTHY = [*4 * [BOTH_RIGHT], CHAMPION_RIGHT]
+CHANGED = [BOTH_RIGHT, FORMER_RIGHT, FORMER_RIGHT]
+"""The items of a night, in turn: after the change, the champion's harmful sentence spoils two thirds of them."""
+ITEMS = 30
+FRESH = PROJECT / "benchmarks/searchqa/sample/fresh"
+"""The usual place of fresh items, where the stand-in finds their answers, too."""
 
 BENCHMARK, DAG, ROLLBACK = "searchqa", "regate_searchqa", "rollback_searchqa"
 NIGHTS, CHANGE = 30, 12
@@ -36,7 +49,6 @@ class Month:
     """A champion in a part of the bucket of its own, and its nights."""
 
     platform: Any
-    folder: Path
     prefix: str = field(default_factory=lambda: f"month-{time.time_ns()}/")
     action: str = "rollback"
 
@@ -54,22 +66,11 @@ class Month:
         store = ObjectStore(self.platform.s3, "skillopt-artifacts")
         return ArtifactStore(store, ArtifactKeys(self.prefix, BENCHMARK, self.target))
 
-    def add(self, day: int, records: list[dict[str, Any]]) -> None:
-        path = self.folder / f"date={date(day)}" / "items.json"
-        path.parent.mkdir(parents=True)
-        # The sample is small, and no item may come twice.
-        new = [
-            record | {"context": f"{record['context']} [DOC] [TLE] Day {day} [PAR] No. {n}."}
-            for n, record in enumerate(records)
-        ]
-        path.write_text(json.dumps(new), encoding="utf-8")
-
     def backfill(self, first: int, last: int) -> dict[str, dict[str, Any]]:
         """As the docs have it; the runs by date once all of them have ended."""
         conf = {
             "target": None,
             "overrides": {
-                "regate.fresh_uri": str(self.folder),
                 "regate.on_demote": self.action,
                 "storage.prefix": self.prefix,
             },
@@ -121,24 +122,43 @@ class Month:
         raise AssertionError(f"the nights did not end: {sorted((day, run['state']) for day, run in runs.items())}")
 
 
-def month_of(
-    platform: Any, folder: Path, days: range, world: Callable[[int], list[dict[str, Any]]], action: str = "rollback"
-) -> Month:
-    month = Month(platform, folder, action=action)
+@pytest.fixture(scope="module", autouse=True)
+def fresh_items() -> Iterator[None]:
+    yield
+    shutil.rmtree(FRESH)
+
+
+def add_night(day: int, natures: list[Nature]) -> None:
+    """Write the fresh items of a night; the world of the stand-in knows an item by its id."""
+    records, world = sample(), World()
+    ids = (f"{day}-{number}" for number in count())
+    items = []
+    for number in range(ITEMS):
+        nature = natures[number % len(natures)]
+        record = records[number % len(records)]
+        items.append(
+            record
+            | {
+                "id": next(one for one in ids if world.nature(one) == nature),
+                # The sample is small, and no item may come twice.
+                "context": f"{record['context']} [DOC] [TLE] Day {day} [PAR] No. {number}.",
+            }
+        )
+    path = FRESH / f"date={date(day)}" / "items.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(items), encoding="utf-8")
+
+
+def month_of(platform: Any, days: range, world: Callable[[int], list[Nature]], action: str = "rollback") -> Month:
     for day in days:
-        month.add(day, world(day))
-    return month
+        add_night(day, world(day))
+    return Month(platform, action=action)
 
 
 @pytest.fixture(scope="module")
-def month(platform: Any, tmp_path_factory: pytest.TempPathFactory) -> Month:
+def month(platform: Any) -> Month:
     """Thirty nights in which the world changes on the twelfth."""
-    month = month_of(
-        platform,
-        tmp_path_factory.mktemp("fresh"),
-        range(1, NIGHTS + 1),
-        lambda day: healthy(day, 30) if day < CHANGE else changed(day, 30),
-    )
+    month = month_of(platform, range(1, NIGHTS + 1), lambda day: HEALTHY if day < CHANGE else CHANGED)
     month.backfill(1, NIGHTS)
     return month
 
@@ -161,10 +181,10 @@ def test_a_champion_that_got_worse_is_demoted_with_the_night_and_the_evidence(mo
     assert alias.reason == f"demoted on {demoted[0].night.date}: {demoted[0].judgement.reason}"
 
 
-def test_a_healthy_champion_is_kept_on_all_nights(platform: Any, tmp_path: Path) -> None:
+def test_a_healthy_champion_is_kept_on_all_nights(platform: Any) -> None:
     # A month of its own: a DAG has one run a night.
     days = range(NIGHTS + 1, 2 * NIGHTS + 1)
-    month = month_of(platform, tmp_path, days, lambda day: healthy(day, 30))
+    month = month_of(platform, days, lambda _: HEALTHY)
     champion = month.artifacts.champion.read()
     month.backfill(days[0], days[-1])
     rows = month.ledger()
@@ -173,9 +193,9 @@ def test_a_healthy_champion_is_kept_on_all_nights(platform: Any, tmp_path: Path)
     assert month.artifacts.champion.read() == champion
 
 
-def test_a_demotion_that_wants_an_approval_is_a_rollback_of_its_own(platform: Any, tmp_path: Path) -> None:
+def test_a_demotion_that_wants_an_approval_is_a_rollback_of_its_own(platform: Any) -> None:
     days = range(2 * NIGHTS + 1, 2 * NIGHTS + 13)
-    month = month_of(platform, tmp_path, days, lambda day: changed(day, 30), action="ask")
+    month = month_of(platform, days, lambda _: CHANGED, action="ask")
     before = month.artifacts.champion.read()
     assert before is not None
     for day in days:
