@@ -41,7 +41,7 @@ FRESH = PROJECT / "benchmarks/searchqa/sample/fresh"
 BENCHMARK, DAG, ROLLBACK = "searchqa", "regate_searchqa", "rollback_searchqa"
 NIGHTS, CHANGE = 30, 12
 ALPHA = 0.05
-SECONDS = 900
+SECONDS = 3600
 
 
 @dataclass
