@@ -26,7 +26,8 @@ from tests.store.test_artifacts import provenance
 from tests.training.in_process import PROJECT
 from tests.training.test_nights import date, sample
 
-pytestmark = pytest.mark.nights
+SECONDS = 3600
+pytestmark = [pytest.mark.nights, pytest.mark.timeout(SECONDS)]
 
 FORMER = f"# Former\n\n- {RULES[0]}\n"
 CHAMPION = FORMER + f"- {RULES[1]}\n- {HARMFUL[0]}\n"
@@ -41,7 +42,6 @@ FRESH = PROJECT / "benchmarks/searchqa/sample/fresh"
 BENCHMARK, DAG, ROLLBACK = "searchqa", "regate_searchqa", "rollback_searchqa"
 NIGHTS, CHANGE = 30, 12
 ALPHA = 0.05
-SECONDS = 3600
 
 
 @dataclass
