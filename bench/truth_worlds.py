@@ -1,8 +1,11 @@
 """Worlds of two skills and their answers, of which everything is known."""
 
+from bisect import bisect
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import accumulate
 from random import Random
 
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
@@ -23,20 +26,37 @@ class World:
     """A right answer has partial credit, as it comes."""
     credit: bool = False
     """An answer has exactly so much credit as its chance."""
-    group: int = 1
-    """Items that share a text: what the candidate changes about one, it changes about all of them."""
+    texts: Callable[[int], Sequence[int]] | None = None
+    """Returns each item's text: what the candidate changes about one item, it changes about all items of the text."""
     losses_fail: bool = False
-    """Of the candidate's losses as many time out as an evaluation may miss."""
+    """The candidate times out on its losses, up to what an evaluation may miss."""
+    rival_fails: bool = False
+    """The current skill times out on its wins, up to what an evaluation may miss."""
+
+
+def ten_each(items: int) -> Sequence[int]:
+    """Return texts with ten items each."""
+    return [place // 10 for place in range(items)]
+
+
+def zipf(items: int) -> Sequence[int]:
+    """Return one text per ten items, whose sizes fall as 1/rank."""
+    ranks = range(1, items // 10 + 1)
+    ends = list(accumulate(1 / rank for rank in ranks))
+    return [bisect(ends, (place + 0.5) / items * ends[-1]) for place in range(items)]
 
 
 WORLDS: Mapping[str, World] = {
     "coins": World(lambda random: 0.5),
+    "coins, an item's draws all alike": World(lambda random: 0.5, fixed=True),
     "mixed: any rate from 0 to 1": World(lambda random: random.random()),
     "a third coins, the rest certain": World(lambda random: random.choice([0.0, 0.5, 1.0])),
     "deterministic target": World(lambda random: random.random(), fixed=True),
     "partial credit": World(lambda random: random.random(), graded=True),
-    "ten items a text": World(lambda random: 0.5, group=10),
+    "ten items a text": World(lambda random: 0.5, texts=ten_each),
+    "texts of unequal size (Zipf)": World(lambda random: 0.5, texts=zipf),
     "timeouts among losses": World(lambda random: 0.5, losses_fail=True),
+    "timeouts among the current skill's wins": World(lambda random: 0.5, rival_fails=True),
     "all wrong": World(lambda random: 0.0, mean=0.0),
     "nearly all right": World(lambda random: 0.95, mean=0.95),
 }
@@ -69,9 +89,9 @@ class Contest:
         base = [world.chance(random) * (1 - abs(gain)) for _ in range(items)]
         candidate = [chance + max(0.0, gain) for chance in base]
         current = [chance + max(0.0, -gain) for chance in base]
-        if world.group > 1:
-            sways = [random.uniform(-SWAY, SWAY) for _ in range(0, items, world.group)]
-            candidate = [chance + sways[place // world.group] for place, chance in enumerate(candidate)]
+        if world.texts is not None:
+            sways: defaultdict[int, float] = defaultdict(lambda: random.uniform(-SWAY, SWAY))
+            candidate = [chance + sways[text] for chance, text in zip(candidate, world.texts(items), strict=True)]
         if world.fixed:
             candidate, current = ([float(random.random() < chance) for chance in each] for each in (candidate, current))
         return cls(world, candidate, current)
@@ -87,14 +107,15 @@ class Contest:
         mine, theirs = (
             [self._score(chance, draws, random) for chance in each] for each in (self.candidate, self.current)
         )
-        candidate, current = (evaluation_of(scores, self.world.group) for scores in (mine, theirs))
-        if not self.world.losses_fail:
-            return candidate, current
+        texts = self.world.texts and self.world.texts(len(mine))
+        candidate, current = (evaluation_of(scores, texts) for scores in (mine, theirs))
         lost = [item for item, score in candidate.scores.items() if score.hard < current.scores[item].hard]
         failed = lost[: int(MISSED * len(mine))]
-        scores = {item: score for item, score in candidate.scores.items() if item not in failed}
-        failures = {Status.TIMEOUT: len(failed)} if failed else {}
-        return candidate.model_copy(update={"scores": scores, "failures": failures}), current
+        if self.world.losses_fail:
+            candidate = _without(candidate, failed)
+        if self.world.rival_fails:
+            current = _without(current, failed)
+        return candidate, current
 
     def _score(self, chance: float, draws: int, random: Random) -> float:
         if self.world.credit:
@@ -104,11 +125,18 @@ class Contest:
         return sum(float(random.random() ** 0.5) * (random.random() < chance) for _ in range(draws)) / draws
 
 
-def evaluation_of(scores: Sequence[float], group: int = 1) -> Evaluation:
-    """Return the evaluation of items with these scores, so many in a group."""
-    groups = {_name(place): f"{place // group}" for place in range(len(scores))} if group > 1 else {}
+def evaluation_of(scores: Sequence[float], texts: Sequence[int] | None = None) -> Evaluation:
+    """Return the evaluation of items with these scores, grouped by their texts."""
+    groups = {} if texts is None else {_name(place): str(text) for place, text in enumerate(texts)}
     found = {_name(place): _item_score(score) for place, score in enumerate(scores)}
     return Evaluation.model_construct(scores=found, failures={}, reason=None, cancelled=0, groups=groups)
+
+
+def _without(evaluation: Evaluation, failed: Sequence[str]) -> Evaluation:
+    """Return the evaluation where these items timed out."""
+    scores = {item: score for item, score in evaluation.scores.items() if item not in failed}
+    failures = {Status.TIMEOUT: len(failed)} if failed else {}
+    return evaluation.model_copy(update={"scores": scores, "failures": failures})
 
 
 @cache
