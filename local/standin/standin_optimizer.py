@@ -43,7 +43,6 @@ class Optimizer:
             "reflect_brief_result": (self.reflect_brief, "skill budget trajectories"),
             "reflect_rewrite_result": (self.reflect_rewrite, "skill outcome trajectories step_buffer"),
             "merge_result": (merge, "skill priority edits"),
-            "merge_rewrites_result": (merge_rewrites, "skill priority edits"),
             "rank_result": (rank, "skill edits"),
             "learning_rate_result": (learning_rate, "skill most edits step_buffer"),
             "rewrite_result": (rewrite, "skill edits"),
@@ -182,14 +181,6 @@ def merge(request: StageRequest) -> Answer:
         key = ("delete", listed.anchor) if listed.op == "delete" else ("", listed.content)
         groups[key].append(listed)
     return {"reasoning": "By equal words.", "edits": [_merged(group) for group in groups.values()]}
-
-
-def merge_rewrites(request: StageRequest) -> Answer:
-    """Return the best supported body with the lines that only others added; with priority, failures go first."""
-    first, *others = [listed.content.rstrip("\n").split("\n") for listed in _by_priority(request, supported=True)]
-    known = {*request.skill.split("\n"), *first}
-    added = dict.fromkeys(line for body in others for line in body if line not in known)
-    return {"body": "\n".join([*first, *added]) + "\n"}
 
 
 def rank(request: StageRequest) -> Answer:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillopt_airflow.core import density
 from skillopt_airflow.core.gate import Action, GateDecision, decide
 from skillopt_airflow.core.gate_policies import POLICIES
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
@@ -147,26 +148,24 @@ class TestMissingItems:
 
 
 SHORT, LONG = SkillDocument("Be brief."), SkillDocument("Be as long as you like. " * 400)
-DENSE = EvaluationGroup(semantic_density_weight=0.3)
 
 
-def test_density_has_a_say_in_what_is_best_and_none_in_what_is_accepted() -> None:
+def test_density_has_a_say_in_what_is_best_and_none_in_what_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = EvaluationGroup()
+    monkeypatch.setattr(density, "DENSITY_WEIGHT", 0.3)
     better, current, best = measured(1, 1, 0, 0, 0), measured(1, 0, 0, 0, 0), measured(1, 1, 1, 0, 0)
-    plain, dense = decide(better, current, best, DENSE), decide(better, current, best, DENSE, skills=(SHORT, LONG))
+    plain, dense = (
+        decide(better, current, best, rules),
+        decide(better, current, best, rules, skills=(SHORT, LONG)),
+    )
     assert (plain.action, dense.action) == (Action.ACCEPT, Action.ACCEPT_NEW_BEST)
     assert "best by density" in dense.reason
     assert dense.weighed is not None
     assert dense.weighed[0] > dense.weighed[1]
     assert (plain.weighed, "weighed" in plain.to_json()) == (None, False)
-    longer = decide(best, current, better, DENSE, skills=(LONG, SHORT))
-    assert (longer.action, decide(best, current, better, DENSE).action) == (Action.ACCEPT, Action.ACCEPT_NEW_BEST)
-    assert decide(current, better, better, DENSE, skills=(SHORT, LONG)).action is Action.REJECT
-
-
-@given(EVALUATIONS, EVALUATIONS, EVALUATIONS, GATES)
-def test_a_weight_of_zero_changes_nothing(
-    candidate: Evaluation, current: Evaluation, best: Evaluation, rules: EvaluationGroup
-) -> None:
-    weightless = rules.model_copy(update={"semantic_density_weight": 0.0})
-    decision = decide(candidate, current, best, weightless, skills=(SHORT, LONG))
-    assert decision.action is decide(candidate, current, best, weightless).action
+    longer = decide(best, current, better, rules, skills=(LONG, SHORT))
+    assert (longer.action, decide(best, current, better, rules).action) == (
+        Action.ACCEPT,
+        Action.ACCEPT_NEW_BEST,
+    )
+    assert decide(current, better, better, rules, skills=(SHORT, LONG)).action is Action.REJECT

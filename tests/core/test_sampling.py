@@ -49,7 +49,7 @@ def test_each_wire_format_gets_what_it_can_carry(dialect: Any, settings: dict[st
     ],
 )
 def test_a_limit_to_thinking(dialect: Any, settings: dict[str, Any]) -> None:
-    assert sampling_settings(dialect, thinking_budget=512) == settings
+    assert sampling_settings(dialect, thinking=512) == settings
 
 
 def test_providers_with_formats_of_their_own_have_words_for_the_limit() -> None:

@@ -70,7 +70,7 @@ def test_each_call_has_the_limit_of_its_purpose(settings: Any, thinking: int, li
     ("knobs", "tokens"),
     [
         ({}, 0),
-        ({"optimizer_thinking_budget": 3_000}, 3_000),
+        ({"optimizer_thinking": 3_000}, 3_000),
         ({"optimizer_reasoning_effort": "high"}, 16_000),
         ({"optimizer_thinking": "on"}, 16_000),
         ({"optimizer_reasoning_effort": "high", "optimizer_thinking": "off"}, 0),

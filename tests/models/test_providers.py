@@ -13,7 +13,6 @@ from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.pictures import mark
 from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.sampling import sampling_settings
 from skillopt_airflow.core.types import Message, ModelCall
@@ -179,7 +178,7 @@ ADAPTIVE = {"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}
     [
         ("claude-haiku-4-5", {"reasoning_effort": "high"}, {"thinking": {"type": "enabled", "budget_tokens": 16384}}),
         ("claude-haiku-4-5", {"thinking": "on"}, {"thinking": {"type": "enabled", "budget_tokens": 10000}}),
-        ("claude-haiku-4-5", {"thinking_budget": 3000}, {"thinking": {"type": "enabled", "budget_tokens": 3000}}),
+        ("claude-haiku-4-5", {"thinking": 3000}, {"thinking": {"type": "enabled", "budget_tokens": 3000}}),
         ("claude-haiku-4-5", {"thinking": "off"}, {}),
         ("claude-haiku-4-5", {}, {}),
         ("claude-sonnet-5", {"reasoning_effort": "low"}, ADAPTIVE),
@@ -200,7 +199,7 @@ def test_an_optimizer_at_anthropic_thinks(connect: Connect, provider: Serve) -> 
     conn_id = connect(host=server.address, password=KEY, extra={"model": "anthropic:claude-haiku-4-5"})
     assert optimize(conn_id, reasoning_effort="low").order == [1, 0]
     assert server.last.body["thinking"]["type"] == "enabled"
-    assert optimize(conn_id, thinking_budget=3000).order == [1, 0]
+    assert optimize(conn_id, thinking=3000).order == [1, 0]
     assert server.last.body["thinking"] == {"type": "enabled", "budget_tokens": 3000}
 
 
@@ -362,20 +361,6 @@ def test_a_key_that_a_server_repeats_is_in_no_error(connect: Connect, provider: 
     for opened in (models.optimizer, models.judge):
         with opened(model, lambda call: None) as other, pytest.raises(ModelError, match=r"incorrect key \*\*\*"):
             other.ask("rank", "Order them.", "the edits", Order)
-
-
-@pytest.mark.parametrize("detail", [None, "low"])
-def test_a_question_to_the_target_shows_pictures_as_closely_as_its_rollouts(
-    connect: Connect, provider: Serve, detail: str | None
-) -> None:
-    server = provider(dialects.openai(KEY, ARGUMENTS))
-    conn_id = connect(host=server.base_url, password=KEY)
-    model = TrainConfig.from_layers({"model": {"target_conn_id": conn_id, "image_detail": detail}}).model
-    asked = [Message(role="user", content=f"Is {mark('a.png')} red?"), Message(role="assistant", content="yes")]
-    with AirflowConnections().target(model, lambda call: None) as target:
-        target.ask("follow_up", [*asked, Message(role="user", content="Why?")], {"a.png": b"\x89PNG\r\n\x1a\nsmall"})
-    [shown] = [part["image_url"] for part in server.last.body["messages"][0]["content"] if part["type"] == "image_url"]
-    assert shown.get("detail") == detail
 
 
 @pytest.mark.parametrize("harness", ["chat", "codex"])

@@ -54,7 +54,6 @@ STAGES: dict[str, Callable[[Optimizer], str]] = {
     "reflect_skill_aware": reflected(OptimizerGroup(use_skill_aware_reflection=True)),
     "reflect_rewrite": reflected(OptimizerGroup(skill_update_mode="full_rewrite_minibatch")),
     "merge": lambda optimizer: aggregate(optimizer, SKILL, PATCHES, 8, 1, "").fallback,
-    "merge_rewrites": lambda optimizer: aggregate(optimizer, SKILL, BODIES, 8, 1, "", bodies=True).fallback,
     "rank": lambda optimizer: select(optimizer, SKILL, Patch(edits=EDITS), 1, "").fallback,
     "learning_rate": lambda optimizer: (
         learning_rate(optimizer, SKILL, Patch(edits=EDITS), 4, SCORES, StepBuffer(), "").fallback
@@ -73,7 +72,6 @@ HALF_ANSWERS: dict[str, dict[str, Any]] = {
     "reflect_skill_aware": {"notes": [HALF]} | HALF_EDITS,
     "reflect_rewrite": {"body": HALF},
     "merge": HALF_EDITS,
-    "merge_rewrites": {"body": HALF},
     "rank": {"order": [0]},
     "learning_rate": {"learning_rate": 9, "reason": HALF},
     "rewrite": {"body": HALF},

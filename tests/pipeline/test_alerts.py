@@ -24,7 +24,7 @@ SECRET = "hook-token-7c1e"
 DAG_FILE = """
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.pipeline.night_dag import regate_dag  # builds an Airflow DAG
-dag = regate_dag("searchqa", TrainConfig.from_layers({"alerts": {"conn_id": "on_call", "late_hours": 5}}))
+dag = regate_dag("searchqa", TrainConfig.from_layers({"alerts": {"conn_id": "on_call"}}))
 """
 
 
@@ -91,7 +91,7 @@ def test_who_tells_of_a_failure_and_whom() -> None:
     assert train_dag("searchqa", config).on_failure_callback is not None
     # A training that waits or retries sends no alert.
     assert epoch_dag("searchqa", config).on_failure_callback is None
-    dag = regate_dag("searchqa", configured(late_hours=1))
+    dag = regate_dag("searchqa", configured())
     assert (dag.on_failure_callback, dag.deadline) == (None, None)
 
 
@@ -99,9 +99,7 @@ def test_who_tells_of_a_failure_and_whom() -> None:
     ("schedule", "night"), [("@daily", timedelta(days=1)), ("0 2 * * 1-5", timedelta(days=3)), ("30 * * * *", None)]
 )
 def test_a_night_is_due_so_many_hours_after_its_end(schedule: str, night: timedelta | None) -> None:
-    config = TrainConfig.from_layers(
-        {"alerts": {"conn_id": "on_call", "late_hours": 1.5}, "regate": {"schedule": schedule}}
-    )
+    config = TrainConfig.from_layers({"alerts": {"conn_id": "on_call"}, "regate": {"schedule": schedule}})
     dag = regate_dag("searchqa", config)
     [deadline] = DagSerialization.to_dict(dag)["dag"]["deadline"]
     assert deadline["reference"] == {"reference_type": "DagRunLogicalDateDeadline"}
@@ -109,7 +107,7 @@ def test_a_night_is_due_so_many_hours_after_its_end(schedule: str, night: timede
     assert alerts.longest_night(schedule, "Asia/Tokyo") == (night or timedelta(hours=1))
     # One night of the year has 25 hours there.
     assert alerts.longest_night(schedule, "Europe/Berlin") == (night or timedelta(hours=1)) + timedelta(hours=1)
-    assert dag.deadline[0].interval == (night or timedelta(hours=1)) + timedelta(hours=1.5)
+    assert dag.deadline[0].interval == (night or timedelta(hours=1)) + timedelta(hours=6)
 
 
 def ended_as(monkeypatch: pytest.MonkeyPatch, states: dict[str, str]) -> None:

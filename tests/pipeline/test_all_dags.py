@@ -48,10 +48,7 @@ def test_no_task_carries_a_copy_of_its_dags_form() -> None:
     ("regate", "asset"),
     [
         ({}, None),
-        ({"on_stale": "train"}, "skillopt_searchqa_stale"),
         ({"train_on_decline": True}, "skillopt_searchqa_decline"),
-        # One event is enough: a stale champion has declined.
-        ({"train_on_decline": True, "on_stale": "train"}, "skillopt_searchqa_decline"),
     ],
 )
 def test_a_training_follows_what_the_nights_tell(regate: dict[str, Any], asset: str | None) -> None:
@@ -59,7 +56,7 @@ def test_a_training_follows_what_the_nights_tell(regate: dict[str, Any], asset: 
     schedule = train_dag("searchqa", config).schedule
     assert [one.name for one in cast("list[Asset]", schedule or [])] == ([] if asset is None else [asset])
     outlets = [outlet for task in regate_dag("searchqa", config).tasks for outlet in task.outlets]
-    assert {"skillopt_searchqa_stale", "skillopt_searchqa_decline"} <= {outlet.name for outlet in outlets}
+    assert "skillopt_searchqa_decline" in {outlet.name for outlet in outlets}
 
 
 @pytest.mark.nightly
@@ -79,7 +76,6 @@ def test_the_process_of_a_task_builds_its_dag_alone(monkeypatch: pytest.MonkeyPa
     [
         ("train: {sed: 1}", "train.sed: no such key"),
         ("regate: {schedule: at night}", "regate.schedule = at night"),
-        ("retention: {schedule: 0 0 30 2 *}", "retention.schedule = 0 0 30 2 *"),
     ],
 )
 def test_a_bad_benchmark_leaves_the_others_and_is_named(
@@ -105,7 +101,7 @@ def test_a_schedule_that_never_occurs_is_named_where_it_is_set(
     mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     defaults = tmp_path / "deployment.yaml"
-    defaults.write_text("defaults: {regate: {schedule: 0 0 30 2 *}, retention: {schedule: '@daily'}}")
+    defaults.write_text("defaults: {regate: {schedule: 0 0 30 2 *}}")
     monkeypatch.setenv(VARIABLE, str(defaults))
     with pytest.raises(ConfigError, match=rf"^{VARIABLE}: {defaults}: defaults: regate.schedule = 0 0 30 2 \*"):
         readable_config("mine")

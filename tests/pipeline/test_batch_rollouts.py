@@ -237,7 +237,7 @@ def test_a_stage_that_is_too_large_for_a_job_goes_as_several(pages, server, monk
     ("benchmark", "overrides", "why"),
     [
         ("searchqa", {"model.thinking": "off"}, "no model.thinking"),
-        ("searchqa", {"model.target": "anthropic:m", "model.thinking_budget": 2048}, "no model.thinking_budget"),
+        ("searchqa", {"model.target": "anthropic:m", "model.thinking": 2048}, "no model.thinking"),
         ("searchqa", {"model.target": "openai-chat:stand-in-target"}, "has no batch API here"),
         ("officeqa", {}, "shows or judges files"),
     ],

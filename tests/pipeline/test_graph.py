@@ -119,26 +119,3 @@ def test_tasks_that_ask_the_optimizer_have_a_pool_of_their_own() -> None:
     pooled = {task.task_id for task in tasks if task.pool == "writers"}
     assert pooled == {"step_01.update", "slow_update.slow_update", "meta_reflect.meta_reflect"}
     assert {task.pool_slots for task in tasks} == {1}
-
-
-def test_where_a_slot_is_a_call_tasks_take_as_many_as_they_make_at_the_same_time() -> None:
-    pool = {"model": {"optimizer_pool": "provider", "pool_slot": "call", "concurrency": 24}}
-    config = TrainConfig.from_layers(SMALL.model_dump(), pool, {"sandbox": {"pool": "provider", "max_containers": 3}})
-    dags = [train_dag("searchqa", config), epoch_dag("searchqa", config)]
-    tasks = {task.task_id: task for dag in dags for task in dag.tasks if task.pool == "provider"}
-    taken = {name: task.pool_slots for name, task in tasks.items()}
-    rollouts = {name for name, task in tasks.items() if task.is_mapped or name.endswith(".speculate")}
-    assert {taken.pop(name) for name in rollouts} == {8}
-    assert taken == {
-        "preflight": 3,
-        "step_01.update": 16,
-        "slow_update.slow_update": 2,
-        "meta_reflect.meta_reflect": 1,
-    }
-    # What a task takes is what it keeps to.
-    assert {tasks[name].partial_kwargs["calls"] for name in rollouts if tasks[name].is_mapped} == {8}
-    assert tasks["step_01.speculate"].calls == 8
-    assert tasks["step_01.update"].op_args[-1] == 16
-    jobs = TrainConfig.from_layers(config.model_dump(), {"model": {"batch": True}})
-    assert train_dag("searchqa", jobs).task_dict["test"].pool_slots == 8
-    assert train_dag("searchqa", SMALL).task_dict["test"].pool == "default_pool"

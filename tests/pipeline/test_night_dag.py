@@ -15,12 +15,12 @@ from airflow.timetables.interval import CronDataIntervalTimetable as AirflowTime
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ModelUnreachable
 from skillopt_airflow.pipeline import night_dag, triggered
-from skillopt_airflow.pipeline.night_dag import regate_dag, stale_asset
+from skillopt_airflow.pipeline.night_dag import decline_asset, regate_dag
 from skillopt_airflow.pipeline.publishing import champion_asset
 from skillopt_airflow.pipeline.triggered import night_date
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
-from skillopt_airflow.training.night import HARM
+from skillopt_airflow.training.night import DECLINES
 from tests.pipeline.own_airflow import dags_of, printed
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import configured
@@ -125,14 +125,14 @@ def test_an_event_that_would_start_no_training_is_neither_emitted_nor_counted_as
     monkeypatch: pytest.MonkeyPatch, paused: bool, starts: bool
 ) -> None:
     told = []
-    asset, emitted = stale_asset("searchqa"), SimpleNamespace(extra=None)
+    asset, emitted = decline_asset("searchqa"), SimpleNamespace(extra=None)
     context = {
         "dag_run": SimpleNamespace(dag_id="regate_searchqa", run_id="night"),
         "inlet_events": {asset: []},
         "outlet_events": {asset: emitted},
         "ti": SimpleNamespace(get_dag=lambda dag_id: SimpleNamespace(is_paused=paused and dag_id == "train_searchqa")),
     }
-    rules = TrainConfig.from_layers({"regate": {"on_stale": "train" if starts else "report"}})
+    rules = TrainConfig.from_layers({"regate": {"train_on_decline": starts}})
     news = {"target": "t", "date": "2026-11-01", "sha256": "1f"}
     monkeypatch.setattr(night_dag, "get_current_context", lambda: context)
     monkeypatch.setattr(night_dag, "open_run", lambda run: SimpleNamespace(config=rules))
@@ -141,12 +141,12 @@ def test_an_event_that_would_start_no_training_is_neither_emitted_nor_counted_as
     monkeypatch.setattr("skillopt_airflow.training.night.first_to_tell", lambda run, *what: told.append(what) or True)
     refused = pytest.raises(AirflowFailException, match=r"train_searchqa is paused.*then clear this task")
     with refused if paused and starts else nullcontext():
-        night_dag.tell_stale.function("searchqa", {})
+        night_dag.tell.function("searchqa", {})
     assert emitted.extra == (None if paused and starts else news)
-    assert told == ([] if paused and starts else [(news, HARM)])
+    assert told == ([] if paused and starts else [(news, DECLINES)])
 
 
-@pytest.mark.parametrize("task_id", ["demote", "tell", "tell_stale"])
+@pytest.mark.parametrize("task_id", ["demote", "tell"])
 def test_who_tells_can_see_what_was_told(task_id: str) -> None:
     task = regate_dag("searchqa", config("UTC")).get_task(task_id)
     assert task.inlets == task.outlets != []

@@ -265,7 +265,7 @@ def test_a_model_that_takes_other_settings_is_not_asked_plainly():
         (CHAT, "x" * MAX_BYTES),
         (MESSAGES | {"temperature": 0.5}, "?"),
         (MESSAGES | {"reasoning_effort": "low"}, "?"),
-        (MESSAGES | {"thinking_budget": 1024}, "?"),
+        (MESSAGES | {"thinking": 1024}, "?"),
         (RESPONSES | {"model": "gpt-5"}, "?"),
         (RESPONSES, f"What is on {mark('a.png')}?"),
     ],

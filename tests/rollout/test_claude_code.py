@@ -112,7 +112,7 @@ def test_every_model_is_the_one_and_efforts_are_those_that_the_cli_knows():
     assert command[command.index("--effort") + 1] == "max"
     assert "--effort" not in harness().command([])
     assert "MAX_THINKING_TOKENS" not in harness().variables()
-    assert harness(thinking_budget=512).variables()["MAX_THINKING_TOKENS"] == "512"
+    assert harness(thinking=512).variables()["MAX_THINKING_TOKENS"] == "512"
 
 
 WHITESPACE = "\\t\\n\\v\\f\\r \\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000\\ufeff"

@@ -27,12 +27,14 @@ def play(replies: list[Reply], depth: str = "2", **settings: Any) -> tuple[Traje
 
 def test_each_action_is_asked_for_afresh_with_the_last_turns():
     replies = [completion(action) for action in ("north", "down", "up", "down", "down")]
-    trajectory, asked = play(replies, session={"last_turns": 1})
+    trajectory, asked = play(replies)
 
     assert (trajectory.status, trajectory.answer) == (Status.OK, "won after 5 actions")
     assert [len(one.body["messages"]) for one in asked] == [2] * 5
     assert asked[3].body["messages"][0]["content"] == "Be short."
-    assert asked[3].body["messages"][1]["content"] == "Turn 3. Before: up: Step 0.. Now: Step 0. [down, up]"
+    assert (
+        asked[3].body["messages"][1]["content"] == "Turn 3. Before: down: Step 1.; up: Step 0.. Now: Step 0. [down, up]"
+    )
     assert trajectory.calls == 5
     assert trajectory.completion_tokens == 15
 

@@ -102,10 +102,8 @@ CONSOLIDATES = {"optimizer.skill_aware_consolidate_threshold": 5}
         (REWRITES, {"merge": None}),
         (REWRITES | {"optimizer.lr_control_mode": "autonomous"}, {"merge": None}),
         # Bodies are merged as often as patches would be.
-        (REWRITES | {"optimizer.merge_rewrites": True}, {"merge": None, "merge_rewrites": BASE["merge"]}),
         (CONSOLIDATES, {}),
         (AWARE | CONSOLIDATES, {"consolidate": 40, "final": 200}),
-        (AWARE | {"optimizer.skill_aware_notes_gate": True}, {}),
         ({"gradient.use_deep_reflect": True}, {"follow_up": 240, "deep_reflect": 240}),
         ({"gradient.analyst_rounds": 3}, {"reflect": 720}),
         ({"gradient.failure_only": True}, {"reflect": 200, "merge": 40}),

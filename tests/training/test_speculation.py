@@ -77,8 +77,7 @@ def test_the_batch_behind_a_slow_update_is_rolled_out_beside_it(tries: int) -> N
 
 @pytest.mark.nightly
 @pytest.mark.slow
-@pytest.mark.parametrize("gated", [True, False])
-def test_no_batch_is_rolled_out_ahead_of_notes_that_enter_without_the_gate(gated: bool) -> None:
+def test_no_batch_is_rolled_out_ahead_of_notes_that_enter_the_skill() -> None:
     def reply(stage: str, prompt: str, tool: str) -> Any:
         if stage != "reflect_skill_aware":
             return None
@@ -92,25 +91,27 @@ def test_no_batch_is_rolled_out_ahead_of_notes_that_enter_without_the_gate(gated
         train__preflight=False,
         train__speculative_rollout=True,
         optimizer__use_skill_aware_reflection=True,
-        optimizer__skill_aware_notes_gate=gated,
     )
     training()
     assert training.actions() == ["reject", "reject"]
     assert training.rollouts["rollout"] + training.rollouts["speculate"] == 16
-    assert training.rollouts["speculate"] == (8 if gated else 0)
+    assert training.rollouts["speculate"] == 0
 
 
 @pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("status", [None, Status.TIMEOUT])
 def test_a_batch_that_was_rolled_out_ahead_takes_no_task(status: Status | None) -> None:
+    def reply(stage: str, prompt: str, tool: str) -> Any:
+        edit = {"op": "append", "content": f"- {HARMFUL[0]} {len(prompt)}", "rationale": "r"}
+        return {"failure_patterns": [], "edits": [edit]} if stage == "reflect" else None
+
     training = Training.of(
+        reply=reply,
         train__num_epochs=1,
         train__steps_per_epoch=2,
         train__preflight=False,
         train__speculative_rollout=True,
-        evaluation__gate_policy="exact_paired",
-        evaluation__gate_alpha=1e-5,
     )
     training.fail = lambda stage, item_id: status if stage == "speculate" else None
     training()

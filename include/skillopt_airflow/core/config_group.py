@@ -4,7 +4,7 @@ import ast
 import inspect
 import re
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -14,14 +14,6 @@ Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 ObjectName = Annotated[str, Field(min_length=1)]
-
-
-def _switch(value: Any) -> Any:
-    """Return on or off for a truth value, which YAML takes the words for."""
-    return ("on" if value else "off") if isinstance(value, bool) else value
-
-
-Switch = Annotated[Literal["on", "off"], BeforeValidator(_switch)]
 
 
 def spelled(pattern: str, how: str) -> BeforeValidator:

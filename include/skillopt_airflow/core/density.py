@@ -1,13 +1,12 @@
 """Semantic density: what a skill scores for the tokens that it adds to every call of the target."""
 
-import re
-
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.training_groups import EvaluationGroup
 
 CHARS_PER_TOKEN = 4
 """Characters of a token in English text, roughly; other languages and code have fewer."""
 
+DENSITY_WEIGHT = 0.05
+"""Half of it is added to a score of 1 with 1,000 tokens."""
 MANY_TOKENS = 2_000
 """The paper's skills stay below; a longer one costs at each call, and often says a thing twice."""
 
@@ -32,21 +31,10 @@ def density(score: float, skill: SkillDocument) -> float:
     return 1000 * score / tokens_of(skill)
 
 
-def weighed(score: float, skill: SkillDocument, rules: EvaluationGroup) -> float:
-    """Return the score with what density adds to it: at most `semantic_density_weight`, and the less, the longer.
+def weighed(score: float, skill: SkillDocument) -> float:
+    """Return the score plus up to DENSITY_WEIGHT for density d, which counts as d / (1 + d).
 
-    The density d counts as d / (1 + d), or a skill of a few words would win whatever it scores. With `leading_words` it
-    is their share in the skill's words, which is what the reference implementation weighs.
+    Without that limit a skill of a few words would win whatever it scores.
     """
-    if rules.leading_words:
-        share = _share_of(rules.leading_words, skill)
-    else:
-        dense = density(score, skill)
-        share = dense / (1 + dense)
-    return score + rules.semantic_density_weight * share
-
-
-def _share_of(leading: tuple[str, ...], skill: SkillDocument) -> float:
-    text = skill.text.casefold()
-    found = sum(len(re.findall(rf"\b{re.escape(word)}\b", text)) for word in {word.casefold() for word in leading})
-    return found / max(1, len(re.findall(r"\w+", text)))
+    dense = density(score, skill)
+    return score + DENSITY_WEIGHT * dense / (1 + dense)

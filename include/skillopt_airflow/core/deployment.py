@@ -29,12 +29,8 @@ HOST_LIMITS = (
     "model.concurrency",
     "sandbox.code_timeout",
     "sandbox.cpus",
-    "sandbox.image_builds",
-    "sandbox.log_kb",
     "sandbox.memory",
     "sandbox.output_mb",
-    "sandbox.pids",
-    "session.turn_timeout",
 )
 """Limits on what a run takes of the hosts that it shares with others: a run can lower them."""
 _SIZES = {"k": 1, "m": 1024, "g": 1024**2}

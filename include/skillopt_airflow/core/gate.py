@@ -91,7 +91,7 @@ def decide(
     """
     evidence = evidence_of(candidate, current, rules)
     against_best = paired(candidate, best, rules)
-    scores = None if skills is None else _weighed(against_best, skills, rules)
+    scores = None if skills is None else _weighed(against_best, skills)
     covered = covers(candidate, rules)
     if not covered:
         verdict = Verdict(action=Action.INDECISIVE, reason=_too_few(candidate, rules))
@@ -189,11 +189,9 @@ def _worst_case(verdict: Verdict, candidate: Evaluation, current: Evaluation, ru
     return Verdict(action=Action.INDECISIVE, reason=reason, statistic=verdict.statistic)
 
 
-def _weighed(
-    against_best: PairedTable, skills: tuple[SkillDocument, SkillDocument], rules: EvaluationGroup
-) -> tuple[float, float]:
+def _weighed(against_best: PairedTable, skills: tuple[SkillDocument, SkillDocument]) -> tuple[float, float]:
     candidate, best = skills
-    return weighed(against_best.score, candidate, rules), weighed(against_best.other_score, best, rules)
+    return weighed(against_best.score, candidate), weighed(against_best.other_score, best)
 
 
 def _ranked(

@@ -4,9 +4,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from skillopt_airflow.core.config_group import Group, ObjectName, Positive, Switch, spelled
+from skillopt_airflow.core.config_group import Group, ObjectName, Positive, spelled
 from skillopt_airflow.core.harnesses import HarnessName
-from skillopt_airflow.core.sampling import MOST_THOUGHTS, Effort, ImageDetail, OutputForm
+from skillopt_airflow.core.sampling import MOST_THOUGHTS, Effort, OutputForm, Thinking
 
 JUDGE_CONN_ID = "skillopt_judge"
 """Connection of the judge where none is named, if Airflow has it."""
@@ -70,27 +70,17 @@ class ModelGroup(Group):
     """Sampling temperature of the optimizer; the provider's default when unset."""
     optimizer_pool: ObjectName = "default_pool"
     """Airflow pool of the tasks that ask the optimizer; fixed when the DAG is parsed."""
-    pool_slot: Literal["task", "call"] = "task"
-    """What a slot of sandbox.pool and of optimizer_pool stands for, except for default_pool: a task, or a model call in
-    flight, of which a task takes as many as it may make at the same time; fixed when the DAG is parsed."""
     optimizer_max_tokens: Positive | None = None
     """Most tokens of one answer of the optimizer, or the judge, its thinking included. Default: 1,000 to 32,000 by the
     purpose of the call, and its thinking. A higher value doesn't raise these."""
     optimizer_output: OutputForm = "auto"
     """How the optimizer and the judge give structured answers: by tools, as text, or auto. Auto uses tools unless the
     preflight, or the server, shows that they don't work."""
-    optimizer_thinking: Switch | None = None
-    """Switches the thinking of the optimizer; the provider's default when unset."""
-    image_detail: ImageDetail | None = None
-    """How closely the target looks at pictures, for OpenAI's models; the provider's default when unset."""
-    optimizer_thinking_budget: Positive | None = None
-    """Most tokens that the optimizer thinks before an answer, where the provider has a limit for it; its own when
-    unset."""
-    thinking_budget: Positive | None = None
-    """Most tokens that the target thinks before an answer, where the provider has a limit for it; its own when
-    unset."""
-    thinking: Switch | None = None
-    """Switches the thinking of the target on servers with a chat template for it (Qwen on vLLM); theirs when unset."""
+    optimizer_thinking: Thinking | None = None
+    """Switches the thinking of the optimizer on or off, or limits it to a number of tokens. Default: the provider's."""
+    thinking: Thinking | None = None
+    """Switches the thinking of the target on or off, on servers with a chat template for it (Qwen on vLLM), or limits
+    it to a number of tokens. Default: the provider's."""
     seed: int | None = None
     """Sampling seed of the target, counted up by the draw; none is sent when unset."""
     batch: bool = False
@@ -111,23 +101,19 @@ class ModelGroup(Group):
     @property
     def optimizer_thoughts(self) -> int:
         """Return the most tokens that the optimizer thinks before an answer; 0 if it isn't set to think."""
-        if self.optimizer_thinking_budget is not None:
-            return self.optimizer_thinking_budget
+        if isinstance(self.optimizer_thinking, int):
+            return self.optimizer_thinking
         thinks = self.optimizer_reasoning_effort is not None or self.optimizer_thinking == "on"
         return MOST_THOUGHTS if thinks and self.optimizer_thinking != "off" else 0
 
     @model_validator(mode="after")
     def _budget_of_thinking(self) -> Self:
-        for role, thinking, budget, most in (
-            ("", self.thinking, self.thinking_budget, self.max_tokens),
-            ("optimizer_", self.optimizer_thinking, self.optimizer_thinking_budget, self.optimizer_max_tokens),
+        for role, thinking, most in (
+            ("", self.thinking, self.max_tokens),
+            ("optimizer_", self.optimizer_thinking, self.optimizer_max_tokens),
         ):
-            if budget is not None and thinking == "off":
-                raise ValueError(f"{role}thinking_budget limits what {role}thinking = off forbids: unset one of them")
-            if budget is not None and most is not None and budget >= most:
-                raise ValueError(
-                    f"{role}thinking_budget is a part of {role}max_tokens = {most}, and has to be below it"
-                )
+            if isinstance(thinking, int) and most is not None and thinking >= most:
+                raise ValueError(f"{role}thinking = {thinking} is a part of {role}max_tokens = {most}: lower it")
         return self
 
     @model_validator(mode="after")
@@ -206,12 +192,8 @@ class SandboxGroup(Group):
     """Processors that one container may use."""
     memory: Annotated[str, Field(pattern=MEMORY), spelled(MEMORY, MEMORY_SPELLED)] = "512m"
     """Memory that one container may use, swap included."""
-    pids: Positive = 128
-    """Processes and threads that one container may have."""
     output_mb: Positive = 256
     """Megabytes that one container may write."""
-    log_kb: Positive = 64
-    """Kilobytes of a container's output that reach the task log; the rest is left out."""
     timeout: Positive = 900
     """Seconds that one container may run without an item ending; fixed when the DAG is parsed."""
     code_timeout: Positive = 60
@@ -219,14 +201,9 @@ class SandboxGroup(Group):
     test_timeout: Positive = 900
     """Seconds that the tests which judge a repository may take, in a container of their own; fixed when the DAG is
     parsed."""
-    image_builds: Positive = 2
-    """Images of items that a task builds at the same time, where items bring a repository."""
     item_registry: str = ""
     """Registry, or a part of one, in front of the images that items name, such as registry.example.com/mirror; they are
     taken as they are named when empty."""
-    image_days: Positive = 14
-    """Days after which the cleanup removes an item's image that no task has used since. No run can change it for the
-    cleanup."""
     pool: ObjectName = "default_pool"
     """Airflow pool of the tasks that run containers; fixed when the DAG is parsed."""
     queue: ObjectName | None = None

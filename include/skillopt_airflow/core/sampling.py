@@ -1,23 +1,30 @@
 """The settings by which a model samples and thinks, in the words of pydantic-ai's model settings."""
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS, Dialect
 
 Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
 """How much a model thinks before it answers; not every model has the highest ones."""
-ImageDetail = Literal["auto", "low", "high", "original"]
-"""How closely a model looks at pictures; not every model has the last one."""
 OutputForm = Literal["auto", "tools", "text"]
 """How a structured answer is asked for: by a tool call, in plain text, or by whichever of them works."""
 THOUGHT_END = "</think>"
+
+
+def _switch(value: Any) -> Any:
+    """Return on or off for a truth value, as which YAML reads these words."""
+    return ("on" if value else "off") if isinstance(value, bool) else value
+
+
+Thinking = Annotated[Literal["on", "off"] | Annotated[int, Field(ge=1)], BeforeValidator(_switch)]
+"""Whether a model thinks before it answers, or the most tokens that it thinks."""
 _MOST_TOKENS = {
     "preflight": 1_000,
     **dict.fromkeys(("rank", "learning_rate", "judge", "judge_steps", "deep_reflect"), 4_000),
-    **dict.fromkeys(("rewrite", "reflect_rewrite", "merge_rewrites"), 32_000),
+    **dict.fromkeys(("rewrite", "reflect_rewrite"), 32_000),
 }
 _MOST_TOKENS_OF_OTHERS = MOST_THOUGHTS = 16_000
 """The latter for a model that is set to think without a limit to it."""
@@ -59,8 +66,7 @@ def sampling_settings(
     temperature: float | None = None,
     seed: int | None = None,
     reasoning_effort: Effort | None = None,
-    thinking: Literal["on", "off"] | None = None,
-    thinking_budget: int | None = None,
+    thinking: Thinking | None = None,
     timeout: float | None = None,
 ) -> JsonObject:
     """Return the settings of a call; what is None is left to the server.
@@ -71,17 +77,17 @@ def sampling_settings(
         temperature: sampling temperature.
         seed: sampling seed, where the format has a field for it.
         reasoning_effort: how much the model thinks before it answers.
-        thinking: whether it thinks at all, where the format can say so.
-        thinking_budget: most tokens of its thinking, where the format can say so.
+        thinking: whether it thinks at all, or the most tokens of it, where the format can say so.
         timeout: seconds of one try.
     """
     settings: dict[str, JsonValue | None] = {"max_tokens": max_tokens, "temperature": temperature, "timeout": timeout}
-    switched = None if thinking is None else thinking == "on"
+    budget = thinking if isinstance(thinking, int) else None
+    switched = {"on": True, "off": False}.get(str(thinking))
     if dialect is None:
         # Each provider takes what its own model has a word for, and passes over the rest.
         for name in ("anthropic", "openai"):
-            settings |= WIRE_FORMATS[name].sampling(seed, reasoning_effort, switched, thinking_budget)
-        settings |= translated_budget(thinking_budget) | {"seed": seed}
+            settings |= WIRE_FORMATS[name].sampling(seed, reasoning_effort, switched, budget)
+        settings |= translated_budget(budget) | {"seed": seed}
     else:
-        settings |= WIRE_FORMATS[dialect].sampling(seed, reasoning_effort, switched, thinking_budget)
+        settings |= WIRE_FORMATS[dialect].sampling(seed, reasoning_effort, switched, budget)
     return {name: value for name, value in settings.items() if value is not None}

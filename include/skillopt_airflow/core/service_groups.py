@@ -69,9 +69,6 @@ class RegateGroup(Group):
     """Points under the published score below which a single night is reported at once; none when unset."""
     on_demote: Literal["report", "ask", "rollback"] = "ask"
     """Consequence of a demotion: nothing but the report, a question in Airflow's UI, or the rollback at once."""
-    on_stale: Literal["report", "train"] = "report"
-    """Consequence of a champion that is worse than the seed skill: the report and its event, or a training; fixed when
-    the DAG is parsed."""
     train_on_decline: bool = False
     """Start a training after any decline: a champion that is demoted, stale, or below its published score; fixed when
     the DAG is parsed."""
@@ -91,9 +88,6 @@ class RegateGroup(Group):
 class RetentionGroup(Group):
     """The cleanup of data that trainings and nights leave."""
 
-    schedule: ObjectName = "@weekly"
-    """Time of the cleanup, as a cron expression or preset; fixed when the DAG is parsed. One DAG cleans up after all
-    benchmarks, at the times of each."""
     trajectory_days: Annotated[int, Field(ge=1, le=MOST_DAYS)] | None = None
     """Days for which trajectories are kept, which are the cache of finished rollouts, too, the grades that judges
     gave, what searches found, and corpora after their last use; for ever when unset. Of benchmarks that have corpora in
@@ -106,5 +100,3 @@ class AlertsGroup(Group):
     conn_id: ObjectName | None = None
     """Airflow connection (type http) that gets a POST with JSON; nobody is told when unset. Fixed when the DAG is
     parsed."""
-    late_hours: Hours = 6.0
-    """Hours after a night's end at which one that is not settled is late; fixed when the DAG is parsed."""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from skillopt_airflow.core.config_group import Count, Fraction, Group, ObjectName, Positive
+from skillopt_airflow.core.config_group import Count, Fraction, Group, Positive
 from skillopt_airflow.core.grading import JudgeUse
 from skillopt_airflow.core.types import Split
 
@@ -83,8 +83,6 @@ class OptimizerGroup(Group):
     """fixed follows the schedule, autonomous lets the optimizer choose up to learning_rate, none applies every edit."""
     skill_update_mode: Literal["patch", "rewrite_from_suggestions", "full_rewrite_minibatch"] = "patch"
     """patch applies the edits; the others have the optimizer write the skill's body anew."""
-    merge_rewrites: bool = False
-    """In mode full_rewrite_minibatch the optimizer merges the bodies, as it does patches, instead of choosing one."""
     use_slow_update: bool = True
     """From epoch 2 on write guidance into a protected region, from comparing two epochs' last skills."""
     slow_update_samples: Positive = 20
@@ -101,9 +99,6 @@ class OptimizerGroup(Group):
     """Tell defects of the skill from lapses of its execution; lapses become notes in a protected appendix."""
     skill_aware_appendix_source: Literal["failure", "success", "both"] = "both"
     """Minibatches that may add notes."""
-    skill_aware_notes_gate: bool = False
-    """The notes pass the gate with the step's edits; false adds them to the skill whatever the gate says, and the next
-    candidate measures them."""
     skill_aware_consolidate_threshold: Count = 0
     """Notes above which the optimizer rewrites the appendix shorter; 0 never does."""
 
@@ -156,10 +151,6 @@ class EvaluationGroup(Group):
     """The weight w of the soft score when gate_metric is mixed."""
     use_semantic_density: bool = False
     """Choose the best skill by score and semantic density together; what is accepted is for the gate alone."""
-    semantic_density_weight: Annotated[float, Field(ge=0.0)] = 0.05
-    """Most that density adds to a score: half of it for a score of 1 with 1,000 tokens, less for a longer skill."""
-    leading_words: tuple[ObjectName, ...] = ()
-    """Words, such as MUST and NEVER, whose share in a skill's words is its density instead; its length when unset."""
     min_coverage: Fraction = 0.95
     """Share of items that must have a score, else an evaluation decides nothing."""
     val_limit: Positive | None = None

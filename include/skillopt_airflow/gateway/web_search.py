@@ -18,7 +18,7 @@ import httpx
 from pydantic import BaseModel, Field, JsonValue, SecretStr, TypeAdapter
 
 from skillopt_airflow.core.found_document import FoundDocument
-from skillopt_airflow.core.search_group import LONGEST_PAUSE, TRIES
+from skillopt_airflow.core.search_group import LONGEST_PAUSE, TRIES, TRY_SECONDS
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.gateway.http_clients import UNPACKED, is_unpacked
 from skillopt_airflow.gateway.redaction import Redaction
@@ -154,6 +154,10 @@ def shortened_query(query: str) -> str:
 
 MAX_ANSWER_BYTES = 4_000_000
 FIRST_PAUSE = 1.0
+RESULTS = 5
+"""Of one search."""
+TEXT_CHARS = 12_000
+"""Of one result; the rest is left out."""
 """Seconds between two tries, twice as long each time; longer where the server says so."""
 _RESULTS = TypeAdapter(list[FoundDocument])
 
@@ -182,12 +186,6 @@ class WebSearch:
 
     upstream: SearchUpstream
     memory: SearchMemory
-    results: int
-    """Of one search."""
-    characters: int
-    """Of one result's text; the rest is left out."""
-    seconds: float
-    """For one try of a search."""
     left: int
     """Searches that may still be made."""
     tls: SSLContext = field(default_factory=httpx.create_ssl_context)
@@ -215,7 +213,7 @@ class WebSearch:
             if found is None:
                 new = _RESULTS.dump_python(await self._asked(asked), mode="json")
                 found = await asyncio.to_thread(self.memory.keep, asked, new)
-        return _RESULTS.validate_python(found)[: self.results]
+        return _RESULTS.validate_python(found)[:RESULTS]
 
     async def _asked(self, query: str) -> list[FoundDocument]:
         pause = 0.0
@@ -223,7 +221,7 @@ class WebSearch:
             await self._wait(pause)
             pause = FIRST_PAUSE * 2**number
             try:
-                async with asyncio.timeout(self.seconds):
+                async with asyncio.timeout(TRY_SECONDS):
                     status, headers, body = await self._answer(query)
                 why = f"answered with status {status}"
                 if status == 200:
@@ -245,9 +243,9 @@ class WebSearch:
 
     async def _answer(self, query: str) -> tuple[int, Mapping[str, str], bytes]:
         server, upstream = SEARCH_SERVERS[self.upstream.kind], self.upstream
-        asked = server.parameters(query, self.results)
+        asked = server.parameters(query, RESULTS)
         async with (
-            httpx.AsyncClient(verify=self.tls, timeout=self.seconds) as client,
+            httpx.AsyncClient(verify=self.tls, timeout=TRY_SECONDS) as client,
             client.stream(
                 "POST" if server.posts else "GET",
                 upstream.base_url.rstrip("/") + server.path,
@@ -273,8 +271,8 @@ class WebSearch:
 
     def _read(self, body: bytes) -> list[FoundDocument]:
         try:
-            found = SEARCH_SERVERS[self.upstream.kind].results(json.loads(body))[: self.results]
-            return [one.model_copy(update={"text": one.text[: self.characters]}) for one in found]
+            found = SEARCH_SERVERS[self.upstream.kind].results(json.loads(body))[:RESULTS]
+            return [one.model_copy(update={"text": one.text[:TEXT_CHARS]}) for one in found]
         except ValueError:
             raise SearchFailed(
                 f"connection {self.upstream.conn_id}: the answer is none of a {self.upstream.kind} server; look at the "

@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr, ValidationError
 from skillopt_airflow.core.errors import ConfigError, ModelConnectionError
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.resource_groups import ModelGroup
+from skillopt_airflow.core.sampling import Thinking
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS, Dialect
 from skillopt_airflow.gateway.upstream import ADDRESS_ARGUMENTS, AzureIdentity, Upstream
@@ -223,20 +224,16 @@ def check_sampling(upstream: Upstream, model: ModelGroup) -> None:
     Raises:
         ConfigError: naming the key and what to do.
     """
-    for knob in ("temperature", "image_detail") if HARNESSES[model.harness].is_cli else ():
-        if (value := getattr(model, knob)) is not None:
-            raise ConfigError(
-                f"model.{knob} = {value!r}: the CLI of harness {model.harness} has no option for it; unset model.{knob}"
-            )
+    if HARNESSES[model.harness].is_cli and model.temperature is not None:
+        raise ConfigError(
+            f"model.temperature = {model.temperature}: the CLI of harness {model.harness} has no option for it; unset "
+            "model.temperature"
+        )
     asked = upstream.provider or f"/v1/{upstream.wire_format.path}"
     if model.seed is not None and not _takes_seed(upstream):
         raise ConfigError(
             f"model.seed = {model.seed}: requests to {asked} have no field for a seed; unset it, or use a connection "
             "whose model is openai-chat:NAME"
-        )
-    if model.image_detail is not None and (upstream.provider or not upstream.wire_format.image_details):
-        raise ConfigError(
-            f"model.image_detail = {model.image_detail!r}: requests to {asked} have no field for it; unset it"
         )
     for server in (upstream, *upstream.fallbacks):
         check_thinking(server, "", model)
@@ -245,28 +242,31 @@ def check_sampling(upstream: Upstream, model: ModelGroup) -> None:
 def check_thinking(upstream: Upstream, role: str, model: ModelGroup) -> None:
     """Refuse a temperature that Anthropic's own API answers 400 to, and thinking that a request has no field for.
 
-    The names of the knobs begin with `role`, which is empty for the target.
+    Args:
+        upstream: where the calls go.
+        role: what the names of the knobs begin with, `optimizer_` or nothing for the target.
+        model: the knobs.
 
     Raises:
         ConfigError: naming the key and what to do.
     """
-    knobs = (getattr(model, f"{role}{knob}") for knob in ("temperature", "thinking", "thinking_budget"))
-    temperature, thinking, tokens = knobs
+    thinking: Thinking | None = getattr(model, f"{role}thinking")
+    temperature = getattr(model, f"{role}temperature")
     key, wire_format = f"model.{role}", upstream.wire_format
     path, instead = f"/v1/{wire_format.path}", f"unset it, and set model.{role}reasoning_effort"
     if temperature is not None and upstream.dialect == "anthropic" and upstream.base_url == wire_format.address:
         raise ConfigError(f"{key}temperature = {temperature}: Anthropic's own API takes no temperature; unset it")
-    if thinking is not None and not wire_format.sets(thinking=thinking == "on"):
+    if isinstance(thinking, str) and not wire_format.sets(thinking=thinking == "on"):
         raise ConfigError(f"{key}thinking = {thinking!r}: requests to {path} have no such switch; {instead}")
-    if tokens is None:
+    if not isinstance(thinking, int):
         return
-    limits = wire_format.sets(thinking_budget=tokens)
+    limits = wire_format.sets(thinking_budget=thinking)
     if upstream.provider:
         path = f"{upstream.provider}, for model {upstream.model},"
         limits = upstream.provider in BUDGETED or (upstream.provider == "bedrock" and "anthropic" in upstream.model)
     if not limits:
         raise ConfigError(
-            f"{key}thinking_budget = {tokens}: requests to {path} have no limit to thinking in tokens; {instead}"
+            f"{key}thinking = {thinking}: requests to {path} have no limit to thinking in tokens; {instead}"
         )
 
 

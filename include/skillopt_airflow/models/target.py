@@ -19,7 +19,7 @@ from pydantic_ai.models import Model
 
 from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.pictures import Part, Picture, Pictures, shown
-from skillopt_airflow.core.sampling import ImageDetail, without_thinking
+from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import JsonObject, Message, ModelCall
 from skillopt_airflow.core.user_turns import taking_turns
@@ -37,10 +37,8 @@ class PydanticAITarget(MeteredModel):
         *,
         max_attempts: int = 1,
         redact: Callable[[str], str] = str,
-        image_detail: ImageDetail | None = None,
     ) -> None:
         super().__init__(model, on_call, "target", settings, max_attempts, redact)
-        self._detail = image_detail
 
     def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
         """Return the reply to a conversation that ends with a user's message.
@@ -55,8 +53,8 @@ class PydanticAITarget(MeteredModel):
                 said = self._portal.call(
                     partial(
                         agent.run,
-                        _content(asked, self._detail),
-                        message_history=[_as_history(message, pieces, self._detail) for message, pieces in history],
+                        _content(asked),
+                        message_history=[_as_history(message, pieces) for message, pieces in history],
                         usage=metered.usage,
                     )
                 )
@@ -65,21 +63,18 @@ class PydanticAITarget(MeteredModel):
         return without_thinking(storable(said.output))
 
 
-def _as_history(message: Message, pieces: Sequence[Part], detail: ImageDetail | None) -> ModelMessage:
+def _as_history(message: Message, pieces: Sequence[Part]) -> ModelMessage:
     if message.role == "assistant":
         return ModelResponse(parts=[TextPart(message.content)])
     if message.role == "system":
         return ModelRequest(parts=[SystemPromptPart(message.content)])
-    return ModelRequest(parts=[UserPromptPart(_content(pieces, detail))])
+    return ModelRequest(parts=[UserPromptPart(_content(pieces))])
 
 
-def _content(pieces: Sequence[Part], detail: ImageDetail | None) -> str | list[UserContent]:
+def _content(pieces: Sequence[Part]) -> str | list[UserContent]:
     if len(pieces) == 1 and isinstance(pieces[0], str):
         return pieces[0]
-    looked = None if detail is None else {"detail": detail}
     return [
-        BinaryContent(piece.content, media_type=piece.media_type, vendor_metadata=looked)
-        if isinstance(piece, Picture)
-        else piece
+        BinaryContent(piece.content, media_type=piece.media_type) if isinstance(piece, Picture) else piece
         for piece in pieces
     ]

@@ -8,44 +8,14 @@ from pydantic import Field
 from skillopt_airflow.core.appendix import new_notes
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.protocols import Optimizer
-from skillopt_airflow.core.skill import SkillDocument, without_markers
+from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Edit, Patch, SourceType
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import MOST_OF_SENTENCES, MOST_OF_SKILL, clipped, flaw_of, joined, said
+from skillopt_airflow.optimizer.answers import joined, said
 from skillopt_airflow.optimizer.model_answer import ModelAnswer
 from skillopt_airflow.optimizer.proposals import ProposedEdit, flaw_of_edit
-from skillopt_airflow.optimizer.rewrite import RewrittenBody
 from skillopt_airflow.optimizer.sections import edits_section, meta_skill_section, prompt_of, section
 from skillopt_airflow.optimizer.uniting import Priority, unite, without_duplicates
-
-
-def merge_rewrites(
-    optimizer: Optimizer, skill: str, parts: Sequence[Sequence[Edit]], priority: Priority, meta_skill: str
-) -> Patch:
-    """Make one body of several in one call; there is none for a single part, and for bodies that are equal.
-
-    An unusable answer leaves them all, for a later merge or the choice of one, and the patch's fallback says so.
-    """
-    edits = [edit for part in parts for edit in part]
-    if len(parts) < 2:
-        return Patch(edits=tuple(edits))
-    bodies = without_duplicates(edits)
-    if len(bodies) == 1:
-        return Patch(edits=bodies)
-    prompt = prompt_of(
-        section("skill", skill), section("priority", priority), edits_section(bodies), meta_skill_section(meta_skill)
-    )
-    try:
-        body = optimizer.ask("merge_rewrites", prompts.load("merge_rewrites"), prompt, RewrittenBody).body
-    except ModelOutputError as error:
-        return Patch(edits=bodies, fallback=said(f"merge_rewrites {priority}", [str(error)]))
-    # Applying the edit takes the markers out, and its report says so.
-    flaw = flaw_of(without_markers(body), MOST_OF_SKILL)
-    if flaw:
-        return Patch(edits=bodies, fallback=said(f"merge_rewrites {priority}", [f"the body {flaw}"]))
-    reasons = " ".join(dict.fromkeys(edit.rationale for edit in bodies if edit.rationale))
-    wording = Edit(op="rewrite", content=body, rationale=clipped(reasons, MOST_OF_SENTENCES))
-    return Patch(edits=(unite(wording, edits),))
 
 
 class MergedEdit(ProposedEdit):
@@ -68,25 +38,20 @@ def aggregate(
     merge_batch_size: int,
     workers: int,
     meta_skill: str,
-    bodies: bool = False,
 ) -> Patch:
     """Merge failure and success patches apart, at the same time, `merge_batch_size` in a call, then both in a last one.
 
     The order is that of `patches`, never that of completion. Rewrites of the whole body stay as they are, equal ones
-    united, so that one of them can be chosen; with `bodies` it is they that are merged, in the same way.
+    united, so that one of them can be chosen.
     """
-    merge_parts = merge_rewrites if bodies else merge
-
     with ThreadPoolExecutor(workers) as pool, ThreadPoolExecutor(2) as both:
 
         def merged_levels(source_type: SourceType) -> tuple[list[list[Edit]], list[str]]:
             """Return what the last level left, which is one part or none, and what the merges could not use."""
-            parts, fallbacks = [edits for patch in patches if (edits := _of(patch, source_type, bodies))], []
+            parts, fallbacks = [edits for patch in patches if (edits := _of(patch, source_type))], []
             while len(parts) > 1:
                 batches = [parts[i : i + merge_batch_size] for i in range(0, len(parts), merge_batch_size)]
-                level = list(
-                    pool.map(lambda batch: merge_parts(optimizer, skill, batch, source_type, meta_skill), batches)
-                )
+                level = list(pool.map(lambda batch: merge(optimizer, skill, batch, source_type, meta_skill), batches))
                 fallbacks += [patch.fallback for patch in level]
                 parts = [list(patch.edits) for patch in level]
             return parts, fallbacks
@@ -94,8 +59,8 @@ def aggregate(
         (failures, unused), (successes, unused_too) = both.map(merged_levels, ("failure", "success"))
     merged = [*failures, *successes]
     fallbacks = [*(patch.fallback for patch in patches), *unused, *unused_too]
-    last = merge_parts(optimizer, skill, merged, "failure-over-success", meta_skill)
-    rewrites = [] if bodies else [edit for patch in patches for edit in patch.edits if edit.op == "rewrite"]
+    last = merge(optimizer, skill, merged, "failure-over-success", meta_skill)
+    rewrites = [edit for patch in patches for edit in patch.edits if edit.op == "rewrite"]
     return Patch(
         edits=(*last.edits, *_united_bodies(rewrites)),
         failure_patterns=tuple(pattern for patch in patches for pattern in patch.failure_patterns),
@@ -129,8 +94,8 @@ def merge(
     return Patch(edits=united, fallback=said(f"merge {priority}", flaws))
 
 
-def _of(patch: Patch, source_type: SourceType, bodies: bool) -> list[Edit]:
-    return [edit for edit in patch.edits if edit.source_type == source_type and (edit.op == "rewrite") == bodies]
+def _of(patch: Patch, source_type: SourceType) -> list[Edit]:
+    return [edit for edit in patch.edits if edit.source_type == source_type and edit.op != "rewrite"]
 
 
 def _united(

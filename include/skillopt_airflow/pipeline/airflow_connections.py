@@ -73,7 +73,6 @@ class AirflowConnections:
                 temperature=model.optimizer_temperature,
                 reasoning_effort=model.optimizer_reasoning_effort,
                 thinking=model.optimizer_thinking,
-                thinking_budget=model.optimizer_thinking_budget,
                 timeout=model.call_timeout,
             )
             return _asked("optimizer", model, on_call, settings, model.optimizer_thoughts)
@@ -97,7 +96,6 @@ class AirflowConnections:
                 seed=model.seed,
                 reasoning_effort=model.reasoning_effort,
                 thinking=model.thinking,
-                thinking_budget=model.thinking_budget,
                 timeout=model.call_timeout,
             )
             opened = optimizer_model(model.target_conn_id, model.target)
@@ -107,7 +105,6 @@ class AirflowConnections:
                 settings,
                 max_attempts=model.max_attempts,
                 redact=_redacted,
-                image_detail=model.image_detail,
             )
 
     def upstream(self, model: ModelGroup) -> "Upstream":

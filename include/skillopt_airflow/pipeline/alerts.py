@@ -24,20 +24,23 @@ NIGHTS = 60
 """Nights of a schedule that are looked at to find the longest one."""
 
 
+LATE = timedelta(hours=6)
+"""After a night's end."""
+
+
 def on_failure(config: TrainConfig) -> "Callable[[Context], None] | None":
     """Return what Airflow calls when a run of a DAG has failed; None where nobody wants to know."""
     return None if config.alerts.conn_id is None else partial(tell_failure, config.alerts.conn_id)
 
 
 def when_late(config: TrainConfig) -> DeadlineAlert | None:
-    """Return the report of a night that is late by `alerts.late_hours`; None where nobody wants to know."""
+    """Return the report of a night that is late by LATE; None where nobody wants to know."""
     if config.alerts.conn_id is None:
         return None
     # Airflow counts from the logical date, which is the beginning of the night.
     return DeadlineAlert(
         reference=DeadlineReference.DAGRUN_LOGICAL_DATE,
-        interval=longest_night(config.regate.schedule, config.regate.timezone)
-        + timedelta(hours=config.alerts.late_hours),
+        interval=longest_night(config.regate.schedule, config.regate.timezone) + LATE,
         callback=AsyncCallback(tell_late, kwargs={"conn_id": config.alerts.conn_id}),
     )
 

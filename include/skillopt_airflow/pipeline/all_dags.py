@@ -72,20 +72,17 @@ def readable_config(benchmark: str) -> TrainConfig:
         ConfigError: naming the file and the key.
     """
     config = benchmark_config(benchmark)
-    for path, schedule in (
-        ("regate.schedule", config.regate.schedule),
-        ("retention.schedule", config.retention.schedule),
-    ):
-        try:
-            timetable = CronTriggerTimetable(schedule, timezone="UTC")
-            timetable.validate()
-            # What is an expression may name a day that no month has.
-            croniter(timetable.expression).get_next()
-        except (AirflowTimetableInvalid, ValueError) as error:
-            where = place_of(benchmark, path)
-            raise ConfigError(
-                f"{where}: {path} = {schedule}: no cron expression or preset that ever occurs: {error}"
-            ) from error
+    schedule = config.regate.schedule
+    try:
+        timetable = CronTriggerTimetable(schedule, timezone="UTC")
+        timetable.validate()
+        # An expression may name a day that no month has.
+        croniter(timetable.expression).get_next()
+    except (AirflowTimetableInvalid, ValueError) as error:
+        where = place_of(benchmark, "regate.schedule")
+        raise ConfigError(
+            f"{where}: regate.schedule = {schedule}: no cron expression or preset that ever occurs: {error}"
+        ) from error
     return config
 
 

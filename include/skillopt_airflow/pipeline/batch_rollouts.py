@@ -69,17 +69,15 @@ class BatchRollouts(LLMBatchOperator):
 
     :param run: reference of the run, as `prepare` pushed it. (templated)
     :param chunks: references of the chunks, as a planning task returned them. (templated)
-    :param calls: most calls of a judge in flight, where they are the slots that the task takes of its pool.
     """
 
     template_fields = ("run", "chunks")
 
-    def __init__(self, *, run: Any, chunks: Any, calls: int | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, run: Any, chunks: Any, **kwargs: Any) -> None:
         # All of them are the run's, and set when the task runs: documents are no arguments.
         super().__init__(requests=[], result_path="", llm_conn_id="", timeout=DAY, deferrable=True, **kwargs)
         self.run = run
         self.chunks = chunks
-        self.calls = calls
 
     def execute(self, context: "Context") -> Any:
         """Send what is open, or find the job of an earlier attempt again.
@@ -129,7 +127,7 @@ class BatchRollouts(LLMBatchOperator):
         if not run.config.model.batch:
             raise graph_changed("model.batch = false", task_to_clear(str(context["run_id"])))
         attach_storage(run.ref.storage)
-        self._work = BatchWork(run, self.chunks, str(context["run_id"]), self.calls)
+        self._work = BatchWork(run, self.chunks, str(context["run_id"]))
         model = run.config.model
         self.result_path = self._work.results
         self.llm_conn_id, self.model_id, self.max_tokens = model.target_conn_id, model.target, model.max_tokens

@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG, MultipleCronTriggerTimetable, TaskGroup, task
+from airflow.sdk import DAG, CronTriggerTimetable, TaskGroup, task
 from pydantic import JsonValue
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, SkillOptError, kept, together
 from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.core.service_groups import RetentionGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.pipeline.alerts import on_failure
@@ -26,12 +25,13 @@ log = logging.getLogger(__name__)
 DOC = """
 For each benchmark, merges the many small parts of its trajectories into few, drops what is older than its
 `retention.trajectory_days` if that is set, and removes versions older than a week that no alias ever named.
-Images of items that no task has used for `sandbox.image_days` go, too, from the engine of the worker that looks.
+Images of items that no task has used for two weeks go, too, from the engine of the worker that looks.
 Versions that an alias points to, or ever did, are kept. A benchmark that fails leaves the others done.
 """
 
 UNUSED_DAYS = 7
 """A version without an alias may be on its way to one, and a run may take some days."""
+UNUSED_IMAGE_DAYS = 14
 CLEANING = timedelta(hours=12)
 """Time for all partitions of a benchmark, which no retry could go on with in the middle."""
 
@@ -39,14 +39,12 @@ CLEANING = timedelta(hours=12)
 def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG:
     """Build the DAG: a task a benchmark, and one a queue of workers with an engine; none waits for another.
 
-    Every run cleans up after all benchmarks, at each schedule that one of them asks for, and each connection for alerts
-    is told of a failure.
+    Every run cleans up after all benchmarks, and each connection for alerts is told of a failure.
 
     Args:
         names: all benchmarks; the tasks of one that cannot be read fail.
         configs: the configurations of the others.
     """
-    schedules = {config.retention.schedule for config in configs.values()} or {RetentionGroup().schedule}
     tellers = {config.alerts.conn_id: on_failure(config) for config in configs.values()}
     with DAG(
         cleanup_dag_id(),
@@ -54,7 +52,7 @@ def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG
         doc_md=DOC,
         tags=["skillopt", "cleanup", *names],
         default_args=dict(TASK_DEFAULTS),
-        schedule=MultipleCronTriggerTimetable(*sorted(schedules), timezone="UTC"),
+        schedule=CronTriggerTimetable("@weekly", timezone="UTC"),
         start_date=datetime(2020, 1, 1, tzinfo=UTC),
         max_active_runs=1,
         is_paused_upon_creation=True,
@@ -132,7 +130,7 @@ def drop_unused_versions(benchmark: str) -> JsonObject:
 
 @task
 def drop_item_images(names: Sequence[str]) -> list[str]:
-    """Remove the images of the benchmarks' items that no task has used for `sandbox.image_days`; return their names.
+    """Remove the images of the benchmarks' items that no task has used for two weeks; return their names.
 
     They are the images of one engine. A worker without an engine has none.
 
@@ -164,7 +162,7 @@ def _unused_images_dropped(benchmark: str) -> list[str]:
         with docker_connection.reached(engine.url):
             client = engine.hook.api_client
             with closing(client):
-                return remove_unused(client, config.sandbox.image_days)
+                return remove_unused(client, UNUSED_IMAGE_DAYS)
     except EngineUnavailable as error:
         if config.sandbox.docker_conn_id is not None:
             raise

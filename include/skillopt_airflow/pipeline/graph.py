@@ -9,7 +9,6 @@ from airflow.sdk import DAG, Param
 from airflow.sdk.definitions.param import ParamsDict
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.pool_slots import MOST_AT_ONCE, calls_of_optimizer, calls_of_rollouts
 from skillopt_airflow.core.timeline import MomentKind
 from skillopt_airflow.pipeline.alerts import on_failure
 from skillopt_airflow.pipeline.dag_ids import prefixed
@@ -66,7 +65,6 @@ def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
     """
     task = _engine(config).chunk.partial(
         task_id=task_id,
-        calls=calls_of_rollouts(config),
         max_active_tis_per_dagrun=config.sandbox.max_containers,
         **_in_sandboxes(config, run, config.sandbox.items_per_container),
     )
@@ -75,7 +73,7 @@ def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
 
 def preflight(config: TrainConfig, run: Any) -> Any:
     """Return the task that tries what a run will use."""
-    arguments = _in_sandboxes(config, run, 1, MOST_AT_ONCE)
+    arguments = _in_sandboxes(config, run, 1)
     return _engine(config).preflight(task_id="preflight", chunk=None, **arguments)
 
 
@@ -86,41 +84,22 @@ def speculation(config: TrainConfig, run: Any, at: int | MomentKind) -> Any:
     return _engine(config).speculation(
         task_id="speculate",
         at=at,
-        calls=calls_of_rollouts(config),
         trigger_rule="none_failed",
         **_in_sandboxes(config, run, max(config.sandbox.items_per_container, batch)),
     )
 
 
-def _in_sandboxes(config: TrainConfig, run: Any, items: int, most_calls: int | None = None) -> dict[str, Any]:
-    """Return the arguments of a task that runs so many items in sandboxes, and takes no more slots than so many."""
+def _in_sandboxes(config: TrainConfig, run: Any, items: int) -> dict[str, Any]:
+    """Return the arguments of a task that runs so many items in sandboxes."""
     engine = _engine(config)
     seconds = task_seconds(config.sandbox, items, engine.start_seconds) + items * engine.repository_seconds
     return {
         "image": config.image,
         "run": run,
         "execution_timeout": timedelta(seconds=min(seconds, LONGEST_SECONDS)),
-        **in_pool(config.sandbox.pool, calls_of_rollouts(config), most_calls),
+        "pool": config.sandbox.pool,
         **engine_queue(config),
     }
-
-
-def in_pool(pool: str, calls: int | None, most: int | None = None) -> dict[str, Any]:
-    """Return the arguments of a task in a pool.
-
-    Args:
-        pool: its name.
-        calls: slots that the task takes, if they are model calls in flight; None if a task takes one.
-        most: no more of them than this.
-    """
-    if calls is None:
-        return {"pool": pool}
-    return {"pool": pool, "pool_slots": calls if most is None else min(calls, most)}
-
-
-def asks_optimizer(config: TrainConfig, most: int | None = None) -> dict[str, Any]:
-    """Return the arguments of a task that asks the optimizer, so many calls at the same time if there is a limit."""
-    return in_pool(config.model.optimizer_pool, calls_of_optimizer(config, most))
 
 
 def engine_queue(config: TrainConfig) -> dict[str, str]:
@@ -136,10 +115,7 @@ def evaluations(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any
     from skillopt_airflow.pipeline.batch_rollouts import DAY, BatchRollouts
 
     limit = timedelta(seconds=DAY, hours=1)
-    calls = calls_of_rollouts(config)
-    # Only a judge's calls are in flight then, and none while the task waits for the job.
-    pool = {} if calls is None else in_pool(config.sandbox.pool, calls)
-    return BatchRollouts(task_id=task_id, run=run, chunks=chunks, calls=calls, execution_timeout=limit, **pool)
+    return BatchRollouts(task_id=task_id, run=run, chunks=chunks, execution_timeout=limit)
 
 
 class Engine(NamedTuple):

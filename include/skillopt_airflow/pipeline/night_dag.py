@@ -46,11 +46,6 @@ def decline_asset(benchmark: str) -> Asset:
     return Asset(name=prefixed(f"skillopt_{benchmark}_decline"))
 
 
-def stale_asset(benchmark: str) -> Asset:
-    """Return the asset of champions that are worse than the seed skill, which `regate.on_stale` trains on."""
-    return Asset(name=prefixed(f"skillopt_{benchmark}_stale"))
-
-
 def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
     """Build the DAG: prepare the night, roll out, settle, and act on the verdict."""
     form = {
@@ -77,7 +72,7 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
         measure = rollouts(config, "measure", run, prepared)
         settled: Any = settle_night(run)
         # Inlets, too, where a task looks for what Airflow has heard of the asset.
-        champion, decline, harm = [champion_asset(benchmark)], [decline_asset(benchmark)], [stale_asset(benchmark)]
+        champion, decline = [champion_asset(benchmark)], [decline_asset(benchmark)]
         demoted = demote.override(inlets=champion, outlets=champion)(benchmark, run)
         question: Any = question_of(run)
         # A DAG run of its own: the night is over, whenever somebody answers.
@@ -92,11 +87,9 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
             fail_when_dag_is_paused=True,
         )
         told = tell.override(inlets=decline, outlets=decline)(benchmark, run)
-        stale = tell_stale.override(inlets=harm, outlets=harm)(benchmark, run)
         # A training that the news start begins with the champion, so that is moved back before.
         chain(measure, settled, [demoted, question])
-        chain(settled, [told, stale])
-        chain(demoted, [told, stale])
+        chain([settled, demoted], told)
     return dag
 
 
@@ -192,19 +185,6 @@ def tell(benchmark: str, run: JsonObject) -> JsonObject:
     starts = train_dag_id(benchmark) if opened.config.regate.train_on_decline else ""
     news = news_of(opened, base_target(benchmark), DECLINES)
     return _emit(decline_asset(benchmark), news, starts, lambda news: first_to_tell(opened, news, DECLINES))
-
-
-@task(trigger_rule="none_failed_min_one_success")
-def tell_stale(benchmark: str, run: JsonObject) -> JsonObject:
-    """Emit the event of a champion that is worse than the seed skill; see `tell`."""
-    from skillopt_airflow.pipeline.triggered import base_target
-    from skillopt_airflow.training.night import HARM, first_to_tell, news_of
-
-    opened = open_run(run)
-    rules = opened.config.regate
-    starts = train_dag_id(benchmark) if rules.on_stale == "train" and not rules.train_on_decline else ""
-    news = news_of(opened, base_target(benchmark), HARM)
-    return _emit(stale_asset(benchmark), news, starts, lambda news: first_to_tell(opened, news, HARM))
 
 
 def _emit(asset: Asset, news: JsonObject | str, starts: str, is_first: Callable[[JsonObject], bool]) -> JsonObject:

@@ -15,25 +15,34 @@ from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.training.deployment_file import check_allowed
 
-FORM_GROUPS = ("train", "gradient", "optimizer", "evaluation", "model", "data", "budget", "publishing")
-"""The groups that the form shows; all the others are reached through `overrides`."""
+FORM = (
+    "train.init_skill",
+    "train.num_epochs",
+    "train.batch_size",
+    "optimizer.learning_rate",
+    "evaluation.gate_policy",
+    "model.target",
+    "model.optimizer",
+    "model.harness",
+    "model.max_turns",
+    "data.uri",
+    "data.split_mode",
+    "budget.max_usd",
+    "publishing.approval",
+)
+"""The knobs that the form shows; `overrides` takes every other one."""
 
 FIXED_IN_GRAPH = (
     "regate.schedule",
     "regate.timezone",
-    "retention.schedule",
     "retention.trajectory_days",
-    "regate.on_stale",
     "regate.train_on_decline",
     "publishing.approval_hours",
     "publishing.approvers",
     "alerts.conn_id",
-    "alerts.late_hours",
     "model.batch",
     "model.optimizer_pool",
-    "model.pool_slot",
     "sandbox.engine",
-    "sandbox.image_days",
     "sandbox.max_containers",
     "sandbox.pool",
     "sandbox.queue",
@@ -58,19 +67,17 @@ def form(config: TrainConfig, presets: Sequence[str] = ()) -> dict[str, Param]:
             section="preset",
             description="Settings that belong together. Fields below that differ from their defaults win over it.",
         )
-    for group in FORM_GROUPS:
-        knobs: Group = getattr(config, group)
-        values = knobs.model_dump(mode="json")
-        for key, schema in _properties(type(knobs)).items():
-            path = f"{group}.{key}"
-            if path not in FIXED_IN_GRAPH:
-                fields[path] = Param(values[key], title=path, section=group, **_field_schema(schema))
+    values = values_by_path(config)
+    for path in FORM:
+        group, key = path.split(".")
+        schema = _properties(type(getattr(config, group)))[key]
+        fields[path] = Param(values[path], title=path, section=group, **_field_schema(schema))
     fields["overrides"] = Param(
         {},
         type=["object", "null"],
         title="overrides",
         section="more",
-        description='Any other key by its path, such as {"sandbox.memory": "256m"}; wins over the fields above.',
+        description='Any other knob by its path, such as {"train.seed": 7}. Wins over the fields above.',
     )
     return fields
 
@@ -96,8 +103,7 @@ def run_config(config: TrainConfig, params: Mapping[str, Any], *layers: JsonObje
     if not isinstance(overrides, Mapping):
         raise ConfigError(f'overrides: expected keys and values such as {{"train.seed": 7}}, got {overrides!r}')
     own = values_by_path(config)
-    in_form = {path: value for path, value in params.items() if path.partition(".")[0] in FORM_GROUPS}
-    fields = {path: value for path, value in in_form.items() if path not in own or value != own[path]}
+    fields = {path: params[path] for path in FORM if path in params and params[path] != own[path]}
     asked = TrainConfig.from_layers(config.model_dump(), *layers, nest(fields), nest(overrides))
     _check_room("train.num_epochs", asked.train.num_epochs, config.train.num_epochs)
     check_fixed(asked, config)

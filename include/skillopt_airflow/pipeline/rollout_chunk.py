@@ -26,14 +26,12 @@ class ChunkTask(BaseOperator):
 
     :param run: reference of the run, as `prepare` pushed it. (templated)
     :param chunk: reference of the chunk, as a planning task returned it. (templated)
-    :param calls: most model calls in flight, where they are the slots that the task takes of its pool.
     """
 
-    def __init__(self, *, run: Any, chunk: Any, calls: int | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, run: Any, chunk: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.run = run
         self.chunk = chunk
-        self.calls = calls
 
     def workload(self, context: "Context") -> "ChunkWorkload":
         """Return the chunk's work."""
@@ -42,7 +40,7 @@ class ChunkTask(BaseOperator):
         ti = context["ti"]
         self._may_retry = ti.try_number <= ti.max_tries
         self._dag_run_id = str(context["run_id"])
-        self._work = ChunkWorkload(open_run(self.run), self.chunk, self._dag_run_id, self.calls)
+        self._work = ChunkWorkload(open_run(self.run), self.chunk, self._dag_run_id)
         self._work.judge_again()
         return self._work
 

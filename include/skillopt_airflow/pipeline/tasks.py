@@ -79,7 +79,7 @@ def leave_out(run: JsonObject, room: int) -> None:
 
 
 @task(execution_timeout=timedelta(hours=1), trigger_rule="none_failed")
-def update(run: JsonObject, at: int, screened: bool, calls: int | None = None) -> list[JsonObject]:
+def update(run: JsonObject, at: int, screened: bool) -> list[JsonObject]:
     """Reflect, merge the patches, keep the edits within the learning rate and apply them; each stage keeps its result.
 
     Does so once for each proposal. Returns the chunks to evaluate the candidates on, none of one that equals the
@@ -87,7 +87,7 @@ def update(run: JsonObject, at: int, screened: bool, calls: int | None = None) -
     """
     from skillopt_airflow.training.steps import update
 
-    return update(*moment_at(run, at), screened, calls)
+    return update(*moment_at(run, at), screened)
 
 
 @task(trigger_rule="none_failed_min_one_success")

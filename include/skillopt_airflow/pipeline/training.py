@@ -9,14 +9,12 @@ from typing import Any
 from airflow.sdk import DAG, TaskGroup, chain
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.pool_slots import calls_of_optimizer
 from skillopt_airflow.core.timeline import MomentKind
 from skillopt_airflow.pipeline import params, tasks
 from skillopt_airflow.pipeline.addresses import ReportLink
 from skillopt_airflow.pipeline.dag_ids import epoch_dag_id, train_dag_id
 from skillopt_airflow.pipeline.epochs import epoch_runs, run_of_part, steps_in_part
 from skillopt_airflow.pipeline.graph import (
-    asks_optimizer,
     dag_of,
     engine_queue,
     evaluations,
@@ -24,7 +22,7 @@ from skillopt_airflow.pipeline.graph import (
     rollouts,
     speculation,
 )
-from skillopt_airflow.pipeline.night_dag import decline_asset, stale_asset
+from skillopt_airflow.pipeline.night_dag import decline_asset
 from skillopt_airflow.pipeline.publishing import publication
 from skillopt_airflow.training.benchmark_settings import preset_names
 
@@ -59,11 +57,7 @@ def train_dag(benchmark: str, config: TrainConfig) -> DAG:
         prefix=storage.prefix,
         epochs=epoch_dag_id(benchmark),
     )
-    declines = None
-    if config.regate.train_on_decline:
-        declines = [decline_asset(benchmark)]
-    elif config.regate.on_stale == "train":
-        declines = [stale_asset(benchmark)]
+    declines = [decline_asset(benchmark)] if config.regate.train_on_decline else None
     form = params.form(config, preset_names(benchmark))
     with dag_of(train_dag_id(benchmark), doc, benchmark, config, form=form, schedule=declines) as dag:
         prepared: Any = tasks.prepare.override(**engine_queue(config))(benchmark)
@@ -111,8 +105,7 @@ def training_step(batch: Any, position: int, config: TrainConfig) -> Any:
     screened = config.evaluation.screen == "batch"
     with TaskGroup(f"step_{position:02d}"):
         rollout = rollouts(config, "rollout", THIS_RUN, batch)
-        calls = calls_of_optimizer(config)
-        update = tasks.update.override(**asks_optimizer(config))(THIS_RUN, position, screened, calls)
+        update = tasks.update.override(pool=config.model.optimizer_pool)(THIS_RUN, position, screened)
         gate = evaluate_and_gate(screen(update, position, config) if screened else update, position, config)
         chain(rollout, update)
         # While the optimizer thinks, the target would have nothing to do.
@@ -127,12 +120,12 @@ def epoch_end(steps: list[Any], config: TrainConfig) -> None:
     """
     with TaskGroup("slow_update"):
         longitudinal: Any = tasks.longitudinal(THIS_RUN)
-        slow_update = tasks.slow_update.override(**asks_optimizer(config, most=2))(THIS_RUN)
+        slow_update = tasks.slow_update.override(pool=config.model.optimizer_pool)(THIS_RUN)
         chain(steps, longitudinal, rollouts(config, "rollout", THIS_RUN, longitudinal), slow_update)
         guided = evaluate_and_gate(slow_update, "slow_update", config)
         chain(steps, speculation(config, THIS_RUN, "slow_update"), guided)
     with TaskGroup("meta_reflect"):
-        meta_reflect = tasks.meta_reflect.override(**asks_optimizer(config, most=1))(THIS_RUN)
+        meta_reflect = tasks.meta_reflect.override(pool=config.model.optimizer_pool)(THIS_RUN)
         reflected = evaluate_and_gate(meta_reflect, "meta_reflect", config)
         chain(guided, speculation(config, THIS_RUN, "meta_reflect"), reflected)
     chain(guided, meta_reflect)

@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 ADDED_BY_AIRFLOW = frozenset({"openlineage"})
 """Keys that Airflow's own operator adds to the conf of a run that it triggers, where that provider is installed."""
 OF_ANOTHER_TARGET = (
-    *("model.temperature", "model.max_tokens", "model.seed", "model.image_detail"),
-    *("model.reasoning_effort", "model.thinking", "model.thinking_budget"),
+    *("model.temperature", "model.max_tokens", "model.seed"),
+    *("model.reasoning_effort", "model.thinking"),
 )
 """Knobs that a run may have with a value that another target's API refuses."""
 SHORT_FORM = 12

@@ -23,6 +23,9 @@ from skillopt_airflow.rollout.workspace import answered_by_files
 if TYPE_CHECKING:
     from skillopt_airflow.rollout.replies import TargetModel
 
+LAST_TURNS = 2
+"""That a fresh prompt shows, each an action and what it brought."""
+
 
 class ChatTarget:
     """Asks plainly where that is enough, else through pydantic-ai.
@@ -104,8 +107,7 @@ class SessionChat:
         return said if self._converses else [said[0], self._prompt(session)]
 
     def _prompt(self, session: Session) -> Message:
-        last_turns = self._settings.session.last_turns
-        return Message(role="user", content=self._benchmark.prompt(session.episode, last_turns))
+        return Message(role="user", content=self._benchmark.prompt(session.episode, LAST_TURNS))
 
 
 class ChatHarness:

@@ -58,7 +58,7 @@ class ClaudeCodeHarness(CLIHarness):
             "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
             "DISABLE_AUTOUPDATER": "1",
         }
-        most = 0 if settings.thinking == "off" else settings.thinking_budget
+        most = {"on": None, "off": 0}.get(str(settings.thinking), settings.thinking)
         return variables | ({} if most is None else {"MAX_THINKING_TOKENS": str(most)})
 
     def read(self, lines: Iterable[bytes]) -> Trace:

@@ -26,9 +26,7 @@ class PlainCompletions:
         """Return the request; None for a model whose settings differ."""
         if REASONING_MODEL.match(settings.model):
             return None
-        messages: list[JsonValue] = [
-            {"role": turn.role, "content": chat_content(turn.parts, settings.image_detail)} for turn in turns
-        ]
+        messages: list[JsonValue] = [{"role": turn.role, "content": chat_content(turn.parts)} for turn in turns]
         chosen = settings.sampling()
         extra = chosen.pop("extra_body", {})
         sampling = {_FIELDS.get(name, name): value for name, value in chosen.items()}

@@ -85,7 +85,6 @@ class TargetModel:
             return made
 
         self.model = _Guarded(infer_model(f"{settings.dialect}:{settings.model}", provider))
-        self._detail = settings.image_detail
         self.settings = cast("ModelSettings", settings.sampling() | {"timeout": settings.patience, "max_retries": 0})
 
     async def aclose(self) -> None:
@@ -114,11 +113,8 @@ class TargetModel:
         """Return what a user says, with its pictures, in pydantic-ai's terms."""
         if len(pieces) == 1 and isinstance(pieces[0], str):
             return pieces[0]
-        looked = {} if self._detail is None else {"detail": self._detail}
         return [
-            BinaryContent(piece.content, media_type=piece.media_type, vendor_metadata=looked)
-            if isinstance(piece, Picture)
-            else piece
+            BinaryContent(piece.content, media_type=piece.media_type) if isinstance(piece, Picture) else piece
             for piece in pieces
         ]
 

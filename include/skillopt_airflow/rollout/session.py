@@ -18,6 +18,10 @@ from skillopt_airflow.rollout.texts import reason
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
 LAST_LINES = 5
+TURN_SECONDS = 120
+"""For opening a world, or one action in it."""
+OBSERVATION_CHARS = 4_000
+"""Of what a world shows; the middle of the rest is left out."""
 LAST_WORDS_SECONDS = 5.0
 
 
@@ -64,13 +68,11 @@ class Session:
         assert answers is not None
         try:
             sent.write(json.dumps(what).encode() + b"\n")
-            async with asyncio.timeout(self._settings.session.turn_timeout):
+            async with asyncio.timeout(TURN_SECONDS):
                 await sent.drain()
                 line = await answers.readline()
         except TimeoutError:
-            raise SandboxError(
-                f"the world did not answer within session.turn_timeout = {self._settings.session.turn_timeout} s"
-            ) from None
+            raise SandboxError(f"the world did not answer within {TURN_SECONDS} s") from None
         except (OSError, ValueError) as error:
             raise await self._broken(str(error)) from error
         if not line:
@@ -86,9 +88,7 @@ class Session:
         return SandboxError(f"the world broke down: {why}: {said}".rstrip(": "))
 
     def _cut(self, observation: Observation) -> Observation:
-        admissible = observation.admissible if self._settings.session.show_admissible else ()
-        text = shortened(observation.text, self._settings.session.observation_chars)
-        return observation.model_copy(update={"text": text, "admissible": admissible})
+        return observation.model_copy(update={"text": shortened(observation.text, OBSERVATION_CHARS)})
 
     async def _listen(self) -> None:
         assert self._process.stderr is not None

@@ -1,11 +1,11 @@
 """The settings that the host passes to the program inside the sandbox; none is secret."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, field_validator
 
 from skillopt_airflow.core.harnesses import HarnessName
-from skillopt_airflow.core.sampling import Effort, ImageDetail, sampling_settings
+from skillopt_airflow.core.sampling import Effort, Thinking, sampling_settings
 from skillopt_airflow.core.session_group import SessionGroup
 from skillopt_airflow.core.types import JsonObject, Value
 from skillopt_airflow.core.wire_formats import Dialect
@@ -32,12 +32,8 @@ class RolloutSettings(Value):
     """Most answers of the target to one item."""
     reasoning_effort: Effort | None = None
     """The provider's default when unset."""
-    thinking: Literal["on", "off"] | None = None
-    """Thinking of servers whose chat template has a switch for it; theirs when unset."""
-    image_detail: ImageDetail | None = None
+    thinking: Thinking | None = None
     """The provider's default when unset."""
-    thinking_budget: int | None = None
-    """Most tokens of thinking; the provider's own limit when unset."""
     seed: int | None = None
     """Sampling seed; none is sent when unset."""
     item_timeout: float = Field(default=900.0, gt=0.0)
@@ -75,7 +71,6 @@ class RolloutSettings(Value):
             seed=self.seed,
             reasoning_effort=self.reasoning_effort,
             thinking=self.thinking,
-            thinking_budget=self.thinking_budget,
         )
 
     @property

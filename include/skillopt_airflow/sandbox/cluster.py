@@ -22,7 +22,7 @@ from tenacity.nap import sleep_using_event
 from skillopt_airflow.core.errors import EngineUnavailable, ImageMissing, SandboxError
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.sandbox.docker_container import capped, lines
-from skillopt_airflow.sandbox.docker_limits import KILOBYTE
+from skillopt_airflow.sandbox.docker_limits import MAX_LOG_BYTES
 from skillopt_airflow.sandbox.pod import (
     BASE,
     EXPIRES_LABEL,
@@ -153,7 +153,7 @@ class Pod:
         from kubernetes.client.exceptions import ApiException
         from urllib3.exceptions import HTTPError
 
-        limit = self.plan.limits.log_kb * KILOBYTE
+        limit = MAX_LOG_BYTES
         try:
             # The cluster stops a byte behind the limit, so that a longer log is known to be one.
             said = self.client.read_namespaced_pod_log(

@@ -9,7 +9,7 @@ from typing import Any
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.hidden_text import visible
 from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.sandbox.docker_limits import KILOBYTE, end_of, host_options
+from skillopt_airflow.sandbox.docker_limits import MAX_LOG_BYTES, end_of, host_options
 from skillopt_airflow.sandbox.docker_output import attached
 from skillopt_airflow.sandbox.labels import remove_container
 from skillopt_airflow.sandbox.staging import ContainerFolder, container_user
@@ -102,7 +102,7 @@ class Container:
         # Attached before the start: what a container says at once would be lost.
         with attached(self.client.attach(self._id, stdout=True, stderr=True, stream=True)) as frames:
             self.client.start(self._id)
-            for line in lines(capped((part for _, part in frames), self.plan.limits.log_kb * KILOBYTE)):
+            for line in lines(capped((part for _, part in frames), MAX_LOG_BYTES)):
                 log.info("[sandbox] %s", line)
         self.client.wait(self._id)
         state: Mapping[str, Any] = self.client.inspect_container(self._id)["State"]

@@ -20,9 +20,11 @@ BUILD_SECONDS = 600
 LAYOUT_SECONDS = 120
 """Time in which a tree is laid out for the tests that judge it."""
 MAX_OPEN_FILES = 1024
+PIDS = 128
+MAX_LOG_BYTES = 64 * KILOBYTE
+"""Of a container's output, in the task log."""
 GATEWAY_MEMORY = "1g"
 """Room for the large requests that it holds, with the copies in its connections, and one that it checks."""
-GATEWAY_PIDS = 128
 BUILD_MEMORY = "2g"
 BUILD_PIDS = 256
 NANO = 1_000_000_000
@@ -34,7 +36,7 @@ def host_options(limits: SandboxGroup, *, has_repository: bool = False) -> dict[
     from docker.types import LogConfig, Ulimit
 
     output_bytes = limits.output_mb * MEGABYTE
-    closed = _closed(limits.memory, limits.pids)
+    closed = _closed(limits.memory, PIDS)
     if has_repository:
         closed["tmpfs"][WORK_FOLDER] = f"rw,exec,nosuid,nodev,mode=1777,size={limits.output_mb}m"
     return closed | {
@@ -57,7 +59,7 @@ def gateway_options(network: str | None) -> dict[str, Any]:
     """
     from docker.types import LogConfig
 
-    options = _closed(GATEWAY_MEMORY, GATEWAY_PIDS) | {"log_config": LogConfig(type="none")}
+    options = _closed(GATEWAY_MEMORY, PIDS) | {"log_config": LogConfig(type="none")}
     return options if network is None else options | {"network_mode": network}
 
 

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,8 @@ PIPS_VARIABLE = re.compile(
 Contents = Callable[[Item], Mapping[str, bytes]]
 
 log = logging.getLogger(__name__)
-_opening = threading.Lock()
+_builds = threading.BoundedSemaphore(2)
+"""The process's turns to build: each judged item opens images of its own."""
 
 
 class ItemImages:
@@ -68,8 +68,6 @@ class ItemImages:
         self._base = base
         self._limits = limits
         self._contents = contents
-        with _opening:
-            self._building = _builds(limits.image_builds)
 
     def of(self, item: Item) -> str:
         """Return the name of the image that a target works in, which is built if it is missing.
@@ -96,7 +94,7 @@ class ItemImages:
         if not self._there(tag):
             # Tasks of a host begin with the same items, and threads of a task, too. Locks stay, so they are not as many
             # as images.
-            with of_one_task(Path(tempfile.gettempdir()), f"{REPOSITORY}-{name[:4]}"), self._building:
+            with of_one_task(Path(tempfile.gettempdir()), f"{REPOSITORY}-{name[:4]}"), _builds:
                 if not self._there(tag):
                     began = time.monotonic()
                     log.info("building the image of item %s", item.id)
@@ -210,12 +208,6 @@ class ItemImages:
 
     def _run(self, container: str, command: list[str]) -> tuple[int | None, str]:
         return executed(self._client, container, command, user="0:0", most=MAX_SAID_BYTES)
-
-
-@cache
-def _builds(most: int) -> threading.BoundedSemaphore:
-    """Return the process's turns to build, which is the task's: each judged item opens images of its own."""
-    return threading.BoundedSemaphore(most)
 
 
 def ensure_named(names: Sequence[str], sandbox: SandboxGroup) -> None:

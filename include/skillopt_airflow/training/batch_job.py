@@ -81,11 +81,10 @@ def check_batchable(config: TrainConfig, benchmark: Benchmark) -> None:
             "model.batch: this benchmark executes code, answers its target, or shows or judges files, which a batch "
             "job cannot; set model.batch to false"
         )
-    thinks = model.thinking is not None or model.thinking_budget is not None
-    if thinks or (model.reasoning_effort is not None and not _is_openai(config)):
+    if model.thinking is not None or (model.reasoning_effort is not None and not _is_openai(config)):
         raise ConfigError(
-            "model.batch: a batch job has no model.thinking and no model.thinking_budget, and model.reasoning_effort "
-            "only at openai: leave them unset"
+            "model.batch: a batch job has no model.thinking, and model.reasoning_effort only "
+            "at openai: leave them unset"
         )
 
 
@@ -96,12 +95,11 @@ class BatchWork:
         run: the run.
         refs: references of the plan's chunks.
         dag_run_id: Airflow's id of the run.
-        calls: most calls of a judge in flight; as many as of a chunk's rollouts when None.
     """
 
-    def __init__(self, run: TrainingRun, refs: Sequence[JsonObject], dag_run_id: str, calls: int | None = None) -> None:
+    def __init__(self, run: TrainingRun, refs: Sequence[JsonObject], dag_run_id: str) -> None:
         self.run = run
-        self.chunks = [ChunkWorkload(run, ref, dag_run_id, calls) for ref in refs]
+        self.chunks = [ChunkWorkload(run, ref, dag_run_id) for ref in refs]
         self._plan = str(refs[0]["plan"])
 
     @cached_property
@@ -253,7 +251,7 @@ class BatchWork:
         files = [file for file in self._item(entry).files if file.picture]
         pieces = parts(text, contents(self.run, files))
         if _is_openai(self.run.config):
-            return chat_content(pieces, self.run.config.model.image_detail)
+            return chat_content(pieces)
         return message_content(pieces)
 
     def _outcome(self, entry: Entry, row: Mapping[str, Any]) -> tuple[Outcome, ModelCall]:

@@ -109,7 +109,6 @@ def optimizer_calls(config: TrainConfig, slices: Sequence[Sequence[int]]) -> dic
         "deep_reflect": sum(min(probes(config), minibatches[place]) for place in places),
         "reflect": sum(minibatches[place] for place in places) * gradient.analyst_rounds,
         "merge": 0 if rewrites else sum(merges[place] for place in places),
-        "merge_rewrites": sum(merges[place] for place in places) if rewrites and rules.merge_rewrites else 0,
         "learning_rate": made if rules.chooses_rate else 0,
         # Of rewrites of the whole body one stays, also where edits have no limit.
         "rank": made if rewrites or rules.lr_control_mode != "none" else 0,

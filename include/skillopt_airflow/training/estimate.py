@@ -231,7 +231,6 @@ def _shown_chars(config: TrainConfig, steps_in_epoch: int, trajectory: float, sk
         "deep_reflect": probes(config) * trajectory,
         "reflect": gradient.minibatch_size * config.train.rollouts_per_item * trajectory,
         "merge": edits,
-        "merge_rewrites": gradient.merge_batch_size * skill_chars,
         "learning_rate": edits,
         "rank": bodies if rules.skill_update_mode == "full_rewrite_minibatch" else edits,
         "rewrite": rules.learning_rate * EDIT_CHARS,

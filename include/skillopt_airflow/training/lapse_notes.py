@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def notes_enter(rules: OptimizerGroup) -> bool:
     """Return whether notes enter the skill without asking the gate."""
-    return rules.use_skill_aware_reflection and not rules.skill_aware_notes_gate
+    return rules.use_skill_aware_reflection
 
 
 def store_notes(run: TrainingRun, keys: "MomentKeys", notes: Patch) -> None:

@@ -102,7 +102,6 @@ class StepReflection:
 
     def merged(self, models: Assistants, patches: Sequence[Patch], workers: int) -> Patch:
         """Return the patches of all minibatches as one."""
-        rules = self.run.config.optimizer
         merged = merge_patches(
             models.optimizer,
             self.skill.text,
@@ -110,7 +109,6 @@ class StepReflection:
             self.run.config.gradient.merge_batch_size,
             workers,
             self.state.meta_skill,
-            bodies=rules.merge_rewrites and rules.skill_update_mode == "full_rewrite_minibatch",
         )
         log.info("%d patches, %d edits after merging", len(patches), len(merged.edits))
         return merged

@@ -9,7 +9,6 @@ from pydantic import Field
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.pool_slots import calls_of_rollouts
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Item, ItemRef, JsonObject, Split, Value
 from skillopt_airflow.training.run import TrainingRun
@@ -109,9 +108,7 @@ def parts_of(items: int, config: TrainConfig, times: int) -> int:
     fewest chunks that leave no container idle in the last round. A part has at least one item.
     """
     lanes, most = config.sandbox.max_containers, config.sandbox.items_per_container
-    slots = calls_of_rollouts(config)
-    each = CALLS_PER_CONTAINER if slots is None else min(slots, CALLS_PER_CONTAINER)
-    carriers = math.ceil(min(items * times, config.model.concurrency) / each)
+    carriers = math.ceil(min(items * times, config.model.concurrency) / CALLS_PER_CONTAINER)
     parts = max(math.ceil(items / most), carriers // times)
     if parts * times > lanes:
         step = lanes // times if times < lanes else lanes // math.gcd(lanes, times)

@@ -12,6 +12,7 @@ from skillopt_airflow.core.errors import ConfigError, ObjectMissing, StoreError
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.protocols import Benchmark, JudgesRepository, PlaysSession
 from skillopt_airflow.core.resource_groups import ModelGroup
+from skillopt_airflow.core.search_group import SEARCH_PATIENCE
 from skillopt_airflow.core.skill import SkillDocument, skill_of_person
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import EPOCH_ENDS, Moment, MomentKind, timeline
@@ -46,10 +47,7 @@ log = logging.getLogger(__name__)
 
 OF_ONE_RUN = (Split.FRESH,)
 """Splits whose items no other run rolls out: those of a night are refused in any other."""
-SHAPING = (
-    *("temperature", "max_tokens", "max_turns", "reasoning_effort", "thinking", "thinking_budget", "seed"),
-    "image_detail",
-)
+SHAPING = (*("temperature", "max_tokens", "max_turns", "reasoning_effort", "thinking", "seed"),)
 """Knobs of the model that decide what a rollout says."""
 
 
@@ -391,6 +389,6 @@ def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: s
             "session": config.session.model_dump(),
             "dialect": dialect,
             "model": model,
-            "search_patience": None if config.search.conn_id is None else config.search.patience,
+            "search_patience": None if config.search.conn_id is None else SEARCH_PATIENCE,
         }
     )

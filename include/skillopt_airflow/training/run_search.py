@@ -56,8 +56,5 @@ def run_search(run: "TrainingRun", items: int) -> "WebSearch | None":
     return WebSearch(
         upstream=run.connections.search(search),
         memory=StoredAnswers(run.store, folder, search.model_dump(mode="json")),
-        results=search.results,
-        characters=search.page_chars,
-        seconds=search.seconds,
         left=items * run.config.model.max_turns * PER_TURN,
     )

@@ -31,15 +31,13 @@ def rollout(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     return store_plan(run, moment, "rollout", batch_chunks(run, "rollout", moment, moment), if_missing=True)
 
 
-def update(run: TrainingRun, moment: Moment, screened: bool = False, calls: int | None = None) -> list[JsonObject]:
+def update(run: TrainingRun, moment: Moment, screened: bool = False) -> list[JsonObject]:
     """Make candidates of the step's rollouts; return the chunks to evaluate them on, none of one that equals the skill.
 
-    No more than `calls` model calls are in flight, where that is a number. With `screened` the chunks of its screen,
-    none where the run has no screen; `screen` returns the others then.
+    With `screened` the chunks of its screen, none where the run has no screen; `screen` returns the others then.
     Each stage stores its result, and each call its answer: done again, none is paid for again.
     """
     made, workers = proposals(run, moment), run.config.gradient.analyst_workers
-    workers = workers if calls is None else min(workers, calls)
     beside = min(len(made), workers)
     with ThreadPoolExecutor(beside) as pool:
         list(pool.map(lambda proposal: _make(run, moment, proposal, workers // beside), made))

@@ -58,8 +58,6 @@ whatever is to be expected of the candidate, and at most, so that a server which
 asked for all of them at once."""
 LARGEST_SHARE_AHEAD = 0.1
 """And so large a share of its items, if that is more."""
-JUDGES_SHARE = 4
-"""Where the calls of target and judge are counted together, the judge has one of so many."""
 JUDGES = 2
 """Processes that judge files at the same time; each keeps a core busy, and other tasks of the worker want some too."""
 
@@ -71,13 +69,12 @@ class ChunkWorkload:
         run: the run.
         ref: reference of the chunk.
         dag_run_id: Airflow's id of the run.
-        calls: most model calls in flight, a judge's included; the chunk's share of the run's for each when None.
 
     Raises:
         ConfigError: what makes and scores rollouts changed since the run began.
     """
 
-    def __init__(self, run: TrainingRun, ref: JsonObject, dag_run_id: str, calls: int | None = None) -> None:
+    def __init__(self, run: TrainingRun, ref: JsonObject, dag_run_id: str) -> None:
         plan, self.chunk = planned(run, ref)
         self.run = run if self.chunk.cell is None else in_cell(run, self.chunk.cell)
         check_program(self._settled_image, run.record.program, self.run.config, benchmarks.folder(run.ref.benchmark))
@@ -90,11 +87,6 @@ class ChunkWorkload:
         self._beside = max(1, min(same, run.config.sandbox.max_containers))
         self.concurrency = max(1, run.config.model.concurrency // self._beside)
         """Model calls that the chunk has in flight: its part of the run's, as several of a stage run at a time."""
-        self._judged_at_once = self.concurrency
-        if calls is not None:
-            self._judged_at_once = max(1, calls // JUDGES_SHARE)
-            others = 0 if run.config.model.judge is None else self._judged_at_once
-            self.concurrency = min(self.concurrency, max(1, calls - others))
         self._lease = BudgetLease(self.run, f"{plan.moment.name}/{self.stage}/{self.index}@{dag_run_id}")
         self._opened = ExitStack()
         self.document = run.document(self.chunk.skill)
@@ -277,7 +269,7 @@ class ChunkWorkload:
         judges: list[ModelCall] = []
         by_id = {item.id: item for item in self.assigned}
         pairs = [(by_id[one.trajectory.item_id], one) for one in scored]
-        rollouts = judged(self.run, pairs, self._judged_at_once, lambda: self._judge_turns, judges)
+        rollouts = judged(self.run, pairs, self.concurrency, lambda: self._judge_turns, judges)
         rows = [(self._refs[rollout.trajectory.item_id], rollout) for rollout in rollouts]
         if self.chunk.stage == "rollout" and not self._parts:
             # If it was reflected on the batch before, then without these.
@@ -342,7 +334,7 @@ class ChunkWorkload:
 
     @cached_property
     def _judge_turns(self) -> Turns:
-        return Turns(self._opened.enter_context(self._lease.part("judge")), Semaphore(self._judged_at_once))
+        return Turns(self._opened.enter_context(self._lease.part("judge")), Semaphore(self.concurrency))
 
     @cached_property
     def _key(self) -> "RolloutKey":

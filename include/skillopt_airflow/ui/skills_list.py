@@ -21,6 +21,7 @@ from sqlalchemy.orm import Session
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import SkillOptError
 from skillopt_airflow.pipeline.addresses import UI_PREFIX
+from skillopt_airflow.pipeline.alerts import LATE
 from skillopt_airflow.pipeline.dag_ids import publish_dag_id, regate_dag_id, rollback_dag_id, train_dag_id
 from skillopt_airflow.report.sparkline import sparkline
 from skillopt_airflow.training.benchmark_settings import benchmark_config
@@ -255,7 +256,7 @@ def _asked_and_late(
     asking = {dag(name): name for name in names for dag in (train_dag_id, publish_dag_id, rollback_dag_id)}
     nightly = {regate_dag_id(name): name for name in names}
     allowed = readable_dags([*asking, *nightly], user)
-    patience = {dag: timedelta(hours=configs[nightly[dag]].alerts.late_hours) for dag in nightly if dag in allowed}
+    patience = {dag: LATE for dag in nightly if dag in allowed}
     late = [nightly[dag] for dag in late_dags(session, patience, datetime.now(UTC))]
     waiting = [(asking[one.dag_id], one) for one in waiting_approvals(session, allowed & asking.keys())]
     return by_target(waiting, entries, configs), {_line(name, _own_target(name, entries), entries) for name in late}

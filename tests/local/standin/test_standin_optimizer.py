@@ -107,8 +107,6 @@ def test_a_note_repeats_a_rule_that_the_skill_has() -> None:
 def test_merging_unites_edits_of_the_same_text_failures_first() -> None:
     edits = asked("merge", section("skill", "x"), section("priority", "none"), listed("- a", "- b", "- a"))["edits"]
     assert [(edit["content"], edit["sources"]) for edit in edits] == [("- a", [0, 2]), ("- b", [1])]
-    body = asked("merge_rewrites", section("skill", "x"), section("priority", "none"), listed("x\n- a", "x\n- b"))
-    assert body == {"body": "x\n- a\n- b\n"}
 
 
 @pytest.mark.parametrize(("supports", "rate"), [([1, 1, 1], 1), ([2, 1, 3], 2), ([2] * 9, 4), ([], 1)])

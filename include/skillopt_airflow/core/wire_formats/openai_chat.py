@@ -40,18 +40,17 @@ _REQUEST = {
     "reasoning_effort": NAME,
     "stream_options": fields({"include_usage": FLAG}),
     "response_format": by_type({"text json_object": {}, "json_schema": {"json_schema": fields(shape.OUTPUT_SCHEMA)}}),
-    # For the run's own `thinking` and `thinking_budget`. Other names could replace the template.
+    # For the run's own `thinking`. Other names could replace the template.
     "chat_template_kwargs": fields({"enable_thinking": FLAG, "thinking_budget": shape.COUNT}),
 }
 
 
-def chat_content(pieces: Sequence[Part], detail: str | None) -> JsonValue:
+def chat_content(pieces: Sequence[Part]) -> JsonValue:
     """Return a text by itself, as every server takes it, and a list of parts where there are pictures."""
     if len(pieces) == 1 and isinstance(pieces[0], str):
         return pieces[0]
-    looked = {} if detail is None else {"detail": detail}
     return [
-        {"type": "image_url", "image_url": {"url": piece.data_url, **looked}}
+        {"type": "image_url", "image_url": {"url": piece.data_url}}
         if isinstance(piece, Picture)
         else {"type": "text", "text": piece}
         for piece in pieces
@@ -65,7 +64,6 @@ class OpenAIChat(WireFormat):
     path = "chat/completions"
     address = "https://api.openai.com/v1"
     below_deployment = True
-    image_details = True
     event_field = ("choices", list)
     request = fields(_REQUEST)
     limits = ("max_tokens", "max_completion_tokens")

@@ -60,7 +60,6 @@ class OpenAIResponses(WireFormat):
     address = "https://api.openai.com/v1"
     usage_within = "response"
     request = fields(_REQUEST)
-    image_details = True
     limits = ("max_output_tokens",)
 
     def is_answer(self, document: JsonObject) -> bool:

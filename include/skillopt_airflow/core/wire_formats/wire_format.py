@@ -70,8 +70,6 @@ class WireFormat(ABC):
     """Names, without their dates, that the header anthropic-beta may have."""
     limits: ClassVar[tuple[str, ...]]
     """Fields of a request that bound the tokens of its answer; the last one is written where none is set."""
-    image_details: ClassVar[bool] = False
-    """True if a request can say how closely the model looks at pictures."""
 
     @abstractmethod
     def is_answer(self, document: JsonObject) -> bool:
