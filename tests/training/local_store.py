@@ -30,9 +30,6 @@ class LocalStore(ObjectStore):
         """When each object was; one that a test puts among `objects` itself is as old as the store."""
         self._lock = Lock()
 
-    def get_dated(self, key: str) -> tuple[bytes, datetime]:
-        return self.get(key).body, self.written[key]
-
     def get(self, key: str) -> StoredObject:
         self.before_read(key)
         try:
