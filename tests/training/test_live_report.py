@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.run_history import MomentHistory
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.report.run_page import render
@@ -31,22 +30,14 @@ class Watched:
         )
         self.tasks: list[str] = []
         self.views: list[ReportView] = []
-        self._looking = False
         self.training.store.before_write = self._look
         self.training()
 
     def _look(self, key: str) -> None:
-        # What a page reads it may also merge into larger parts.
-        if self._looking or "/answers/" in key:
-            return
-        self._looking = True
-        try:
+        if "/answers/" not in key and self.training.store.exists(self.training.run.keys.config):
             self.tasks.append(current_task(self.training.run))
-            view = live_view(self.training.run) if "/steps/" in key or "/final/" in key else None
-        except ObjectMissing:
-            view = None
-        self.views += [] if view is None else [view]
-        self._looking = False
+            view = live_view(self.training.run)
+            self.views += [] if view is None else [view]
 
 
 @pytest.fixture(scope="module")

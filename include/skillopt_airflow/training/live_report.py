@@ -25,10 +25,10 @@ FIRST_TASKS: Mapping[MomentKind, str] = {
 def live_view(run: TrainingRun) -> ReportView | None:
     """Return what the page of the run shows now; None before its seed is measured."""
     try:
-        newest = run.newest_state()
+        return with_skill(run, history_so_far(run, run.newest_state()), task=current_task(run))
     except ObjectMissing:
+        # The seed's own state is stored right after that of the run.
         return None
-    return with_skill(run, history_so_far(run, newest), task=current_task(run))
 
 
 def has_ended(run: TrainingRun) -> bool:
