@@ -67,7 +67,7 @@ def _row(early: bool, history: History, full: History) -> Sequence[object]:
     fewer = f"{1 - ran / without:.0%}" if early else ""
     calls = (history.calls("target"), history.calls("optimizer"))
     state = ("on" if early else "off", ran, fewer, *calls, actions[True], actions[False])
-    return (*state, f"{history.best_val_score:.3f}")
+    return (*state, f"{history.best.score:.3f}")
 
 
 def _evaluated(history: History) -> int:

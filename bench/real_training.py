@@ -182,7 +182,7 @@ def _row(one: Trained) -> tables.Cells:
         # A training that stopped for want of usable answers has tested nothing.
         *(_score(history.test["best"]) if "best" in history.test else ("stopped", "")),
         _difference(one.gain),
-        f"{history.seed_val_score:.3f} to {history.best_val_score:.3f}",
+        f"{history.seed.score:.3f} to {history.best.score:.3f}",
         f"{one.minutes:.1f}",
         history.calls("target"),
         history.calls("optimizer"),
@@ -196,12 +196,13 @@ def _section(one: Trained) -> tables.Section:
         (
             moment.step,
             moment.action,
-            "" if moment.current_score is None else f"{moment.current_score:.3f}",
-            "" if moment.candidate_score is None else f"{moment.candidate_score:.3f}",
+            f"{table.other_score:.3f}" if table.pairs else "",
+            f"{table.score:.3f}" if table.pairs else "",
             moment.edits_applied,
             "<br>".join(moment.fallbacks).replace("|", r"\|"),
         )
         for moment in one.history.moments
+        for table in [moment.decision.against_current]
     ]
     changed = f"```diff\n{one.diff}\n```" if one.diff else "The best skill is the seed skill."
     return tables.Section(f"Seed {one.seed}", changed, STEPS, rows)

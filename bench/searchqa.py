@@ -34,8 +34,8 @@ def measure() -> None:
     seconds = [step.seconds for step in history.steps]
     rows = [
         *((f"exact match on test, {name}", f"{score.hard:.3f}") for name, score in history.test.items()),
-        ("exact match on val, seed", f"{history.seed_val_score:.3f}"),
-        ("exact match on val, best", f"{history.best_val_score:.3f}"),
+        ("exact match on val, seed", f"{history.seed.score:.3f}"),
+        ("exact match on val, best", f"{history.best.score:.3f}"),
         ("steps accepted", actions[Action.ACCEPT] + actions[Action.ACCEPT_NEW_BEST]),
         ("steps rejected", actions[Action.REJECT]),
         *((f"{role} calls", history.calls(role)) for role in ("optimizer", "target")),

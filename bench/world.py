@@ -154,8 +154,8 @@ def _scores(history: History) -> dict[str, str]:
     accepted = sum(step.action.accepted for step in history.steps)
     return {
         **{f"exact match on test, {name}": f"{score.hard:.3f}" for name, score in history.test.items()},
-        "exact match on val, seed": f"{history.seed_val_score:.3f}",
-        "exact match on val, best": f"{history.best_val_score:.3f}",
+        "exact match on val, seed": f"{history.seed.score:.3f}",
+        "exact match on val, best": f"{history.best.score:.3f}",
         "steps accepted": str(accepted),
         "steps rejected": str(len(history.steps) - accepted),
     }

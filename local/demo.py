@@ -92,7 +92,7 @@ def run(home: Home, settings: Settings) -> int:
     console.print(f"State      {home.root}; the platform goes on running until `make down`")
     if is_offline:
         console.print(STAND_IN_NOTE)
-    console.print(f"Next, in {PROJECT}: open the run's tab Report at the address above, then type")
+    console.print(f"Next, in {PROJECT}: open the run's tab Skill report at the address above, then type")
     for purpose, command in next_commands(history, home, training.storage):
         console.print(f"  # {purpose}\n  {command}", soft_wrap=True, markup=False)
     api.close()
@@ -148,18 +148,18 @@ def steps_done(rows: Iterable[Row]) -> int:
 
 
 def _steps_table(history: History) -> Table:
-    title = f"{history.benchmark}: {history.metric} score on the selection split (seed {history.seed_val_score:.3f})"
+    title = f"{history.benchmark}: {history.metric} score on the selection split (seed {history.seed.score:.3f})"
     table = Table("", "candidate", "best", "gate", "edits applied", "edits skipped", "seconds", title=title)
     for moment in history.moments:
         bound = moment.decision.bound
-        measured = "-" if moment.candidate_score is None else f"{moment.candidate_score:.3f}"
+        measured = "-" if moment.candidate is None else f"{moment.candidate.score:.3f}"
         table.add_row(
             moment.name.removeprefix("steps/"),
             measured if bound is None else f"<= {bound:.3f}",
             f"{moment.best_score:.3f}",
             moment.action,
             str(moment.edits_applied),
-            str(moment.edits_skipped),
+            str(len(moment.edits) - moment.edits_applied),
             f"{moment.seconds.wall:.1f}",
         )
     return table

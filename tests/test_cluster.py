@@ -101,7 +101,7 @@ def plain(cluster: Cluster) -> TrainedRun:
 
 def decisions(run: TrainedRun) -> list[Any]:
     """What a training came to: the verdict and score of each candidate, and the skill at its end."""
-    moments = [(moment.name, moment.action, moment.candidate_score) for moment in run.history.moments]
+    moments = [(moment.name, moment.action, moment.candidate) for moment in run.history.moments]
     return [*moments, run.store.get_text(run.keys.best_skill)]
 
 

@@ -58,7 +58,7 @@ def test_from_a_table_to_a_trained_skill(platform: Any, checkout: Path) -> None:
     keys = RunKeys("", "capitals", run_name(run["dag_run_id"]))
     history = ObjectStore(platform.s3, "skillopt").get_model(keys.history, History)
     # A platform that kept the champion of an earlier session publishes no equal one; `fetch` gets that one then.
-    assert history.best_val_score > history.seed_val_score
+    assert history.best.score > history.seed.score
     typed(fetch, checkout)
     trained = (platform.home.root / "capitals" / "best_skill.md").read_text(encoding="utf-8")
     seed = (PROJECT / "examples" / "capitals" / "skill" / "initial.md").read_text(encoding="utf-8")

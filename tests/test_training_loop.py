@@ -75,7 +75,7 @@ def plain() -> Training:
 
 def test_a_training_beats_its_seed(plain: Training) -> None:
     history = history_of(plain.run)
-    assert history.best_val_score > history.seed_val_score
+    assert history.best.score > history.seed.score
     assert plain.state.best.version > 0
     assert set(plain.actions()) >= {"accept_new_best", "reject"}
     assert plain.store.get_text(plain.run.keys.best_skill) == plain.skill()
@@ -94,7 +94,7 @@ def test_every_document_lies_under_the_name_that_the_readme_gives(plain: Trainin
 def test_the_trainer_is_not_shaped_by_one_benchmark(benchmark: str) -> None:
     training = Training.of(benchmark, evaluation__val_limit=20)
     training()
-    assert history_of(training.run).best_val_score > history_of(training.run).seed_val_score
+    assert history_of(training.run).best.score > history_of(training.run).seed.score
 
 
 @pytest.mark.nightly
@@ -674,7 +674,7 @@ def test_a_step_makes_several_candidates_and_gates_the_best() -> None:
     assert len({run.document(step_keys(run.keys, 1).proposal(number).candidate_skill).text for number in (1, 2, 3)}) > 1
     entries = [entry for moment in run.timeline[1:-1] for entry in run.state(moment).buffer.entries]
     assert any(entry.accepted_edits and (entry.rejected_edits or entry.undecided_edits) for entry in entries)
-    assert history_of(run).best_val_score > history_of(run).seed_val_score
+    assert history_of(run).best.score > history_of(run).seed.score
     page = three.store.get_text(run.keys.report)
     assert page.count("<h3>Proposals</h3>") == len(chosen)
     assert "<h3>Proposals</h3>" not in one.store.get_text(one.run.keys.report)
@@ -1062,7 +1062,7 @@ def test_what_could_not_be_measured_has_no_score_and_is_not_forced() -> None:
     assert final.current.version == 0
     measured = [moment for moment in history_of(training.run).moments if moment.action == "indecisive"]
     assert measured
-    assert all(moment.candidate_score is None for moment in measured)
+    assert all(moment.candidate is None for moment in measured)
 
 
 @pytest.mark.nightly

@@ -42,7 +42,7 @@ def test_a_training_learns_rules_and_rejects_some_candidates(tmp_path: Path, mon
     )
     training()
     history = history_of(training.run)
-    assert history.best_val_score > history.seed_val_score
+    assert history.best.score > history.seed.score
     assert sum(rule in training.skill() for rule in RULES) >= 2
     assert {"accept_new_best", "reject"} <= set(training.actions())
     assert not [fallback for moment in history.moments for fallback in moment.fallbacks]

@@ -84,8 +84,8 @@ def test_whatever_fails_every_rollout_is_carried_out_once(faulty: FaultyRun) -> 
 
 
 def test_neither_faults_nor_a_killed_worker_change_a_decision(plain: TrainedRun, faulty: FaultyRun) -> None:
-    decisions = [(moment.name, moment.action, moment.candidate_score) for moment in faulty.run.history.moments]
-    assert decisions == [(moment.name, moment.action, moment.candidate_score) for moment in plain.history.moments]
+    decisions = [(moment.name, moment.action, moment.candidate) for moment in faulty.run.history.moments]
+    assert decisions == [(moment.name, moment.action, moment.candidate) for moment in plain.history.moments]
     assert faulty.run.store.get_text(faulty.run.keys.best_skill) == plain.store.get_text(plain.keys.best_skill)
     assert faulty.run.state == plain.state
     assert not any(moment.fallbacks for moment in faulty.run.history.moments)

@@ -36,7 +36,7 @@ def test_any_skill_is_scored_on_any_split_against_another(platform: Any, plain: 
     beside_seed = score(platform, plain, {"skill": trained, "compare_to": "seed", "split": "val"})
     by_itself = score(platform, plain, {"skill": text, "compare_to": None, "split": "test", "data.limit": 10})
     card = scorecard(beside_seed)
-    best, seed = plain.history.best_val_score, plain.history.seed_val_score
+    best, seed = plain.history.best.score, plain.history.seed.score
     assert card.other is not None
     assert card.paired is not None
     assert (card.skill.score, card.other.score) == (pytest.approx(best), pytest.approx(seed))

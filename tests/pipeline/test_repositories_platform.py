@@ -59,7 +59,7 @@ def test_the_sample_trains_in_every_harness_that_works_in_a_repository(
     keys = samples[harness]
     assert platform.api.wait(f"train_{BENCHMARK}", keys.prefix.strip("/"), seconds=1500) == "success"
     history = ObjectStore(platform.s3, "skillopt").get_model(keys.history, History)
-    print(harness, history.seed_val_score, history.best_val_score, history.test)
+    print(harness, history.seed.score, history.best.score, history.test)
     # Some repairs pass the tests and some do not, and every one was judged.
     assert 0.0 < history.test["best"].score < 1.0
     assert {score.coverage for score in history.test.values()} == {1.0}

@@ -46,7 +46,7 @@ def test_a_training_accepts_rejects_and_beats_its_seed(trained: TrainedRun) -> N
     actions = Counter(step.action for step in history.steps)
     assert actions["accept_new_best"] >= 1
     assert actions["reject"] >= 1
-    assert history.best_val_score > history.seed_val_score
+    assert history.best.score > history.seed.score
     assert history.test["best"].hard > history.test["seed"].hard + 0.1
     assert all(score.coverage == 1.0 for score in history.test.values())
     assert history.published is not None

@@ -12,7 +12,7 @@ from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.measured_score import SplitScore
 from skillopt_airflow.core.provenance import LineOrigin, seed_lines, trace
 from skillopt_airflow.core.rollout_tally import RolloutTally
-from skillopt_airflow.core.run_history import Publication, RolloutCounts, StageRollouts, StepSeconds
+from skillopt_airflow.core.run_history import MomentHistory, Publication, RolloutCounts, StageRollouts, StepSeconds
 from skillopt_airflow.core.screening import screened
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.timeline import Moment
@@ -20,10 +20,8 @@ from skillopt_airflow.core.track_record import TrackRecord
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Edit, FailurePattern, Status, Trajectory
 from skillopt_airflow.report.item_examples import Example, Part, Turn
-from skillopt_airflow.report.view import MomentView, ReportView, diff_of
+from skillopt_airflow.report.view import ReportView, diff_of
 
-UNSAID: dict[str, object] = dict.fromkeys(("candidate_score", "current_score"))
-UNSAID |= {"edits_applied": 0, "edits_skipped": 0, "cancelled": 0, "fallbacks": ()}
 RULES = EvaluationGroup(early_reject=True)
 ITEMS = 80
 SEED = """# Answering questions from search results
@@ -65,7 +63,7 @@ class Training:
         self.lines: tuple[LineOrigin, ...] = seed_lines(self.skill, "steps/step_0000")
         self.current = self.best = self.seed = evaluation(36)
         self.best_version = self.version = 0
-        self.moments: list[MomentView] = []
+        self.moments: list[MomentHistory] = []
 
     def take(self, moment: Moment, edits: tuple[Edit, ...], measured: Evaluation | None, **more: object) -> None:
         candidate, report = apply_edits(self.skill, edits)
@@ -76,7 +74,7 @@ class Training:
             self.current, self.version = measured, self.version + 1
             if decision.action is Action.ACCEPT_NEW_BEST:
                 self.best, self.best_version = measured, self.version
-        view = UNSAID | {
+        row = {
             "name": moment.name,
             **moment.model_dump(include={"kind", "epoch", "step"}),
             "decision": decision,
@@ -86,13 +84,16 @@ class Training:
             "skill_version": self.version,
             "edits": report.rows,
             "diff": diff_of(self.skill.text, candidate.text),
+            "fallbacks": (),
+            "cancelled": 0,
+            "ended": 0.0,
             "seconds": StepSeconds(
                 wall=61.5 + moment.step, model=38.25, container=9.5, own=4.5, airflow=9.25 + moment.step
             ),
         }
         if decision.action.accepted:
             self.skill = candidate
-        self.moments.append(MomentView.model_validate(view | more))
+        self.moments.append(MomentHistory.model_validate(row | more))
 
     def _decision(self, measured: Evaluation | None, action: object) -> GateDecision:
         if measured is None:
@@ -215,11 +216,8 @@ def _view(training: Training) -> ReportView:
         ),
         seed=estimate(training.seed),
         best=estimate(training.best, training.best_version),
-        best_version=training.best_version,
         moments=tuple(training.moments),
         test={name: estimate(evaluation(lost), version) for name, (version, lost) in tested.items()},
-        seed_val_score=training.seed.mean("hard"),
-        best_val_score=training.best.mean("hard"),
         val_items=ITEMS,
         test_items=ITEMS,
         skill=training.skill.text,

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from skillopt_airflow.core.paired import paired_values
 from skillopt_airflow.core.provenance import LineOrigin
 from skillopt_airflow.report.run_page import render
-from skillopt_airflow.report.view import ReportView
+from skillopt_airflow.report.view import ReportView, slug_of
 from tests.report.html_page import Page
 
 PROJECT = Path(__file__).parents[2]
@@ -118,7 +118,7 @@ def test_the_page_asks_for_nothing(view: ReportView, page: Page) -> None:
 def test_each_moment_shows_its_verdict_its_edits_and_its_difference(view: ReportView) -> None:
     html = render(view)
     for moment in view.moments:
-        section = html[html.index(f'id="{moment.slug}"') :].split("</details>")[0]
+        section = html[html.index(f'id="{slug_of(moment.name)}"') :].split("</details>")[0]
         text = Page(f"<div {section}").text
         assert moment.decision.reason in text
         assert text.count("support ") == len(moment.edits)
@@ -159,7 +159,7 @@ def test_a_candidate_that_was_rejected_early_or_screened_out_has_a_bound_or_its_
 
 def test_each_line_of_the_skill_links_to_the_edit_that_wrote_it(view: ReportView, page: Page) -> None:
     written = {line for line in view.lines if line.edit is not None}
-    names = {moment.name: moment.slug for moment in view.moments}
+    names = {moment.name: slug_of(moment.name) for moment in view.moments}
     assert {f"#{names[line.moment]}-edit-{line.edit}" for line in written} <= set(page.links)
     assert all(line in page.text for line in view.skill.split("\n"))
 
@@ -176,7 +176,7 @@ def test_a_line_of_another_run_names_its_step_and_one_of_many_minibatches_counts
 def test_a_run_that_stopped_at_once_has_a_page(view: ReportView) -> None:
     seed = LineOrigin(moment="steps/step_0000")
     empty: dict[str, object] = {"moments": (), "test": {}, "costs": (), "published": None}
-    nothing = empty | {"best": view.seed, "best_version": 0}
+    nothing = empty | {"best": view.seed}
     models = {"target": "openai-chat:qwen3", "optimizer": "openai-chat:gpt-5", "stopped": "budget.max_calls = 80"}
     skill = {"skill": SEED, "lines": (seed,) * (SEED.count("\n") + 1)}
     page = Page(render(view.model_copy(update=nothing | models | skill)))

@@ -2,12 +2,12 @@ import pytest
 from pydantic import ValidationError
 
 from skillopt_airflow.core.gate import UNGATED
-from skillopt_airflow.core.run_history import StepSeconds
+from skillopt_airflow.core.run_history import MomentHistory, StepSeconds
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.report import summary
 from skillopt_airflow.report.plots import learning_curve
 from skillopt_airflow.report.run_page import render
-from skillopt_airflow.report.view import MomentView, ReportView, diff_of
+from skillopt_airflow.report.view import ReportView, diff_of
 
 
 def test_the_paragraph_tells_what_came_out(view: ReportView) -> None:
@@ -20,14 +20,14 @@ def test_the_paragraph_tells_what_came_out(view: ReportView) -> None:
 
 
 def test_candidates_that_no_gate_decided_on_are_told_apart(view: ReportView) -> None:
-    def taken(moment: MomentView) -> MomentView:
+    def taken(moment: MomentHistory) -> MomentHistory:
         reason = f"{UNGATED}, which says {moment.decision.reason}"
         return moment.model_copy(update={"decision": moment.decision.model_copy(update={"reason": reason})})
 
     slow_update = [taken(one) if one.kind == "slow_update" else one for one in view.moments]
     ungated = view.model_copy(update={"moments": tuple(slow_update)})
     assert "6 of 13 candidates were taken, 1 of them without the gate." in summary.outcome(ungated)
-    assert "6 were taken, 1 of them without the gate." in learning_curve(ungated.curve)
+    assert "6 were taken, 1 of them without the gate." in learning_curve(ungated)
     assert "in 12 steps, 1 without the gate" in render(ungated)
 
 
@@ -52,7 +52,7 @@ def test_the_points_are_those_of_the_test_split(view: ReportView) -> None:
 
 
 def test_a_run_that_improved_nothing_says_so(view: ReportView) -> None:
-    told = summary.outcome(view.model_copy(update={"best_version": 0, "best": view.seed, "published": None}))
+    told = summary.outcome(view.model_copy(update={"best": view.seed, "published": None}))
     assert "the seed scores 0.5500" in told
     assert told.endswith("published nothing.")
     assert "test split" not in told
@@ -82,7 +82,7 @@ def test_figures_as_text() -> None:
     assert {seconds: summary.duration(seconds) for seconds in durations} == durations
     prices = {None: "not known", 0.0: "$0.00", 0.01234: "$0.0123", 1234.5: "$1,234.50"}
     assert {price: summary.usd(price) for price in prices} == prices
-    assert (summary.score(0.0), summary.score(float("nan"))) == ("0.0000", "–")
+    assert (summary.score(0.0), summary.score(None)) == ("0.0000", "–")
     assert (summary.signed(0.25), summary.signed(-0.25)) == ("+0.2500", "−0.2500")
 
 

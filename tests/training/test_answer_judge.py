@@ -128,7 +128,7 @@ def test_rules_first_asks_about_what_the_rules_do_not_find_right() -> None:
 def test_whose_word_counts_is_a_knob(use: str, score: float) -> None:
     trained = training(evaluation__judge=use)
     trained()
-    assert history_of(trained.run).seed_val_score == pytest.approx(score, abs=0.1)
+    assert history_of(trained.run).seed.score == pytest.approx(score, abs=0.1)
     calls = len(judged_calls(trained))
     assert (calls > 0) is (use != "rules")
     view = view_of(trained.run, write_report(trained.run))
@@ -158,7 +158,7 @@ def test_another_run_pays_for_no_grade_again() -> None:
     assert second.rollouts["seed"] == first.rollouts["seed"]
     assert judged_calls(first)
     assert not judged_calls(second)
-    assert history_of(second.run).seed_val_score == history_of(first.run).seed_val_score
+    assert history_of(second.run).seed.score == history_of(first.run).seed.score
     # Another judge is another opinion.
     third = training(store=first.store, name="third", model__judge="openai-chat:k")
     third()

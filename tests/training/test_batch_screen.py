@@ -69,7 +69,7 @@ def test_the_optimizer_is_told_what_was_measured_of_both(screened_out: Training)
 
 def test_its_rollouts_on_the_selection_split_count_as_cancelled(screened_out: Training) -> None:
     _, row = step(screened_out)
-    assert (row.cancelled, row.candidate_score) == (VAL, None)
+    assert (row.cancelled, row.candidate) == (VAL, None)
     counts = history_of(screened_out.run).rollouts
     assert counts.ran == sum(screened_out.rollouts.values())
     assert (counts.planned, counts.cancelled, counts.reused) == (counts.ran + VAL, VAL, 0)
@@ -90,7 +90,7 @@ def test_what_another_run_knows_of_it_changes_nothing(screened_out: Training) ->
     assert sum(again.rollouts.values()) == 0
     (_, row), (_, before) = step(again), step(screened_out)
     assert row.decision == before.decision
-    assert (row.cancelled, row.candidate_score) == (VAL, None)
+    assert (row.cancelled, row.candidate) == (VAL, None)
     counts = history_of(again.run).rollouts
     assert (counts.ran, counts.reused, counts.cancelled) == (0, counts.planned - VAL, VAL)
     [shown] = view_of(again.run, history_of(again.run)).moments

@@ -58,12 +58,12 @@ def test_a_training_from_the_champion_goes_on_where_one_from_the_seed_needs_twic
     more()
     whole()
     begin, end = history_of(first.run), history_of(more.run)
-    assert end.seed_val_score == begin.best_val_score
-    assert end.best_val_score > begin.best_val_score
+    assert end.seed.score == begin.best.score
+    assert end.best.score > begin.best.score
     steps = [moment.best_score for moment in history_of(whole.run).steps]
     assert len(steps) == 2 * len(end.steps)
     # In as many steps the training from the seed does not get there.
-    assert max(steps[: len(end.steps)]) < end.best_val_score
+    assert max(steps[: len(end.steps)]) < end.best.score
     assert more.run.record.init_version == version
     told = summary.outcome(view_of(more.run, write_report(more.run)))
     assert told.startswith(f"The run began with {version}, which takes the place of the seed skill on this page.")

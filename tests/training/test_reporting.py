@@ -1,12 +1,10 @@
 import re
-from datetime import UTC, datetime
 
 import pytest
 
 from skillopt_airflow.core.run_history import History, Publication
 from skillopt_airflow.report.run_page import LEAD, render
 from skillopt_airflow.report.summary import outcome
-from skillopt_airflow.training.progress_reader import ProgressReader
 from skillopt_airflow.training.reporting import view_of, write_report
 from tests.training.in_process import Training
 
@@ -53,7 +51,7 @@ def test_a_report_keeps_its_figures_where_rollouts_were_removed(trained: Trainin
 def test_the_report_of_a_training_that_was_cleared_and_ends_otherwise_is_of_that_end(trained: Training) -> None:
     run, before = trained.run, trained.run.store.get_model(trained.run.keys.history, History)
     more = before.rollouts.model_copy(update={"ran": before.rollouts.ran + 1})
-    run.store.put_model(run.keys.history, before.model_copy(update={"best_version": 7, "rollouts": more}))
+    run.store.put_model(run.keys.history, before.model_copy(update={"stopped": "once", "rollouts": more}))
     assert write_report(run) == before
 
 
@@ -77,9 +75,7 @@ def test_an_epochs_end_that_leaves_a_memory_alone_is_no_candidate() -> None:
     assert re.search(r"<dt>Candidates accepted</dt><dd class=\"figure\">\d of 3</dd>", page)
     assert re.search(r"Of 3 candidates, \d were accepted\.", page)
     assert "memory only" in page
-    watched = ProgressReader(training.run.store, training.run.keys).read(datetime.now(UTC))
-    assert watched is not None
-    assert watched.moments[1].candidate is None
+    assert history.moments[1].candidate is None
 
 
 def without_outcome(page: str) -> str:

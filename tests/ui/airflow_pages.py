@@ -132,42 +132,34 @@ class Page:
         return any(button.is_enabled() for button in self.driver.find_elements(*APPROVE))
 
     def report(self, dag_id: str, run_id: str, *parts: str) -> str:
-        """What the tab Report of a run shows, once all parts are in it."""
-        self.open(f"/dags/{dag_id}/runs/{run_id}")
-        self.click((By.LINK_TEXT, "Report"))
-        self.driver.switch_to.frame(self.shown((By.TAG_NAME, "iframe")))
-        try:
+        """The text of a run's tab Skill report, once all parts are in it."""
+        with self.open_report(dag_id, run_id):
             return self.wait_for_text(*parts)
-        finally:
-            self.driver.switch_to.default_content()
 
     @contextmanager
-    def progress(self, dag_id: str, run_id: str) -> Iterator["ProgressPage"]:
-        """The tab Progress of a run, in whose frame the driver is meanwhile."""
+    def open_report(self, dag_id: str, run_id: str) -> Iterator["ReportPage"]:
+        """The tab Skill report of a run, in whose frame the driver is meanwhile."""
         self.open(f"/dags/{dag_id}/runs/{run_id}")
-        self.click((By.LINK_TEXT, "Progress"))
+        self.click((By.LINK_TEXT, "Skill report"))
         self.driver.switch_to.frame(self.shown((By.TAG_NAME, "iframe")))
         try:
-            yield ProgressPage(self)
+            yield ReportPage(self)
         finally:
             self.driver.switch_to.default_content()
 
 
-class ShownProgress(NamedTuple):
-    """What the tab Progress shows at a time."""
+class ShownReport(NamedTuple):
+    """What the report of a run under way shows at a time."""
 
-    steps: int
-    calls: int
-    said: str
-    """What a screen reader was told last."""
     renews: bool
     marked: bool
     """Whether it is still the document that was marked."""
-    open_models: bool
+    opened: bool
+    """Whether the details of the first step are open."""
 
 
-class ProgressPage:
-    """How far a training is."""
+class ReportPage:
+    """The report of a run under way."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -176,24 +168,21 @@ class ProgressPage:
         """Mark the document, which a reload would replace."""
         self._page.driver.execute_script("window.marked = true")
 
-    def open_models(self) -> None:
-        """Open what is closed in the part that is renewed."""
-        self._page.driver.execute_script("document.getElementById('models')?.setAttribute('open', '')")
+    def open_details(self) -> None:
+        """Open the first step in the part that is renewed."""
+        self._page.driver.execute_script("document.querySelector('details.moment').setAttribute('open', '')")
 
-    def wait_for_steps(self, done: str) -> ShownProgress:
-        """What it shows when so many steps are done; a step may take minutes."""
+    def wait_for(self, words: str) -> ShownReport:
+        """The report when it has the words; a step may take minutes."""
         deadline = time.monotonic() + STEP_SECONDS
-        while done not in self._page.driver.execute_script("return document.body.innerText"):
-            assert time.monotonic() < deadline, f"no {done} in:\n{self._page.text()}"
+        while words not in self._page.driver.execute_script("return document.body.innerText"):
+            assert time.monotonic() < deadline, f"no {words} in:\n{self._page.text()}"
             time.sleep(1)
-        shown = self._page.driver.execute_script(
-            """return [document.querySelector("[role=status]").textContent,
-            document.querySelector("[data-refresh]") !== null, window.marked === true,
-            document.querySelector("details#models")?.open === true,
-            document.querySelector(".budget td")?.textContent ?? "0"]"""
+        renews, marked, opened = self._page.driver.execute_script(
+            """return [document.querySelector("[data-refresh]") !== null, window.marked === true,
+            document.querySelector("details.moment")?.open === true]"""
         )
-        said, renews, marked, opened, calls = shown
-        return ShownProgress(int(done.split()[0]), int(calls.replace(",", "")), said, renews, marked, opened)
+        return ShownReport(renews, marked, opened)
 
 
 class TriggerForm:

@@ -13,6 +13,9 @@ from selenium.webdriver.chrome.service import Service
 
 from local.environment import airflow_url
 from local.home import ADMIN
+from skillopt_airflow.core.item_scores import Evaluation
+from skillopt_airflow.core.state import Measured, seed_state
+from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.ui import reports
 from skillopt_airflow.ui.plugin import app
@@ -113,6 +116,16 @@ class StoredPage:
     def holds(self, key: str, text: str, bucket: str = "skillopt") -> None:
         body = StreamingBody(io.BytesIO(text.encode()), len(text))
         self._stub.add_response("get_object", {"Body": body, "ETag": "1"}, {"Bucket": bucket, "Key": key})
+
+    def holds_report(self, folder: str, text: str, bucket: str = "skillopt") -> None:
+        """The report of a run that has ended."""
+        seed = Measured(version=0, sha256="", evaluation=Evaluation(scores={}))
+        state = seed_state(Moment(kind="final", epoch=1, step=1), seed)
+        self.holds(f"{folder}runtime_state.json", state.model_dump_json(), bucket)
+        key = f"{folder}report.html"
+        listed = {"Contents": [{"Key": key}]}
+        self._stub.add_response("list_objects_v2", listed, {"Bucket": bucket, "Prefix": key, "MaxKeys": 1})
+        self.holds(key, text, bucket)
 
     def refuses(self, code: str, status: int) -> None:
         self._stub.add_client_error("get_object", code, http_status_code=status)

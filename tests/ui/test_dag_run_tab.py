@@ -48,7 +48,7 @@ def test_a_run_shows_the_report_of_its_training(
     storage: StorageGroup,
 ) -> None:
     tables.has_run(dag_id, run_id, conf)
-    bucket.holds(f"{storage.prefix}runs/searchqa/{run_name(RUN_ID)}/report.html", PAGE, storage.bucket)
+    bucket.holds_report(f"{storage.prefix}runs/searchqa/{run_name(RUN_ID)}/", PAGE, storage.bucket)
     answer = viewer.get(path(dag_id, run_id))
     assert (answer.status_code, answer.text) == (200, PAGE)
 

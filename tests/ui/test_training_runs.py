@@ -56,5 +56,5 @@ def test_the_skills_page_lists_those_that_the_user_may_see(
     tables.has_run(DAG, "mine", state="running")
     tables.has_run(train_dag_id("docvqa"), "theirs", state="running")
     text = viewer.get("/skills").text
-    assert f'href="dag_runs/{DAG}/mine/progress"' in text
+    assert f'href="dag_runs/{DAG}/mine/report"' in text
     assert "theirs" not in text

@@ -10,6 +10,8 @@ MomentKind = Literal["seed", "step", "slow_update", "meta_reflect", "final"]
 
 EPOCH_ENDS: tuple[MomentKind, ...] = ("slow_update", "meta_reflect")
 """What may follow the steps of an epoch, in order."""
+FINAL = "final"
+"""Name of the run's end."""
 
 
 class Moment(Value):
@@ -32,7 +34,7 @@ class Moment(Value):
         if self.kind in ("seed", "step"):
             return f"steps/step_{self.step:04d}"
         if self.kind == "final":
-            return "final"
+            return FINAL
         return f"{self.kind}/epoch_{self.epoch:02d}"
 
 

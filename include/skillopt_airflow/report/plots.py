@@ -1,5 +1,6 @@
 """The plots of a report, as SVG for a page to embed; the same view gives the same bytes."""
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,8 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from skillopt_airflow.core.budget import StageCost
 from skillopt_airflow.core.gate import Action
-from skillopt_airflow.report.curve import Curve, CurveMoment, CurveScore, accepted_of
+from skillopt_airflow.core.measured_score import SplitScore
+from skillopt_airflow.core.run_history import History, MomentHistory
 
 # Okabe and Ito's palette (2008), which people with colour vision deficiencies tell apart; each also has a marker.
 GREEN, VERMILLION, ORANGE, PURPLE, BLUE, SKY = "#007a5a", "#c04e00", "#b87700", "#a0527f", "#0060a0", "#8cc4ea"
@@ -92,7 +94,7 @@ def drawing(name: str) -> Iterator[None]:
         yield
 
 
-def learning_curve(view: Curve) -> str:
+def learning_curve(view: History) -> str:
     """Plot the scores of current, best and each candidate over the steps, and beside them those on test."""
     with drawing("learning-curve"):
         figure = Figure(figsize=(WIDTH, 4.6))
@@ -166,21 +168,22 @@ def _with_legend(figure: Figure, explained: Sequence[Axes], left: float, above: 
     )
 
 
-def _place(moment: CurveMoment) -> float:
+def _place(moment: MomentHistory) -> float:
     return moment.step + WITHIN_STEP.get(moment.kind, 0.0)
 
 
-def _lines(axes: Axes, view: Curve) -> None:
+def _lines(axes: Axes, view: History) -> None:
     places = [0.0, *(_place(moment) for moment in view.moments)]
     best = [view.seed.score, *(moment.best_score for moment in view.moments)]
-    current = [view.seed.score, *(moment.score_after for moment in view.moments)]
+    known = (moment.score_after for moment in view.moments)
+    current = [view.seed.score, *(math.nan if score is None else score for score in known)]
     axes.plot(places, best, drawstyle="steps-post", color=SKY, linewidth=5, solid_capstyle="butt", label="best skill")
     axes.plot(places, current, drawstyle="steps-post", color=BLUE, linewidth=1.5, label="current skill")
     seed = Mark("seed", "P", INK, filled=True)
     _marks(axes, seed, [0.0], [view.seed])
 
 
-def _candidates(axes: Axes, moments: Sequence[CurveMoment]) -> None:
+def _candidates(axes: Axes, moments: Sequence[MomentHistory]) -> None:
     size = 8.0 if len(moments) <= FEW_MOMENTS else 5.0
     for action, mark in MARKS.items():
         measured = [(_place(one), one.candidate) for one in moments if one.decision.action is action]
@@ -191,7 +194,7 @@ def _candidates(axes: Axes, moments: Sequence[CurveMoment]) -> None:
         axes.plot(*zip(*early, strict=True), linestyle="none", label=EARLY.name, **_look(EARLY, size))
 
 
-def _marks(axes: Axes, mark: Mark, places: Sequence[float], scores: Sequence[CurveScore], size: float = 8.0) -> None:
+def _marks(axes: Axes, mark: Mark, places: Sequence[float], scores: Sequence[SplitScore], size: float = 8.0) -> None:
     """Draw points with their intervals, fainter where there are many; a kind that does not occur has no legend."""
     if not places:
         return
@@ -231,7 +234,7 @@ def _look(mark: Mark, size: float) -> dict[str, Any]:
     }
 
 
-def _epochs(axes: Axes, moments: Sequence[CurveMoment]) -> None:
+def _epochs(axes: Axes, moments: Sequence[MomentHistory]) -> None:
     """Draw a line after each epoch, and their names where there is room."""
     last = {moment.epoch: moment.step for moment in moments}
     for epoch, step in last.items():
@@ -246,7 +249,7 @@ def _epochs(axes: Axes, moments: Sequence[CurveMoment]) -> None:
             )  # fmt: skip
 
 
-def _test(axes: Axes, view: Curve) -> None:
+def _test(axes: Axes, view: History) -> None:
     mark = Mark("test split", "h", BLUE, filled=True)
     places = range(len(view.test))
     _marks(axes, mark, list(places), list(view.test.values()), 9.0)
@@ -256,8 +259,8 @@ def _test(axes: Axes, view: Curve) -> None:
     axes.tick_params(axis="y", length=0, labelleft=False)
 
 
-def _described(view: Curve) -> str:
-    accepted, candidates, ungated = accepted_of(view.moments)
+def _described(view: History) -> str:
+    accepted, candidates, ungated = view.candidates
     how = f"taken, {ungated} of them without the gate" if ungated else "accepted"
     made = f"Of {candidates} candidates, {accepted} were {how}." if candidates else "No candidate was made."
     text = (

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jinja2 import Template
 
@@ -10,9 +10,8 @@ from skillopt_airflow.core.density import length_warning
 from skillopt_airflow.core.gate import Action, GateDecision
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.report import plots, summary
-from skillopt_airflow.report.curve import accepted_of
 from skillopt_airflow.report.html_pages import html_environment
-from skillopt_airflow.report.view import ReportView, diff_lines, origin_detail, spoken_moment
+from skillopt_airflow.report.view import ReportView, diff_lines, origin_detail, slug_of, spoken_moment
 
 SYMBOLS = {
     Action.ACCEPT_NEW_BEST: "★",
@@ -51,20 +50,34 @@ class SkillLine(NamedTuple):
 
 def render(view: ReportView) -> str:
     """Return the page as UTF-8 text; equal views give equal pages."""
-    return _template().render(
-        view=view,
-        outcome=summary.outcome(view),
-        cuts=summary.cuts(view),
-        length=length_warning(SkillDocument(view.skill)),
-        gained=summary.points_gained(view),
-        independence=summary.independence(view),
-        accepted=accepted_of(view.moments),
-        total=summary.total(view.costs),
-        seconds=summary.total_seconds(moment.seconds for moment in view.moments),
-        skill_lines=list(skill_lines(view)),
-        learning_curve=plots.learning_curve(view.curve),
-        costs=plots.costs(view.costs) if view.costs else "",
-    )
+    return _template().render(layout="page.html", **page_values(view))
+
+
+def page_values(view: ReportView, estimate: object = None) -> dict[str, Any]:
+    """Return everything that the template takes, except the layout that it extends.
+
+    Args:
+        view: the run.
+        estimate: calls, tokens and price before the first call, if the page shows them.
+    """
+    return {
+        "view": view,
+        "estimate": estimate,
+        "outcome": summary.outcome(view),
+        "cuts": summary.cuts(view),
+        "length": length_warning(SkillDocument(view.skill)),
+        "gained": summary.points_gained(view),
+        "independence": summary.independence(view),
+        "total": summary.total(view.costs),
+        "limits": summary.limits(view),
+        "seconds": summary.total_seconds(moment.seconds for moment in view.moments),
+        "skill_lines": list(skill_lines(view)),
+        "learning_curve": plots.learning_curve(view),
+        "costs": plots.costs(view.costs) if view.costs else "",
+        "verdict": verdict,
+        "diff_lines": diff_lines,
+        "slug": slug_of,
+    }
 
 
 def with_outcome(page: str, view: ReportView) -> str:
@@ -77,9 +90,7 @@ def with_outcome(page: str, view: ReportView) -> str:
 @cache
 def _template() -> Template:
     """Return the compiled template; compiling takes longer than filling it in."""
-    environment = html_environment(kept="\t\n")
-    environment.filters |= {"verdict": verdict, "diff_lines": diff_lines}
-    return environment.get_template("report.html")
+    return html_environment(kept="\t\n").get_template("report.html")
 
 
 def verdict(decision: GateDecision) -> VerdictSign:
@@ -104,7 +115,7 @@ def skill_lines(view: ReportView) -> Iterator[SkillLine]:
         origin = moment.label if moment is not None else line.moment
         href = ""
         if moment is not None and line.edit is not None:
-            href = f"#{moment.slug}-edit-{line.edit}"
+            href = f"#{slug_of(moment.name)}-edit-{line.edit}"
         if line.edit is None:
             origin = "seed"
         elif line.run:

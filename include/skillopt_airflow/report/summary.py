@@ -1,8 +1,7 @@
 """The outcome of a run, in sentences and sums."""
 
-import math
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from skillopt_airflow.core.budget import StageCost
 from skillopt_airflow.core.density import density, tokens_of
@@ -10,7 +9,6 @@ from skillopt_airflow.core.failure_reasons import share
 from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.run_history import StepSeconds
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.report.curve import accepted_of
 from skillopt_airflow.report.view import ReportView
 
 SECONDS = 60
@@ -51,6 +49,31 @@ def total(costs: Iterable[StageCost]) -> Total:
         seconds=sum(row.seconds for row in rows),
         usd=sum(prices) if len(prices) == len(rows) else None,
     )
+
+
+class Limit(NamedTuple):
+    """A limit of the budget, and how much of it is spent."""
+
+    name: str
+    spent: str
+    limit: str
+    share: float
+    """At most 1; 0 of a price that isn't known."""
+
+
+def limits(view: ReportView) -> list[Limit]:
+    """Return the limits that the budget has."""
+    used, budget = total(view.costs), view.budget
+    rows: tuple[tuple[str, float | None, float | None, Callable[[Any], str]], ...] = (
+        ("Calls", used.calls, budget.max_calls, "{:,d}".format),
+        ("Tokens", used.tokens, budget.max_tokens, "{:,d}".format),
+        ("US dollars", used.usd, budget.max_usd, usd),
+    )
+    return [
+        Limit(name, show(spent), show(limit), 0.0 if spent is None else min(1.0, spent / limit))
+        for name, spent, limit, show in rows
+        if limit is not None
+    ]
 
 
 def total_seconds(parts: Iterable[StepSeconds]) -> StepSeconds:
@@ -100,9 +123,9 @@ def points_gained(view: ReportView) -> float:
     return max(0.0, 100 * (best.score - seed.score))
 
 
-def score(value: float) -> str:
+def score(value: float | None) -> str:
     """Show a score with four digits, as everywhere on the page; a dash where nothing was measured."""
-    return "–" if math.isnan(value) else f"{value:.4f}"
+    return "–" if value is None else f"{value:.4f}"
 
 
 def signed(value: float) -> str:
@@ -134,14 +157,14 @@ def _began(view: ReportView) -> str:
 
 
 def _best(view: ReportView) -> str:
-    if view.best_version == 0:
+    if view.best.version == 0:
         seed = score(view.seed.score)
         return (
             f"No candidate took the seed skill's place as the best one; the seed scores {seed} on the selection split."
         )
     skill = SkillDocument(view.skill)
     return (
-        f"The best skill, version {view.best_version}, scores {score(view.best.score)} on the selection split, where "
+        f"The best skill, version {view.best.version}, scores {score(view.best.score)} on the selection split, where "
         f"the seed scores {score(view.seed.score)}. It has about {tokens_of(skill):,} tokens; "
         f"its score for each 1,000 of them is {density(view.best.score, skill):.3f}."
     )
@@ -149,7 +172,7 @@ def _best(view: ReportView) -> str:
 
 def _tested(view: ReportView) -> str:
     best, seed = view.test.get("best"), view.test.get("seed")
-    if best is None or seed is None or view.best_version == 0:
+    if best is None or seed is None or view.best.version == 0:
         return ""
     if min(best.coverage, seed.coverage) < 1.0:
         return (
@@ -180,7 +203,7 @@ def _looked(view: ReportView) -> str:
 
 
 def _gated(view: ReportView) -> str:
-    accepted, candidates, ungated = accepted_of(view.moments)
+    accepted, candidates, ungated = view.candidates
     if not candidates:
         return "No candidate was made."
     if ungated:
@@ -189,6 +212,8 @@ def _gated(view: ReportView) -> str:
 
 
 def _ended(view: ReportView) -> str:
+    if view.task:
+        return ""
     if view.published:
         split, look = view.published.split, view.published.look
         by = "" if split is None or look is None else f", by look {look} at these items of the {split} split"

@@ -1,4 +1,4 @@
-"""The report's data: the run's history, and what the page shows besides; scores are means of the gate metric."""
+"""The report's data: the run's history, and the documents and rollouts that the page also shows."""
 
 from collections.abc import Sequence
 from difflib import unified_diff
@@ -6,77 +6,27 @@ from typing import Self
 
 from pydantic import model_validator
 
-from skillopt_airflow.core.edits import EditReport
 from skillopt_airflow.core.measured_score import SplitScore
-from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.provenance import LineOrigin
-from skillopt_airflow.core.run_gates import SmallestGain
-from skillopt_airflow.core.run_history import History, MomentHistory, StageRollouts
-from skillopt_airflow.core.timeline import moment_label
-from skillopt_airflow.core.types import FailurePattern
-from skillopt_airflow.report.curve import Curve
+from skillopt_airflow.core.run_history import History, StageRollouts
 from skillopt_airflow.report.item_examples import Example, Judging
 
 MINIBATCHES_WITH_NAME = 4
 
 
-class MomentView(MomentHistory):
-    """A step, or a part of an epoch's end."""
-
-    candidate: SplitScore | None
-    """On the selection split; None if it was not measured, or rejected early: then decision.bound is not None, or the
-    decision has a screen."""
-    score_after: float
-    """Score of the current skill after the moment; nan if it was taken without a score."""
-    edits: tuple[EditReport, ...]
-    diff: str
-    """From the skill before to the candidate, as `diff_of` makes it; empty if they are equal."""
-    failure_patterns: tuple[FailurePattern, ...] = ()
-
-    @property
-    def label(self) -> str:
-        """The name that people use."""
-        return moment_label(self.kind, self.step, self.epoch)
-
-    @property
-    def slug(self) -> str:
-        """Its anchor on the page."""
-        return slug_of(self.name)
-
-
 class ReportView(History):
-    """Everything that the page needs."""
+    """A run as far as it has come, with its best skill and examples of its rollouts."""
 
-    created: str
-    """UTC, ISO 8601."""
-    gate_policy: str
-    total_steps: int
-    """The number of steps that the run was to have; see stopped."""
-    moments: tuple[MomentView, ...]
-    val_items: int
-    """Items of the selection split."""
-    test_items: int
-    val_groups: int | None = None
-    """Groups that the items of the selection split come from; None if none was named."""
-    test_groups: int | None = None
-    smallest_gains: tuple[SmallestGain, ...] = ()
-    """What the gates could be expected to find."""
-    seed: SplitScore
-    """The skill that the run began with on the selection split."""
-    stated: StatedScores | None = None
-    """What the authors of the run's preset state."""
-    init_skill: str = "seed"
-    """That skill: seed, a published version, or what the user named it."""
-    best: SplitScore
-    """The best skill on the selection split."""
     skill: str
     """Text of the best skill."""
-    judging: Judging | None = None
-    """Who scored the answers; None where the rules did alone."""
-    examples: tuple[Example, ...] = ()
-    """Items of the selection split under the best skill."""
     lines: tuple[LineOrigin, ...]
     """The origin of each of `skill.split("\\n")`."""
+    task: str = ""
+    """The task that runs now; empty when the run has ended."""
+    judging: Judging | None = None
+    """Who scored the answers; None where only the rules did, or the run goes on."""
+    examples: tuple[Example, ...] = ()
+    """Items of the selection split under the best skill, of a run that has ended."""
 
     @model_validator(mode="after")
     def _an_origin_for_each_line(self) -> Self:
@@ -88,11 +38,6 @@ class ReportView(History):
     def standin(self) -> bool:
         """True if the offline stand-in, which is no language model, was the target or the optimizer."""
         return any("stand-in" in name for name in (self.target, self.optimizer))
-
-    @property
-    def curve(self) -> Curve:
-        """The values of the learning curve."""
-        return Curve(self.metric, self.seed, self.best, self.moments, self.test)
 
     @property
     def measured(self) -> tuple[tuple[str, str, SplitScore], ...]:

@@ -112,6 +112,8 @@ class MomentKeys:
     """The candidate on the step's own batch, where that runs before the selection split."""
     gate = Below("gate.json")
     """The gate's verdict."""
+    history_row = Below("history_row.json")
+    """The moment's row of the history, which only counts once the state is stored."""
     state = Below("state.json")
     """The run's state after the moment."""
     reflections = Below("reflections/")
@@ -184,7 +186,7 @@ class RunKeys:
     estimate = Below("estimate.json")
     """The estimate of calls, tokens and price before the first call."""
     history = Below("history.json")
-    """One row a moment."""
+    """The rows of all moments, and the run as a whole."""
     contest = Below("contest.json")
     """The skills that a night of re-gating measures."""
     scorecard = Below("evaluation.json")

@@ -76,11 +76,6 @@ class ObjectStore:
         with self._opened(key) as answer:
             return answer["Body"].read(most)
 
-    def get_dated(self, key: str) -> tuple[bytes, datetime]:
-        """Return the body and when it was written, in whole seconds; raises ObjectMissing."""
-        with self._opened(key) as answer:
-            return answer["Body"].read(), answer["LastModified"]
-
     def get_range(self, key: str, start: int, stop: int) -> bytes:
         """Return the bytes of the body from `start` until before `stop`; raises ObjectMissing."""
         with self._opened(key, Range=f"bytes={start}-{stop - 1}") as answer:

@@ -27,6 +27,7 @@ from skillopt_airflow.training.evaluation import (
     evaluation_chunks,
 )
 from skillopt_airflow.training.lapse_notes import with_notes
+from skillopt_airflow.training.moment_row import store_row
 from skillopt_airflow.training.reflection import why_unanswered
 from skillopt_airflow.training.rollout_plan import Chunk
 from skillopt_airflow.training.run import TrainingRun
@@ -128,6 +129,7 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
         log.info("%s: %s, %s", moment.name, decision.action, decision.reason)
         if state.stopped:
             log.warning("the run stops here: %s", state.stopped)
+    store_row(run, moment, before, state, evaluation, decision)
     run.commit(moment, state, newest=run.is_newest(moment))
     return state
 

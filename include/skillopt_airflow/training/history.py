@@ -1,4 +1,4 @@
-"""A run's history: a row a moment, from what the moments stored."""
+"""A run's history: the rows of its gates, and what its other documents say of it as a whole."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -8,25 +8,15 @@ from pathlib import PurePosixPath
 from typing import Self
 
 from skillopt_airflow.core.budget import by_stage
-from skillopt_airflow.core.edits import EditApplyReport
-from skillopt_airflow.core.gate import GateDecision
+from skillopt_airflow.core.groups import count_groups
 from skillopt_airflow.core.measured_score import SplitScore
 from skillopt_airflow.core.rollout_tally import RolloutTally
-from skillopt_airflow.core.run_history import (
-    History,
-    MomentHistory,
-    Publication,
-    RolloutCounts,
-    StageRollouts,
-    StepSeconds,
-)
-from skillopt_airflow.core.state import RunState
+from skillopt_airflow.core.run_history import History, MomentHistory, Publication, RolloutCounts, StageRollouts
+from skillopt_airflow.core.state import Measured, RunState
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.types import Patch, RolloutResult, Split
-from skillopt_airflow.optimizer.answers import separate
+from skillopt_airflow.core.types import RolloutResult, Split
 from skillopt_airflow.store.rollout_table import RolloutKey
-from skillopt_airflow.training import timing
-from skillopt_airflow.training.evaluation import by_type, draws_of, measured
+from skillopt_airflow.training.evaluation import by_type, measured
 from skillopt_airflow.training.publication import as_published
 from skillopt_airflow.training.rollout_plan import Chunk, RolloutPlan
 from skillopt_airflow.training.run import TrainingRun
@@ -135,87 +125,81 @@ READERS = 4
 """Moments, plans or skills that are read at the same time; the parts of each are, too."""
 
 
-def history_of(
-    run: TrainingRun, published: Publication | None = None, withheld: str = "", test_looks: int | None = None
-) -> History:
-    """Compile the history from the run's stored documents; the arguments are what others know."""
+def history_so_far(run: TrainingRun, newest: RunState) -> History:
+    """Return the history up to the newest state of the run, without what is only counted at its end."""
     record, rules = run.record, run.config.evaluation
-    final = run.state(run.timeline[-1])
-    seed = run.state(run.timeline[0]).best.evaluation
+    val, test = run.item_refs(Split.VAL), run.item_refs(Split.TEST)
+
+    def row(moment: Moment) -> MomentHistory:
+        return run.store.get_model(run.keys.moment(moment).history_row, MomentHistory)
+
     with ThreadPoolExecutor(READERS) as pool:
-        moments = _moments(run, final, pool)
-        done = DoneRollouts.of(run, pool)
+        moments = tuple(pool.map(row, _gated_moments(run, newest)))
     return History(
         benchmark=record.benchmark,
         run=record.run,
+        created=record.created,
         target=str(record.config.model.target),
         optimizer=str(record.config.model.optimizer),
         metric=rules.gate_metric,
-        seed_val_score=seed.gate_mean(rules),
-        best_val_score=final.best.evaluation.gate_mean(rules),
-        best_version=final.best.version,
-        stopped=final.stopped,
+        gate_policy=rules.gate_policy,
+        total_steps=record.total_steps,
+        init_skill=_init_skill(run),
+        stated=record.stated,
+        smallest_gains=record.smallest_gains,
+        val_items=len(val),
+        test_items=len(test),
+        val_groups=count_groups([item.group for item in val]),
+        test_groups=count_groups([item.group for item in test]),
+        budget=record.config.budget,
+        seed=_on_val(run, run.state(run.timeline[0]).best),
+        best=_on_val(run, newest.best),
+        stopped=newest.stopped,
         moments=moments,
-        test=_test(run, final),
-        test_looks=test_looks,
         costs=by_stage(run.usage.calls(run.ref.benchmark, run.ref.run), record.prices),
-        rollouts=done.counts(moments),
-        outcomes=done.outcomes(),
-        published=published,
-        withheld=withheld,
     )
 
 
-def gated_moments(run: TrainingRun, final: RunState) -> tuple[Moment, ...]:
-    """Return the moments that were reached between the seed and the run's end."""
-    if not final.stopped:
-        return run.timeline[1:-1]
-    last = run.timeline.index(run.last_committed())
-    return run.timeline[1 : last + 1]
+def history_of(
+    run: TrainingRun, published: Publication | None = None, withheld: str = "", test_looks: int | None = None
+) -> History:
+    """Return the history of a run that has ended; the arguments are what others know."""
+    final = run.state(run.timeline[-1])
+    history = history_so_far(run, final)
+    with ThreadPoolExecutor(READERS) as pool:
+        done = DoneRollouts.of(run, pool)
+    more = {
+        "test": _test(run, final),
+        "test_looks": test_looks,
+        "rollouts": done.counts(history.moments),
+        "outcomes": done.outcomes(),
+        "published": published,
+        "withheld": withheld,
+    }
+    return history.model_copy(update=more)
 
 
-def _moments(run: TrainingRun, final: RunState, pool: Executor) -> tuple[MomentHistory, ...]:
-    gated = gated_moments(run, final)
-    timings = list(pool.map(lambda moment: timing.load(run.store, run.keys.moment(moment)), gated))
-    states = list(pool.map(run.state, (run.timeline[0], *gated)))
-    begun = [min(row.started for row in rows) for rows in timings[:1]]
-    ends = [max(row.ended for row in rows) for rows in timings]
-    seconds = map(timing.step_seconds, timings, begun + ends)
-    return tuple(pool.map(lambda *one: _moment(run, *one), gated, states, states[1:], seconds))
+def _gated_moments(run: TrainingRun, newest: RunState) -> tuple[Moment, ...]:
+    """Return the moments between the seed and the run's end that the state has behind it."""
+    if newest.moment != run.timeline[-1].name:
+        last = next(moment for moment in run.timeline if moment.name == newest.moment)
+    elif newest.stopped:
+        last = run.last_committed()
+    else:
+        last = run.timeline[-2]
+    return run.timeline[1 : run.timeline.index(last) + 1]
 
 
-def _moment(run: TrainingRun, moment: Moment, before: RunState, after: RunState, seconds: StepSeconds) -> MomentHistory:
-    keys, rules = run.keys.moment(moment), run.config.evaluation
-    decision = run.store.get_model(keys.gate, GateDecision)
-    report = run.store.get_model(keys.edit_apply_report, EditApplyReport)
-    return MomentHistory(
-        name=moment.name,
-        kind=moment.kind,
-        step=moment.step,
-        epoch=moment.epoch,
-        decision=decision,
-        candidate_score=decision.against_current.score if decision.against_current.pairs else None,
-        current_score=before.current.evaluation.gate_mean(rules) if before.current.evaluation.scores else None,
-        best_score=after.best.evaluation.gate_mean(rules),
-        edits_applied=report.count("applied", "applied_as_append"),
-        edits_skipped=report.count("skipped"),
-        skill_version=after.current.version,
-        fallbacks=separate(run.store.get_model(keys.applied_patch, Patch).fallback),
-        cancelled=_cancelled(run, moment, decision),
-        seconds=seconds,
-    )
+def _init_skill(run: TrainingRun) -> str:
+    asked, version = run.config.train.init_skill, run.record.init_version
+    if asked == "seed" or asked.startswith("s3://"):
+        return asked
+    return version if version else "a text"
 
 
-def _cancelled(run: TrainingRun, moment: Moment, decision: GateDecision) -> int:
-    """Count the rollouts of whole evaluations that were left out: those without a row after an early rejection."""
-    whole, keys = len(run.item_refs(Split.VAL)) * run.config.evaluation.draws, run.keys.moment(moment)
-    if decision.screened_out is not None:
-        return whole
-    cut = [keys.proposal(one.proposal) for one in decision.contenders if one.bound is not None]
-    if not decision.contenders and decision.bound is not None:
-        cut = [keys]
-    ran = (draws_of(run, Split.VAL, run.document(one.candidate_skill)) for one in cut)
-    return sum(whole - sum(len(draws) for draws in found.values()) for found in ran)
+def _on_val(run: TrainingRun, skill: Measured) -> SplitScore:
+    found, rules = skill.evaluation, run.config.evaluation
+    return SplitScore.of(found, rules, version=skill.version, by_type=by_type(run, Split.VAL, found))
 
 
 def _test(run: TrainingRun, final: RunState) -> dict[str, SplitScore]:

@@ -1,26 +1,17 @@
 """The run's history and its page, from what its moments stored."""
 
-import math
-from concurrent.futures import ThreadPoolExecutor
-
-from skillopt_airflow.core.edits import EditApplyReport
 from skillopt_airflow.core.grading import GradingRequest
-from skillopt_airflow.core.groups import count_groups
-from skillopt_airflow.core.measured_score import SplitScore
 from skillopt_airflow.core.protocols import AsksJudge
 from skillopt_airflow.core.provenance import LinesOfSkill
-from skillopt_airflow.core.run_history import History, MomentHistory, Publication
+from skillopt_airflow.core.run_history import History, Publication
 from skillopt_airflow.core.state import Measured, RunState
-from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.types import Patch, Split, Trajectory
+from skillopt_airflow.core.types import Split, Trajectory
 from skillopt_airflow.report.item_examples import Example, Judging, chosen, example_of, judging_of
 from skillopt_airflow.report.run_page import render, with_outcome
-from skillopt_airflow.report.view import MomentView, ReportView, diff_of
-from skillopt_airflow.training.evaluation import by_type, measured
-from skillopt_airflow.training.history import READERS, gated_moments, history_of
+from skillopt_airflow.report.view import ReportView
+from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.item_files import pictures
 from skillopt_airflow.training.judge_settings import judge_use
-from skillopt_airflow.training.lapse_notes import note_rows
 from skillopt_airflow.training.publication import looks_at
 from skillopt_airflow.training.run import TrainingRun
 
@@ -42,7 +33,7 @@ def write_report(run: TrainingRun, published: Publication | None = None, withhel
     if before is not None and is_late and _lacks_rollouts(history, before):
         late = {"published": published, "withheld": withheld, "test_looks": test_looks}
         history = before.model_copy(update=late)
-        page = with_outcome(run.store.get_text(run.keys.report), view_of(run, history))
+        page = with_outcome(run.store.get_text(run.keys.report), with_skill(run, history))
     else:
         page = render(view_of(run, history))
     run.store.put_text(run.keys.report, page)
@@ -55,40 +46,23 @@ def _lacks_rollouts(history: History, before: History) -> bool:
     now, then = history.rollouts, before.rollouts
     coverage = {name: score.coverage for name, score in history.test.items()}
     lost = any(coverage.get(name, 0.0) < score.coverage for name, score in before.test.items())
-    return lost or now.ran < then.ran or now.cancelled > then.cancelled
+    return lost or now.ran < then.ran
 
 
 def view_of(run: TrainingRun, history: History) -> ReportView:
-    """Return everything that the page shows."""
-    final, rules = run.state(run.timeline[-1]), run.config.evaluation
-    named = {moment.name: moment for moment in gated_moments(run, final)}
-    with ThreadPoolExecutor(READERS) as pool:
-        moments = tuple(pool.map(lambda row: _moment(run, named[row.name], row), history.moments))
-    more = {
-        "created": run.record.created,
-        "gate_policy": rules.gate_policy,
-        "total_steps": run.record.total_steps,
-        "moments": moments,
-        "val_items": len(run.item_refs(Split.VAL)),
-        "test_items": len(run.item_refs(Split.TEST)),
-        "val_groups": count_groups([item.group for item in run.item_refs(Split.VAL)]),
-        "test_groups": count_groups([item.group for item in run.item_refs(Split.TEST)]),
-        "smallest_gains": run.record.smallest_gains,
-        "init_skill": _init_skill(run),
-        "stated": run.record.stated,
-        "seed": _on_val(run, run.state(run.timeline[0]).best),
-        "best": _on_val(run, final.best),
-        "skill": run.skill(final.best.version).text,
-        "judging": _judging(run, final),
-        "examples": _examples(run, final.best),
-        "lines": run.store.get_model(run.keys.line_origins(final.best.version), LinesOfSkill).lines,
+    """Return everything that the page of a run that has ended shows."""
+    final = run.state(run.timeline[-1])
+    return with_skill(run, history, judging=_judging(run, final), examples=_examples(run, final.best))
+
+
+def with_skill(run: TrainingRun, history: History, **more: object) -> ReportView:
+    """Return the history with its best skill, and with what else the page shows."""
+    version = history.best.version
+    skill = {
+        "skill": run.skill(version).text,
+        "lines": run.store.get_model(run.keys.line_origins(version), LinesOfSkill).lines,
     }
-    return ReportView.model_validate(dict(history) | more)
-
-
-def _on_val(run: TrainingRun, skill: Measured) -> SplitScore:
-    found, rules = skill.evaluation, run.config.evaluation
-    return SplitScore.of(found, rules, version=skill.version, by_type=by_type(run, Split.VAL, found))
+    return ReportView.model_validate(dict(history) | skill | more)
 
 
 def _judging(run: TrainingRun, final: RunState) -> Judging | None:
@@ -118,31 +92,3 @@ def _examples(run: TrainingRun, best: Measured) -> tuple[Example, ...]:
         if item.id in rollouts
     )
     return tuple(example for example in made if example is not None)
-
-
-def _init_skill(run: TrainingRun) -> str:
-    asked, version = run.config.train.init_skill, run.record.init_version
-    if asked == "seed" or asked.startswith("s3://"):
-        return asked
-    return version if version else "a text"
-
-
-def _moment(run: TrainingRun, moment: Moment, row: MomentHistory) -> MomentView:
-    keys, rules, after = run.keys.moment(moment), run.config.evaluation, run.state(moment)
-    state_before = run.state_before(moment)
-    before, candidate = run.skill(state_before.current.version), run.document(keys.candidate_skill)
-    cut_short = row.decision.bound is not None or row.decision.screened_out is not None
-    whole = not cut_short and candidate != before
-    evaluation = measured(run, Split.VAL, candidate) if whole else None
-    score = None
-    if evaluation is not None and evaluation.scores:
-        score = SplitScore.of(evaluation, rules, version=state_before.newest + 1)
-    current = after.current.evaluation
-    more = {
-        "candidate": score,
-        "score_after": current.gate_mean(rules) if current.scores else math.nan,
-        "edits": (*run.store.get_model(keys.edit_apply_report, EditApplyReport).rows, *note_rows(run, moment)),
-        "diff": diff_of(before.text, candidate.text),
-        "failure_patterns": run.store.get_model(keys.applied_patch, Patch).failure_patterns,
-    }
-    return MomentView.model_validate(dict(row) | more)

@@ -1,67 +1,12 @@
 """A run's spending: what it is by now, and the room in its budget for another step, and for its sandboxes."""
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
-
-from skillopt_airflow.core.budget import BATCH_SHARE, Role, Spent, dearest, exceeded, model_names, spent, total_usd
+from skillopt_airflow.core.budget import Role, Spent, dearest, exceeded, spent
 from skillopt_airflow.core.budget_ledger import BudgetLedger, Left
 from skillopt_airflow.core.resource_groups import BudgetGroup
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.types import Value
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.training.matrix_cells import one_for_each_target
 from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.run_record import RunRecord
-
-if TYPE_CHECKING:
-    from skillopt_airflow.store.running_tables import CallKind, CallSums
-
-
-class RoleSpending(Value):
-    """The costs of all calls of one model."""
-
-    role: Role
-    model: str
-    calls: int
-    prompt_tokens: int
-    completion_tokens: int
-    usd: float | None
-    """US dollars; None if the price is not known."""
-
-
-def role_spending(sums: "Mapping[CallKind, CallSums]", record: RunRecord) -> tuple[RoleSpending, ...]:
-    """Return what each role of a run took, of those that were asked."""
-    found = []
-    for role, name in model_names(record.config.model).items():
-        price, kinds = record.prices.get(role), {kind: one for kind, one in sums.items() if kind.role == role}
-        if kinds:
-            shares = {kind: BATCH_SHARE if kind.batch else 1.0 for kind in kinds}
-            found.append(
-                RoleSpending(
-                    role=role,
-                    model=str(name),
-                    calls=sum(one.calls for one in kinds.values()),
-                    prompt_tokens=sum(one.prompt_tokens for one in kinds.values()),
-                    completion_tokens=sum(one.completion_tokens for one in kinds.values()),
-                    usd=None
-                    if price is None
-                    else sum(
-                        shares[kind] * price.usd(one.prompt_tokens, one.completion_tokens)
-                        for kind, one in kinds.items()
-                    ),
-                )
-            )
-    return tuple(found)
-
-
-def together(roles: Iterable[RoleSpending]) -> Spent:
-    """Return what all roles took."""
-    rows = list(roles)
-    return Spent(
-        calls=sum(one.calls for one in rows),
-        tokens=sum(one.prompt_tokens + one.completion_tokens for one in rows),
-        usd=total_usd(one.usd for one in rows),
-    )
 
 
 def why_stop(run: TrainingRun, moment: Moment) -> str:

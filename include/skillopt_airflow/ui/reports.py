@@ -4,28 +4,25 @@ from datetime import datetime
 from typing import Annotated, Any, NamedTuple
 
 from airflow.api_fastapi.common.db.common import SessionDep
-from airflow.models.dagrun import DagRun
-from airflow.models.xcom import XComModel
-from fastapi import Depends, Request
+from fastapi import Depends, HTTPException, Request
 from fastapi.responses import HTMLResponse
-from sqlalchemy import select
 
 from skillopt_airflow.core.errors import ObjectMissing, SkillOptError
 from skillopt_airflow.pipeline.addresses import DAG_RUN_REPORT
 from skillopt_airflow.pipeline.dag_ids import epoch_dag_id, train_dag_id, transfer_dag_id
-from skillopt_airflow.store.keys import RunKeys, run_name
+from skillopt_airflow.store.keys import run_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui.access import may_read, may_read_dag_run
-from skillopt_airflow.ui.buckets import open_bucket
-from skillopt_airflow.ui.pages import STORED, app, dag_run_tab, message_page
+from skillopt_airflow.ui.buckets import KeptConnections, open_bucket
+from skillopt_airflow.ui.pages import STORED, app, dag_run_tab, message_page, page
 from skillopt_airflow.ui.trainings import benchmark_of, training_of
 from skillopt_airflow.ui.transfer_page import matrix_page
 
 REPORT_ROUTE = "/runs/{benchmark}/{run}/report"
 """Below the plugin's prefix; `run` as `skillopt_airflow.store.keys.run_name` gives it."""
 
-REPORT_TAB = dag_run_tab("Report", DAG_RUN_REPORT)
+REPORT_TAB = dag_run_tab("Skill report", DAG_RUN_REPORT)
 
 
 class DagRunRow(NamedTuple):
@@ -34,32 +31,27 @@ class DagRunRow(NamedTuple):
     conf: dict[str, Any]
     night: datetime | None
     """Beginning of its data interval."""
-    reference: Any = None
-    """The reference that the first task of a night leaves of the night's run; None where it has not."""
 
 
 def row_of(dag_id: str, run_id: str, session: SessionDep) -> DagRunRow | None:
-    """Return the DAG run; None if there is no such run."""
-    prepared = select(XComModel.value).where(
-        XComModel.dag_id == dag_id,
-        XComModel.run_id == run_id,
-        XComModel.task_id == "prepare_night",
-        XComModel.key == "run",
-    )
-    wanted = select(DagRun.conf, DagRun.data_interval_start, prepared.scalar_subquery().label("reference")).where(
-        DagRun.dag_id == dag_id, DagRun.run_id == run_id
-    )
-    row = session.execute(wanted).first()
-    return None if row is None else DagRunRow(row.conf or {}, row.data_interval_start, row.reference)
+    """Return what Airflow's API says of the DAG run; None if there is no such run."""
+    # Plugins are loaded into every process of Airflow, and only the API server needs its routes.
+    from airflow.api_fastapi.core_api.routes.public.dag_run import get_dag_run
+
+    try:
+        found = get_dag_run(dag_id, run_id, session)
+    except HTTPException:
+        return None
+    return DagRunRow(found.conf or {}, found.data_interval_start)
 
 
 @app.get(REPORT_ROUTE, dependencies=[Depends(may_read)])
-def report(benchmark: str, run: str) -> HTMLResponse:
-    """Return the run's report.html from the object store that the benchmark's configuration names."""
+def report(request: Request, benchmark: str, run: str) -> HTMLResponse:
+    """Return the report of a run in the object store that the benchmark's configuration names."""
     if run != run_name(run):
         text = f"{run!r} is not the name of a run: letters, digits, points, dashes, underscores."
         return message_page(404, "No such run", text)
-    return _report(RunRef(benchmark=benchmark, run=run, storage=benchmark_config(benchmark).storage))
+    return _report(request, RunRef(benchmark=benchmark, run=run, storage=benchmark_config(benchmark).storage))
 
 
 @app.get(DAG_RUN_REPORT, dependencies=[Depends(may_read_dag_run)])
@@ -86,7 +78,7 @@ def dag_run_report(
         training = training_of(benchmark, dag_id, run_id, row.conf)
     except SkillOptError as error:
         return message_page(404, "This run has no report", str(error))
-    return _report(training)
+    return _report(request, training)
 
 
 def stored_page(run: RunRef, key: str, missing: str, why: str) -> HTMLResponse:
@@ -102,10 +94,26 @@ def stored_page(run: RunRef, key: str, missing: str, why: str) -> HTMLResponse:
         return message_page(404, missing, f"{why} Looked for at {store.address(key)}.")
 
 
-def _report(training: RunRef) -> HTMLResponse:
-    keys = RunKeys(training.storage.prefix, training.benchmark, training.run)
-    why = (
-        "A training writes its report at its end, or when it stops early. Come back when the DAG run has ended; "
-        "if it failed, its tasks' logs say why."
-    )
-    return stored_page(training, keys.report, "No report yet", why)
+def _report(request: Request, training: RunRef) -> HTMLResponse:
+    """Return the report of a run that has ended as it was stored, or else that of the run as far as it has come."""
+    # Plugins are loaded into every process of Airflow, and these bring Arrow and Matplotlib along.
+    from skillopt_airflow.report.run_page import page_values
+    from skillopt_airflow.training.estimate import EstimateTotals
+    from skillopt_airflow.training.live_report import current_task, has_ended, live_view
+    from skillopt_airflow.training.run import TrainingRun
+
+    run = TrainingRun(training, KeptConnections(), open_bucket(training.storage, training.storage.bucket))
+    if has_ended(run):
+        return HTMLResponse(run.store.get_text(run.keys.report), headers=STORED)
+    if not run.store.exists(run.keys.config):
+        text = (
+            "The first task, prepare, checks data, models and sandbox image, and has stored nothing yet. If it failed, "
+            f"its log says why. Looked for {run.store.address(run.keys.config)}."
+        )
+        return message_page(404, "No report yet", text)
+    view = live_view(run)
+    if view is None:
+        text = f"The report begins when the seed skill is measured. Now: {current_task(run)}. Reload this page later."
+        return message_page(200, "No score yet", text)
+    values = page_values(view, run.store.find_model(run.keys.estimate, EstimateTotals))
+    return page(request, "report.html", plots=True, layout="base.html", **values)

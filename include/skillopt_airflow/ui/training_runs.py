@@ -61,9 +61,9 @@ class TrainingUnderWay(NamedTuple):
     """None while it is queued."""
 
     @property
-    def progress(self) -> str:
-        """Return the address of its progress, below this app's."""
-        return f"dag_runs/{quote(self.dag_id)}/{quote(self.run_id, safe='')}/progress"
+    def report(self) -> str:
+        """Return the address of its report, below this app's."""
+        return f"dag_runs/{quote(self.dag_id)}/{quote(self.run_id, safe='')}/report"
 
 
 class TrainingsUnderWay(NamedTuple):
