@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.item_scores import Metric, metric_value
 from skillopt_airflow.core.types import Score, Status
-from skillopt_airflow.store import rollout_filter as filters
+from skillopt_airflow.store import rollout_browser as filters
 from skillopt_airflow.store.rollout_browser import RolloutBrowser
 from tests.store.stored_rollouts import OTHER, Try, put, rollout_key
 from tests.training.local_store import LocalStore
@@ -86,7 +86,7 @@ def test_a_list_is_what_a_plain_filter_finds(
     show: str,
     status: Status | None,
     text: str,
-    sort: filters.Order,
+    sort: filters.Sort,
     descending: bool,
 ) -> None:
     store = LocalStore()
@@ -112,7 +112,7 @@ def test_a_list_is_what_a_plain_filter_finds(
     assert [row.item_id for row in sorted(found)] == [one.item for one, _ in expected]
     for row, (one, other) in zip(sorted(found), expected, strict=True):
         score = one.rollout.score or Score.model_construct(hard=None, soft=None)
-        assert (row.status, row.error, row.hard, row.soft) == (one.ended, one.error, score.hard, score.soft)
+        assert (row.status, row.error, row.hard) == (one.ended, one.error, score.hard)
         assert (row.tokens, row.seconds, row.types) == (one.tokens, one.seconds, [])
         assert (row.score, row.other_score) == (value(one, metric), value(other, metric))
         assert row.other_status == (None if other is None else other.ended)

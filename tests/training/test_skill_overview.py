@@ -1,5 +1,6 @@
 import pytest
 
+from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.store.artifacts import SkillManifest
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
@@ -39,8 +40,8 @@ def test_a_line_reads_four_objects(buckets: Buckets) -> None:
 
 def test_what_cannot_be_read_is_said(buckets: Buckets) -> None:
     buckets.artifacts.put_text(ArtifactKeys("team/", "searchqa", TARGET).champion, "{}")
-    found = overview(buckets, "searchqa", TARGET, page_data.ALPHA)
-    assert (found.champion, "does not hold" in found.unreadable) == (None, True)
+    with pytest.raises(StoreError, match="does not hold"):
+        overview(buckets, "searchqa", TARGET, page_data.ALPHA)
 
 
 @pytest.mark.parametrize(

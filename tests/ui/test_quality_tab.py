@@ -4,11 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from airflow.models.xcom import XComModel
 from fastapi.testclient import TestClient
-from sqlalchemy import insert
 
-from skillopt_airflow.core.errors import SkillOptError
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.store.keys import night_name, run_name, scoring_name, transfer_name
 from skillopt_airflow.training.deployment_file import VARIABLE
@@ -75,23 +72,6 @@ def test_a_storage_that_no_run_may_name_is_not_opened(
     assert "storage.conn_id = &#39;theirs&#39;" in answer.text
 
 
-def test_a_night_stays_the_one_that_was_prepared(
-    viewer: TestClient, bucket: StoredPage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # By now the connection leads to another model, m.
-    prepared = RunRef(benchmark="searchqa", run=night_name("2026-11-20", "openai-chat:former"), storage=StorageGroup())
-    row = DagRunRow({}, DAY, prepared.model_dump(mode="json"))
-    assert quality.checked_run("regate_searchqa", RUN_ID, row) == prepared
-    # As a backend keeps it elsewhere.
-    kept = quality.checked_run("regate_searchqa", RUN_ID, row._replace(reference="s3://elsewhere"))
-    assert kept.run == night_name("2026-11-20", "openai-chat:m")
-    theirs = prepared.model_copy(update={"storage": StorageGroup(conn_id="theirs")})
-    monkeypatch.delenv(VARIABLE)
-    for reference in (theirs.model_dump(mode="json"), {"run": "x"}, {**epoch(), "benchmark": "docvqa"}):
-        with pytest.raises(SkillOptError):
-            quality.checked_run("regate_searchqa", RUN_ID, row._replace(reference=reference))
-
-
 @pytest.mark.parametrize(
     ("dag_id", "row", "said"),
     [
@@ -110,12 +90,7 @@ def test_what_has_no_page_says_so(
     assert said in answer.text
 
 
-def test_a_run_s_row_is_that_of_airflow_s_table(tables: Tables) -> None:
+def test_a_run_s_row_is_what_airflow_says_of_it(tables: Tables) -> None:
     tables.has_run("evaluate_searchqa", RUN_ID, {"split": "val"})
-    tables.has_run("regate_searchqa", RUN_ID)
-    where = {"dag_run_id": 2, "dag_id": "regate_searchqa", "run_id": RUN_ID, "task_id": "prepare_night"}
-    for key, value in (("run", epoch()), ("return_value", [])):
-        tables.session.execute(insert(XComModel).values(key=key, value=value, **where))
     assert quality.row_of("train_searchqa", RUN_ID, tables.session) is None
     assert quality.row_of("evaluate_searchqa", RUN_ID, tables.session) == DagRunRow({"split": "val"}, None)
-    assert quality.row_of("regate_searchqa", RUN_ID, tables.session) == DagRunRow({}, None, epoch())

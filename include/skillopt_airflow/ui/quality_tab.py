@@ -22,7 +22,7 @@ from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui.access import may_read_dag_run
 from skillopt_airflow.ui.pages import app, dag_run_tab, message_page
 from skillopt_airflow.ui.reports import DagRunRow, row_of, stored_page
-from skillopt_airflow.ui.trainings import benchmark_of, referenced_run, training_of
+from skillopt_airflow.ui.trainings import benchmark_of, training_of
 from skillopt_airflow.ui.transfer_page import compared_run
 
 QUALITY_ROUTE = "/dag_runs/{dag_id}/{run_id}/quality"
@@ -67,9 +67,6 @@ def checked_run(dag_id: str, run_id: str, row: DagRunRow) -> RunRef:
         if dag_id == transfer_dag_id(name):
             return compared_run(name, run_id, row.conf)
         if dag_id == regate_dag_id(name) and row.night is not None:
-            # Whatever model the connection leads to by now; an own backend of XComs may keep the reference elsewhere.
-            if isinstance(row.reference, dict):
-                return referenced_run(name, f"{dag_id}, run {run_id}", row.reference)
             config = night_config(name, {"target": None, "overrides": None} | row.conf)
             night = night_name(night_date(row.night, config), str(config.model.target))
             return RunRef(benchmark=name, run=night, storage=config.storage)

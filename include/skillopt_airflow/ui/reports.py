@@ -4,11 +4,8 @@ from datetime import datetime
 from typing import Annotated, Any, NamedTuple
 
 from airflow.api_fastapi.common.db.common import SessionDep
-from airflow.models.dagrun import DagRun
-from airflow.models.xcom import XComModel
-from fastapi import Depends, Request
+from fastapi import Depends, HTTPException, Request
 from fastapi.responses import HTMLResponse
-from sqlalchemy import select
 
 from skillopt_airflow.core.errors import ObjectMissing, SkillOptError
 from skillopt_airflow.pipeline.addresses import DAG_RUN_REPORT
@@ -34,23 +31,18 @@ class DagRunRow(NamedTuple):
     conf: dict[str, Any]
     night: datetime | None
     """Beginning of its data interval."""
-    reference: Any = None
-    """The reference that the first task of a night leaves of the night's run; None where it has not."""
 
 
 def row_of(dag_id: str, run_id: str, session: SessionDep) -> DagRunRow | None:
-    """Return the DAG run; None if there is no such run."""
-    prepared = select(XComModel.value).where(
-        XComModel.dag_id == dag_id,
-        XComModel.run_id == run_id,
-        XComModel.task_id == "prepare_night",
-        XComModel.key == "run",
-    )
-    wanted = select(DagRun.conf, DagRun.data_interval_start, prepared.scalar_subquery().label("reference")).where(
-        DagRun.dag_id == dag_id, DagRun.run_id == run_id
-    )
-    row = session.execute(wanted).first()
-    return None if row is None else DagRunRow(row.conf or {}, row.data_interval_start, row.reference)
+    """Return what Airflow's API says of the DAG run; None if there is no such run."""
+    # Plugins are loaded into every process of Airflow, and only the API server needs its routes.
+    from airflow.api_fastapi.core_api.routes.public.dag_run import get_dag_run
+
+    try:
+        found = get_dag_run(dag_id, run_id, session)
+    except HTTPException:
+        return None
+    return DagRunRow(found.conf or {}, found.data_interval_start)
 
 
 @app.get(REPORT_ROUTE, dependencies=[Depends(may_read)])

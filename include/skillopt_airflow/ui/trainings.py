@@ -34,22 +34,12 @@ def training_of(benchmark: str, dag_id: str, run_id: str, conf: Mapping[str, Any
     if dag_id == train_dag_id(benchmark):
         storage = run_storage(benchmark_config(benchmark), conf)
         return RunRef(benchmark=benchmark, run=run_name(run_id), storage=storage)
-    return referenced_run(benchmark, f"{dag_id}, run {run_id}", conf)
-
-
-def referenced_run(benchmark: str, place: str, reference: Mapping[str, Any]) -> RunRef:
-    """Return the run of a reference that Airflow keeps: the conf of an epoch, or what a night's first task left.
-
-    Raises:
-        ConfigError: it names a storage that cannot be, or that no run may name.
-        DataError: it is none of a run of the benchmark; the text begins with the place.
-    """
     try:
-        run = RunRef.model_validate(dict(reference))
+        run = RunRef.model_validate(dict(conf))
     except ValidationError as error:
-        raise DataError(f"{place}: nothing names its run, as with an epoch that no training triggered") from error
+        raise DataError(f"{dag_id}, run {run_id}: no training triggered it, so nothing names its run") from error
     if run.benchmark != benchmark or run.run != run_name(run.run):
-        raise DataError(f"{place}: its reference names no run of {benchmark}")
-    # Whoever may write it in Airflow may have named any.
+        raise DataError(f"{dag_id}, run {run_id}: its conf names no run of {benchmark}")
+    # Whoever may trigger it may have named any storage.
     run_storage(benchmark_config(benchmark), {"overrides": {"storage": run.storage.model_dump()}})
     return run
