@@ -138,15 +138,16 @@ class RolloutBrowser:
         """Return the keys of a partition's rollouts, the one with most rows first."""
         names = ["run", *_IDENTITY]
 
-        def read(file: pq.ParquetFile) -> Counter[tuple[str, ...]]:
-            table = file.read(columns=names, use_threads=False)
-            return Counter(zip(*(table[name].to_pylist() for name in names), strict=True))
+        def read(file: pq.ParquetFile) -> list[dict[str, Any]]:
+            table = file.read(columns=names, use_threads=False).group_by(names).aggregate([([], "count_all")])
+            return [*table.to_pylist()]
 
         rows, runs = Counter[tuple[str, ...]](), dict[tuple[str, ...], str]()
-        for _, counted in self._each(keys.trajectories(self._prefix, *partition), read):
-            for (run, *identity), number in counted.items():
-                rows[*identity] += number
-                runs[*identity] = run
+        for _, found in self._each(keys.trajectories(self._prefix, *partition), read):
+            for one in found:
+                identity = tuple(one[name] for name in _IDENTITY)
+                rows[identity] += one["count_all"]
+                runs[identity] = one["run"]
         by_size = sorted(rows, key=lambda identity: (-rows[identity], identity))
         return [Variant(_key(partition, identity), rows[identity], runs[identity]) for identity in by_size]
 
@@ -355,12 +356,14 @@ def _matching(
     wanted = {name: str(getattr(key, name)) for name in _IDENTITY} | dict(more)
     starts = [0, *accumulate(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))]
     groups = [group for group in range(file.num_row_groups) if _may_have(file, group, wanted)]
+    # What the statistics tell of all rows is not read.
+    open_names = [name for name, value in wanted.items() if not _all_have(file, groups, name, value)]
     # All at once: what lies side by side in two row groups is fetched together.
-    table = file.read_row_groups(groups, columns=[*dict.fromkeys([*columns, *wanted])], use_threads=False)
+    table = file.read_row_groups(groups, columns=[*dict.fromkeys([*columns, *open_names])], use_threads=False)
     rows = [pa.arange(starts[group], starts[group + 1]).cast(pa.int32()) for group in groups]
     table = table.append_column("row", pa.chunked_array(rows, pa.int32()))
-    for name, value in wanted.items():
-        table = table.filter(pc.equal(table[name], value))
+    for name in open_names:
+        table = table.filter(pc.equal(table[name], wanted[name]))
     return table.select([*columns, "row"])
 
 
@@ -368,6 +371,10 @@ def _may_have(file: pq.ParquetFile, group: int, wanted: Mapping[str, str]) -> bo
     """Return False if the statistics of a row group tell that none of its rows has the wanted texts."""
     bounds = ((text_bounds(file, group, column), value) for column, value in wanted.items())
     return all(found is None or found[0] <= value <= found[1] for found, value in bounds)
+
+
+def _all_have(file: pq.ParquetFile, groups: Sequence[int], column: str, value: str) -> bool:
+    return all(text_bounds(file, group, column) == (value, value) for group in groups)
 
 
 def _marks(fingerprints: pa.ChunkedArray) -> pa.ChunkedArray:
