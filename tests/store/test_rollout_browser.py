@@ -130,8 +130,8 @@ def test_a_search_finds_what_was_said_in_any_case_but_not_the_skill(store: Local
     listing = browser.listing(rollout_key())
 
     def search(text: str, places: Sequence[int] = range(4), most: int = ALL) -> tuple[list[int], int]:
-        found = browser.saying(listing, pa.array(places, pa.uint64()), text, most)
-        return found.places.to_pylist(), found.searched
+        found, searched = browser.saying(listing, pa.array(places, pa.uint64()), text, most)
+        return found.to_pylist(), searched
 
     assert search("paris") == ([0, 2], 4)
     assert search("PARIS", [1, 2]) == ([2], 2)
@@ -151,7 +151,7 @@ def test_a_search_finds_answers_and_feedback(store: LocalStore, browser: Rollout
         rollout = Rollout(trajectory=trajectory, score=Score(hard=1, soft=1, feedback=feedback))
         table.append(rollout_key(), "run", [(one.ref, rollout)])
     listing = browser.listing(rollout_key())
-    assert browser.saying(listing, pa.array([0, 1, 2], pa.uint64()), "sofia", ALL).places.to_pylist() == [0, 1]
+    assert browser.saying(listing, pa.array([0, 1, 2], pa.uint64()), "sofia", ALL)[0].to_pylist() == [0, 1]
 
 
 def test_a_part_of_one_row_group_is_read_in_pieces(
@@ -162,8 +162,8 @@ def test_a_part_of_one_row_group_is_read_in_pieces(
     put(store, rollout_key(), [tries], group_bytes=ALL)
     assert [row.rollout for row in browser.tries(rollout_key(), mark("13"))] == [tries[13].rollout]
     listing = browser.listing(rollout_key())
-    found = browser.saying(listing, pa.array(range(20), pa.uint64()), "word1", ALL)
-    assert found.places.to_pylist() == [1, *range(10, 20)]
+    found, _ = browser.saying(listing, pa.array(range(20), pa.uint64()), "word1", ALL)
+    assert found.to_pylist() == [1, *range(10, 20)]
 
 
 def test_rows_of_parts_that_are_being_merged_are_there_once(store: LocalStore, browser: RolloutBrowser) -> None:

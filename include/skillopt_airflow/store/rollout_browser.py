@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import accumulate
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,8 +29,7 @@ from skillopt_airflow.store.stored_parquet import opened, text_bounds
 Show = Literal["all", "success", "failure", "no_score", "won", "lost", "tied", "flipped"]
 """success is a hard score of 1, failure one below it. The last four are against another skill: a higher, a lower or an
 equal score, and a success of one of the two."""
-Change = Literal["won", "lost", "tied", "flipped"]
-CHANGES: tuple[Change, ...] = get_args(Change)
+CHANGES: tuple[Show, ...] = ("won", "lost", "tied", "flipped")
 Sort = Literal["item_id", "score", "other", "difference", "status", "tokens", "seconds"]
 
 MARK = 16
@@ -80,15 +79,6 @@ class Listing(NamedTuple):
     """Keys of the parts that they are in."""
 
 
-class Said(NamedTuple):
-    """The result of a search in what was said."""
-
-    places: pa.Array
-    """Of the rows that have the text, in their order."""
-    searched: int
-    """Rollouts that were read, of those that were to be searched."""
-
-
 class ListedRollout(NamedTuple):
     """A row of a page."""
 
@@ -124,7 +114,7 @@ class Counts(NamedTuple):
     failures: int
     statuses: Mapping[str, int]
     changes: Mapping[str, int]
-    """By Change."""
+    """By CHANGES."""
 
 
 class RolloutBrowser:
@@ -193,10 +183,11 @@ class RolloutBrowser:
         rows = [row for table in tables for row in rollouts_from_table(table)]
         return sorted(rows, key=lambda row: (row.rollout.score is None, row.stored))
 
-    def saying(self, listing: Listing, places: pa.Array, text: str, most_bytes: int) -> Said:
-        """Return which of some rows of a listing have a text in what was said, in any case of letters.
+    def saying(self, listing: Listing, places: pa.Array, text: str, most_bytes: int) -> tuple[pa.Array, int]:
+        """Return which of some rows of a listing have a text in what was said, and how many were searched.
 
-        The skill itself is not searched. It reads row groups until it had so many bytes of texts, before compression.
+        Letters count in any case, and the skill itself is not searched. Row groups are read until so many bytes of texts
+        were, before compression.
 
         Raises:
             ObjectMissing: the parts of the listing were merged since.
@@ -216,7 +207,7 @@ class RolloutBrowser:
                 left -= _text_bytes(file, group)
                 searched += len(inside)
                 found += (placed[row] for row in _rows_saying(file, group, first, inside, text))
-        return Said(pa.array(sorted(found), pa.uint64()), searched)
+        return pa.array(sorted(found), pa.uint64()), searched
 
     def _each(self, folder: str, read: Callable[[pq.ParquetFile], T]) -> list[tuple[Part, T]]:
         return read_each(self._store, folder, read, readers=_READERS)

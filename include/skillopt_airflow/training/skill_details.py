@@ -73,7 +73,7 @@ THREADS = 10
 """As many connections as an S3 client keeps."""
 
 
-def read_details(buckets: Buckets, benchmark: str, target: str, alpha: float, page: int) -> SkillDetails:
+def read_details(buckets: Buckets, benchmark: str, target: str, page: int) -> SkillDetails:
     """Read what a page of the versions shows (from 1; one beyond the end is the last), many objects at a time.
 
     Raises:
@@ -81,7 +81,7 @@ def read_details(buckets: Buckets, benchmark: str, target: str, alpha: float, pa
     """
     artifacts, keys = buckets.published(benchmark, target), buckets.nights(benchmark, target)
     with ThreadPoolExecutor(THREADS) as pool:
-        nights = pool.submit(read_series, buckets.runs, keys, alpha, NIGHTS)
+        nights = pool.submit(read_series, buckets.runs, keys, NIGHTS)
         champion, names = champion_of(artifacts), artifacts.list_versions()[::-1]
         matrices = pool.submit(_matrices, buckets, benchmark, champion)
         begin = min(page - 1, max(0, len(names) - 1) // VERSIONS) * VERSIONS

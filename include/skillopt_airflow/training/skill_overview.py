@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from skillopt_airflow.core.density import tokens_of
-from skillopt_airflow.core.item_scores import ItemScore, Metric, metric_value
+from skillopt_airflow.core.item_scores import ItemScore, metric_value
 from skillopt_airflow.core.night_point import NightPoint
 from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.artifacts import ArtifactStore, SkillManifest
@@ -14,7 +15,6 @@ from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, target_of
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.night_series import read_series
 
-METRICS: dict[str, Metric] = {"hard": "hard", "soft": "soft", "mixed": "mixed"}
 SHOWN_NIGHTS = 30
 """Nights of the line that shows the evidence."""
 
@@ -82,14 +82,14 @@ def targets(buckets: Buckets, benchmark: str) -> list[str]:
     return sorted(set(map(target_of, [*published, *measured])))
 
 
-def overview(buckets: Buckets, benchmark: str, target: str, alpha: float) -> SkillOverview:
+def overview(buckets: Buckets, benchmark: str, target: str) -> SkillOverview:
     """Read a line of the list: four objects.
 
     Raises:
         StoreError: one of them is not what it should be.
     """
     champion = champion_of(buckets.published(benchmark, target))
-    return SkillOverview(champion, read_series(buckets.runs, buckets.nights(benchmark, target), alpha, SHOWN_NIGHTS))
+    return SkillOverview(champion, read_series(buckets.runs, buckets.nights(benchmark, target), SHOWN_NIGHTS))
 
 
 def champion_of(artifacts: ArtifactStore) -> Champion | None:
@@ -111,10 +111,7 @@ def stated_score(manifest: SkillManifest) -> StatedScore | None:
     split, score = (Split.VAL, scores.val) if scores.promised is None else (Split.TEST, scores.promised)
     if score is None:
         return None
-    rules = manifest.config.get("evaluation")
-    stated = rules if isinstance(rules, dict) else {}
-    metric, weight = METRICS.get(str(stated.get("gate_metric")), "hard"), stated.get("gate_mixed_weight")
-    mean = metric_value(
-        ItemScore(hard=score.hard, soft=score.soft), metric, float(weight) if isinstance(weight, float | int) else 0.5
-    )
+    rules = EvaluationGroup.model_validate(manifest.config.get("evaluation", {}))
+    means = ItemScore(hard=score.hard, soft=score.soft)
+    mean = metric_value(means, rules.gate_metric, rules.gate_mixed_weight)
     return StatedScore(mean, score.low, score.high, split, score.items)

@@ -197,8 +197,8 @@ def find(subject: Subject, asked: RolloutQuery) -> Found:
     status = Status(asked.status) if asked.status else None
     places, unsearched = stored.filtered(rows, asked.show, status, asked.task_type, "" if said else asked.text), 0
     if said:
-        having = browser.saying(listing, places, said, MOST_SEARCHED)
-        places, unsearched = having.places, len(places) - having.searched
+        having, searched = browser.saying(listing, places, said, MOST_SEARCHED)
+        places, unsearched = having, len(places) - searched
     return Found(rows, stored.sorted_by(rows, places, asked.sort, descending=asked.order == "down"), unsearched)
 
 

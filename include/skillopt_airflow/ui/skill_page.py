@@ -169,7 +169,7 @@ def skill(
     target = target if target else known[0]
     if target not in known:
         return message_page(404, "No such skill", f"{benchmark} has neither versions nor nights for that model.")
-    details = read_details(buckets, benchmark, target, config.regate.alpha, number)
+    details = read_details(buckets, benchmark, target, number)
     champion, last = details.champion, max(1, -(-len(details.versions) // VERSIONS))
     version, trained_by = (champion.alias.version, champion.manifest.run) if champion else ("", "")
     lines, own = champion_lines(benchmark, details), connection_of(champion, config)
@@ -208,14 +208,6 @@ def chart(details: "SkillDetails") -> str:
     return nights_chart(details.nights, events[::-1])
 
 
-def former(details: "SkillDetails") -> str:
-    """Return the version that the champion came after; empty if there is none."""
-    champion = details.champion
-    if champion is None or champion.alias.previous in (None, champion.alias.version):
-        return ""
-    return champion.alias.previous or ""
-
-
 def followed(details: "SkillDetails") -> str:
     """Return the champion that the present one followed; empty if none of the moves that are read tells."""
     from skillopt_airflow.store.aliases import champion_before
@@ -245,7 +237,7 @@ def diff_between(
     after = after or (champion.alias.version if champion else next(iter(details.versions), ""))
     if not after:
         return None
-    before = before or former(details) or SEED
+    before = before or followed(details) or SEED
     texts = []
     for name in (before, after):
         if name != SEED and name not in details.versions:

@@ -140,7 +140,7 @@ def _read(line: Line) -> Line:
     if not line.target:
         return line
     try:
-        config = benchmark_config(line.benchmark)
-        return line._replace(skill=overview(buckets_of(config), line.benchmark, line.target, config.regate.alpha))
+        buckets = buckets_of(benchmark_config(line.benchmark))
+        return line._replace(skill=overview(buckets, line.benchmark, line.target))
     except SkillOptError as error:
         return line._replace(problem=str(error))
