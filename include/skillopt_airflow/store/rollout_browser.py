@@ -186,8 +186,8 @@ class RolloutBrowser:
     def saying(self, listing: Listing, places: pa.Array, text: str, most_bytes: int) -> tuple[pa.Array, int]:
         """Return which of some rows of a listing have a text in what was said, and how many were searched.
 
-        Letters count in any case, and the skill itself is not searched. Row groups are read until so many bytes of texts
-        were, before compression.
+        Letters count in any case, and the skill itself is not searched. Row groups are read until these were so many
+        bytes of texts, before compression.
 
         Raises:
             ObjectMissing: the parts of the listing were merged since.
