@@ -29,12 +29,12 @@ def test_each_night_is_added_with_its_verdict() -> None:
         settle(store, row)
         write_series(store, KEYS, page_data.ALPHA, row)
     assert points(store) == tuple(map(point_of, made))
+    assert read_series(store, RegateKeys("", "searchqa", "another")) == []
     read: list[str] = []
     store.before_read = read.append
-    assert read_series(store, KEYS, 5) == list(map(point_of, made))
+    assert read_series(store, KEYS) == list(map(point_of, made))
     assert read == [KEYS.series]
-    assert [point.date for point in read_series(store, KEYS, 2)] == ["2026-10-04", "2026-10-05"]
-    assert read_series(store, RegateKeys("", "searchqa", "another"), 5) == []
+    assert [point.date for point in read_series(store, KEYS, most=2)] == ["2026-10-04", "2026-10-05"]
 
 
 def test_nights_that_are_missing_in_it_are_judged_anew() -> None:

@@ -40,7 +40,7 @@ def write_series(store: "ObjectStore", keys: RegateKeys, alpha: float, row: Ledg
     store.put_model(keys.series, NightSeries(points=tuple(known[night.date] for night in nights)))
 
 
-def read_series(store: "ObjectStore", keys: RegateKeys, most: int) -> list[NightPoint]:
+def read_series(store: "ObjectStore", keys: RegateKeys, most: int = MOST_POINTS) -> list[NightPoint]:
     """Return the newest nights, at most so many, in the order in which they were settled."""
     stored = store.find_model(keys.series, NightSeries)
     return [] if stored is None else list(stored.points[-most:])
