@@ -28,7 +28,7 @@ BUILDS_IMAGES = "tests/pipeline/test_methods_platform.py"
 TOGETHER = {
     # They share a browser.
     "tests/ui/test_skills_browser.py": "tests/ui/test_browser.py",
-    "tests/ui/test_trajectories_browser.py": "tests/ui/test_browser.py",
+    "tests/ui/test_rollouts_browser.py": "tests/ui/test_browser.py",
     "tests/ui/test_transfer_browser.py": "tests/ui/test_browser.py",
     # Both leave trajectories at the usual place.
     "tests/test_readme_platform.py": "tests/pipeline/test_training_platform.py",

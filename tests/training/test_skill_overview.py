@@ -1,5 +1,6 @@
 import pytest
 
+from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.store.artifacts import SkillManifest
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
@@ -31,7 +32,7 @@ def test_a_line_reads_four_objects(buckets: Buckets) -> None:
     read: list[str] = []
     for store in (buckets.runs, buckets.artifacts):
         store.before_read = read.append
-    found = overview(buckets, "searchqa", TARGET, page_data.ALPHA)
+    found = overview(buckets, "searchqa", TARGET)
     assert len(read) == 4
     assert (found.champion.alias.version, found.champion.tokens) == (artifacts.list_versions()[-1], 100)
     assert [night.date for night in found.nights] == ["2026-10-01", "2026-10-02", "2026-10-03"]
@@ -39,13 +40,13 @@ def test_a_line_reads_four_objects(buckets: Buckets) -> None:
 
 def test_what_cannot_be_read_is_said(buckets: Buckets) -> None:
     buckets.artifacts.put_text(ArtifactKeys("team/", "searchqa", TARGET).champion, "{}")
-    found = overview(buckets, "searchqa", TARGET, page_data.ALPHA)
-    assert (found.champion, "does not hold" in found.unreadable) == (None, True)
+    with pytest.raises(StoreError, match="does not hold"):
+        overview(buckets, "searchqa", TARGET)
 
 
 @pytest.mark.parametrize(
     ("rules", "score"),
-    [({"gate_metric": "soft"}, 0.9), ({"gate_metric": "mixed", "gate_mixed_weight": 0.25}, 0.825), (None, 0.8)],
+    [({"gate_metric": "soft"}, 0.9), ({"gate_metric": "mixed", "gate_mixed_weight": 0.25}, 0.825), ({}, 0.8)],
 )
 def test_the_stated_score_is_that_of_the_metric_that_counted(buckets: Buckets, rules: object, score: float) -> None:
     manifest = manifest_of(buckets, rules)

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID, uuid4
 
 import pytest
 from airflow import models
@@ -22,7 +21,7 @@ from skillopt_airflow.ui.pages import app
 from tests import page_data
 from tests.training.local_store import LocalStore
 
-TABLES = ("dag_run", "task_instance", "hitl_detail", "dag", "xcom")
+TABLES = ("dag_run", "dag")
 SINCE = datetime(2026, 11, 21, 4, tzinfo=UTC)
 
 
@@ -57,42 +56,15 @@ class Shelf:
 
 
 class Tables:
-    """Rows of Airflow's database."""
+    """Airflow's DAG runs."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
 
-    def has_run(self, dag_id: str, run_id: str, conf: dict[str, Any] | None = None, **more: Any) -> None:
+    def has_run(self, dag_id: str, run_id: str, conf: dict[str, Any] | None = None) -> None:
         row = {"dag_id": dag_id, "run_id": run_id, "conf": conf, "run_type": "manual", "state": "success"}
         fixed = {"run_after": SINCE, "log_template_id": 1, "span_status": "ended"}
-        self.insert("dag_run", **row | fixed | more)
-
-    def waits(self, dag_id: str, run_id: str, task_id: str = "approve", *, answered: bool = False, **conf: Any) -> None:
-        self.has_run(dag_id, run_id, conf)
-        task = self.has_task(dag_id, run_id, task_id, "awaiting_input")
-        self.insert(
-            "hitl_detail", ti_id=task, options=["Approve", "Reject"], subject=f"Change {dag_id}?", params={},
-            created_at=SINCE, responded_at=SINCE if answered else None, params_input={},
-        )  # fmt: skip
-
-    def has_task(self, dag_id: str, run_id: str, task_id: str, state: str, map_index: int = -1) -> UUID:
-        key = uuid4()
-        task = {"task_id": task_id, "dag_id": dag_id, "run_id": run_id, "map_index": map_index, "try_number": 1}
-        more = {"max_tries": 0, "pool": "default", "pool_slots": 1, "state": state, "executor_config": {}}
-        self.insert("task_instance", id=key, dag_version_id=None, span_status="ended", **task | more)
-        return key
-
-    def has_dag(self, dag_id: str, *, paused: bool = False, due: datetime | None = None) -> None:
-        self.insert(
-            "dag", dag_id=dag_id, is_paused=paused, is_stale=False, next_dagrun_create_after=due, bundle_name="dags",
-            max_active_tasks=1, max_active_runs=1, max_consecutive_failed_dag_runs=0, has_task_concurrency_limits=False,
-            has_import_errors=False, fail_fast=False, timetable_partitioned=False,
-        )  # fmt: skip
-
-    def insert(self, table: str, **values: Any) -> None:
-        columns = DagRun.metadata.tables[table]
-        known = {name: value for name, value in values.items() if name in columns.columns}
-        self.session.execute(insert(columns).values(**known))
+        self.session.execute(insert(DagRun.metadata.tables["dag_run"]).values(**row | fixed))
 
 
 @contextmanager

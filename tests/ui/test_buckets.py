@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
@@ -6,19 +5,8 @@ import pytest
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.ui import buckets
-from skillopt_airflow.ui.pages import app
 
 STORAGE = StorageGroup(conn_id="pages_s3")
-
-
-@pytest.fixture
-def clients() -> Iterator[buckets.KeptClients]:
-    before, kept = app.state.clients, buckets.KeptClients()
-    app.state.clients = kept
-    yield kept
-    app.state.clients = before
-    for _, client in kept._kept.values():
-        client.close()
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
@@ -26,24 +14,19 @@ def connect(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_PAGES_S3", uri)
 
 
-def test_a_client_is_kept_until_its_connection_changes_and_does_not_wait_long(
-    monkeypatch: pytest.MonkeyPatch, clients: buckets.KeptClients
-) -> None:
+def test_a_client_is_kept_until_its_connection_changes_and_does_not_wait_long(monkeypatch: pytest.MonkeyPatch) -> None:
     connect(monkeypatch, "http://127.0.0.1:9")
-    first = clients.of(STORAGE)
     runs, artifacts = (buckets.open_bucket(STORAGE, name) for name in ("runs", "artifacts"))
     assert (runs.bucket, artifacts.bucket) == ("runs", "artifacts")
-    assert runs._client is artifacts._client is first
-    found = first.meta.config
+    assert runs._client is artifacts._client
+    found = runs._client.meta.config
     assert found.retries["total_max_attempts"] * (found.connect_timeout + found.read_timeout) < 30
     connect(monkeypatch, "http://127.0.0.1:10")
-    assert clients.of(STORAGE).meta.endpoint_url == "http://127.0.0.1:10"
-    first.close()
+    changed = buckets.open_bucket(STORAGE, "runs")
+    assert changed._client.meta.endpoint_url == "http://127.0.0.1:10"
 
 
-def test_a_connection_that_is_missing_or_of_no_use_is_named(
-    monkeypatch: pytest.MonkeyPatch, clients: buckets.KeptClients
-) -> None:
+def test_a_connection_that_is_missing_or_of_no_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="pages_s3"):
         buckets.open_bucket(STORAGE, "runs")
     connect(monkeypatch, "minio:9000")

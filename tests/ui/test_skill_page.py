@@ -10,12 +10,12 @@ from lxml import html
 from skillopt_airflow.core.paired import paired_values
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, TransferKeys
 from skillopt_airflow.store.matrix_table import MatrixTable
+from skillopt_airflow.training import skill_details
 from skillopt_airflow.training.target_change import Pooled, TargetChangeNight, TargetChangeReport
-from skillopt_airflow.ui import skill_page
 from tests import page_data
 from tests.store.test_matrix_table import example
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
-from tests.ui.shelf import Shelf, Tables
+from tests.ui.shelf import Shelf
 
 TARGET = "openai-chat:org/model"
 ROUTE = "/skills/searchqa"
@@ -58,8 +58,8 @@ def test_a_page_shows_the_skill_and_its_history(viewer: TestClient, shelf: Shelf
     assert "+1 −0" in rows(page, "versions")[0]
     assert "test split, 40 items" in rows(page, "versions")[0]
     skills = (urlencode({"target": TARGET, "skill": name.partition("-")[2]}) for name in versions[::-1])
-    there = [link for link in section(page, "versions").xpath(".//a/@href") if "/trajectories" in link]
-    every = "../skills/searchqa/trajectories"
+    there = [link for link in section(page, "versions").xpath(".//a/@href") if "/rollouts" in link]
+    every = "../skills/searchqa/rollouts"
     assert there == [*(f"{every}?{skill}" for skill in skills), every]
     assert [row.split()[3] for row in rows(page, "moves")] == ["rolled", "demoted", *["published"] * 3]
     assert "back-1 worse on Monday" in rows(page, "moves")[0]
@@ -118,7 +118,7 @@ def test_an_unfinished_version_and_one_with_too_many_lines(viewer: TestClient, s
 
 
 def test_versions_have_pages(viewer: TestClient, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skill_page, "VERSIONS", 2)
+    monkeypatch.setattr(skill_details, "VERSIONS", 2)
     artifacts = shelf.publish("searchqa", TARGET, *(page_data.skill_text(lines) for lines in range(1, 6)))
     read: list[str] = []
     shelf.published.before_read = read.append
@@ -164,13 +164,13 @@ def test_forms_are_filled_for_airflow_and_a_rollback_leads_to_the_champion_that_
     artifacts = shelf.publish("searchqa", TARGET, "# A\n", "# B\n")
     first, second = artifacts.list_versions()
     following = section(shown(viewer), "next")
-    assert following.xpath(".//a[@target='_top']/@href") == [
+    assert following.xpath(".//details//a[@target='_top']/@href") == [
         f"../../dags/{name}_searchqa" for name in ("evaluate", "regate", "transfer", "publish", "rollback")
     ]
     conf = json.loads(following.xpath(".//pre/text()")[-1])
     assert (conf["version"], conf["leaving"]) == (first, second)
     artifacts.roll_back(first, "night-7", "demoted on 2026-10-12: worse", artifacts.champion.read())
-    assert "rollback" not in said(section(shown(viewer), "next"))
+    assert not section(shown(viewer), "next").xpath(".//*[@id='do-roll']")
     origin = page_data.provenance("manual__2026-10-13", TARGET, "# C\n")
     artifacts.publish("# C\n", origin, artifacts.champion.read(), "better")
     for page in (shown(viewer), shown(viewer, page=2)):
@@ -179,18 +179,10 @@ def test_forms_are_filled_for_airflow_and_a_rollback_leads_to_the_champion_that_
         assert f'"compare_to": "{first}"' in configurations[0]
 
 
-def test_what_waits_is_linked(
-    viewer: TestClient, shelf: Shelf, tables: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("skillopt_airflow.pipeline.triggered.base_target", lambda benchmark: TARGET)
-    for target in (TARGET, "z:other"):
-        shelf.publish("searchqa", target)
-    tables.waits("rollback_searchqa", "mine")
-    tables.waits("rollback_searchqa", "theirs", target="z:other")
-    tables.waits("rollback_searchqa", "over", answered=True)
-    for target, run in ((TARGET, "mine"), ("z:other", "theirs")):
-        links = shown(viewer, target=target).xpath("//p[@class='note']//a/@href")
-        assert links == [f"../../dags/rollback_searchqa/runs/{run}/tasks/approve/required_actions"]
+def test_what_may_wait_for_an_approval_is_linked(viewer: TestClient, shelf: Shelf) -> None:
+    shelf.publish("searchqa", TARGET)
+    links = section(shown(viewer), "next").xpath("./p/a/@href")
+    assert links == [f"../../dags/{name}_searchqa/required_actions" for name in ("train", "publish", "rollback")]
 
 
 @pytest.mark.nightly
@@ -202,7 +194,7 @@ def test_a_skill_under_another_model(viewer: TestClient, shelf: Shelf) -> None:
         "searchqa", TARGET, page_data.contender(artifacts, artifacts.list_versions()[0]), None, 1
     )
     gain = paired_values([(1.0, 0.0), (1.0, 1.0), (0.0, 0.0)], ["2026-10-01", "2026-10-01", "2026-10-02"])
-    pooled = Pooled(old=gain, new=gain, old_e_value=1.0, new_e_value=2.0)
+    pooled = Pooled(old=gain, new=gain, old_p=0.5, new_p=0.25)
     # Most nights are of one model alone, or of another champion.
     alone = TargetChangeNight(date="2026-10-03", champion=night.champion.version, old=night.against_seed, new=None)
     names = {"benchmark": "searchqa", "old_target": TARGET, "new_target": "z:new", "champion": night.champion.version}

@@ -1,5 +1,4 @@
 import re
-from datetime import UTC, datetime, timedelta
 
 import pytest
 from fastapi.testclient import TestClient
@@ -7,25 +6,14 @@ from lxml import html
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.core.types import DATA_SPLITS, Item, Split
 from skillopt_airflow.store.keys import ArtifactKeys
-from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui import skills_list
-from tests.stored_run import store_run
-from tests.training.in_process import InProcessConnections, configured
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
-from tests.ui.shelf import Shelf, Tables
+from tests.ui.shelf import Shelf
 from tests.ui.users import log_in
 
 TARGET = "openai-chat:org/model"
 pytestmark = pytest.mark.usefixtures("shelf")
-
-
-@pytest.fixture(autouse=True)
-def _base_target(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skillopt_airflow.pipeline.triggered.base_target", lambda benchmark: TARGET)
 
 
 def listed(viewer: TestClient, **query: str | int) -> html.HtmlElement:
@@ -54,7 +42,9 @@ def test_a_line_tells_champion_score_tokens_night_and_evidence(viewer: TestClien
     # The benchmarks without a skill say what to do.
     assert len(others) == len(benchmarks.names()) - 1
     assert all("Nothing is published yet" in row for row in others)
-    assert "../dags/train_docvqa" in page.xpath("//a[@target='_top']/@href")
+    out = page.xpath("//a[@target='_top']/@href")
+    for link in ("dags/train_docvqa", "dags/regate_searchqa/runs", "required_actions?response_received=false"):
+        assert f"../{link}" in out
     artifacts.roll_back(artifacts.list_versions()[0], "back", "worse", artifacts.champion.read())
     assert "of v0002" in rows(listed(viewer))[0]
 
@@ -70,60 +60,16 @@ def test_nights_without_a_published_skill_and_a_skill_without_nights(viewer: Tes
 
 
 def test_who_may_read_one_dag_sees_nothing_of_the_others(
-    viewer: TestClient, shelf: Shelf, tables: Tables, monkeypatch: pytest.MonkeyPatch
+    viewer: TestClient, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for benchmark in ("searchqa", "docvqa"):
         shelf.publish(benchmark, TARGET)
-        tables.waits(f"rollback_{benchmark}", "r/1")
     log_in(monkeypatch, ["train_searchqa"])
     page = listed(viewer)
     assert [row.split()[0] for row in rows(page)] == ["searchqa"]
     assert "docvqa" not in page.text_content()
     assert "1 skill of 1 benchmark" in page.text_content()
     assert rows(listed(viewer, q="docvqa")) == []
-    assert page.xpath("//a[contains(@href, 'required_actions')]") == []
-    log_in(monkeypatch, ["train_searchqa", "rollback_searchqa"])
-    [link] = listed(viewer).xpath("//a[contains(@href, 'required_actions')]")
-    assert link.get("href") == "../dags/rollback_searchqa/runs/r%2F1/tasks/approve/required_actions"
-    assert (link.text, link.get("target")) == ("Roll back?", "_top")
-
-
-def test_a_question_is_at_the_target_that_its_run_names(viewer: TestClient, shelf: Shelf, tables: Tables) -> None:
-    for target in ("a:other", TARGET):
-        shelf.publish("searchqa", target)
-    tables.waits("train_searchqa", "one", "publication.approve", **{"model.target": "a:other"})
-    tables.waits("train_searchqa", "two", "publication.approve")
-    tables.waits("publish_searchqa", "three", "publication.approve", target="b:not-there-yet")
-    other, own = rows(listed(viewer))[:2]
-    assert (other.count("Publish?"), own.count("Publish?")) == (2, 1)
-    # One about a line that is not shown is at no other.
-    assert [row.count("Publish?") for row in rows(listed(viewer, q=f"searchqa {TARGET}"))] == [1]
-
-
-def test_a_question_is_at_the_target_of_the_run_that_it_is_about(
-    viewer: TestClient, shelf: Shelf, tables: Tables
-) -> None:
-    for target in ("a:other", TARGET):
-        shelf.publish("searchqa", target)
-    for run in ("finished", "under-way"):
-        ref = RunRef(benchmark="searchqa", run=run, storage=StorageGroup())
-        config = configured("searchqa", {"model.target": "a:other"})
-        items: dict[Split, list[Item]] = {split: [] for split in DATA_SPLITS}
-        store_run(TrainingRun(ref, InProcessConnections(shelf.runs), shelf.runs), config, items)
-    tables.waits("publish_searchqa", "later", "publication.approve", run="finished")
-    tables.waits("train_searchqa", "under-way", "publication.approve")
-    other, own = rows(listed(viewer))[:2]
-    assert (other.count("Publish?"), own.count("Publish?")) == (2, 0)
-
-
-@pytest.mark.parametrize(("other", "late"), [(TARGET, [False, True]), ("z:former", [True, False])])
-def test_a_late_night_is_marked_at_the_benchmarks_own_target_or_else_at_its_first(
-    viewer: TestClient, shelf: Shelf, tables: Tables, other: str, late: list[bool]
-) -> None:
-    for target in ("a:other", other):
-        shelf.publish("searchqa", target)
-    tables.has_dag("regate_searchqa", due=datetime.now(UTC) - timedelta(hours=7))
-    assert ["late" in row for row in rows(listed(viewer))[:2]] == late
 
 
 def test_what_cannot_be_read_is_said_in_its_line(
@@ -177,15 +123,12 @@ def test_an_address_that_cannot_be_is_refused(viewer: TestClient, query: dict[st
 @pytest.mark.nightly
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_texts_change_nothing(
-    viewer: TestClient, shelf: Shelf, tables: Tables, monkeypatch: pytest.MonkeyPatch, text: str
+    viewer: TestClient, shelf: Shelf, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     log_in(monkeypatch, ["train_searchqa", "train_docvqa"])
     pages = []
     for one in (text, plain(text)):
         shelf.stores.clear()
-        tables.session.rollback()
-        # A training that is under way, too.
-        tables.has_run("train_searchqa", one.replace("\ud800", "")[:2000], state="running")
         shelf.publish("searchqa", one[:250], f"# Skill\n{one}\n")
         shelf.published.put_bytes(ArtifactKeys("", "docvqa", one[:250]).champion, one.encode())
         pages.append(viewer.get("/skills", params={"q": ""}).text)

@@ -19,10 +19,8 @@ class Rights(SimpleAuthManager):
     def __init__(self, dags: Collection[str] | None) -> None:
         super().__init__()
         self.dags = dags
-        self.asked: list[str] = []
 
     def is_authorized_dag(self, *, details: Any = None, **others: Any) -> bool:
-        self.asked.append(details.id)
         listed = self.dags is None or details.id in self.dags
         return listed and super().is_authorized_dag(details=details, **others)
 
@@ -31,6 +29,5 @@ def log_in(monkeypatch: pytest.MonkeyPatch, dags: Collection[str] | None = None,
     manager = Rights(dags)
     monkeypatch.setattr(airflow_app._AuthManagerState, "instance", manager)
     monkeypatch.setattr(DagModel, "get_team_name", lambda dag_id: None)
-    monkeypatch.setattr(DagModel, "get_dag_id_to_team_name_mapping", lambda dag_ids: {})
     monkeypatch.setitem(app.dependency_overrides, get_user, lambda: SimpleAuthManagerUser(username="ann", role=role))
     return manager

@@ -1,19 +1,23 @@
-"""Stored rollouts for people: of all of a skill what is small, and of an item everything.
+"""Stored rollouts for people: those of a skill as a list that can be filtered, sorted and searched, and all of an item.
 
-Of a part only the row groups are read that may have wanted rows, and of these only the columns that are asked for: what
-a row group's statistics tell is not read at all. So a list needs no text, and an item no other item's part.
+Of a part only the row groups are read that may have wanted rows, and of these only the columns that are asked for. A
+list of many is never copied: what is shown of it are places of rows, and only those of a page become objects.
 """
 
-from collections import defaultdict
+import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import accumulate
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from skillopt_airflow.core.errors import ObjectMissing, StoreUnavailable
+from skillopt_airflow.core.item_scores import Metric
+from skillopt_airflow.core.types import Status
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import RolloutRow, rollouts_from_table
@@ -22,20 +26,25 @@ from skillopt_airflow.store.rollout_partitions import Partition
 from skillopt_airflow.store.rollout_table import RolloutKey, has_score
 from skillopt_airflow.store.stored_parquet import opened, text_bounds
 
-_IDENTITY = ("skill_sha256", "settings_sha256", "image")
-"""Columns of a row that are a part of its key, besides those of the partition."""
-_OF_ITEM = ("item_id", "item_fingerprint")
-_NUMBERS = ("hard", "soft", "prompt_tokens", "completion_tokens", "seconds")
-_LISTED = (*_OF_ITEM, "run", "status", "error", *_NUMBERS, "stored")
-_TEXTS = ("messages", "answer", "feedback")
-READERS = 2
-"""Parts that are read at the same time: more would take more memory, and hardly less time."""
+Show = Literal["all", "success", "failure", "no_score", "won", "lost", "tied", "flipped"]
+"""success is a hard score of 1, failure one below it. The last four are against another skill: a higher, a lower or an
+equal score, and a success of one of the two."""
+CHANGES: tuple[Show, ...] = ("won", "lost", "tied", "flipped")
+Sort = Literal["item_id", "score", "other", "difference", "status", "tokens", "seconds"]
+
 MARK = 16
 """Digits of a fingerprint that a listing has: enough to tell items apart, and a quarter of the memory."""
-_ROWS_AT_ONCE = 256
-"""Rows of a row group that are in memory together: one of before may be as large as its part."""
+_IDENTITY = ("skill_sha256", "settings_sha256", "image")
+"""Columns of a row that are a part of its key, besides those of the partition."""
+_LISTED = (
+    "item_id", "item_fingerprint", "run", "status", "error", "hard", "soft", "prompt_tokens", "completion_tokens",
+    "seconds", "stored",
+)  # fmt: skip
+_TEXTS = ("messages", "answer", "feedback")
+_READERS = 2
+"""Parts that are read at the same time: more would take more memory, and hardly less time."""
 
-LISTED: pa.Schema = pa.schema(
+_NOTHING: pa.Table = pa.schema(
     [
         *((name, pa.string()) for name in ("item_id", "mark", "status", "error")),
         *((name, pa.float64()) for name in ("hard", "soft", "seconds")),
@@ -44,14 +53,9 @@ LISTED: pa.Schema = pa.schema(
         ("part", pa.int32()),
         ("row", pa.int32()),
     ]
-)
-"""One row an item, in the order of the ids. mark is the beginning of the fingerprint, tokens are those read and
-written, part is the place among `Listing.parts`, row that in the part."""
+).empty_table()
 
 T = TypeVar("T")
-
-# Arrow's own pool keeps what each thread once had: 60 MB more after a search than the system's.
-pa.set_memory_pool(pa.system_memory_pool())
 
 
 class Variant(NamedTuple):
@@ -64,21 +68,51 @@ class Variant(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Rollouts without what was said."""
+    """Rollouts without what was said, a row an item in the order of the ids."""
 
     rows: pa.Table
-    """As LISTED."""
+    """With `mark`, the beginning of the fingerprint, `tokens` read and written, `part`, the place among the parts, and
+    `row`, that in the part."""
     parts: tuple[str, ...]
     """Keys of the parts that they are in."""
 
 
-class Said(NamedTuple):
-    """The result of a search in what was said."""
+class ListedRollout(NamedTuple):
+    """A row of a page."""
 
-    places: pa.Array
-    """Of the rows that have the text, in their order."""
-    searched: int
-    """Rollouts that were read, of those that were to be searched."""
+    item_id: str
+    mark: str
+    """Beginning of the item's fingerprint."""
+    status: str
+    error: str
+    hard: float | None
+    score: float | None
+    """The metric that a gate compares."""
+    tokens: int
+    seconds: float
+    task_types: str
+    """JSON list."""
+    other_status: str | None
+    """None, like all of the other skill, where there is no other, or it has no rollout of the item."""
+    other_score: float | None
+    difference: float | None
+    """The score less the other skill's."""
+
+    @property
+    def types(self) -> list[str]:
+        """Return the types of task of the item."""
+        return [*json.loads(self.task_types)]
+
+
+class Counts(NamedTuple):
+    """A listing in numbers of items."""
+
+    items: int
+    successes: int
+    failures: int
+    statuses: Mapping[str, int]
+    changes: Mapping[str, int]
+    """By CHANGES."""
 
 
 class RolloutBrowser:
@@ -90,13 +124,18 @@ class RolloutBrowser:
 
     def variants(self, partition: Partition) -> list[Variant]:
         """Return the keys of a partition's rollouts, the one with most rows first."""
-        read = self._each(keys.trajectories(self._prefix, *partition), _origins)
-        rows: defaultdict[tuple[str, ...], int] = defaultdict(int)
-        runs: dict[tuple[str, ...], str] = {}
-        for _, origins in read:
-            for (run, *identity), count in origins.items():
-                rows[*identity] += count
-                runs[*identity] = run
+        names = ["run", *_IDENTITY]
+
+        def read(file: pq.ParquetFile) -> list[dict[str, Any]]:
+            table = file.read(columns=names, use_threads=False).group_by(names).aggregate([([], "count_all")])
+            return [*table.to_pylist()]
+
+        rows, runs = Counter[tuple[str, ...]](), dict[tuple[str, ...], str]()
+        for _, found in self._each(keys.trajectories(self._prefix, *partition), read):
+            for one in found:
+                identity = tuple(one[name] for name in _IDENTITY)
+                rows[identity] += one["count_all"]
+                runs[identity] = one["run"]
         by_size = sorted(rows, key=lambda identity: (-rows[identity], identity))
         return [Variant(_key(partition, identity), rows[identity], runs[identity]) for identity in by_size]
 
@@ -109,83 +148,67 @@ class RolloutBrowser:
             items: `id` and `fingerprint` of the items that count; those of every item if None.
             alone: whether the run's own rollouts are all that count.
         """
-        wanted = {"run": run} if alone else {}
 
         def read(file: pq.ParquetFile) -> pa.Table:
-            found = _matching(file, key, _LISTED, wanted)
+            found = _matching(file, key, _LISTED, {"run": run} if alone else {})
             if run:
                 found = found.filter(pc.or_(has_score(found), pc.equal(found["run"], run)))
-            return _listed(found)
+            tokens = pc.add(found["prompt_tokens"], found["completion_tokens"])
+            found = found.append_column("tokens", tokens).append_column("mark", _marks(found["item_fingerprint"]))
+            return found.drop_columns(["item_fingerprint", "run", "prompt_tokens", "completion_tokens"])
 
         found = self._each(key.partition(self._prefix), read)
-        tables = [table.append_column("part", _all(number, table)) for number, (_, table) in enumerate(found)]
-        together = pa.concat_tables(
-            [LISTED.empty_table(), *(table.select(LISTED.names).cast(LISTED) for table in tables)]
-        )
+        numbered = [
+            table.append_column("part", pa.repeat(pa.scalar(number, pa.int32()), len(table)))
+            for number, (_, table) in enumerate(found)
+        ]
+        own = [table.select(_NOTHING.column_names).cast(_NOTHING.schema) for table in numbered]
+        together = pa.concat_tables([_NOTHING, *own])
         if items is not None:
-            # Not part by part, since each look for items makes a table of all of them.
-            together = together.filter(_known(together, items))
+            places = pc.index_in(together["item_id"], value_set=items["id"])
+            same = pc.equal(_marks(items["fingerprint"]).take(places), together["mark"])
+            together = together.filter(pc.fill_null(same, False))
         return Listing(_one_an_item(together), tuple(part.key for part, _ in found))
 
-    def tries(self, key: RolloutKey, item_id: str) -> list[RolloutRow]:
+    def tries(self, key: RolloutKey, mark: str) -> list[RolloutRow]:
         """Return all rollouts of an item, whole: first those with a score, each kind in the order of storing."""
 
         def read(file: pq.ParquetFile) -> pa.Table:
-            return _whole(file, _matching(file, key, ["item_id"], {"item_id": item_id})["row"].to_pylist())
+            found = _matching(file, key, ["item_fingerprint"])
+            return _whole(file, found["row"].filter(pc.equal(_marks(found["item_fingerprint"]), mark)).to_pylist())
 
         tables = [table for _, table in self._each(key.partition(self._prefix), read)]
         rows = [row for table in tables for row in rollouts_from_table(table)]
         return sorted(rows, key=lambda row: (row.rollout.score is None, row.stored))
 
-    def item_id(self, key: RolloutKey, mark: str) -> str | None:
-        """Return the id of an item by the mark of its fingerprint; None if there is no rollout of it."""
+    def saying(self, listing: Listing, places: pa.Array, text: str, most_bytes: int) -> tuple[pa.Array, int]:
+        """Return which of some rows of a listing have a text in what was said, and how many were searched.
 
-        def read(file: pq.ParquetFile) -> list[str]:
-            found = _matching(file, key, _OF_ITEM)
-            return [*found["item_id"].filter(pc.equal(_marks(found["item_fingerprint"]), mark)).to_pylist()]
-
-        found = [name for _, names in self._each(key.partition(self._prefix), read) for name in names]
-        return found[0] if found else None
-
-    def saying(self, listing: Listing, places: pa.Array, text: str, most_bytes: int) -> Said:
-        """Return which of some rows of a listing have a text in what was said, in any case of letters.
-
-        The skill itself is not searched. It reads row groups until it had so many bytes of texts, before compression.
+        Letters count in any case, and the skill itself is not searched. Row groups are read until these were so many
+        bytes of texts, before compression.
 
         Raises:
-            StoreUnavailable: the parts of the listing were merged since.
+            ObjectMissing: the parts of the listing were merged since.
         """
         rows = listing.rows.select(["part", "row"]).take(places).append_column("place", [places])
-        try:
-            return self._saying(listing.parts, rows, text, most_bytes)
-        except ObjectMissing:
-            raise StoreUnavailable("the rollouts were merged into larger files while they were searched") from None
-
-    def _saying(self, parts: Sequence[str], rows: pa.Table, text: str, most_bytes: int) -> Said:
-        """Search rows, with their part, their row in it and their place in the listing, for a text."""
         searched, left = 0, most_bytes
         found: list[int] = []
         for part in pc.unique(rows["part"]).sort().to_pylist():
             if left <= 0:
                 break
             here = rows.filter(pc.equal(rows["part"], part))
-            places = dict(zip(here["row"].to_pylist(), here["place"].to_pylist(), strict=True))
-            file = opened(self._store, parts[part])
-            for group, first, inside in _grouped(file, sorted(places)):
+            placed = dict(zip(here["row"].to_pylist(), here["place"].to_pylist(), strict=True))
+            file = opened(self._store, listing.parts[part])
+            for group, first, inside in _grouped(file, sorted(placed)):
                 if left <= 0:
                     break
                 left -= _text_bytes(file, group)
                 searched += len(inside)
-                found += (places[row] for row in _rows_saying(file, group, first, inside, text))
-        return Said(pa.array(sorted(found), pa.uint64()), searched)
+                found += (placed[row] for row in _rows_saying(file, group, first, inside, text))
+        return pa.array(sorted(found), pa.uint64()), searched
 
     def _each(self, folder: str, read: Callable[[pq.ParquetFile], T]) -> list[tuple[Part, T]]:
-        return read_each(self._store, folder, read, readers=READERS)
-
-
-def release_memory() -> None:
-    """Give back the memory that Arrow keeps when a list is shown: the process may not read another one for hours."""
-    pa.default_memory_pool().release_unused()
+        return read_each(self._store, folder, read, readers=_READERS)
 
 
 def counting(tries: Sequence[RolloutRow], run: str = "") -> RolloutRow | None:
@@ -195,75 +218,156 @@ def counting(tries: Sequence[RolloutRow], run: str = "") -> RolloutRow | None:
     return next(scored, failed[-1] if failed else None)
 
 
+def scored_by(rows: pa.Table, metric: Metric, mixed_weight: float) -> pa.Table:
+    """Return the rows with the `score` that a gate compares."""
+    weight = {"hard": 0.0, "soft": 1.0, "mixed": mixed_weight}[metric]
+    score = pc.add(pc.multiply(rows["hard"], 1.0 - weight), pc.multiply(rows["soft"], weight))
+    return rows.append_column("score", score)
+
+
+def typed_by(rows: pa.Table, items: pa.Table | None) -> pa.Table:
+    """Return the rows with the `task_types` of their items, a JSON list each."""
+    if items is None:
+        return rows.append_column("task_types", pa.repeat("[]", len(rows)))
+    places = pc.index_in(rows["item_id"], value_set=items["id"])
+    return rows.append_column("task_types", pc.fill_null(items["task_types"].take(places), "[]"))
+
+
+def beside(rows: pa.Table, other: pa.Table | None) -> pa.Table:
+    """Return the rows with status and score of another skill on the very same items, and the difference."""
+    if other is None:
+        texts, numbers = (pa.nulls(len(rows), kind) for kind in (pa.string(), pa.float64()))
+        columns = {"other_status": texts, "other_hard": numbers, "other_score": numbers, "difference": numbers}
+    else:
+        places = pc.index_in(rows["item_id"], value_set=other["item_id"])
+        same = pc.equal(other["mark"].take(places), rows["mark"])
+        places = pc.if_else(same, places, pa.scalar(None, pa.int32()))
+        status, hard, score = (other[name].take(places) for name in ("status", "hard", "score"))
+        difference = pc.subtract(rows["score"], score)
+        columns = {"other_status": status, "other_hard": hard, "other_score": score, "difference": difference}
+    for name, values in columns.items():
+        rows = rows.append_column(name, values)
+    return rows
+
+
+def filtered(
+    rows: pa.Table, show: Show = "all", status: Status | None = None, task_type: str = "", text: str = ""
+) -> pa.Array:
+    """Return the places of the rows that are shown, in their order.
+
+    Args:
+        rows: of all rollouts.
+        show: those of an outcome, or of a change against another skill.
+        status: any, if it is None.
+        task_type: any, if it is empty.
+        text: in the item's id or the error, in any case of letters.
+    """
+    masks = [_shown(rows, show)]
+    if status is not None:
+        masks.append(pc.equal(rows["status"], status.value))
+    if task_type:
+        having = [texts for texts in pc.unique(rows["task_types"]).to_pylist() if task_type in json.loads(texts)]
+        masks.append(pc.is_in(rows["task_types"], value_set=pa.array(having, pa.string())))
+    if text:
+        named, told = (pc.match_substring(rows[name], text, ignore_case=True) for name in ("item_id", "error"))
+        masks.append(pc.or_(named, told))
+    return pc.indices_nonzero(reduce(pc.and_, (pc.fill_null(mask, False) for mask in masks)))
+
+
+def sorted_by(rows: pa.Table, places: pa.Array, order: Sort, *, descending: bool) -> pa.Array:
+    """Return places of rows in another order; those without a value come last, equal ones as they were."""
+    values = rows["other_score" if order == "other" else order].take(places)
+    direction = "descending" if descending else "ascending"
+    # By name, since a sort of a bare array is not a stable one.
+    by = [("value", direction, "at_end")]
+    return places.take(pc.sort_indices(pa.table({"value": values}), sort_keys=by))
+
+
+def page(rows: pa.Table, places: pa.Array) -> list[ListedRollout]:
+    """Return the rows at some places."""
+    found = rows.take(places)
+    columns = (found[name].to_pylist() for name in ListedRollout._fields)
+    return [ListedRollout(*row) for row in zip(*columns, strict=True)]
+
+
+def counts(rows: pa.Table) -> Counts:
+    """Count the rows by what can be filtered."""
+
+    def count(mask: Any) -> int:
+        return int(pc.sum(pc.fill_null(mask, False)).as_py() or 0)
+
+    found = {one["values"]: one["counts"] for one in pc.value_counts(rows["status"]).to_pylist()}
+    return Counts(
+        items=len(rows),
+        successes=count(_shown(rows, "success")),
+        failures=count(_shown(rows, "failure")),
+        statuses=dict(sorted(found.items(), key=lambda one: (-one[1], one[0]))),
+        changes={change: count(_shown(rows, change)) for change in CHANGES},
+    )
+
+
+def task_types(rows: pa.Table) -> list[str]:
+    """Return the types of task that rows have, sorted."""
+    return sorted({name for texts in pc.unique(rows["task_types"]).to_pylist() for name in json.loads(texts)})
+
+
+def _shown(rows: pa.Table, show: Show) -> pa.ChunkedArray:
+    """Return which rows are shown; null counts as no."""
+    success, difference = pc.equal(rows["hard"], 1.0), rows["difference"]
+    match show:
+        case "success":
+            return success
+        case "failure":
+            return pc.invert(success)
+        case "no_score":
+            return pc.is_null(rows["hard"])
+        case "won":
+            return pc.greater(difference, 0.0)
+        case "lost":
+            return pc.less(difference, 0.0)
+        case "tied":
+            return pc.equal(difference, 0.0)
+        case "flipped":
+            return pc.xor(success, pc.equal(rows["other_hard"], 1.0))
+        case "all":
+            return pc.is_valid(rows["item_id"])
+
+
 def _key(partition: Partition, identity: Sequence[str]) -> RolloutKey:
     fields = partition._asdict() | dict(zip(_IDENTITY, identity, strict=True))
     return RolloutKey.model_validate(fields, extra="ignore")
 
 
-def _origins(file: pq.ParquetFile) -> Mapping[tuple[str, ...], int]:
-    """Return the rows of a part by their run and the rest of their key."""
-    names, counted = ("run", *_IDENTITY), defaultdict[tuple[str, ...], int](int)
-    for group in range(file.num_row_groups):
-        bounds = [text_bounds(file, group, name) for name in names]
-        alike = [pair[0] for pair in bounds if pair is not None and pair[0] == pair[1]]
-        if len(alike) == len(names):
-            counted[tuple(alike)] += file.metadata.row_group(group).num_rows
-            continue
-        table = file.read_row_group(group, columns=list(names))
-        for row in zip(*(table[name].to_pylist() for name in names), strict=True):
-            counted[row] += 1
-    return counted
-
-
-def _open_columns(file: pq.ParquetFile, group: int, wanted: Mapping[str, str]) -> list[str] | None:
-    """Return the columns that have to be read to find wanted values in a row group; None if it has no such row."""
-    unsettled = []
-    for column, value in wanted.items():
-        bounds = text_bounds(file, group, column)
-        if bounds is not None and not bounds[0] <= value <= bounds[1]:
-            return None
-        if bounds != (value, value):
-            unsettled.append(column)
-    return unsettled
-
-
 def _matching(
-    file: pq.ParquetFile, key: RolloutKey, columns: Sequence[str], wanted: Mapping[str, str] = MappingProxyType({})
+    file: pq.ParquetFile, key: RolloutKey, columns: Sequence[str], more: Mapping[str, str] = MappingProxyType({})
 ) -> pa.Table:
-    """Return columns of the rows of a key that have the wanted texts, with the row in the part of each."""
-    values = {name: str(getattr(key, name)) for name in _IDENTITY} | dict(wanted)
-    sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-    unsettled = [_open_columns(file, group, values) for group in range(file.num_row_groups)]
-    kept = [group for group, names in enumerate(unsettled) if names is not None]
-    more = {name for names in unsettled for name in names or ()}
+    """Return columns of the rows of a key, and of more texts, with the row in the part of each."""
+    wanted = {name: str(getattr(key, name)) for name in _IDENTITY} | dict(more)
+    starts = [0, *accumulate(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))]
+    groups = [group for group in range(file.num_row_groups) if _may_have(file, group, wanted)]
+    # What the statistics tell of all rows is not read.
+    open_names = [name for name, value in wanted.items() if not _all_have(file, groups, name, value)]
     # All at once: what lies side by side in two row groups is fetched together.
-    table = file.read_row_groups(kept, columns=[*columns, *sorted(more - {*columns})], use_threads=False)
-    places = [pa.arange(sum(sizes[:group]), sum(sizes[: group + 1])).cast(pa.int32()) for group in kept]
-    table = table.append_column("row", pa.chunked_array(places, pa.int32()))
-    for name in sorted(more):
-        table = table.filter(pc.equal(table[name], values[name]))
+    table = file.read_row_groups(groups, columns=[*dict.fromkeys([*columns, *open_names])], use_threads=False)
+    rows = [pa.arange(starts[group], starts[group + 1]).cast(pa.int32()) for group in groups]
+    table = table.append_column("row", pa.chunked_array(rows, pa.int32()))
+    for name in open_names:
+        table = table.filter(pc.equal(table[name], wanted[name]))
     return table.select([*columns, "row"])
 
 
-def _known(table: pa.Table, items: pa.Table) -> pa.ChunkedArray:
-    """Return which rows, with the columns of LISTED, are of these very items."""
-    places = pc.index_in(table["item_id"], value_set=items["id"])
-    return pc.fill_null(pc.equal(_marks(items["fingerprint"]).take(places), table["mark"]), False)
+def _may_have(file: pq.ParquetFile, group: int, wanted: Mapping[str, str]) -> bool:
+    """Return False if the statistics of a row group tell that none of its rows has the wanted texts."""
+    bounds = ((text_bounds(file, group, column), value) for column, value in wanted.items())
+    return all(found is None or found[0] <= value <= found[1] for found, value in bounds)
+
+
+def _all_have(file: pq.ParquetFile, groups: Sequence[int], column: str, value: str) -> bool:
+    return all(text_bounds(file, group, column) == (value, value) for group in groups)
 
 
 def _marks(fingerprints: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.utf8_slice_codeunits(fingerprints, 0, MARK)
-
-
-def _all(value: int, table: pa.Table) -> pa.Array:
-    return pa.repeat(pa.scalar(value, pa.int32()), len(table))
-
-
-def _listed(table: pa.Table) -> pa.Table:
-    """Return the columns of LISTED but for the part."""
-    tokens = pc.add(table["prompt_tokens"], table["completion_tokens"])
-    names = [name for name in LISTED.names if name in table.column_names]
-    return table.select(names).append_column("tokens", tokens).append_column("mark", _marks(table["item_fingerprint"]))
 
 
 def _one_an_item(table: pa.Table) -> pa.Table:
@@ -296,13 +400,7 @@ def _whole(file: pq.ParquetFile, rows: Sequence[int]) -> pa.Table:
     """Return some rows of a part with all their columns."""
     tables = [file.schema_arrow.empty_table()]
     for group, first, inside in _grouped(file, rows):
-        for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[group]):
-            here = [row - first for row in inside if first <= row < first + len(batch)]
-            if here:
-                tables.append(pa.Table.from_batches([batch]).take(pa.array(here)))
-            first += len(batch)
-            if first > inside[-1]:
-                break
+        tables.append(file.read_row_group(group).take(pa.array([row - first for row in inside])))
     return pa.concat_tables(tables)
 
 
@@ -314,16 +412,14 @@ def _text_bytes(file: pq.ParquetFile, group: int) -> int:
 
 def _rows_saying(file: pq.ParquetFile, group: int, first: int, rows: Sequence[int], text: str) -> Iterator[int]:
     """Yield those of some rows of a row group that have a text in what was said."""
-    for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=list(_TEXTS)):
-        inside = [row for row in rows if first <= row < first + len(batch)]
-        here = batch.take(pa.array([row - first for row in inside], pa.int64()))
-        said = here["messages"].flatten()
-        has = pc.and_(_has(said.field("content"), text), pc.not_equal(said.field("role"), "system"))
-        found = {*pc.list_parent_indices(here["messages"]).filter(has).to_pylist()}
-        for name in ("answer", "feedback"):
-            found.update(pc.indices_nonzero(pc.fill_null(_has(here[name], text), False)).to_pylist())
-        yield from (inside[place] for place in sorted(found))
-        first += len(batch)
+    table = file.read_row_group(group, columns=list(_TEXTS))
+    [here] = table.take(pa.array([row - first for row in rows], pa.int64())).combine_chunks().to_batches()
+    said = here["messages"].flatten()
+    has = pc.and_(_has(said.field("content"), text), pc.not_equal(said.field("role"), "system"))
+    found = {*pc.list_parent_indices(here["messages"]).filter(has).to_pylist()}
+    for name in ("answer", "feedback"):
+        found.update(pc.indices_nonzero(pc.fill_null(_has(here[name], text), False)).to_pylist())
+    yield from (rows[place] for place in sorted(found))
 
 
 def _has(column: pa.Array, text: str) -> pa.BooleanArray:

@@ -1,8 +1,8 @@
 """A published skill with its history: versions, moves of the alias, nights, and how it does under other models."""
 
 from collections import Counter
-from collections.abc import Sequence
-from concurrent.futures import Executor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
@@ -14,7 +14,8 @@ from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.transfer_matrix import TransferMatrix
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.artifacts import ArtifactStore, PublishedSkill
-from skillopt_airflow.store.keys import RegateKeys
+from skillopt_airflow.store.keys import RegateKeys, TransferKeys
+from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.training.night import DEMOTED
 from skillopt_airflow.training.night_series import read_series
 from skillopt_airflow.training.skill_overview import Buckets, Champion, StatedScore, champion_of, stated_score
@@ -64,52 +65,39 @@ class SkillDetails(NamedTuple):
     """The newest ones with the champion."""
 
 
-class Window(NamedTuple):
-    """The part of the history that is read."""
-
-    first: int
-    """Place of the newest version that is read (0-based)."""
-    versions: int
-    moves: int
-    nights: int
-    changes: int
-    matrices: int
+VERSIONS = 20
+"""Versions of one page of the table."""
+MOVES, NIGHTS, CHANGES, MATRICES = 30, 60, 10, 2
+"""What is read of the rest of the history."""
+THREADS = 10
+"""As many connections as an S3 client keeps."""
 
 
-def read_details(
-    buckets: Buckets, benchmark: str, target: str, alpha: float, window: Window, pool: Executor
-) -> SkillDetails:
-    """Read what a page shows, many objects at a time.
+def read_details(buckets: Buckets, benchmark: str, target: str, page: int) -> SkillDetails:
+    """Read what a page of the versions shows (from 1; one beyond the end is the last), many objects at a time.
 
     Raises:
         StoreError: an object is not what it should be; the text names it.
     """
     artifacts, keys = buckets.published(benchmark, target), buckets.nights(benchmark, target)
-    nights = pool.submit(read_series, buckets.runs, keys, alpha, window.nights)
-    champion, names = champion_of(artifacts), artifacts.list_versions()[::-1]
-    matrices = pool.submit(_matrices, buckets, benchmark, champion, window.matrices)
-    # A page beyond the end is the last one.
-    begin = min(window.first, max(0, len(names) - 1) // window.versions * window.versions)
-    wanted = names[begin : begin + window.versions + 1]
-    read = dict(zip(wanted, pool.map(partial(read_version, artifacts), wanted), strict=True))
-    moves = _moves(artifacts, champion, window.moves, pool)
-    rows = []
-    for place, name in enumerate(wanted):
-        complete = ((older, found) for older in wanted[place + 1 :] if (found := read[older]) is not None)
-        older, found = next(complete, ("", None))
-        before = benchmarks.seed_skill(benchmark).read_text(encoding="utf-8") if found is None else found.skill
-        rows.append(_row(name, read[name], older, before))
-    changes = _changes(buckets, keys, pool)
-    return SkillDetails(
-        champion,
-        moves,
-        names,
-        rows[: window.versions],
-        nights.result(),
-        [*pool.map(lambda key: buckets.runs.get_model(key, TargetChangeReport), changes[: window.changes])],
-        len(changes),
-        matrices.result(),
-    )
+    with ThreadPoolExecutor(THREADS) as pool:
+        nights = pool.submit(read_series, buckets.runs, keys, NIGHTS)
+        champion, names = champion_of(artifacts), artifacts.list_versions()[::-1]
+        matrices = pool.submit(_matrices, buckets, benchmark, champion)
+        begin = min(page - 1, max(0, len(names) - 1) // VERSIONS) * VERSIONS
+        wanted = names[begin : begin + VERSIONS + 1]
+        read = dict(zip(wanted, pool.map(partial(read_version, artifacts), wanted), strict=True))
+        moves, changes = _moves(artifacts, champion, pool), _changes(buckets, keys, pool)
+        return SkillDetails(
+            champion,
+            moves,
+            names,
+            _rows(benchmark, read)[:VERSIONS],
+            nights.result(),
+            [*pool.map(lambda key: buckets.runs.get_model(key, TargetChangeReport), changes[:CHANGES])],
+            len(changes),
+            matrices.result(),
+        )
 
 
 def read_version(artifacts: ArtifactStore, version: str) -> PublishedSkill | None:
@@ -124,14 +112,12 @@ def read_version(artifacts: ArtifactStore, version: str) -> PublishedSkill | Non
         return None
 
 
-def _moves(artifacts: ArtifactStore, champion: Champion | None, most: int, pool: Executor) -> list[Move]:
-    """Return the newest moves, at most `most`."""
+def _moves(artifacts: ArtifactStore, champion: Champion | None, pool: Executor) -> list[Move]:
     if champion is None:
         return []
     present = champion.alias
-    before = pool.map(artifacts.champion.was, range(present.sequence - 1, max(-1, present.sequence - most), -1))
-    aliases = [alias for alias in (present, *before) if alias is not None]
-    return [Move(alias, _kind(alias)) for alias in aliases]
+    before = pool.map(artifacts.champion.was, range(present.sequence - 1, max(-1, present.sequence - MOVES), -1))
+    return [Move(alias, _kind(alias)) for alias in (present, *before) if alias is not None]
 
 
 def _kind(alias: Alias) -> str:
@@ -140,23 +126,26 @@ def _kind(alias: Alias) -> str:
     return "rolled back" if alias.rolled_back else "published"
 
 
-def _row(version: str, published: PublishedSkill | None, older: str, before: str) -> VersionRow:
-    if published is None:
-        return VersionRow(version, None, older, 0, 0, 0, None)
-    mine, theirs = (Counter(text.split("\n")) for text in (published.skill, before))
-    return VersionRow(
-        version,
-        published,
-        older,
-        tokens_of(SkillDocument(published.skill)),
-        (mine - theirs).total(),
-        (theirs - mine).total(),
-        stated_score(published.manifest),
-    )
+def _rows(benchmark: str, read: Mapping[str, PublishedSkill | None]) -> list[VersionRow]:
+    """Return the rows of versions, each with what it changed of the complete one before it, or else of the seed."""
+    older, before, rows = "", benchmarks.seed_skill(benchmark).read_text(encoding="utf-8"), []
+    for version, published in [*read.items()][::-1]:
+        if published is None:
+            rows.append(VersionRow(version, None, older, 0, 0, 0, None))
+            continue
+        mine, theirs = (Counter(text.split("\n")) for text in (published.skill, before))
+        tokens, stated = tokens_of(SkillDocument(published.skill)), stated_score(published.manifest)
+        changed = (mine - theirs).total(), (theirs - mine).total()
+        rows.append(VersionRow(version, published, older, tokens, *changed, stated))
+        older, before = version, published.skill
+    return rows[::-1]
 
 
-def _matrices(buckets: Buckets, benchmark: str, champion: Champion | None, most: int) -> list[TransferMatrix]:
-    return [] if champion is None else buckets.matrices(benchmark).of_skill(champion.alias.sha256, most)
+def _matrices(buckets: Buckets, benchmark: str, champion: Champion | None) -> list[TransferMatrix]:
+    if champion is None:
+        return []
+    table = MatrixTable(buckets.runs, TransferKeys(buckets.prefix, benchmark))
+    return table.of_skill(champion.alias.sha256, MATRICES)
 
 
 def _changes(buckets: Buckets, keys: RegateKeys, pool: Executor) -> list[str]:

@@ -4,19 +4,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from skillopt_airflow.core.density import tokens_of
-from skillopt_airflow.core.errors import SkillOptError
-from skillopt_airflow.core.item_scores import ItemScore, Metric, metric_value
+from skillopt_airflow.core.item_scores import ItemScore, metric_value
 from skillopt_airflow.core.night_point import NightPoint
 from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.artifacts import ArtifactStore, SkillManifest
-from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, TransferKeys, target_of
-from skillopt_airflow.store.matrix_table import MatrixTable
+from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, target_of
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.night_series import read_series
 
-METRICS: dict[str, Metric] = {"hard": "hard", "soft": "soft", "mixed": "mixed"}
 SHOWN_NIGHTS = 30
 """Nights of the line that shows the evidence."""
 
@@ -36,10 +34,6 @@ class Buckets(NamedTuple):
     def nights(self, benchmark: str, target: str) -> RegateKeys:
         """Return the keys of a target model's nights."""
         return RegateKeys(self.prefix, benchmark, target)
-
-    def matrices(self, benchmark: str) -> MatrixTable:
-        """Return the matrices of a benchmark's skills under several targets and harnesses."""
-        return MatrixTable(self.runs, TransferKeys(self.prefix, benchmark))
 
 
 class StatedScore(NamedTuple):
@@ -75,14 +69,10 @@ class Champion(NamedTuple):
 class SkillOverview(NamedTuple):
     """The skill of a benchmark and target, as a line of a list shows it."""
 
-    benchmark: str
-    target: str
     champion: Champion | None
     """None where nothing is published for this target."""
     nights: Sequence[NightPoint]
     """The newest ones."""
-    unreadable: str
-    """Why the rest is not known; empty if it is."""
 
 
 def targets(buckets: Buckets, benchmark: str) -> list[str]:
@@ -92,15 +82,14 @@ def targets(buckets: Buckets, benchmark: str) -> list[str]:
     return sorted(set(map(target_of, [*published, *measured])))
 
 
-def overview(buckets: Buckets, benchmark: str, target: str, alpha: float) -> SkillOverview:
-    """Read a line of the list: four objects. What cannot be read is said in it, so that the other lines stay."""
-    nights: Sequence[NightPoint] = ()
-    try:
-        champion = champion_of(buckets.published(benchmark, target))
-        nights = read_series(buckets.runs, buckets.nights(benchmark, target), alpha, SHOWN_NIGHTS)
-    except SkillOptError as error:
-        return SkillOverview(benchmark, target, None, nights, str(error))
-    return SkillOverview(benchmark, target, champion, nights, "")
+def overview(buckets: Buckets, benchmark: str, target: str) -> SkillOverview:
+    """Read a line of the list: four objects.
+
+    Raises:
+        StoreError: one of them is not what it should be.
+    """
+    champion = champion_of(buckets.published(benchmark, target))
+    return SkillOverview(champion, read_series(buckets.runs, buckets.nights(benchmark, target), SHOWN_NIGHTS))
 
 
 def champion_of(artifacts: ArtifactStore) -> Champion | None:
@@ -122,10 +111,7 @@ def stated_score(manifest: SkillManifest) -> StatedScore | None:
     split, score = (Split.VAL, scores.val) if scores.promised is None else (Split.TEST, scores.promised)
     if score is None:
         return None
-    rules = manifest.config.get("evaluation")
-    stated = rules if isinstance(rules, dict) else {}
-    metric, weight = METRICS.get(str(stated.get("gate_metric")), "hard"), stated.get("gate_mixed_weight")
-    mean = metric_value(
-        ItemScore(hard=score.hard, soft=score.soft), metric, float(weight) if isinstance(weight, float | int) else 0.5
-    )
+    rules = EvaluationGroup.model_validate(manifest.config.get("evaluation", {}))
+    means = ItemScore(hard=score.hard, soft=score.soft)
+    mean = metric_value(means, rules.gate_metric, rules.gate_mixed_weight)
     return StatedScore(mean, score.low, score.high, split, score.items)

@@ -7,8 +7,8 @@ from skillopt_airflow.pipeline.addresses import UI_PREFIX
 from skillopt_airflow.ui.pages import app
 from skillopt_airflow.ui.quality_tab import QUALITY_TAB
 from skillopt_airflow.ui.reports import REPORT_TAB
+from skillopt_airflow.ui.rollout_list import ROLLOUTS_TAB
 from skillopt_airflow.ui.skills_list import SKILLS_VIEW
-from skillopt_airflow.ui.trajectories import TRAJECTORIES_TAB
 
 
 class SkillOptPlugin(AirflowPlugin):
@@ -16,4 +16,4 @@ class SkillOptPlugin(AirflowPlugin):
 
     name = "skillopt"
     fastapi_apps = [{"name": "skillopt", "app": app, "url_prefix": UI_PREFIX}]  # noqa: RUF012  declared so by Airflow
-    external_views = [REPORT_TAB, QUALITY_TAB, TRAJECTORIES_TAB, SKILLS_VIEW]  # noqa: RUF012  likewise
+    external_views = [REPORT_TAB, QUALITY_TAB, ROLLOUTS_TAB, SKILLS_VIEW]  # noqa: RUF012  likewise

@@ -2,11 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from airflow.api_fastapi.common.db.common import SessionDep
-from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import Depends, Query, Request
 from fastapi.responses import HTMLResponse
 
@@ -21,10 +18,9 @@ from skillopt_airflow.pipeline.dag_ids import (
 )
 from skillopt_airflow.report.view import diff_lines, diff_of, origin_detail, slug_of, spoken_moment
 from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.ui.access import may_read, readable_dags
+from skillopt_airflow.ui.access import may_read
 from skillopt_airflow.ui.pages import app, message_page, page
-from skillopt_airflow.ui.skills_list import SHAPES, THREADS, Entry, buckets_of, by_target
-from skillopt_airflow.ui.waiting_approvals import waiting_approvals
+from skillopt_airflow.ui.skills_list import buckets_of
 
 if TYPE_CHECKING:
     from skillopt_airflow.core.config import TrainConfig
@@ -119,10 +115,8 @@ def forms_of(
 
 SEED = "seed"
 """Names the seed skill among the versions."""
-VERSIONS = 20
-"""Versions of one page of the table."""
-MOVES, NIGHTS, CHANGES, MATRICES = 30, 60, 10, 2
-"""What is read of the rest of the history."""
+ASKING = (("trainings", train_dag_id), ("publications", publish_dag_id), ("rollbacks", rollback_dag_id))
+"""What may wait for an approval, and the DAG that asks."""
 MOST_LINES = 500
 """Lines of a skill that are compared, or shown with their origins."""
 MOST_DIFF_CHARS = 100_000
@@ -154,99 +148,54 @@ class Diff(NamedTuple):
     """Why there is none; empty if there is."""
 
 
-class Found(NamedTuple):
-    """The contents of a page."""
-
-    target: str
-    targets: Sequence[str]
-    """All of the benchmark."""
-    details: "SkillDetails"
-    diff: Diff | None
-    lines: Sequence[OriginLine]
-
-
-class Compared(NamedTuple):
-    """The versions that an address asks to compare; empty for those that explain the champion."""
-
-    before: str
-    after: str
-
-
-def compared(
-    before: Annotated[str, Query(alias="from", max_length=MOST_NAME)] = "",
-    after: Annotated[str, Query(alias="to", max_length=MOST_NAME)] = "",
-) -> Compared:
-    """Return what an address asks for."""
-    return Compared(before, after)
-
-
 @app.get("/skills/{benchmark}", dependencies=[Depends(may_read)])
 def skill(
     request: Request,
     benchmark: str,
-    user: GetUserDep,
-    session: SessionDep,
-    versions: Annotated[Compared, Depends(compared)],
+    before: Annotated[str, Query(alias="from", max_length=MOST_NAME)] = "",
+    after: Annotated[str, Query(alias="to", max_length=MOST_NAME)] = "",
     target: Annotated[str, Query(max_length=MOST_NAME)] = "",
     number: Annotated[int, Query(alias="page", ge=1, le=10_000)] = 1,
 ) -> HTMLResponse:
     """Return the page of a benchmark's skill for a target model: the named one, or else the first that there is."""
-    found = read(benchmark, target, versions, number)
-    if found is None and target:
-        return message_page(404, "No such skill", f"{benchmark} has neither versions nor nights for that model.")
-    if found is None:
+    from skillopt_airflow.training.skill_details import VERSIONS, read_details
+    from skillopt_airflow.training.skill_overview import targets
+
+    config = benchmark_config(benchmark)
+    buckets = buckets_of(config)
+    known = targets(buckets, benchmark)
+    if not known and not target:
         return page(request, "no_skill.html", benchmark=benchmark, train_dag=train_dag_id(benchmark))
-    details, champion, config = found.details, found.details.champion, benchmark_config(benchmark)
+    target = target if target else known[0]
+    if target not in known:
+        return message_page(404, "No such skill", f"{benchmark} has neither versions nor nights for that model.")
+    details = read_details(buckets, benchmark, target, number)
+    champion, last = details.champion, max(1, -(-len(details.versions) // VERSIONS))
     version, trained_by = (champion.alias.version, champion.manifest.run) if champion else ("", "")
-    own, last = connection_of(champion, config), max(1, -(-len(details.versions) // VERSIONS))
-    asking = readable_dags([dag(benchmark) for dag in (train_dag_id, publish_dag_id, rollback_dag_id)], user)
-    waiting = by_target(
-        [(benchmark, one) for one in waiting_approvals(session, asking)],
-        [Entry(benchmark, known) for known in found.targets],
-        {benchmark: config},
-    )
+    lines, own = champion_lines(benchmark, details), connection_of(champion, config)
     return page(
         request,
         "skill.html",
         plots=True,
         benchmark=benchmark,
-        **found._asdict(),
+        target=target,
+        targets=known,
+        details=details,
         champion=champion,
         night=details.nights[-1] if details.nights else None,
         chart=chart(details),
+        diff=diff_between(buckets.published(benchmark, target), benchmark, details, before, after),
         choices=[*details.versions[:MOST_CHOICES], SEED],
-        lines_left=champion.skill.removesuffix("\n").count("\n") + 1 - len(found.lines) if champion else 0,
-        shapes=SHAPES,
-        approvals=waiting.get((benchmark, found.target), ()),
-        forms=forms_of(benchmark, found.target, version, trained_by, followed(details), own),
+        lines=lines,
+        lines_left=champion.skill.removesuffix("\n").count("\n") + 1 - len(lines) if champion else 0,
+        asking=[(what, dag(benchmark)) for what, dag in ASKING],
+        forms=forms_of(benchmark, target, version, trained_by, followed(details), own),
         regate_dag=regate_dag_id(benchmark),
         train_dag=train_dag_id(benchmark),
         number=min(number, last),
         last=last,
         transfer_dag=transfer_dag_id(benchmark),
     )
-
-
-def read(benchmark: str, target: str, versions: Compared, number: int) -> Found | None:
-    """Read the page of a target model, the first one if none is named; None if it has neither versions nor nights.
-
-    Raises:
-        SkillOptError: the configuration or an object is not what it should be; the text names it.
-    """
-    from skillopt_airflow.training.skill_details import Window, read_details
-    from skillopt_airflow.training.skill_overview import targets
-
-    config = benchmark_config(benchmark)
-    buckets = buckets_of(config)
-    known = targets(buckets, benchmark)
-    chosen = target or next(iter(known), "")
-    if chosen not in known:
-        return None
-    window = Window((number - 1) * VERSIONS, VERSIONS, MOVES, NIGHTS, CHANGES, MATRICES)
-    with ThreadPoolExecutor(THREADS) as pool:
-        details = read_details(buckets, benchmark, chosen, config.regate.alpha, window, pool)
-    diff = diff_between(buckets.published(benchmark, chosen), benchmark, details, versions.before, versions.after)
-    return Found(chosen, known, details, diff, champion_lines(benchmark, details))
 
 
 def chart(details: "SkillDetails") -> str:
@@ -257,14 +206,6 @@ def chart(details: "SkillDetails") -> str:
 
     events = [AliasEvent(move.alias.moved, move.kind, move.alias.version) for move in details.moves]
     return nights_chart(details.nights, events[::-1])
-
-
-def former(details: "SkillDetails") -> str:
-    """Return the version that the champion came after; empty if there is none."""
-    champion = details.champion
-    if champion is None or champion.alias.previous in (None, champion.alias.version):
-        return ""
-    return champion.alias.previous or ""
 
 
 def followed(details: "SkillDetails") -> str:
@@ -296,7 +237,7 @@ def diff_between(
     after = after or (champion.alias.version if champion else next(iter(details.versions), ""))
     if not after:
         return None
-    before = before or former(details) or SEED
+    before = before or followed(details) or SEED
     texts = []
     for name in (before, after):
         if name != SEED and name not in details.versions:

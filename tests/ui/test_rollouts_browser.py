@@ -1,4 +1,4 @@
-"""The trajectories of a real training in Airflow's own UI, by a real browser, with and without a mouse."""
+"""The rollouts of a real training in Airflow's own UI, by a real browser, with and without a mouse."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,14 +13,14 @@ from selenium.webdriver.support.ui import Select
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.run_states import RunStates
-from skillopt_airflow.ui.trajectories import DAG_RUN_ROUTE, SKILL_ROUTE
+from skillopt_airflow.ui.rollout_list import DAG_RUN_ROUTE, SKILL_ROUTE
 from tests.pipeline.trained_run import DAG, TrainedRun
 from tests.platform_control import RunningPlatform
 from tests.store.stored_rollouts import OTHER, SKILL
 from tests.ui.accessibility import assert_easy_to_use
 from tests.ui.airflow_pages import Page
 from tests.ui.hostile_texts import HOSTILE, LONG
-from tests.ui.test_hostile_trajectories import stored
+from tests.ui.test_hostile_rollouts import stored
 
 pytestmark = [pytest.mark.platform, pytest.mark.nightly]
 
@@ -53,14 +53,14 @@ def rows(page: Page) -> list[WebElement]:
     return page.driver.find_elements(*ROWS)
 
 
-def test_a_run_has_its_trajectories_as_a_tab(pages: Page, plain: TrainedRun, tmp_path: Path) -> None:
+def test_a_run_has_its_rollouts_as_a_tab(pages: Page, plain: TrainedRun, tmp_path: Path) -> None:
     pages.open(f"/dags/{DAG}/runs/{plain.run_id}")
-    pages.click((By.LINK_TEXT, "Trajectories"))
+    pages.click((By.LINK_TEXT, "Rollouts"))
     pages.driver.switch_to.frame(pages.shown((By.TAG_NAME, "iframe")))
-    pages.wait_for_text("Trajectories:", "rollouts under")
+    pages.wait_for_text("Rollouts:", "rollouts under")
     Select(pages.shown((By.NAME, "moment"))).select_by_visible_text("Step 1")
     pages.click((By.CSS_SELECTOR, "form button"))
-    pages.wait_for_text("Trajectories: Step 1, candidate on the selection split")
+    pages.wait_for_text("Rollouts: Step 1, candidate on the selection split")
     state = RunStates(plain.store, plain.keys).read(plain.keys.runtime_state)
     measured = len(state.best.evaluation.scores)
     pages.wait_for_text(f"of {measured} rollouts under candidate of step 1")

@@ -14,12 +14,12 @@ from skillopt_airflow.core.types import Grade, Item, Message, Rollout, Score, Sp
 from skillopt_airflow.store.items import save_items
 from skillopt_airflow.store.keys import RunKeys
 from skillopt_airflow.store.rollout_table import RolloutTable
-from skillopt_airflow.ui import buckets, trajectories
+from skillopt_airflow.ui import buckets, rollout_list
 from tests.store.stored_rollouts import OTHER, SKILL, rollout_key
 from tests.training.local_store import LocalStore
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
 
-ROUTE = trajectories.SKILL_ROUTE.format(benchmark="searchqa")
+ROUTE = rollout_list.SKILL_ROUTE.format(benchmark="searchqa")
 STORAGE = StorageGroup()
 
 
@@ -102,7 +102,7 @@ def test_a_line_of_a_megabyte_says_how_much_of_it_is_missing(
 def test_an_address_may_say_anything(viewer: TestClient, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: stored("a", "a"))
     text = HOSTILE[name][:5000]
-    filters, places = ("other", "task_type", "moment", "stage", "text"), ("skill", "target", "harness", "item")
+    filters, places = ("other", "task_type", "moment", "stage", "text"), ("skill", "target", "harness")
     for fields in (filters, places[1:], places[:1]):
         asked = {"skill": SKILL[:12], "split": "val"}
         said = (asked | dict.fromkeys(fields, one) for one in (text, plain(text)))

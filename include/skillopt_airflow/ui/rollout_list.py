@@ -1,0 +1,232 @@
+"""The pages of rollouts: what the target did on each item, as a list with filters that leads to the items."""
+
+import math
+from collections.abc import Callable
+from threading import Semaphore
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from airflow.sdk.exceptions import AirflowException
+from fastapi import Depends, Request, Response
+from fastapi.responses import RedirectResponse
+
+from skillopt_airflow.core.errors import DataError, ObjectMissing, SkillOptError
+from skillopt_airflow.core.types import Status
+from skillopt_airflow.pipeline.dag_ids import publish_dag_id, train_dag_id
+from skillopt_airflow.pipeline.params import run_storage
+from skillopt_airflow.store.keys import publication_name, run_name
+from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.training.run_record import RunRef
+from skillopt_airflow.ui import buckets, rollout_item
+from skillopt_airflow.ui.access import may_read, may_read_dag_run
+from skillopt_airflow.ui.pages import PRIVATE, app, dag_run_tab, message_page, page
+from skillopt_airflow.ui.quality_tab import checked_run
+from skillopt_airflow.ui.reports import DagRunRow, row_of
+from skillopt_airflow.ui.rollout_query import Asked, RolloutQuery, Subject, of_run, of_skill
+from skillopt_airflow.ui.trainings import benchmark_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from skillopt_airflow.store.rollout_browser import Counts, ListedRollout, Listing
+    from skillopt_airflow.store.rollout_table import RolloutKey
+
+DAG_RUN_ROUTE = "/dag_runs/{dag_id}/{run_id}/rollouts"
+"""Below the plugin's prefix, as all of these; the ids as Airflow's UI has them."""
+RUN_ROUTE = "/runs/{benchmark}/{run}/rollouts"
+"""`run` as the run's documents have it; they are where the benchmark's configuration says."""
+SKILL_ROUTE = "/skills/{benchmark}/rollouts"
+"""With the parameters target, harness, split and skill, the first 12 digits of its SHA-256; without: all skills."""
+
+ROLLOUTS_TAB = dag_run_tab("Rollouts", DAG_RUN_ROUTE)
+
+AT_ONCE = Semaphore(2)
+"""Pages that are read at the same time: a list of 100,000 rollouts takes 300 MB, and the API server has 40 threads."""
+PAGE = 50
+"""Rows of a page."""
+MOST_SEARCHED = 64 * 1024 * 1024
+"""Bytes of texts that a search in what was said reads, before compression."""
+MOST_IN_ADDRESS = 200
+"""Characters of a type of task that stand in an address."""
+MOST_TYPES = 500
+"""Types of task that can be chosen."""
+
+
+class Found(NamedTuple):
+    """The rollouts that pass the filters."""
+
+    rows: "pa.Table"
+    """All rollouts of the subject."""
+    places: "pa.Array"
+    """Of those that pass, in the order of the page."""
+    unsearched: int
+    """Rollouts that pass the other filters and were not searched for the text."""
+
+
+class RolloutList(NamedTuple):
+    """A page of the list."""
+
+    rows: "list[tuple[ListedRollout, str]]"
+    """Each with the address of its page."""
+    first: int
+    """Number of the first row among those that pass the filters, from 1."""
+    shown: int
+    """Rollouts that pass the filters."""
+    page: int
+    last: int
+    counts: "Counts"
+    """Of all rollouts, whatever the filters."""
+    types: list[str]
+    unsearched: int
+
+
+@app.get(DAG_RUN_ROUTE, dependencies=[Depends(may_read_dag_run)])
+def dag_run_rollouts(
+    request: Request, dag_id: str, run_id: str, asked: Asked, row: Annotated[DagRunRow | None, Depends(row_of)]
+) -> Response:
+    """Show what the training, evaluation, matrix, night or publication that the DAG run is has rolled out."""
+    if row is None:
+        return message_page(404, "No such run", f"{dag_id} has no run {run_id}.")
+    try:
+        ref, asked = _rolled_out(dag_id, run_id, row, asked)
+    except (SkillOptError, AirflowException) as error:
+        # Airflow shows the tab on the runs of every DAG.
+        return message_page(200, "No rollouts here", str(error))
+    return _answer(request, asked, lambda: of_run(ref, asked))
+
+
+def _rolled_out(dag_id: str, run_id: str, row: DagRunRow, asked: RolloutQuery) -> tuple[RunRef, RolloutQuery]:
+    """Return the run behind a DAG run, and what is asked for: first of a training that is published, its publication.
+
+    Raises:
+        SkillOptError: the DAG rolls out nothing, or was triggered with a configuration that it does not accept.
+    """
+    from skillopt_airflow.training.rollout_stages import PUBLICATION
+
+    benchmark = benchmark_of(dag_id, publish_dag_id)
+    if benchmark is None:
+        return checked_run(dag_id, run_id, row), asked
+    run, storage = str(row.conf.get("run")), run_storage(benchmark_config(benchmark), row.conf)
+    if run != run_name(run):
+        raise DataError(f"{dag_id}, run {run_id}: its conf names no run of {benchmark}")
+    own = {} if asked.moment else {"moment": "final", "stage": f"{PUBLICATION}{publication_name(run_id, run)}"}
+    return RunRef(benchmark=benchmark, run=run, storage=storage), asked.changed(**own)
+
+
+@app.get(RUN_ROUTE, dependencies=[Depends(may_read)])
+def run_rollouts(request: Request, benchmark: str, run: str, asked: Asked) -> Response:
+    """Show what a run has rolled out, by the name that its documents have."""
+    if run != run_name(run):
+        text = f"{run!r} is not the name of a run: letters, digits, points, dashes, underscores."
+        return message_page(404, "No such run", text)
+    ref = RunRef(benchmark=benchmark, run=run, storage=benchmark_config(benchmark).storage)
+    return _answer(request, asked, lambda: of_run(ref, asked))
+
+
+@app.get(SKILL_ROUTE, dependencies=[Depends(may_read)])
+def skill_rollouts(request: Request, benchmark: str, asked: Asked) -> Response:
+    """Show the rollouts of a skill, whatever runs have stored them; without one, which skills there are."""
+    if asked.skill:
+        return _answer(request, asked, lambda: of_skill(benchmark, asked))
+    from skillopt_airflow.store.rollout_partitions import RolloutPartitions
+
+    storage = benchmark_config(benchmark).storage
+    there = RolloutPartitions(buckets.open_bucket(storage, storage.bucket), storage.prefix).of_benchmark(benchmark)
+    last = max(1, math.ceil(len(there) / PAGE))
+    number = min(asked.page, last)
+    shown = there[(number - 1) * PAGE : number * PAGE]
+    return page(
+        request,
+        "rolled_out.html",
+        benchmark=benchmark,
+        rows=[(one, RolloutQuery().address(**one._asdict())) for one in shown],
+        together=len(there),
+        number=number,
+        last=last,
+        train_dag=train_dag_id(benchmark),
+    )
+
+
+def _answer(request: Request, asked: RolloutQuery, subject: Callable[[], Subject]) -> Response:
+    """Return the page of an item where the address names one, and the list otherwise."""
+    try:
+        with AT_ONCE:
+            return _shown(request, asked, subject())
+    except DataError as error:
+        return message_page(404, "No such rollout", str(error))
+    except ObjectMissing as error:
+        return message_page(404, "Nothing is stored yet", f"Come back when the run has rolled out items. {error}")
+
+
+def _shown(request: Request, asked: RolloutQuery, about: Subject) -> Response:
+    # So that an address stays what it is when a newer moment has rollouts.
+    asked = asked.changed(**{choice.parameter: choice.chosen for choice in about.choices})
+    if about.other is None and asked.compares:
+        asked = asked.changed(show="all", sort="item_id")
+    # A template's values are in memory until the garbage collector comes by, and these are large.
+    shown = about._replace(items=None, types=None)
+    if about.key is None:
+        return page(request, "rollouts.html", about=shown, asked=asked, found=None)
+    if asked.mark:
+        return page(request, "rollout.html", about=shown, asked=asked, opened=rollout_item.opened(about, asked.mark))
+    found = find(about, asked)
+    if asked.place:
+        return _at_place(found, asked)
+    return page(request, "rollouts.html", about=shown, asked=asked, found=listed(found, asked))
+
+
+def find(subject: Subject, asked: RolloutQuery) -> Found:
+    """Return the rollouts of a subject that pass the filters.
+
+    Raises:
+        SkillOptError: they cannot be read.
+    """
+    from skillopt_airflow.store import rollout_browser as stored
+
+    browser, rules = stored.RolloutBrowser(subject.store, subject.prefix), subject.rules
+
+    def listing_of(key: "RolloutKey") -> "Listing":
+        found = browser.listing(key, subject.run, subject.items, alone=subject.alone)
+        return found._replace(rows=stored.scored_by(found.rows, rules.gate_metric, rules.gate_mixed_weight))
+
+    if subject.key is None:
+        raise ValueError("nothing was rolled out")
+    listing = listing_of(subject.key)
+    other = None if subject.other is None else listing_of(subject.other).rows
+    rows = stored.beside(stored.typed_by(listing.rows, subject.types), other)
+    said = asked.text if asked.within == "said" else ""
+    status = Status(asked.status) if asked.status else None
+    places, unsearched = stored.filtered(rows, asked.show, status, asked.task_type, "" if said else asked.text), 0
+    if said:
+        having, searched = browser.saying(listing, places, said, MOST_SEARCHED)
+        places, unsearched = having, len(places) - searched
+    return Found(rows, stored.sorted_by(rows, places, asked.sort, descending=asked.order == "down"), unsearched)
+
+
+def listed(found: Found, asked: RolloutQuery) -> RolloutList:
+    """Return the page that is asked for, or the last one where there are fewer."""
+    from skillopt_airflow.store import rollout_browser as stored
+
+    last = max(1, math.ceil(len(found.places) / PAGE))
+    number = min(asked.page, last)
+    start = (number - 1) * PAGE
+    shown = stored.page(found.rows, found.places.slice(start, PAGE))
+    return RolloutList(
+        rows=[(row, asked.address(mark=row.mark, place=place)) for place, row in enumerate(shown, start + 1)],
+        first=start + 1,
+        shown=len(found.places),
+        page=number,
+        last=last,
+        counts=stored.counts(found.rows),
+        types=[name for name in stored.task_types(found.rows) if len(name) <= MOST_IN_ADDRESS][:MOST_TYPES],
+        unsearched=found.unsearched,
+    )
+
+
+def _at_place(found: Found, asked: RolloutQuery) -> Response:
+    """Lead to the item at a place of the list, the last one where there are fewer, or to the list where it is empty."""
+    from skillopt_airflow.store.rollout_browser import page as rows_at
+
+    place = min(asked.place, len(found.places))
+    rows = rows_at(found.rows, found.places.slice(place - 1, 1)) if place else []
+    where = asked.address(mark=rows[0].mark, place=place) if rows else asked.address(place=0)
+    return RedirectResponse(where, 303, headers=PRIVATE)
