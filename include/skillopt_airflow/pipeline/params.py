@@ -70,7 +70,8 @@ def form(config: TrainConfig, presets: Sequence[str] = ()) -> dict[str, Param]:
     values = values_by_path(config)
     for path in FORM:
         group, key = path.split(".")
-        schema = _properties(type(getattr(config, group)))[key]
+        knobs: Group = getattr(config, group)
+        schema = _properties(type(knobs))[key]
         fields[path] = Param(values[path], title=path, section=group, **_field_schema(schema))
     fields["overrides"] = Param(
         {},
