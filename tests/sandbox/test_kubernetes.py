@@ -19,10 +19,9 @@ from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
 from skillopt_airflow.sandbox import cluster as cluster_module
 from skillopt_airflow.sandbox import kubernetes as kubernetes_module
 from skillopt_airflow.sandbox.cluster import Pod
-from skillopt_airflow.sandbox.kubernetes import PodRolloutOperator
+from skillopt_airflow.sandbox.kubernetes import PodRolloutOperator, PodRuntime
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.pod import EXPIRES_LABEL, labels_of, workload_label
-from skillopt_airflow.sandbox.pod_runtime import PodRuntime
 from skillopt_airflow.sandbox.staging import Files, staged
 from skillopt_airflow.sandbox.task_workload import SandboxSeconds, Workload
 from skillopt_airflow.store.corpora import SourceCorpus, StoredCorpus, store_corpus
@@ -31,7 +30,8 @@ from skillopt_airflow.store.signed_folder import ExchangeFolder
 from tests.gateway.scripted_provider import ScriptedProvider
 from tests.sandbox.fake_cluster import FakeCluster
 from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeWorkload, answer_all
-from tests.store.conftest import make_client, s3_endpoint  # noqa: F401
+from tests.sandbox.remote_engine import signing_store
+from tests.store.conftest import s3_endpoint  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
@@ -60,11 +60,8 @@ Task = Callable[..., FakePodOperator]
 
 @pytest.fixture
 def store(s3_endpoint: str, request: pytest.FixtureRequest) -> Iterator[ObjectStore]:  # noqa: F811
-    client = make_client(s3_endpoint, signature_version="s3v4")
-    bucket = f"test-{abs(hash(request.node.nodeid))}"
-    client.create_bucket(Bucket=bucket)
-    yield ObjectStore(client, bucket)
-    client.close()
+    with signing_store(s3_endpoint, request.node.nodeid) as store:
+        yield store
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.pipeline.airflow_connections import open_run
+from skillopt_airflow.pipeline.airflow_connections import open_run, signing_store
 from skillopt_airflow.pipeline.epochs import task_to_clear
 from skillopt_airflow.pipeline.failures import tell_rollouts
 from skillopt_airflow.sandbox.operator import RolloutOperator
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from skillopt_airflow.sandbox.task_workload import SandboxSeconds, Workload
+    from skillopt_airflow.store.signed_folder import ExchangeFolder
     from skillopt_airflow.training.workload import ChunkWorkload
 
 
@@ -45,6 +46,13 @@ class ChunkTask(BaseOperator):
         self._work = ChunkWorkload(open_run(self.run), self.chunk, self._dag_run_id, self.calls)
         self._work.judge_again()
         return self._work
+
+    def exchange(self, name: str) -> "ExchangeFolder":
+        """Return a folder below the run's keys."""
+        from skillopt_airflow.store.signed_folder import ExchangeFolder
+
+        run = self._work.run
+        return ExchangeFolder(signing_store(run.ref.storage, run.ref.storage.bucket), run.keys.sandbox(name))
 
     def result(self, workload: "Workload", seconds: "SandboxSeconds") -> JsonObject:
         """Merge what was stored, and store the timing; below the wanted coverage ask for a retry, while there is one.

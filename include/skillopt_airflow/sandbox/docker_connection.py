@@ -66,14 +66,19 @@ class Engine:
     hook: DockerHook
     url: str
     network: str | None = None
-    """The network of a gateway that runs there; the engine's default one when unset."""
+    """The network of gateways and couriers that run there; the engine's default one when unset."""
+
+    @property
+    def shares_files(self) -> bool:
+        """Return whether it mounts the worker's files: it has a socket on the worker's host, not an address."""
+        return self.url.startswith("unix://")
 
 
 def found(docker_conn_id: str | None, docker_url: str | None = None) -> Engine:
     """Return the engine of a connection, or the worker's own.
 
     The connection's host is the address, such as tcp://10.0.0.5:2376; its extra may hold `ca_cert`, `client_cert` and
-    `client_key`, paths of PEM files as DockerOperator takes them, `verify`, and `network` for the gateway.
+    `client_key`, paths of PEM files as DockerOperator takes them, `verify`, and `network` for gateways and couriers.
 
     Raises:
         ConfigError: the connection has no host, or only a part of the three files.

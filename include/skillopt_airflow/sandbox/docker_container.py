@@ -1,8 +1,10 @@
 """One container's life: created with all limits, its output shown in the task log, awaited, removed."""
 
 import logging
+import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +12,11 @@ from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.hidden_text import visible
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.sandbox.docker_limits import KILOBYTE, end_of, host_options
-from skillopt_airflow.sandbox.docker_output import attached
 from skillopt_airflow.sandbox.labels import remove_container
 from skillopt_airflow.sandbox.staging import ContainerFolder, container_user
+
+HEADER = struct.Struct(">BxxxL")
+"""The number of the stream and the length of what follows (Docker Engine API, "Attach to a container")."""
 
 log = logging.getLogger(__name__)
 
@@ -53,14 +57,15 @@ class Container:
 
         state: Mapping[str, Any] = {}
         try:
-            try:
-                self._id = self._create()
-                if not self.stopped.is_set():
-                    on_start()
-                    state = self._follow()
-            finally:
-                if self._id:
-                    remove_container(self.client, self._id)
+            with self._mounted() as mounts:
+                try:
+                    self._id = self._create(mounts)
+                    if not self.stopped.is_set():
+                        on_start()
+                        state = self._follow()
+                finally:
+                    if self._id:
+                        remove_container(self.client, self._id)
         except (DockerException, RequestException, HTTPError) as error:
             if not (self.stopped.is_set() or self._was_removed(error)):
                 raise
@@ -82,10 +87,15 @@ class Container:
             log.info("The container had already ended: %s", error.explanation)
         return True
 
-    def _create(self) -> str:
+    @contextmanager
+    def _mounted(self) -> Iterator[Sequence[Any]]:
+        """Yield its mounts."""
+        yield self.plan.mounts
+
+    def _create(self, mounts: Sequence[Any]) -> str:
         plan = self.plan
         config = self.client.create_host_config(
-            mounts=plan.mounts, **host_options(plan.limits, has_repository=plan.has_repository)
+            mounts=mounts, **host_options(plan.limits, has_repository=plan.has_repository)
         )
         made = self.client.create_container(
             plan.image,
@@ -124,6 +134,33 @@ class Container:
             return bool(self.client.inspect_container(self._id)["State"]["Status"] == "created")
         except APIError:
             return False
+
+
+@contextmanager
+def attached(stream: Any) -> Iterator[Iterator[tuple[int, bytes]]]:
+    """Yield the frames of an attached stream until its end, each with its number; close the connection in any case.
+
+    The client's own iterator waits for the socket alone, and so misses what was read from it before: the first frame,
+    if it came together with the answer's headers, and over TLS the rest of a record.
+    """
+    try:
+        yield _frames(stream._response.raw._fp.fp)
+    finally:
+        # The client leaves the connection open at the end of the output, and its own `close` leaves a reader.
+        with suppress(OSError):
+            # It shuts down what the engine may have closed already.
+            stream.close()
+        stream._response.close()
+
+
+def _frames(reader: Any) -> Iterator[tuple[int, bytes]]:
+    # A container may say nothing for longer than a request may take.
+    reader.raw._sock.settimeout(None)
+    # A connection that breaks off ends the output; what became of the container is asked afterwards.
+    with suppress(OSError):
+        while len(header := reader.read(HEADER.size)) == HEADER.size:
+            number, length = HEADER.unpack(header)
+            yield number, reader.read(length)
 
 
 def capped(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from skillopt_airflow.sandbox.docker_container import capped
-from skillopt_airflow.sandbox.docker_output import attached
+from skillopt_airflow.sandbox.docker_container import attached, capped
 from skillopt_airflow.sandbox.labels import remove_container
 
 
@@ -49,22 +48,19 @@ def created(
 
 
 @contextmanager
-def memory_volume(client: Any, options: str, labels: Mapping[str, str]) -> Iterator[str]:
-    """Make a volume in the engine's memory until the block ends; yield its name.
+def temporary_volume(client: Any, labels: Mapping[str, str], memory: str | None = None) -> Iterator[str]:
+    """Make a volume until the block ends; yield its name.
 
     Args:
         client: the engine's low-level client.
-        options: of the mount, its size among them.
         labels: its own.
+        memory: options of its mount, its size among them, if it is in the engine's memory; on its disk when None.
     """
     from docker.errors import DockerException
     from requests import RequestException
 
-    made = client.create_volume(
-        driver="local",
-        driver_opts={"type": "tmpfs", "device": "tmpfs", "o": f"{options},nosuid,nodev,noexec"},
-        labels=labels,
-    )
+    tmpfs = {"type": "tmpfs", "device": "tmpfs", "o": f"{memory},nosuid,nodev,noexec"}
+    made = client.create_volume(driver="local", driver_opts=None if memory is None else tmpfs, labels=labels)
     try:
         yield str(made["Name"])
     finally:

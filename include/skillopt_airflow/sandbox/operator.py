@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.docker.operators.docker import DockerOperator
 
-from skillopt_airflow.sandbox.rollout_task import RolloutTask
+from skillopt_airflow.sandbox.container_loop import RolloutTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +33,9 @@ class RolloutOperator(RolloutTask, DockerOperator):
     @contextmanager
     def opened(self, workload: Workload, folder: TaskFolder, attempt: int) -> Iterator[DockerRuntime]:
         """Yield the runtime of the workload's engine, after removing what killed tasks left there."""
-        from skillopt_airflow.sandbox.docker_without_shared_files import opened_runtime
+        from skillopt_airflow.sandbox.docker_remote import opened_runtime
 
-        with opened_runtime(workload, folder, attempt, str(self.docker_url), self._stopped) as runtime:
+        url = str(self.docker_url)
+        with opened_runtime(workload, folder, attempt, url, self.exchange, self._stopped) as runtime:
             self._runtime = runtime
             yield runtime
