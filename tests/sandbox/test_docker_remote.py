@@ -352,9 +352,7 @@ for index, line in enumerate(open("/in/items.jsonl")):
 
 
 @engine
-def test_a_worker_in_a_container_of_the_engine_mounts_a_folder_at_its_place(
-    docker_host, client, workload, program
-):
+def test_a_worker_in_a_container_of_the_engine_mounts_a_folder_at_its_place(docker_host, client, workload, program):
     fake = workload(None, count=2, image=program(IN_A_WORKER))
     socket_file = docker_host.removeprefix("unix://")
     with TemporaryDirectory(prefix="worker-") as folder:

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, MultipleCronTriggerTimetable, TaskGroup, task
@@ -161,10 +160,8 @@ def _unused_images_dropped(benchmark: str) -> list[str]:
         return []
     engine = docker_connection.found(config.sandbox.docker_conn_id)
     try:
-        with docker_connection.reached(engine.url):
-            client = engine.hook.api_client
-            with closing(client):
-                return remove_unused(client, config.sandbox.image_days)
+        with docker_connection.reached(engine.url), engine.opened() as client:
+            return remove_unused(client, config.sandbox.image_days)
     except EngineUnavailable as error:
         if config.sandbox.docker_conn_id is not None:
             raise

@@ -66,8 +66,8 @@ class Container:
                 finally:
                     if self._id:
                         remove_container(self.client, self._id)
-        except (DockerException, RequestException, HTTPError) as error:
-            if not (self.stopped.is_set() or self._was_removed(error)):
+        except (DockerException, RequestException, HTTPError):
+            if not self.stopped.is_set():
                 raise
         if self.stopped.is_set():
             raise SandboxError("the task was stopped, and its container removed")
@@ -117,15 +117,6 @@ class Container:
         self.client.wait(self._id)
         state: Mapping[str, Any] = self.client.inspect_container(self._id)["State"]
         return state
-
-    def _was_removed(self, error: Exception) -> bool:
-        """Return whether someone else removed the container, which is no error of the task."""
-        from docker.errors import NotFound
-
-        removed = bool(self._id) and isinstance(error, NotFound)
-        if removed:
-            log.warning("The container was removed from outside: %s", error)
-        return removed
 
     def _is_to_start(self) -> bool:
         from docker.errors import APIError

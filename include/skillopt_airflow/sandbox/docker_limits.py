@@ -92,11 +92,6 @@ def together(limits: SandboxGroup, concurrency: int, run_concurrency: int, engin
     return max(1, min(concurrency, engine_memory // 2 * concurrency // (each * run_concurrency)))
 
 
-def container_seconds(limits: SandboxGroup, items: int) -> int:
-    """Return the seconds after which a container cannot be running any more, whose items ended just in time each."""
-    return items * limits.timeout
-
-
 def task_seconds(limits: SandboxGroup, items: int, start_seconds: int = 0) -> int:
     """Return the seconds that a task may take: its items one by one, each to its limit, and one limit more.
 

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,12 +75,10 @@ def opened_runtime(
     """
     limits = workload.limits
     engine = docker_connection.found(limits.docker_conn_id, docker_url)
-    with docker_connection.reached(engine.url):
-        client = docker_connection.kept_alive(engine.hook.api_client)
+    with engine.opened() as client, docker_connection.judged(engine.url):
         left = remove_all(client, identity(workload.labels)) + reap(client)
-    if left:
-        log.warning("Removed %d container(s) that killed tasks left behind", left)
-    with closing(client), docker_connection.judged(engine.url):
+        if left:
+            log.warning("Removed %d container(s) that killed tasks left behind", left)
         # The run has pinned its image: if it is missing here, it is that very one that has to be pulled.
         docker_connection.ensure_image(client, workload.image, "never" if limits.pull == "never" else "missing")
         runtime = DockerRuntime(client, workload, folder, attempt, stopped)

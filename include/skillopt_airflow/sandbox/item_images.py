@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -227,11 +227,8 @@ def ensure_named(names: Sequence[str], sandbox: SandboxGroup) -> None:
     """
     from skillopt_airflow.sandbox import docker_connection
 
-    engine = docker_connection.found(sandbox.docker_conn_id)
-    with docker_connection.reached(engine.url):
-        client: Any = engine.hook.api_client
     missing = []
-    with closing(client):
+    with docker_connection.found(sandbox.docker_conn_id).opened() as client:
         for name in names:
             try:
                 pulled(client, name, sandbox)

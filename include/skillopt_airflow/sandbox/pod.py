@@ -15,7 +15,7 @@ from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.sandbox.courier import CALLS_PATH, CONFIG
-from skillopt_airflow.sandbox.docker_limits import CORPUS_FOLDER, TMP_MEGABYTES, container_seconds
+from skillopt_airflow.sandbox.docker_limits import CORPUS_FOLDER, TMP_MEGABYTES
 from skillopt_airflow.sandbox.labels import SANDBOX_LABEL
 from skillopt_airflow.sandbox.staging import SANDBOX_UID
 
@@ -107,7 +107,7 @@ def secret_manifest(plan: PodPlan, pod_uid: str, gateway: JsonObject, courier: J
 
 def deadline(limits: SandboxGroup, items: int) -> int:
     """Return the seconds after which the cluster ends a pod by itself; its task ends it earlier."""
-    return container_seconds(limits, items) + START_SECONDS + GRACE_SECONDS
+    return items * limits.timeout + START_SECONDS + GRACE_SECONDS
 
 
 def gateway_command(*options: str) -> list[str]:
