@@ -102,9 +102,11 @@ class FakeWorkload:
 
 
 class FakeOperator(RolloutOperator):
-    def __init__(self, *, fake: FakeWorkload, store: ObjectStore | None = None, **kwargs: Any) -> None:
-        super().__init__(task_id="rollout", image=fake.image, **kwargs)
-        self.fake, self.store = fake, store
+    def __init__(
+        self, *, fake: FakeWorkload, store: ObjectStore | None = None, docker_url: str | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(task_id="rollout", **kwargs)
+        self.fake, self.store, self.docker_url = fake, store, docker_url
 
     def workload(self, context: Any) -> Workload:
         return self.fake

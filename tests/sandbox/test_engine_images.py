@@ -135,7 +135,7 @@ class Answering(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.send_response(200)
-        body = b'{"ApiVersion": "1.44"}'
+        body = b"OK" if self.path.endswith("/_ping") else b'{"ApiVersion": "1.44"}'
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -3,7 +3,6 @@
 import time
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from skillopt_airflow.core.types import JsonObject
@@ -20,15 +19,15 @@ if TYPE_CHECKING:
     from skillopt_airflow.training.workload import ChunkWorkload
 
 
-class ChunkTask(BaseOperator):
-    """The part of a chunk's task that every engine shares: its arguments, its work, and the failure on too many errors.
-
-    It is an operator because `partial` and `expand` know an argument only by the `__init__` of one.
+class RolloutChunk(RolloutOperator):
+    """Runs one chunk of a plan in sandboxes; errors are typed rows, and tried again by Airflow's retries.
 
     :param run: reference of the run, as `prepare` pushed it. (templated)
     :param chunk: reference of the chunk, as a planning task returned it. (templated)
     :param calls: most model calls in flight, where they are the slots that the task takes of its pool.
     """
+
+    template_fields = ("run", "chunk")
 
     def __init__(self, *, run: Any, chunk: Any, calls: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -85,9 +84,3 @@ class ChunkTask(BaseOperator):
             container=seconds.container,
         )
         timing.save(work.run.store, work.run.keys.moment(work.moment), row, work.index)
-
-
-class RolloutChunk(ChunkTask, RolloutOperator):
-    """Runs one chunk of a plan in containers; errors are typed rows, and tried again by Airflow's retries."""
-
-    template_fields = (*RolloutOperator.template_fields, "run", "chunk")

@@ -1,4 +1,4 @@
-"""Pods on a Kubernetes cluster as a task's sandboxes, and the Airflow operator that runs a workload in them."""
+"""Pods on a Kubernetes cluster as a task's sandboxes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 
 from skillopt_airflow.sandbox.cluster import Pod, clear_away, reached
-from skillopt_airflow.sandbox.container_loop import RolloutTask
 from skillopt_airflow.sandbox.docker_limits import MEGABYTE
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.pod import (
@@ -39,6 +38,20 @@ BLOCK = 4096
 """Bytes of a file system's block."""
 
 log = logging.getLogger(__name__)
+
+
+@contextmanager
+def opened_runtime(
+    workload: Workload, folder: TaskFolder, attempt: int, exchanges: Exchanges, stopped: threading.Event
+) -> Iterator[PodRuntime]:
+    """Yield the runtime of the workload's cluster, after removing what killed tasks left there and in the store."""
+    limits = workload.limits
+    with reached(limits.namespace):
+        client = KubernetesHook(conn_id=limits.kubernetes_conn_id).core_v1_client
+    runtime = PodRuntime(client, workload, folder, attempt, exchanges, stopped)
+    runtime.remove_all()
+    exchanges(workload_label(identity(workload.labels))).clear()
+    yield runtime
 
 
 @dataclass
@@ -94,28 +107,3 @@ def _room(corpus: Corpus | None) -> int:
     if corpus is None:
         return 0
     return MEGABYTE + sum(file.size + 2 * BLOCK for file in corpus.manifest.files)
-
-
-class PodRolloutOperator(RolloutTask, KubernetesPodOperator):
-    """Runs a workload's open items in pods; see `RolloutTask`.
-
-    KubernetesPodOperator supplies the hook, the client and the templated arguments. Its `execute` makes one pod, shows
-    whatever the pod says, and fails the task when the pod fails, so the pods are `skillopt_airflow.sandbox.cluster.Pod`
-    instead. Cluster and namespace are those of the workload's limits.
-    """
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(deferrable=False, **kwargs)
-        self._stopped = threading.Event()
-
-    @contextmanager
-    def opened(self, workload: Workload, folder: TaskFolder, attempt: int) -> Iterator[PodRuntime]:
-        """Yield the runtime of the workload's cluster, after removing what killed tasks left there."""
-        self.kubernetes_conn_id = workload.limits.kubernetes_conn_id
-        self.namespace = workload.limits.namespace
-        with reached(self.namespace):
-            client = self.client
-        self._runtime = runtime = PodRuntime(client, workload, folder, attempt, self.exchange, self._stopped)
-        runtime.remove_all()
-        self.exchange(workload_label(identity(workload.labels))).clear()
-        yield runtime
