@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -18,7 +17,6 @@ from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, ImageMi
 from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
 from skillopt_airflow.sandbox import cluster as cluster_module
 from skillopt_airflow.sandbox import kubernetes as kubernetes_module
-from skillopt_airflow.sandbox.cluster import Pod
 from skillopt_airflow.sandbox.kubernetes import PodRuntime
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.pod import EXPIRES_LABEL, labels_of, workload_label
@@ -228,25 +226,6 @@ def test_a_stopped_task_leaves_no_pod(cluster, task):
     killer.join()
 
     assert (cluster.left(), cluster.secrets) == ({}, {})
-
-
-def test_a_pod_whose_removal_was_refused_is_removed_at_the_next_attempt(monkeypatch):
-    answers = iter([ConnectionError("the cluster does not answer"), None, None])
-    asked: list[str] = []
-
-    def remove(client: Any, namespace: str, name: str, *, at_once: bool) -> None:
-        asked.append(name)
-        if error := next(answers):
-            raise error
-
-    monkeypatch.setattr(cluster_module, "remove_pod", remove)
-    plan = SimpleNamespace(limits=SimpleNamespace(namespace="here"), name="one")
-    pod = Pod(None, plan, None, ({}, {}), threading.Event(), _made=True)
-    with pytest.raises(ConnectionError):
-        pod.kill()
-    assert pod.kill()
-    assert pod.kill()
-    assert asked == ["one", "one"]
 
 
 def test_what_a_killed_attempt_left_is_removed_first(cluster, task):

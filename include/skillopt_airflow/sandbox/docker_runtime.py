@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from skillopt_airflow.core.types import Item, ModelCall
-from skillopt_airflow.sandbox.corpus_cache import beside_the_worker
+from skillopt_airflow.sandbox.corpus_cache import staged_corpus
 from skillopt_airflow.sandbox.docker_container import Container, Plan
 from skillopt_airflow.sandbox.docker_limits import CORPUS_FOLDER, repository_seconds, task_seconds, together
 from skillopt_airflow.sandbox.gateway_container import task_gateway
@@ -98,7 +98,8 @@ class DockerRuntime:
     @cached_property
     def _corpus(self) -> Path | None:
         """The host's copy of the run's corpus, if it has one."""
-        return beside_the_worker(self.workload, self.folder)
+        corpus = self.workload.corpus
+        return None if corpus is None else staged_corpus(corpus, self.folder.path.parent)
 
     @cached_property
     def _images(self) -> ItemImages:
