@@ -119,27 +119,6 @@ def test_files_go_in_and_come_out_and_each_item_has_its_own_fate(client, remote,
     assert leftovers(client, fake) == volumes(client, fake) == []
 
 
-COUNTS = """
-import json, pathlib
-items = sorted(pathlib.Path("/in/files").iterdir(), key=lambda folder: int(folder.name))
-with open("/out/trajectories.jsonl", "w") as out:
-    for folder in items:
-        said = {"role": "assistant", "content": (folder / "in.txt").read_text()}
-        out.write(json.dumps({"item_id": f"i-{folder.name}", "status": "ok", "messages": [said]}) + "\\n")
-"""
-
-
-@engine
-def test_many_small_files_go_in(client, remote, run, program):
-    # Each takes a page of the volume's memory, four times what it takes of an archive.
-    fake = remote(None, count=800, concurrency=1, image=program(COUNTS))
-    fake.public_files = {"in.txt": b"small"}
-    run(fake)
-
-    assert set(fake.statuses().values()) == {Status.OK}
-    assert len(fake.statuses()) == 800
-
-
 READS = """
 import json, pathlib
 try:

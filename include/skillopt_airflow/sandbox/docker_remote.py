@@ -20,8 +20,7 @@ from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.types import Item, JsonObject, ModelCall
 from skillopt_airflow.sandbox import docker_connection
 from skillopt_airflow.sandbox.courier import CALLS_PATH
-from skillopt_airflow.sandbox.docker_container import Container, lines
-from skillopt_airflow.sandbox.docker_exec import executed, temporary_volume
+from skillopt_airflow.sandbox.docker_container import Container, executed, lines, temporary_volume
 from skillopt_airflow.sandbox.docker_limits import CORPUS_FOLDER, MEGABYTE, helper_options
 from skillopt_airflow.sandbox.docker_runtime import DockerRuntime
 from skillopt_airflow.sandbox.labels import identity, reap, remove_all, remove_container

@@ -16,7 +16,7 @@ from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.repository_tests import Canaries, RepositoryTests, RunEnd, TestedRepository
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item
-from skillopt_airflow.sandbox.docker_exec import executed, temporary_volume, waiting
+from skillopt_airflow.sandbox.docker_container import executed, temporary_volume, waiting
 from skillopt_airflow.sandbox.docker_limits import (
     KILLED,
     LAYOUT_SECONDS,
