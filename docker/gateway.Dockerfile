@@ -1,7 +1,7 @@
-# The image of the model gateway, for where it cannot run inside the task: in a pod, or beside an engine that is far
-# away. local/image.py stages its context: `packages` (docker/gateway-requirements.txt, installed for the base's Python,
+# The image of the model gateway and the courier, for sandboxes that see none of the worker's files: pods, and containers
+# on an engine of another machine. local/image.py stages its context: `packages` (docker/gateway-requirements.txt, installed for the base's Python,
 # so that the build needs no network) and `program` (core, gateway and the
-# transfer of a pod's files, of include/skillopt_airflow).
+# courier, of include/skillopt_airflow).
 ARG BASE=python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d
 FROM ${BASE}
 # The official images of Python come without the bytecode of its library, and a read-only container cannot keep it.

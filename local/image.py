@@ -70,11 +70,11 @@ def program_files(root: Path) -> Files:
 
 
 def gateway_files(root: Path) -> Files:
-    """Return the files for the gateway's image: what calls a model, and what moves the files of a pod."""
+    """Return the files for the gateway's image: what calls a model, and what moves a sandbox's files."""
     package = root / PACKAGE
     files = [package / "__init__.py", package / "limited_process.py"]
     files += [*(package / "core").rglob("*.py"), *(package / "gateway").glob("*.py")]
-    transfer = ("__init__", "pod_transfer", "tar_archive", "untrusted_output", "task_workload")
+    transfer = ("__init__", "courier", "tar_archive", "untrusted_output", "task_workload")
     return _placed(root, [*files, *(package / "sandbox" / f"{name}.py" for name in transfer)])
 
 

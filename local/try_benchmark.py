@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import NoReturn
 
 from local import engine, image
 from local.home import Home
@@ -13,6 +14,7 @@ from local.standin.known_items import s3_client
 from local.standin.server import StandInServer
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.gateway.upstream import Upstream
@@ -33,6 +35,8 @@ def run(
     """Try the first items of a split and show what comes; 0 if each has a score. Settings are knobs as KEY=VALUE."""
     display = TrialDisplay()
     config = configured(benchmark, settings)
+    # An engine of another machine would exchange files through the bucket, and a trial stores nothing.
+    config = config.model_copy(update={"sandbox": config.sandbox.model_copy(update={"docker_conn_id": None})})
     adapter = benchmarks.load(benchmark, config.task)
     check_requirements(config.model, adapter)
     check_search(config.search, adapter)
@@ -87,11 +91,13 @@ def opened_sandbox(
     """Open containers if the trial needs their image, else a process."""
     if not trial.needs_image:
         return nullcontext(ProcessRuntime(trial, folder))
-    from skillopt_airflow.sandbox.docker_without_shared_files import opened_runtime
+    from skillopt_airflow.sandbox.docker_remote import opened_runtime
 
-    docker_host = None
-    if trial.limits.docker_conn_id is None:
-        trial.docker_url = docker_host = engine.ensure(home, display.note)
-        names = [name for name, recipe in image.RECIPES.items() if recipe.image == trial.image]
-        image.ensure(home, docker_host, display.note, names)
-    return opened_runtime(trial, folder, 1, docker_host, stopped)
+    trial.docker_url = docker_host = engine.ensure(home, display.note)
+    names = [name for name, recipe in image.RECIPES.items() if recipe.image == trial.image]
+    image.ensure(home, docker_host, display.note, names)
+
+    def exchange(name: str) -> NoReturn:
+        raise ConfigError(f"DOCKER_HOST={docker_host}: a trial stores nothing, so it needs an engine of this machine")
+
+    return opened_runtime(trial, folder, 1, docker_host, exchange, stopped)

@@ -71,10 +71,7 @@ def make_stores(client: docker.DockerClient, folder: Path) -> None:
 
 
 def overriding() -> dict[str, Any]:
-    """What differs where no registry answers, and where the engine has no network of its own that leads out."""
-    engine = {"conn_type": "docker", "host": "unix:///var/run/docker.sock", "extra": {"network": f"{PROJECT}_default"}}
-    own = {"environment": {"AIRFLOW_CONN_DOCKER_DEFAULT": json.dumps(engine)}}
-    airflow = ("api-server", "scheduler", "dag-processor", "triggerer", *(f"worker-{number}" for number in (1, 2, 3)))
+    """What differs where no registry answers."""
     return {
         "services": {
             "database": {
@@ -82,7 +79,6 @@ def overriding() -> dict[str, Any]:
                 "environment": {"PATH": "/usr/lib/postgresql/15/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
             },
             "broker": {"command": ["sh", "-c", 'exec redis-server --bind 0.0.0.0 --requirepass "$$BROKER_PASSWORD"']},
-            **dict.fromkeys(airflow, own),
         },
         "networks": {"default": {"ipam": {"config": [{"subnet": f"{NETWORK}.0/24"}]}}},
     }
@@ -185,7 +181,7 @@ def installation(
     docker_host: str, program: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Installation, Any]]:
     folder = tmp_path_factory.mktemp("compose")
-    image.ensure(image.ROOT / ".local", docker_host, print, ["airflow", "gateway"])
+    image.ensure(image.ROOT / ".local", docker_host, print, ["airflow"])
     with closing(docker.DockerClient(base_url=docker_host, timeout=600)) as client:
         make_stores(client, folder)
     for name in ("compose.yaml", "deployment.yaml"):

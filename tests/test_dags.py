@@ -17,10 +17,10 @@ PROJECT = Path(__file__).parents[1]
 DAG_FILES = sorted(PROJECT.glob("dags/**/*.py"))
 PROBE = Path(__file__).with_name("dag_probe.py")
 
-# Docker's client is not among them: Airflow's own DockerOperator imports it.
 TOO_HEAVY_TO_PARSE = {
     "boto3",
     "botocore",
+    "docker",
     "great_expectations",
     "kubernetes",
     "openai",

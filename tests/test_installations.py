@@ -116,4 +116,8 @@ def test_compose_has_its_secrets_from_files_that_the_page_lists() -> None:
 def test_the_administrators_file_of_compose_has_all_workers_use_one_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, str(PROJECT / "docker/deployment.yaml"))
     name = benchmark_config("searchqa").sandbox.docker_conn_id
-    assert f"AIRFLOW_CONN_{str(name).upper()}" in COMPOSE["services"]["worker-1"]["environment"]
+    worker = COMPOSE["services"]["worker-1"]
+    assert f"AIRFLOW_CONN_{str(name).upper()}" in worker["environment"]
+    # The engine mounts what tasks make there.
+    folder = worker["environment"]["TMPDIR"]
+    assert f"{folder}:{folder}" in worker["volumes"]

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -153,34 +152,6 @@ def test_it_goes_through_the_proxy_of_whoever_started_it(start, tmp_path):
         start(upstream_at("http://model.invalid/v1"), f"unix:{path}", proxies=proxies)
         assert post(client).json()["choices"][0]["message"]["content"] == "Eiffel"
         assert proxy.requests[0].headers["host"] == "model.invalid"
-
-
-@pytest.mark.nightly
-def test_it_asks_whoever_started_it_for_more_of_the_budget(start, tmp_path):
-    path = tmp_path / "model.sock"
-    answers = [{"calls": 2}, None, {"calls": -1}]
-    with ScriptedProvider(lambda asked: completion("x")) as provider, unix_client(path) as client:
-        process = start(upstream_at(provider.base_url), f"unix:{path}", talks=True, allowance={"calls": 0})
-
-        def answer_all_questions() -> tuple[list[int], list[int]]:
-            wanted, calls = [], []
-            for line in process.stdout:
-                said = json.loads(line)
-                if "wanted_beyond" in said:
-                    wanted.append(said["wanted_beyond"]["calls"])
-                    process.stdin.write(json.dumps({"budget": answers[len(wanted) - 1]}) + "\n")
-                    process.stdin.flush()
-                else:
-                    calls.append(ModelCall.model_validate(said).http_status)
-            return wanted, calls
-
-        with ThreadPoolExecutor(1) as pool:
-            told = pool.submit(answer_all_questions)
-            statuses = [post(client).status_code for _ in range(4)]
-            process.terminate()
-            assert told.result() == ([0, 0, 0], [200, 200])
-        # More, nobody knows, and no more.
-        assert statuses == [200, 200, 503, 402]
 
 
 def test_an_answer_about_the_budget_that_comes_late_is_still_that_of_its_question(monkeypatch):

@@ -7,9 +7,6 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from skillopt_airflow.gateway.serve import ServeConfig
 from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
-from skillopt_airflow.pipeline.graph import dag_of, rollouts
-from skillopt_airflow.pipeline.pods import PodChunk
-from skillopt_airflow.pipeline.rollout_chunk import RolloutChunk
 from skillopt_airflow.pipeline.training import epoch_dag, train_dag
 from skillopt_airflow.pipeline.transfer_dag import transfer_dag
 from skillopt_airflow.sandbox.gateway_container import gateway_document
@@ -18,14 +15,6 @@ from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.in_process import Training, configured
 
 KEY = "sk-of-the-connection"
-
-
-@pytest.mark.parametrize(("engine", "operator"), [("docker", RolloutChunk), ("kubernetes", PodChunk)])
-def test_the_engine_decides_the_operator(engine: str, operator: type) -> None:
-    config = configured("searchqa", {"sandbox.engine": engine})
-    with dag_of("engines", "doc", "searchqa", config) as dag:
-        rollouts(config, "rollout", {}, [])
-    assert dag.task_dict["rollout"].operator_class is operator
 
 
 @pytest.mark.nightly

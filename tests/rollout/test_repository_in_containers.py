@@ -1,6 +1,7 @@
 """The harness tools in the repository of an item's own image, and what of the work comes out."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import docker
@@ -12,7 +13,9 @@ from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider
 from tests.rollout.test_in_containers import workload
 from tests.rollout.wire import calls, results, says
 from tests.sandbox.fake_workload import FakeOperator
+from tests.sandbox.remote_engine import signing_store, tcp_address
 from tests.sandbox.small_repository import CONTENTS, small_item
+from tests.store.conftest import s3_endpoint  # noqa: F401
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]
 LOOKS = "echo note > ledger/note.txt; git diff --stat; git status --short"
@@ -33,18 +36,23 @@ TURNS: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.fixture(params=["shared files", "no shared files"])
 def engine(
-    request: pytest.FixtureRequest, gateway_docker_host: str, monkeypatch: pytest.MonkeyPatch
-) -> tuple[SandboxGroup, str]:
-    """The containers' limits and the worker's engine: this one, or that of a connection, as a remote one is."""
+    request: pytest.FixtureRequest,
+    gateway_docker_host: str,
+    s3_endpoint: str,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[tuple[SandboxGroup, dict[str, Any]]]:
+    """The containers' limits, and what the operator needs: for this engine, or for that of a connection."""
     if request.param == "shared files":
-        return SandboxGroup(), gateway_docker_host
-    connection = {"conn_type": "docker", "host": gateway_docker_host, "extra": {"network": "host"}}
-    monkeypatch.setenv("AIRFLOW_CONN_ENGINE_FAR_AWAY", json.dumps(connection))
-    return SandboxGroup(docker_conn_id="engine_far_away"), "tcp://127.0.0.1:9"
+        yield SandboxGroup(), {"docker_url": gateway_docker_host}
+        return
+    with tcp_address(gateway_docker_host) as address, signing_store(s3_endpoint, request.node.nodeid) as store:
+        connection = {"conn_type": "docker", "host": address, "extra": {"network": "host"}}
+        monkeypatch.setenv("AIRFLOW_CONN_ENGINE_FAR_AWAY", json.dumps(connection))
+        yield SandboxGroup(docker_conn_id="engine_far_away"), {"store": store}
 
 
-def test_the_target_works_in_a_copy_and_its_difference_comes_out(engine: tuple[SandboxGroup, str]) -> None:
-    limits, docker_url = engine
+def test_the_target_works_in_a_copy_and_its_difference_comes_out(engine: tuple[SandboxGroup, dict[str, Any]]) -> None:
+    limits, options = engine
     told: list[str] = []
 
     def answer(asked: Asked) -> Reply:
@@ -57,7 +65,7 @@ def test_the_target_works_in_a_copy_and_its_difference_comes_out(engine: tuple[S
         changed = {"benchmark": "swebench", "max_turns": 12, "concurrency": 1}
         fake = workload("tools", "openai-chat", provider.base_url, [small_item()], **changed)
         fake.limits, fake.files_of_images = limits, CONTENTS
-        FakeOperator(fake=fake, docker_url=docker_url).execute({})
+        FakeOperator(fake=fake, **options).execute({})
 
     (row,) = fake.trajectories
     assert (row.status, row.error, row.files) == (Status.OK, "", ("patch.diff",))

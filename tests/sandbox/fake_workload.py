@@ -18,6 +18,8 @@ from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.operator import RolloutOperator
 from skillopt_airflow.sandbox.task_workload import Corpus, Outcome, SandboxSeconds, Workload
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.signed_folder import ExchangeFolder
 from tests.gateway.scripted_provider import Asked, Reply, completion
 
 KEY = "sk-never-inside-a-sandbox"
@@ -100,12 +102,18 @@ class FakeWorkload:
 
 
 class FakeOperator(RolloutOperator):
-    def __init__(self, *, fake: FakeWorkload, **kwargs: Any) -> None:
-        super().__init__(task_id="rollout", image=fake.image, **kwargs)
-        self.fake = fake
+    def __init__(
+        self, *, fake: FakeWorkload, store: ObjectStore | None = None, docker_url: str | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(task_id="rollout", **kwargs)
+        self.fake, self.store, self.docker_url = fake, store, docker_url
 
     def workload(self, context: Any) -> Workload:
         return self.fake
+
+    def exchange(self, name: str) -> ExchangeFolder:
+        assert self.store is not None
+        return ExchangeFolder(self.store, f"sandboxes/{name}/")
 
     def result(self, workload: Workload, seconds: SandboxSeconds) -> Any:
         return {"wall": seconds.wall, "model": seconds.model, "container": seconds.container}

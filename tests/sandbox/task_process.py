@@ -11,26 +11,29 @@ from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
+from skillopt_airflow.store.objects import ObjectStore
 from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
 
 PROJECT = Path(__file__).resolve().parents[2]
 
 
 @contextmanager
-def task_process(fake: FakeWorkload, docker_host: str) -> Iterator[subprocess.Popen[str]]:
+def task_process(
+    fake: FakeWorkload, docker_host: str, store: ObjectStore | None = None
+) -> Iterator[subprocess.Popen[str]]:
     """The workload under way in another process, which has ended when the block has."""
     task = subprocess.Popen([sys.executable, "-m", __name__], stdin=subprocess.PIPE, cwd=PROJECT, text=True)
     try:
         assert task.stdin is not None
         with task.stdin as stdin:
-            stdin.write(described(fake, docker_host))
+            stdin.write(described(fake, docker_host, store))
         yield task
     finally:
         task.kill()
         task.wait()
 
 
-def described(fake: FakeWorkload, docker_host: str) -> str:
+def described(fake: FakeWorkload, docker_host: str, store: ObjectStore | None = None) -> str:
     """What such a process reads."""
     given = {
         "items": [item.model_dump() for item in fake.items],
@@ -41,6 +44,7 @@ def described(fake: FakeWorkload, docker_host: str) -> str:
         "image": fake.image,
         "one_item_each": fake.one_item_each,
         "docker_host": docker_host,
+        "store": None if store is None else [store._client.meta.endpoint_url, store.bucket],
     }
     return json.dumps(given)
 
@@ -56,6 +60,12 @@ if __name__ == "__main__":
         image=told["image"],
         one_item_each=told["one_item_each"],
     )
-    FakeOperator(fake=workload, docker_url=told["docker_host"]).execute({})
+    store = None
+    if told["store"] is not None:
+        from tests.store.conftest import make_client
+
+        endpoint, bucket = told["store"]
+        store = ObjectStore(make_client(endpoint, signature_version="s3v4"), bucket)
+    FakeOperator(fake=workload, store=store, docker_url=told["docker_host"]).execute({})
     left = {item: {name: content.decode() for name, content in files.items()} for item, files in workload.left.items()}
     print(json.dumps({"statuses": workload.statuses(), "left": left}))

@@ -1,21 +1,16 @@
-"""Copies of corpora on a host and in volumes: made once, whole or not at all, and again if something is missing."""
+"""Copies of corpora on a host: made once, whole or not at all, and again if something is missing."""
 
-import io
 import os
-import tarfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from docker.errors import NotFound
 
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.sandbox.corpus_cache import KEPT_DAYS, is_complete, staged_corpus
-from skillopt_airflow.sandbox.corpus_volume import COMPLETE, CORPUS_LABEL, FOLDER, filled_volume
 from skillopt_airflow.store.corpora import SourceCorpus
 
 CONTENTS = {"a.txt": b"alpha", "1944/deep/b.txt": b"beta"}
@@ -107,57 +102,3 @@ def test_a_folder_of_somebody_else_is_not_used(source: Path, tmp_path: Path) -> 
     (tmp_path / f"skillopt-corpora-{os.getuid()}").symlink_to(source)
     with pytest.raises(SandboxError, match="TMPDIR"):
         staged_corpus(Counted(source), tmp_path)
-
-
-class Engine:
-    """The volumes of an engine, and the containers that have one in the corpus's place."""
-
-    def __init__(self, puts: int = 10**9) -> None:
-        self.volumes: dict[str, dict[str, bytes]] = {}
-        self.labels: dict[str, dict[str, str]] = {}
-        self.puts = puts
-        """Archives that it takes until it goes away."""
-
-    def create_volume(self, name: str, driver: str, labels: dict[str, str]) -> None:
-        assert driver == "local"
-        self.labels.setdefault(name, labels)
-        self.volumes.setdefault(name, {})
-
-    @contextmanager
-    def keeper(self, volume: str) -> Iterator[str]:
-        yield volume
-
-    def put_archive(self, container: str, path: str, archive: bytes) -> None:
-        if not self.puts:
-            raise ConnectionError("the engine went away")
-        self.puts -= 1
-        assert path == FOLDER
-        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            for member in tar:
-                content = tar.extractfile(member)
-                self.volumes[container][member.name] = b"" if content is None else content.read()
-
-    def get_archive(self, container: str, path: str) -> tuple[Any, dict[str, Any]]:
-        if path.removeprefix(f"{FOLDER}/") not in self.volumes[container]:
-            raise NotFound(path)
-        return io.BytesIO(), {}
-
-
-def test_a_volume_is_filled_once_and_bears_the_hash(source: Path, tmp_path: Path) -> None:
-    corpus = Counted(source)
-    engine = Engine()
-    name = filled_volume(engine, corpus, tmp_path, engine.keeper)
-    assert engine.volumes == {name: CONTENTS | {COMPLETE: b""}}
-    assert engine.labels[name] == {CORPUS_LABEL: corpus.manifest.sha256}
-    engine.puts = 0
-    assert filled_volume(engine, corpus, tmp_path, engine.keeper) == name
-
-
-def test_a_volume_that_was_filled_in_part_is_filled_again(source: Path, tmp_path: Path) -> None:
-    corpus = Counted(source)
-    engine = Engine(puts=1)
-    with pytest.raises(ConnectionError):
-        filled_volume(engine, corpus, tmp_path, engine.keeper)
-    engine.puts = 2
-    name = filled_volume(engine, corpus, tmp_path, engine.keeper)
-    assert set(engine.volumes[name]) == {*CONTENTS, COMPLETE}

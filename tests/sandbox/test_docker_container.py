@@ -1,21 +1,27 @@
 import json
+import socket
+import ssl
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
 from docker import APIClient
 from docker.errors import APIError, NotFound
+from docker.tls import TLSConfig
 from hypothesis import given
 from hypothesis import strategies as st
 from requests import ConnectionError as RequestsConnectionError
 
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.sandbox.docker_container import Container, Plan, capped, lines
-from skillopt_airflow.sandbox.docker_without_shared_files import DockerWithoutSharedFiles
-from skillopt_airflow.sandbox.gateway_container import GatewayContainer
-from skillopt_airflow.sandbox.staging import ContainerFolder, TaskFolder
+from skillopt_airflow.sandbox.docker_container import HEADER, Container, Plan, attached, capped, lines
+from skillopt_airflow.sandbox.docker_remote import RemoteContainer
+from skillopt_airflow.sandbox.staging import ContainerFolder
+from tests.certificates import certificate
 
 
 @given(st.lists(st.binary()), st.integers(1, 64))
@@ -68,15 +74,11 @@ def container_on(client: Any, *, stopped: bool = False) -> Container:
     return Container(client, Plan("i", SandboxGroup(), {}, []), ContainerFolder(Path("unused")), event)
 
 
-def test_a_container_that_someone_else_removed_is_no_error_and_one_that_was_refused_is():
-    client = Client(start=NotFound("gone"))
-    assert "exit status unknown" in container_on(client).run(lambda: None)
-    assert client.removed == ["c-1"]
-    # What the engine refuses is raised, and nothing is removed that was not made.
-    client = Client(create=APIError("bad mount"))
-    with pytest.raises(APIError):
-        container_on(client).run(lambda: None)
-    assert client.removed == []
+def test_what_the_engine_refuses_is_raised_and_only_what_was_made_is_removed():
+    for client, removed in ((Client(start=NotFound("gone")), ["c-1"]), (Client(create=APIError("bad mount")), [])):
+        with pytest.raises(APIError):
+            container_on(client).run(lambda: None)
+        assert client.removed == removed
 
 
 def test_a_container_of_a_stopped_task_does_not_begin_and_cannot_be_ended():
@@ -108,7 +110,7 @@ class Recording(APIClient):  # type: ignore[misc]
         pass
 
 
-def test_the_workers_proxies_are_in_the_environment_of_no_container(workload, tmp_path, monkeypatch):
+def test_the_workers_proxies_are_in_the_environment_of_no_container(tmp_path, monkeypatch):
     """The Docker configuration of the worker names a proxy with its password."""
     proxies = {"default": {"httpProxy": "http://user:secret@proxy:3128"}}
     (tmp_path / "config.json").write_text(json.dumps({"proxies": proxies}))
@@ -116,14 +118,91 @@ def test_the_workers_proxies_are_in_the_environment_of_no_container(workload, tm
     behind_a_proxy = Recording()
     with pytest.raises(SandboxError):
         container_on(behind_a_proxy, stopped=True).run(lambda: None)
-    folder, stopped = TaskFolder(tmp_path), threading.Event()
-    with DockerWithoutSharedFiles(behind_a_proxy, workload(None), folder, 1, None, stopped)._keeper([]):
+    plan, folder = Plan("i", SandboxGroup(), {}, []), ContainerFolder(tmp_path)
+    remote = RemoteContainer(
+        behind_a_proxy, plan, folder, threading.Event(), secrets=({}, {}), network=None, seconds=1, has_corpus=False
+    )
+    with pytest.raises(RequestsConnectionError), remote._helper(["true"], {}, []):
         pass
-    work = workload(None)
-    with work.allotted() as allotment:
-        gateway = GatewayContainer(behind_a_proxy, work, {}, None, allotment, work.counted.append)
-        with pytest.raises(RequestsConnectionError), gateway.listening({"Target": "/gateway"}):
-            pass
-    assert len(behind_a_proxy.created) == 3
+    assert len(behind_a_proxy.created) == 2
     assert "secret" not in json.dumps(behind_a_proxy.created)
     behind_a_proxy.close()
+
+
+UPGRADED = b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
+
+
+def frame(number: int, text: bytes) -> bytes:
+    return HEADER.pack(number, len(text)) + text
+
+
+@contextmanager
+def engine(sent: list[bytes], done: threading.Event, context: ssl.SSLContext | None = None) -> Iterator[str]:
+    """A server that answers one request with these bytes, a packet each, and keeps the connection until `done`."""
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        if context is not None:
+            connection = context.wrap_socket(connection, server_side=True)
+        with connection:
+            asked = b""
+            while not asked.endswith(b"}"):
+                asked += connection.recv(4096)
+            for packet in sent:
+                connection.sendall(packet)
+            if not done.wait(10):
+                connection.sendall(frame(2, b"nobody has read it"))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            done.set()
+            thread.join()
+
+
+def read(client: docker.APIClient, done: threading.Event, count: int) -> list[tuple[int, bytes]]:
+    """All frames; the connection is closed when so many have come."""
+    found = []
+    with attached(client.exec_start("id", stream=True)) as frames:
+        for one in frames:
+            found.append(one)
+            if len(found) == count:
+                done.set()
+    client.close()
+    return found
+
+
+def test_a_frame_that_comes_with_the_answers_headers_is_not_lost() -> None:
+    done = threading.Event()
+    with engine([UPGRADED + frame(1, b"first\n"), frame(2, b"second\n")], done) as address:
+        client = docker.APIClient(base_url=f"tcp://{address}", version="1.41", timeout=5)
+        assert read(client, done, 2) == [(1, b"first\n"), (2, b"second\n")]
+
+
+def test_over_tls_no_frame_waits_for_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        # The library of Docker's client prefers them to the client's own authority.
+        monkeypatch.delenv(name, raising=False)
+    done, file = threading.Event(), certificate(tmp_path, "localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    # One record holds two frames, and after them the engine has nothing to say.
+    with engine([UPGRADED, frame(1, b"listening") + frame(1, b"\n")], done, context) as address:
+        client = docker.APIClient(
+            base_url=f"https://localhost:{address.rpartition(':')[2]}",
+            version="1.41",
+            tls=TLSConfig(ca_cert=str(file), verify=True),
+            timeout=5,
+        )
+        assert read(client, done, 2) == [(1, b"listening"), (1, b"\n")]
+
+
+def test_output_that_breaks_off_within_a_frame_ends_there() -> None:
+    done = threading.Event()
+    done.set()
+    with engine([UPGRADED + frame(1, b"whole"), frame(1, b"broken off")[:12]], done) as address:
+        client = docker.APIClient(base_url=f"tcp://{address}", version="1.41", timeout=5)
+        assert read(client, done, 9) == [(1, b"whole"), (1, b"brok")]

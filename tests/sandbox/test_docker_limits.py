@@ -4,7 +4,6 @@ from skillopt_airflow.sandbox.docker_limits import (
     LAYOUT_SECONDS,
     PACKAGES_SECONDS,
     build_options,
-    container_seconds,
     end_of,
     host_options,
     repository_seconds,
@@ -44,7 +43,6 @@ def test_containers_at_the_same_time_leave_half_of_the_engines_memory():
 
 
 def test_a_container_has_time_for_items_one_after_the_other_and_a_task_for_more():
-    assert container_seconds(SandboxGroup(timeout=60), 20) == 20 * 60
     assert task_seconds(SandboxGroup(timeout=60), 20) == 21 * 60
     assert task_seconds(SandboxGroup(timeout=60), 1, start_seconds=10) == 2 * 70
     built, judged = PACKAGES_SECONDS + BUILD_SECONDS, 50 + 2 * LAYOUT_SECONDS

@@ -31,7 +31,7 @@ def test_the_time_of_a_container_begins_once_its_image_is_there(workload, tmp_pa
     monkeypatch.setattr(time, "time", lambda: moment)
     fake = workload(None, count=3, timeout=600)
     fake.one_item_each = True
-    runtime = DockerRuntime(None, fake, TaskFolder(tmp_path), 1, None, threading.Event())
+    runtime = DockerRuntime(None, fake, TaskFolder(tmp_path), 1, threading.Event())
     runtime._gateway = ModelGateway(fake.upstream, stage="test", max_attempts=1, call_timeout=1.0, on_call=print)
     with runtime._gateway, runtime.sandbox(0, fake.items[:1], [{}]) as container:
         expires = int(container.plan.labels[EXPIRES_LABEL])
@@ -45,5 +45,5 @@ def test_what_a_task_makes_lasts_while_images_are_built_and_tests_judge(workload
         item.model_copy(update={"image": ItemImage(name="theirs", folder="/testbed", environment="/opt/venv")})
         for item in fake.items
     ]
-    runtime = DockerRuntime(None, fake, TaskFolder(tmp_path), 1, None, threading.Event())
+    runtime = DockerRuntime(None, fake, TaskFolder(tmp_path), 1, threading.Event())
     assert int(runtime.labels[EXPIRES_LABEL]) >= time.time() + 2 * (1800 + 100 + 50 + 240)

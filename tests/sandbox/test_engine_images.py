@@ -1,6 +1,6 @@
 import json
 import socket
-from contextlib import closing
+from contextlib import closing, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,6 @@ from skillopt_airflow.sandbox.docker_connection import (
     found,
     has_image,
     image_digest,
-    kept_alive,
     reached,
 )
 
@@ -35,9 +34,6 @@ class Registry:
         if name not in self.here:
             raise ImageNotFound("no such image")
         return {"Id": "sha256:1"}
-
-    def close(self) -> None:
-        """It has no connection."""
 
     def pull(self, name: str) -> None:
         self.pulled.append(name)
@@ -75,7 +71,7 @@ def test_an_id_is_never_asked_of_a_registry():
 
 def test_whether_the_engine_still_has_an_image_is_asked_without_a_pull(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = Registry({"sha256:1"}, {"sha256:2"})
-    engine = SimpleNamespace(url="tcp://10.0.0.5:2375", hook=SimpleNamespace(api_client=registry))
+    engine = SimpleNamespace(url="tcp://10.0.0.5:2375", opened=lambda: nullcontext(registry))
     monkeypatch.setattr("skillopt_airflow.sandbox.docker_connection.found", lambda conn_id: engine)
     assert [has_image(image, SandboxGroup()) for image in ("sha256:1", "sha256:2")] == [True, False]
     assert registry.pulled == []
@@ -95,6 +91,7 @@ def test_a_connection_says_where_the_engine_is_and_without_one_it_is_the_workers
         connection(monkeypatch, **fields, extra={"network": "models"})
         engine = found("far", "unix:///run/own.sock")
         assert (engine.url, engine.network) == (url, "models")
+        assert engine.shares_files == url.startswith("unix:")
     monkeypatch.setenv("DOCKER_HOST", "unix:///run/own.sock")
     assert found(None).url == "unix:///run/own.sock"
     assert found(None, "tcp://127.0.0.1:9").url == "tcp://127.0.0.1:9"
@@ -138,9 +135,10 @@ class Answering(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.send_response(200)
-        self.send_header("content-length", "2")
+        body = b"OK" if self.path.endswith("/_ping") else b'{"ApiVersion": "1.44"}'
+        self.send_header("content-length", str(len(body)))
         self.end_headers()
-        self.wfile.write(b"OK")
+        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         """It is no log of the test's."""
@@ -149,8 +147,8 @@ class Answering(BaseHTTPRequestHandler):
 def test_a_host_that_vanished_is_noticed_by_its_connection() -> None:
     with (
         served(ThreadingHTTPServer(("127.0.0.1", 0), Answering)) as server,
-        closing(docker.APIClient(f"tcp://127.0.0.1:{server.server_port}", version="1.44")) as client,
-        closing(kept_alive(client).get(f"{client.base_url}/_ping", stream=True)) as response,
+        found(None, f"tcp://127.0.0.1:{server.server_port}").opened() as client,
+        closing(client.get(f"{client.base_url}/_ping", stream=True)) as response,
     ):
         wire = response.raw.connection.sock
         assert wire.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

@@ -1,22 +1,13 @@
 import json
 
 import pytest
-from docker.errors import ImageNotFound
 
-from skillopt_airflow.core.errors import ConfigError, ImageMissing
-from skillopt_airflow.core.resource_groups import SandboxGroup
+from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.serve import ServeConfig
-from skillopt_airflow.sandbox.gateway_container import PROXIES, GatewayContainer, gateway_document, gateway_settings
+from skillopt_airflow.sandbox.gateway_container import PROXIES, gateway_document, gateway_settings
 
 NONE = RemainingBudget()
-
-
-class NoImages:
-    """The client of an engine without any image."""
-
-    def inspect_image(self, name: str) -> None:
-        raise ImageNotFound(name)
 
 
 def test_a_workload_says_the_settings_that_the_program_reads(workload):
@@ -47,12 +38,3 @@ def test_a_gateway_that_is_no_part_of_the_task_has_no_search(workload):
     work.search = object()
     with pytest.raises(ConfigError, match=r"search\.conn_id"):
         gateway_document(work, NONE)
-
-
-def test_an_image_that_is_not_there_is_named_as_the_registry_has_it_with_its_own_knob(workload):
-    work = workload(None)
-    work.limits = SandboxGroup(registry="there/skillopt", pull="never")
-    gateway = GatewayContainer(NoImages(), work, {}, None, work, work.counted.append)
-    said = r"there/skillopt/skillopt-gateway:latest .*sandbox\.gateway_image"
-    with pytest.raises(ImageMissing, match=said), gateway.listening({"Target": "/gateway"}):
-        pass

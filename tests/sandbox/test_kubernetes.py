@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -18,20 +17,17 @@ from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, ImageMi
 from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
 from skillopt_airflow.sandbox import cluster as cluster_module
 from skillopt_airflow.sandbox import kubernetes as kubernetes_module
-from skillopt_airflow.sandbox.cluster import Pod
-from skillopt_airflow.sandbox.kubernetes import PodRolloutOperator
+from skillopt_airflow.sandbox.kubernetes import PodRuntime
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.pod import EXPIRES_LABEL, labels_of, workload_label
-from skillopt_airflow.sandbox.pod_runtime import PodRuntime
 from skillopt_airflow.sandbox.staging import Files, staged
-from skillopt_airflow.sandbox.task_workload import SandboxSeconds, Workload
 from skillopt_airflow.store.corpora import SourceCorpus, StoredCorpus, store_corpus
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.signed_folder import ExchangeFolder
 from tests.gateway.scripted_provider import ScriptedProvider
 from tests.sandbox.fake_cluster import FakeCluster
-from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeWorkload, answer_all
-from tests.store.conftest import make_client, s3_endpoint  # noqa: F401
+from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeOperator, FakeWorkload, answer_all
+from tests.sandbox.remote_engine import signing_store
+from tests.store.conftest import s3_endpoint  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
@@ -39,32 +35,13 @@ MANIFESTS = Path(__file__).parents[2] / "docker" / "kubernetes.yaml"
 IMAGE = "registry.example/skillopt-sandbox@sha256:" + "0" * 64
 
 
-class FakePodOperator(PodRolloutOperator):
-    def __init__(self, *, fake: FakeWorkload, store: ObjectStore, **kwargs: Any) -> None:
-        super().__init__(task_id="rollout", image=fake.image, **kwargs)
-        self.fake = fake
-        self.store = store
-
-    def workload(self, context: Any) -> Workload:
-        return self.fake
-
-    def result(self, workload: Workload, seconds: SandboxSeconds) -> Any:
-        return {"wall": seconds.wall, "model": seconds.model}
-
-    def exchange(self, name: str) -> ExchangeFolder:
-        return ExchangeFolder(self.store, f"pods/{name}/")
-
-
-Task = Callable[..., FakePodOperator]
+Task = Callable[..., FakeOperator]
 
 
 @pytest.fixture
 def store(s3_endpoint: str, request: pytest.FixtureRequest) -> Iterator[ObjectStore]:  # noqa: F811
-    client = make_client(s3_endpoint, signature_version="s3v4")
-    bucket = f"test-{abs(hash(request.node.nodeid))}"
-    client.create_bucket(Bucket=bucket)
-    yield ObjectStore(client, bucket)
-    client.close()
+    with signing_store(s3_endpoint, request.node.nodeid) as store:
+        yield store
 
 
 @pytest.fixture
@@ -79,20 +56,20 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
 def task(cluster: FakeCluster, store: ObjectStore, workload: Callable[..., FakeWorkload], tmp_path: Path) -> Task:
     """A task whose pods run other code than the rollout program; its arguments are the same."""
 
-    def make(code: str, count: int = 1, **options: Any) -> FakePodOperator:
+    def make(code: str, count: int = 1, **options: Any) -> FakeOperator:
         (tmp_path / "program.py").write_text(code)
         cluster.entrypoint = lambda: ("python3", f"{tmp_path}/program.py")
-        return FakePodOperator(fake=workload(None, count=count, image=IMAGE, **options), store=store)
+        return FakeOperator(fake=workload(None, count=count, image=IMAGE, engine="kubernetes", **options), store=store)
 
     return make
 
 
 def test_every_item_gets_a_row_and_nothing_stays(cluster, store, workload):
     with ScriptedProvider(answer_all) as provider:
-        fake = workload(provider, count=5, concurrency=3, image=IMAGE)
+        fake = workload(provider, count=5, concurrency=3, image=IMAGE, engine="kubernetes")
         # As a worker that died leaves it.
-        store.put_bytes(f"pods/{workload_label(identity(fake.labels))}/earlier/inputs.tar", b"left")
-        FakePodOperator(fake=fake, store=store).execute({})
+        store.put_bytes(f"sandboxes/{workload_label(identity(fake.labels))}/earlier/inputs.tar", b"left")
+        FakeOperator(fake=fake, store=store).execute({})
 
     assert fake.statuses() == {f"i-{n}": Status.OK for n in range(5)}
     assert {trajectory.answer for trajectory in fake.trajectories} == {"Eiffel"}
@@ -204,10 +181,10 @@ class Breaking(PodRuntime):
 
 def test_calls_are_stored_though_a_pod_was_refused(cluster, store, workload, monkeypatch):
     monkeypatch.setattr(kubernetes_module, "PodRuntime", Breaking)
-    fake = workload(None, image=IMAGE)
+    fake = workload(None, image=IMAGE, engine="kubernetes")
 
     with pytest.raises(SandboxError, match="no node for a pod"):
-        FakePodOperator(fake=fake, store=store).execute({})
+        FakeOperator(fake=fake, store=store).execute({})
 
     assert [call.http_status for call in fake.calls] == [200]
 
@@ -249,25 +226,6 @@ def test_a_stopped_task_leaves_no_pod(cluster, task):
     killer.join()
 
     assert (cluster.left(), cluster.secrets) == ({}, {})
-
-
-def test_a_pod_whose_removal_was_refused_is_removed_at_the_next_attempt(monkeypatch):
-    answers = iter([ConnectionError("the cluster does not answer"), None, None])
-    asked: list[str] = []
-
-    def remove(client: Any, namespace: str, name: str, *, at_once: bool) -> None:
-        asked.append(name)
-        if error := next(answers):
-            raise error
-
-    monkeypatch.setattr(cluster_module, "remove_pod", remove)
-    plan = SimpleNamespace(limits=SimpleNamespace(namespace="here"), name="one")
-    pod = Pod(None, plan, None, ({}, {}), threading.Event(), _made=True)
-    with pytest.raises(ConnectionError):
-        pod.kill()
-    assert pod.kill()
-    assert pod.kill()
-    assert asked == ["one", "one"]
 
 
 def test_what_a_killed_attempt_left_is_removed_first(cluster, task):
@@ -313,34 +271,34 @@ def test_a_cluster_that_cannot_answer_for_long_is_not_one_without_rights(cluster
     monkeypatch.setattr(cluster_module, "UNANSWERED_SECONDS", 0.2)
     cluster.unwell = [503] * 1000
     with pytest.raises(EngineUnavailable, match="503"):
-        FakePodOperator(fake=workload(None, image=IMAGE), store=store).execute({})
+        FakeOperator(fake=workload(None, image=IMAGE, engine="kubernetes"), store=store).execute({})
     assert len(cluster.unwell) < 999
     assert cluster.left() == {}
 
 
 def test_inputs_do_not_stay_in_the_store_if_their_pod_cannot_be_made(cluster, store, workload):
-    fake = workload(None, image=IMAGE)
+    fake = workload(None, image=IMAGE, engine="kubernetes")
     fake.search = object()
     with pytest.raises(ConfigError, match=r"search\.conn_id"):
-        FakePodOperator(fake=fake, store=store).execute({})
+        FakeOperator(fake=fake, store=store).execute({})
     assert (cluster.left(), store.list_keys("")) == ({}, [])
 
 
 def test_a_missing_image_a_refusal_and_a_silent_cluster_are_told_apart(cluster, store, workload, monkeypatch):
     monkeypatch.setattr(cluster_module, "PULL_SECONDS", 0.5)
-    fake = workload(None, image=IMAGE)
+    fake = workload(None, image=IMAGE, engine="kubernetes")
     cluster.unpullable = fake.limits.gateway_image
     with pytest.raises(ImageMissing, match=r"skillopt-gateway:latest .* courier"):
-        FakePodOperator(fake=fake, store=store).execute({})
+        FakeOperator(fake=fake, store=store).execute({})
     cluster.unpullable = ""
     cluster.refuse = {"secrets": 403}
     with pytest.raises(SandboxError, match="403") as refused:
-        FakePodOperator(fake=fake, store=store).execute({})
+        FakeOperator(fake=fake, store=store).execute({})
     assert KEY not in str(refused.value)
     assert cluster.left() == {}
 
     silent = cluster.connection.replace("127.0.0.1:", "127.0.0.1:1")
     monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", silent)
     with pytest.raises(EngineUnavailable, match=r"sandbox\.kubernetes_conn_id"):
-        FakePodOperator(fake=fake, store=store).execute({})
+        FakeOperator(fake=fake, store=store).execute({})
     assert fake.trajectories == []

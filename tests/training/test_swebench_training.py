@@ -35,7 +35,7 @@ def git(folder: str, *arguments: str, given: str = "") -> str:
 
 
 def unpack(tree: bytes, folder: str) -> None:
-    extract([gzip.decompress(tree)], Path(folder), 1_000_000)
+    extract([gzip.decompress(tree)], Path(folder))
     git(folder, "init", "-q")
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "base")

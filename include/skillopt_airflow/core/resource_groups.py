@@ -168,13 +168,13 @@ class SandboxGroup(Group):
     engine: Literal["docker", "kubernetes"] = "docker"
     """Docker containers or pods of a Kubernetes cluster; fixed when the DAG is parsed."""
     docker_conn_id: ObjectName | None = None
-    """Airflow connection (type docker) of a remote engine; the worker's own engine when unset."""
+    """Airflow connection (type docker) of another engine; the worker's own engine when unset."""
     kubernetes_conn_id: ObjectName = "kubernetes_default"
     """Airflow connection (type kubernetes) of the cluster."""
     namespace: ObjectName = "default"
     """Kubernetes namespace of the pods."""
     gateway_image: ObjectName = "skillopt-gateway:latest"
-    """Image of the model gateway where it cannot run inside the task: beside a remote engine's containers, in a pod."""
+    """Image of the model gateway and the courier, on a remote engine and in pods."""
     image: ObjectName | None = None
     """Image that holds include/skillopt_airflow/rollout; the project's own for the harness when unset."""
     registry: ObjectName | None = None

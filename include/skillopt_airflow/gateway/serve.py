@@ -64,8 +64,7 @@ def _serve(config: ServeConfig, address: Path | tuple[str, int], *, lifeline: bo
         signal.signal(number, lambda *_: threading.Thread(target=stopped.set).start())
     os.environ.update(config.proxies)
     settings = {name: value for name, value in config if name not in ("upstream", "proxies")}
-    more = starter.more if lifeline else None
-    with ModelGateway(config.upstream, address, on_call=_tell, more=more, **settings):
+    with ModelGateway(config.upstream, address, on_call=_tell, **settings):
         print("listening", file=sys.stderr, flush=True)  # noqa: T201 - whoever started it waits for this line
         stopped.wait()
 

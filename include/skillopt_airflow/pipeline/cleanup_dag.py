@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, CronTriggerTimetable, TaskGroup, task
@@ -159,10 +158,8 @@ def _unused_images_dropped(benchmark: str) -> list[str]:
         return []
     engine = docker_connection.found(config.sandbox.docker_conn_id)
     try:
-        with docker_connection.reached(engine.url):
-            client = engine.hook.api_client
-            with closing(client):
-                return remove_unused(client, UNUSED_IMAGE_DAYS)
+        with docker_connection.reached(engine.url), engine.opened() as client:
+            return remove_unused(client, UNUSED_IMAGE_DAYS)
     except EngineUnavailable as error:
         if config.sandbox.docker_conn_id is not None:
             raise

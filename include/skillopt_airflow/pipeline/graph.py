@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from airflow.sdk import DAG, Param
 from airflow.sdk.definitions.param import ParamsDict
@@ -17,6 +17,7 @@ from skillopt_airflow.pipeline.rollout_chunk import RolloutChunk
 from skillopt_airflow.pipeline.speculation_task import Speculation
 from skillopt_airflow.pipeline.task_errors import keep_error
 from skillopt_airflow.sandbox.docker_limits import repository_seconds, task_seconds
+from skillopt_airflow.sandbox.pod import START_SECONDS
 
 TASK_DEFAULTS: Mapping[str, Any] = {
     "owner": "skillopt",
@@ -63,7 +64,7 @@ def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
     outlasts all of them, of as many items as the benchmark allows a chunk: their own limit ends those that hang,
     and their items get typed rows. Whether items bring repositories is not looked up while a DAG is parsed.
     """
-    task = _engine(config).chunk.partial(
+    task = RolloutChunk.partial(
         task_id=task_id,
         max_active_tis_per_dagrun=config.sandbox.max_containers,
         **_in_sandboxes(config, run, config.sandbox.items_per_container),
@@ -73,15 +74,14 @@ def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
 
 def preflight(config: TrainConfig, run: Any) -> Any:
     """Return the task that tries what a run will use."""
-    arguments = _in_sandboxes(config, run, 1)
-    return _engine(config).preflight(task_id="preflight", chunk=None, **arguments)
+    return Preflight(task_id="preflight", chunk=None, **_in_sandboxes(config, run, 1))
 
 
 def speculation(config: TrainConfig, run: Any, at: int | MomentKind) -> Any:
     """Return the task that rolls out the batch behind a moment before the moment's candidate is judged."""
     train = config.train
     batch = train.batch_size * train.accumulation * train.rollouts_per_item
-    return _engine(config).speculation(
+    return Speculation(
         task_id="speculate",
         at=at,
         trigger_rule="none_failed",
@@ -91,10 +91,12 @@ def speculation(config: TrainConfig, run: Any, at: int | MomentKind) -> Any:
 
 def _in_sandboxes(config: TrainConfig, run: Any, items: int) -> dict[str, Any]:
     """Return the arguments of a task that runs so many items in sandboxes."""
-    engine = _engine(config)
-    seconds = task_seconds(config.sandbox, items, engine.start_seconds) + items * engine.repository_seconds
+    limits = config.sandbox
+    if limits.engine == "kubernetes":
+        seconds = task_seconds(limits, items, START_SECONDS)
+    else:
+        seconds = task_seconds(limits, items) + items * repository_seconds(limits)
     return {
-        "image": config.image,
         "run": run,
         "execution_timeout": timedelta(seconds=min(seconds, LONGEST_SECONDS)),
         "pool": config.sandbox.pool,
@@ -116,25 +118,3 @@ def evaluations(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any
 
     limit = timedelta(seconds=DAY, hours=1)
     return BatchRollouts(task_id=task_id, run=run, chunks=chunks, execution_timeout=limit)
-
-
-class Engine(NamedTuple):
-    """The operators of an engine."""
-
-    chunk: Any
-    preflight: Any
-    speculation: Any
-    start_seconds: int
-    """Time until a sandbox may run."""
-    repository_seconds: int
-    """Time that an item with a repository may take besides; 0 where there are none."""
-
-
-def _engine(config: TrainConfig) -> Engine:
-    if config.sandbox.engine == "kubernetes":
-        # It imports Kubernetes' client, for which nobody else is to wait.
-        from skillopt_airflow.pipeline.pods import PodChunk, PodPreflight, PodSpeculation
-        from skillopt_airflow.sandbox.pod import START_SECONDS
-
-        return Engine(PodChunk, PodPreflight, PodSpeculation, START_SECONDS, 0)
-    return Engine(RolloutChunk, Preflight, Speculation, 0, repository_seconds(config.sandbox))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.airflow_connections import open_run
 from skillopt_airflow.pipeline.failures import wrong_input_fails
-from skillopt_airflow.pipeline.rollout_chunk import ChunkTask, RolloutChunk
+from skillopt_airflow.pipeline.rollout_chunk import RolloutChunk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from skillopt_airflow.sandbox.task_workload import SandboxSeconds, Workload
 
 
-class PreflightTask(ChunkTask):
-    """The part of the task that every engine shares; a subclass adds its operator, whose chunk this sets."""
+class Preflight(RolloutChunk):
+    """Tries what a run will use, with a sandbox."""
 
     def execute(self, context: Any) -> None:
         """Try what the run will use.
@@ -28,7 +28,7 @@ class PreflightTask(ChunkTask):
         def roll_out(chunks: "Sequence[JsonObject]") -> None:
             for chunk in chunks:
                 self.chunk = chunk
-                super(PreflightTask, self).execute(context)
+                super(Preflight, self).execute(context)
 
         run = open_run(self.run)
         with wrong_input_fails():
@@ -39,7 +39,3 @@ class PreflightTask(ChunkTask):
     def result(self, workload: "Workload", seconds: "SandboxSeconds") -> JsonObject:
         """Leave the judgement to the preflight."""
         return {}
-
-
-class Preflight(PreflightTask, RolloutChunk):
-    """Tries what a run will use, with a container."""

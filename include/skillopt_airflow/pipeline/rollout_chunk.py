@@ -3,11 +3,10 @@
 import time
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.pipeline.airflow_connections import open_run
+from skillopt_airflow.pipeline.airflow_connections import open_run, signing_store
 from skillopt_airflow.pipeline.epochs import task_to_clear
 from skillopt_airflow.pipeline.failures import tell_rollouts
 from skillopt_airflow.sandbox.operator import RolloutOperator
@@ -16,17 +15,18 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from skillopt_airflow.sandbox.task_workload import SandboxSeconds, Workload
+    from skillopt_airflow.store.signed_folder import ExchangeFolder
     from skillopt_airflow.training.workload import ChunkWorkload
 
 
-class ChunkTask(BaseOperator):
-    """The part of a chunk's task that every engine shares: its arguments, its work, and the failure on too many errors.
-
-    It is an operator because `partial` and `expand` know an argument only by the `__init__` of one.
+class RolloutChunk(RolloutOperator):
+    """Runs one chunk of a plan in sandboxes; errors are typed rows, and tried again by Airflow's retries.
 
     :param run: reference of the run, as `prepare` pushed it. (templated)
     :param chunk: reference of the chunk, as a planning task returned it. (templated)
     """
+
+    template_fields = ("run", "chunk")
 
     def __init__(self, *, run: Any, chunk: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -43,6 +43,13 @@ class ChunkTask(BaseOperator):
         self._work = ChunkWorkload(open_run(self.run), self.chunk, self._dag_run_id)
         self._work.judge_again()
         return self._work
+
+    def exchange(self, name: str) -> "ExchangeFolder":
+        """Return a folder below the run's keys."""
+        from skillopt_airflow.store.signed_folder import ExchangeFolder
+
+        run = self._work.run
+        return ExchangeFolder(signing_store(run.ref.storage, run.ref.storage.bucket), run.keys.sandbox(name))
 
     def result(self, workload: "Workload", seconds: "SandboxSeconds") -> JsonObject:
         """Merge what was stored, and store the timing; below the wanted coverage ask for a retry, while there is one.
@@ -75,9 +82,3 @@ class ChunkTask(BaseOperator):
             container=seconds.container,
         )
         timing.save(work.run.store, work.run.keys.moment(work.moment), row, work.index)
-
-
-class RolloutChunk(ChunkTask, RolloutOperator):
-    """Runs one chunk of a plan in containers; errors are typed rows, and tried again by Airflow's retries."""
-
-    template_fields = (*RolloutOperator.template_fields, "run", "chunk")

@@ -5,12 +5,12 @@ from typing import Any
 from airflow.sdk.exceptions import AirflowSkipException
 
 from skillopt_airflow.core.timeline import MomentKind
-from skillopt_airflow.pipeline.rollout_chunk import ChunkTask, RolloutChunk
+from skillopt_airflow.pipeline.rollout_chunk import RolloutChunk
 from skillopt_airflow.pipeline.tasks import moment_at
 
 
-class SpeculationTask(ChunkTask):
-    """The part of the task that every engine shares; a subclass adds its operator, whose chunk this sets.
+class Speculation(RolloutChunk):
+    """Rolls a batch out in sandboxes.
 
     It is one task, since a mapped one would need another before it, and each costs the scheduler time in every step.
 
@@ -31,7 +31,3 @@ class SpeculationTask(ChunkTask):
         for chunk in chunks:
             self.chunk = chunk
             super().execute(context)
-
-
-class Speculation(SpeculationTask, RolloutChunk):
-    """Rolls a batch out in containers."""

@@ -62,7 +62,6 @@ class Pod:
     """For the gateway and for the courier."""
     stopped: threading.Event
     _made: bool = False
-    _removed: bool = False
 
     def run(self, on_start: Callable[[], None]) -> str:
         """Run it to its end, and return why an item that has no row by then is unfinished.
@@ -84,12 +83,9 @@ class Pod:
 
     def kill(self) -> bool:
         """End it, from another thread, though its last rows may still come; return False if it has not begun yet."""
-        if not self._made:
-            return False
-        if not self._removed:
+        if self._made:
             remove_pod(self.client, self.plan.limits.namespace, self.plan.name, at_once=False)
-            self._removed = True
-        return True
+        return self._made
 
     def _make(self) -> None:
         """Create the pod first: it waits for its Secret, and one without an owner would outlive a killed task."""

@@ -1,4 +1,4 @@
-"""The loop over all containers of one task, the same on every runtime."""
+"""The loop over all sandboxes of one task, the same on every runtime."""
 
 import logging
 import threading

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from skillopt_airflow.core.corpus import CorpusFile, CorpusManifest
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.sandbox.staging import TaskFolder
-from skillopt_airflow.sandbox.task_workload import Corpus, Workload
+from skillopt_airflow.sandbox.task_workload import Corpus
 
 KEPT_DAYS = 14
 """Days after which a corpus that nobody used is removed when another one is staged."""
@@ -46,11 +45,6 @@ def staged_corpus(corpus: Corpus, beside: Path) -> Path:
         # The moment of its last use.
         os.utime(folder)
     return folder
-
-
-def beside_the_worker(workload: Workload, folder: TaskFolder) -> Path | None:
-    """Return the host's folder of a workload's corpus, if it has one."""
-    return None if workload.corpus is None else staged_corpus(workload.corpus, folder.path.parent)
 
 
 def is_complete(folder: Path, manifest: CorpusManifest) -> bool:

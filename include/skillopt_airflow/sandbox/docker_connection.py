@@ -27,10 +27,7 @@ def image_digest(image: str, sandbox: SandboxGroup) -> str:
         EngineUnavailable: no engine answers.
         ImageMissing: the engine does not have the image and may not or cannot pull it.
     """
-    engine = found(sandbox.docker_conn_id)
-    with reached(engine.url):
-        client: Any = engine.hook.api_client
-    with closing(client):
+    with found(sandbox.docker_conn_id).opened() as client:
         ensure_image(client, image, sandbox.pull)
         details = client.inspect_image(image)
     repository = image.partition("@")[0]
@@ -49,13 +46,11 @@ def has_image(image: str, sandbox: SandboxGroup) -> bool:
     from docker.errors import ImageNotFound
 
     engine = found(sandbox.docker_conn_id)
-    with reached(engine.url):
-        client: Any = engine.hook.api_client
-        with closing(client):
-            try:
-                client.inspect_image(image)
-            except ImageNotFound:
-                return False
+    with reached(engine.url), engine.opened() as client:
+        try:
+            client.inspect_image(image)
+        except ImageNotFound:
+            return False
     return True
 
 
@@ -66,14 +61,44 @@ class Engine:
     hook: DockerHook
     url: str
     network: str | None = None
-    """The network of a gateway that runs there; the engine's default one when unset."""
+    """The network of gateways and couriers that run there; the engine's default one when unset."""
+
+    @property
+    def shares_files(self) -> bool:
+        """Return whether it mounts the worker's files: it has a socket on the worker's host, not an address."""
+        return self.url.startswith("unix://")
+
+    @contextmanager
+    def opened(self) -> Iterator[Any]:
+        """Yield its low-level client, whose connections break within three minutes of its host's end.
+
+        It reads what containers say without a time limit.
+
+        Raises:
+            EngineUnavailable: no engine answers.
+        """
+        from urllib3.connection import HTTPConnection
+
+        with reached(self.url):
+            client: Any = self.hook.api_client
+        options = [
+            *HTTPConnection.default_socket_options,
+            (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 8),
+        ]
+        for adapter in client.adapters.values():
+            adapter.poolmanager.connection_pool_kw["socket_options"] = options
+        with closing(client):
+            yield client
 
 
 def found(docker_conn_id: str | None, docker_url: str | None = None) -> Engine:
     """Return the engine of a connection, or the worker's own.
 
     The connection's host is the address, such as tcp://10.0.0.5:2376; its extra may hold `ca_cert`, `client_cert` and
-    `client_key`, paths of PEM files as DockerOperator takes them, `verify`, and `network` for the gateway.
+    `client_key`, paths of PEM files as DockerOperator takes them, `verify`, and `network` for gateways and couriers.
 
     Raises:
         ConfigError: the connection has no host, or only a part of the three files.
@@ -95,25 +120,6 @@ def found(docker_conn_id: str | None, docker_url: str | None = None) -> Engine:
     # The connection is the engine's, not a registry's: with its id the hook would log in there.
     hook = DockerHook(docker_conn_id=None, base_url=url, tls=tls, timeout=TIMEOUT)
     return Engine(hook, url, extra.get("network"))
-
-
-def kept_alive(client: Any) -> Any:
-    """Return an engine's client, whose connections break within three minutes of its host's end.
-
-    It reads what containers say without a time limit.
-    """
-    from urllib3.connection import HTTPConnection
-
-    options = [
-        *HTTPConnection.default_socket_options,
-        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 8),
-    ]
-    for adapter in client.adapters.values():
-        adapter.poolmanager.connection_pool_kw["socket_options"] = options
-    return client
 
 
 @contextmanager

@@ -1,8 +1,10 @@
-"""One container's life: created with all limits, its output shown in the task log, awaited, removed."""
+"""Containers of a Docker engine: one of the rollout program from its making to its removal, and others that wait."""
 
 import logging
+import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +12,11 @@ from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.hidden_text import visible
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.sandbox.docker_limits import MAX_LOG_BYTES, end_of, host_options
-from skillopt_airflow.sandbox.docker_output import attached
 from skillopt_airflow.sandbox.labels import remove_container
 from skillopt_airflow.sandbox.staging import ContainerFolder, container_user
+
+HEADER = struct.Struct(">BxxxL")
+"""The number of the stream and the length of what follows (Docker Engine API, "Attach to a container")."""
 
 log = logging.getLogger(__name__)
 
@@ -53,16 +57,17 @@ class Container:
 
         state: Mapping[str, Any] = {}
         try:
-            try:
-                self._id = self._create()
-                if not self.stopped.is_set():
-                    on_start()
-                    state = self._follow()
-            finally:
-                if self._id:
-                    remove_container(self.client, self._id)
-        except (DockerException, RequestException, HTTPError) as error:
-            if not (self.stopped.is_set() or self._was_removed(error)):
+            with self._mounted() as mounts:
+                try:
+                    self._id = self._create(mounts)
+                    if not self.stopped.is_set():
+                        on_start()
+                        state = self._follow()
+                finally:
+                    if self._id:
+                        remove_container(self.client, self._id)
+        except (DockerException, RequestException, HTTPError):
+            if not self.stopped.is_set():
                 raise
         if self.stopped.is_set():
             raise SandboxError("the task was stopped, and its container removed")
@@ -82,10 +87,15 @@ class Container:
             log.info("The container had already ended: %s", error.explanation)
         return True
 
-    def _create(self) -> str:
+    @contextmanager
+    def _mounted(self) -> Iterator[Sequence[Any]]:
+        """Yield its mounts."""
+        yield self.plan.mounts
+
+    def _create(self, mounts: Sequence[Any]) -> str:
         plan = self.plan
         config = self.client.create_host_config(
-            mounts=plan.mounts, **host_options(plan.limits, has_repository=plan.has_repository)
+            mounts=mounts, **host_options(plan.limits, has_repository=plan.has_repository)
         )
         made = self.client.create_container(
             plan.image,
@@ -108,15 +118,6 @@ class Container:
         state: Mapping[str, Any] = self.client.inspect_container(self._id)["State"]
         return state
 
-    def _was_removed(self, error: Exception) -> bool:
-        """Return whether someone else removed the container, which is no error of the task."""
-        from docker.errors import NotFound
-
-        removed = bool(self._id) and isinstance(error, NotFound)
-        if removed:
-            log.warning("The container was removed from outside: %s", error)
-        return removed
-
     def _is_to_start(self) -> bool:
         from docker.errors import APIError
 
@@ -124,6 +125,33 @@ class Container:
             return bool(self.client.inspect_container(self._id)["State"]["Status"] == "created")
         except APIError:
             return False
+
+
+@contextmanager
+def attached(stream: Any) -> Iterator[Iterator[tuple[int, bytes]]]:
+    """Yield the frames of an attached stream until its end, each with its number; close the connection in any case.
+
+    The client's own iterator waits for the socket alone, and so misses what was read from it before: the first frame,
+    if it came together with the answer's headers, and over TLS the rest of a record.
+    """
+    try:
+        yield _frames(stream._response.raw._fp.fp)
+    finally:
+        # The client leaves the connection open at the end of the output, and its own `close` leaves a reader.
+        with suppress(OSError):
+            # It shuts down what the engine may have closed already.
+            stream.close()
+        stream._response.close()
+
+
+def _frames(reader: Any) -> Iterator[tuple[int, bytes]]:
+    # A container may say nothing for longer than a request may take.
+    reader.raw._sock.settimeout(None)
+    # A connection that breaks off ends the output; what became of the container is asked afterwards.
+    with suppress(OSError):
+        while len(header := reader.read(HEADER.size)) == HEADER.size:
+            number, length = HEADER.unpack(header)
+            yield number, reader.read(length)
 
 
 def capped(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
@@ -150,3 +178,84 @@ def lines(chunks: Iterable[bytes]) -> Iterator[str]:
 
 def _shown(line: bytes) -> str:
     return visible(line.decode(errors="replace").rstrip("\r"))
+
+
+@contextmanager
+def waiting(client: Any, image: str, seconds: int, **options: Any) -> Iterator[str]:
+    """Run a container that only waits, for commands and archives, until the block ends; yield its id.
+
+    The arguments are those of `created`.
+    """
+    with created(client, image, seconds, **options) as container:
+        client.start(container)
+        yield container
+
+
+@contextmanager
+def created(
+    client: Any, image: str, seconds: int, *, user: str, labels: Mapping[str, str], **host: Any
+) -> Iterator[str]:
+    """Keep a container that is not started, for archives out of its image, until the block ends; yield its id.
+
+    Args:
+        client: the engine's low-level client.
+        image: what it would run.
+        seconds: after which it ends by itself once it is started.
+        user: whose rights it has.
+        labels: its own.
+        host: limits and mounts, as the engine's host configuration takes them.
+    """
+    made = client.create_container(
+        image,
+        entrypoint=["sleep", str(seconds)],
+        user=user,
+        labels=labels,
+        host_config=client.create_host_config(**host),
+        use_config_proxy=False,
+    )
+    try:
+        yield str(made["Id"])
+    finally:
+        remove_container(client, made["Id"])
+
+
+@contextmanager
+def temporary_volume(client: Any, labels: Mapping[str, str], memory: str | None = None) -> Iterator[str]:
+    """Make a volume until the block ends; yield its name.
+
+    Args:
+        client: the engine's low-level client.
+        labels: its own.
+        memory: options of its mount, its size among them, if it is in the engine's memory; on its disk when None.
+    """
+    from docker.errors import DockerException
+    from requests import RequestException
+
+    tmpfs = {"type": "tmpfs", "device": "tmpfs", "o": f"{memory},nosuid,nodev,noexec"}
+    made = client.create_volume(driver="local", driver_opts=None if memory is None else tmpfs, labels=labels)
+    try:
+        yield str(made["Name"])
+    finally:
+        # A killed task's volumes are gone by now.
+        with suppress(DockerException, RequestException):
+            client.remove_volume(made["Name"], force=True)
+
+
+def executed(
+    client: Any, container: str, command: Sequence[str], *, user: str, most: int, **options: Any
+) -> tuple[int | None, str]:
+    """Run a command to its end; return its exit status, None if the container ended first, and what it printed.
+
+    Args:
+        client: the engine's low-level client.
+        container: a running one.
+        command: program and arguments.
+        user: whose rights it has.
+        most: bytes of output that are kept, from the beginning.
+        options: further ones of the engine's exec, such as environment and workdir.
+    """
+    made = client.exec_create(container, list(command), user=user, **options)
+    with attached(client.exec_start(made["Id"], stream=True)) as frames:
+        said = b"".join(capped((part for _, part in frames), most)).decode(errors="replace")
+    found: Mapping[str, Any] = client.exec_inspect(made["Id"])
+    return found["ExitCode"], said

@@ -13,6 +13,7 @@ MEGABYTE = 1024 * KILOBYTE
 TMP_MEGABYTES = 64
 WORK_FOLDER = "/work"
 """Where an item's repository lies."""
+CORPUS_FOLDER = "/corpus"
 PACKAGES_SECONDS = 1200
 """Time in which the packages of an item's image are fetched."""
 BUILD_SECONDS = 600
@@ -23,8 +24,6 @@ MAX_OPEN_FILES = 1024
 PIDS = 128
 MAX_LOG_BYTES = 64 * KILOBYTE
 """Of a container's output, in the task log."""
-GATEWAY_MEMORY = "1g"
-"""Room for the large requests that it holds, with the copies in its connections, and one that it checks."""
 BUILD_MEMORY = "2g"
 BUILD_PIDS = 256
 NANO = 1_000_000_000
@@ -33,7 +32,7 @@ MEMORY_UNITS = {"k": KILOBYTE, "m": MEGABYTE, "g": KILOBYTE * MEGABYTE}
 
 def host_options(limits: SandboxGroup, *, has_repository: bool = False) -> dict[str, Any]:
     """Return all of the HostConfig but the mounts; a repository gets a folder in memory, where programs may lie."""
-    from docker.types import LogConfig, Ulimit
+    from docker.types import Ulimit
 
     output_bytes = limits.output_mb * MEGABYTE
     closed = _closed(limits.memory, PIDS)
@@ -47,19 +46,12 @@ def host_options(limits: SandboxGroup, *, has_repository: bool = False) -> dict[
             Ulimit(name="nofile", soft=MAX_OPEN_FILES, hard=MAX_OPEN_FILES),
             Ulimit(name="core", soft=0, hard=0),
         ],
-        # The engine's own copy of the output, on its disk.
-        "log_config": LogConfig(type=LogConfig.types.JSON, config={"max-size": "1m", "max-file": "1"}),
     }
 
 
-def gateway_options(network: str | None) -> dict[str, Any]:
-    """Return the HostConfig of a gateway's container but the mounts; on the engine's default network when unset.
-
-    It holds credentials, so its output is kept nowhere.
-    """
-    from docker.types import LogConfig
-
-    options = _closed(GATEWAY_MEMORY, PIDS) | {"log_config": LogConfig(type="none")}
+def helper_options(network: str | None, megabytes: int) -> dict[str, Any]:
+    """Return the HostConfig of a gateway or courier but the mounts; on the engine's default network when unset."""
+    options = _closed(f"{megabytes}m", PIDS)
     return options if network is None else options | {"network_mode": network}
 
 
@@ -80,12 +72,16 @@ def _closed(memory: str, pids: int) -> dict[str, Any]:
 
 
 def _confined(memory: str, pids: int) -> dict[str, Any]:
+    from docker.types import LogConfig
+
     return {
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
         "mem_limit": memory,
         "memswap_limit": memory,
         "pids_limit": pids,
+        # The engine's own copy of the output, on its disk.
+        "log_config": LogConfig(type=LogConfig.types.JSON, config={"max-size": "1m", "max-file": "1"}),
     }
 
 
@@ -96,11 +92,6 @@ def together(limits: SandboxGroup, concurrency: int, run_concurrency: int, engin
     """
     each = int(limits.memory[:-1]) * MEMORY_UNITS[limits.memory[-1]]
     return max(1, min(concurrency, engine_memory // 2 * concurrency // (each * run_concurrency)))
-
-
-def container_seconds(limits: SandboxGroup, items: int) -> int:
-    """Return the seconds after which a container cannot be running any more, whose items ended just in time each."""
-    return items * limits.timeout
 
 
 def task_seconds(limits: SandboxGroup, items: int, start_seconds: int = 0) -> int:

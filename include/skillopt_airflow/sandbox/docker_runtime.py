@@ -5,29 +5,28 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from skillopt_airflow.core.types import Item, ModelCall
-from skillopt_airflow.sandbox.corpus_cache import beside_the_worker
-from skillopt_airflow.sandbox.corpus_volume import FOLDER
+from skillopt_airflow.sandbox.corpus_cache import staged_corpus
 from skillopt_airflow.sandbox.docker_container import Container, Plan
-from skillopt_airflow.sandbox.docker_limits import repository_seconds, task_seconds, together
+from skillopt_airflow.sandbox.docker_limits import CORPUS_FOLDER, repository_seconds, task_seconds, together
 from skillopt_airflow.sandbox.gateway_container import task_gateway
 from skillopt_airflow.sandbox.item_images import ItemImages
 from skillopt_airflow.sandbox.labels import ATTEMPT_LABEL, FOLDER_LABEL, ITEM_LABEL, expiry, identity, remove_all
-from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder
+from skillopt_airflow.sandbox.staging import Files, TaskFolder
 from skillopt_airflow.sandbox.task_workload import Workload
 
 
 @dataclass
 class DockerRuntime:
-    """The `Runtime` of an engine that can mount the worker's folders; `network` is one that a gateway may be on."""
+    """The `Runtime` of an engine that can mount the worker's folders."""
 
     client: Any
     workload: Workload
     folder: TaskFolder
     attempt: int
-    network: str | None
     stopped: threading.Event
 
     @cached_property
@@ -53,19 +52,22 @@ class DockerRuntime:
     @contextmanager
     def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[Container]:
         """Stage the inputs of a container, and remove its folders afterwards."""
-        workload = self.workload
-        (own, *_) = items
-        image = self._images.of(own) if workload.one_item_each else workload.image
+        from docker.types import Mount
+
+        workload, image = self.workload, self._image(items)
+        calls = 1 if workload.one_item_each else workload.settings.concurrency
         with (
             self.folder.container(str(number), workload, items, files) as staged,
-            self._mounted(staged) as (folder, mounts),
+            self._gateway.listening(staged.socket, calls),
         ):
-            # An image may take longer to be there than the task may; and while others are judged, a container waits.
-            labels = self.labels | self._expiry()
-            if workload.one_item_each:
-                labels[ITEM_LABEL] = str(number)
-            plan = Plan(image, workload.limits, labels, mounts, has_repository=image != workload.image)
-            yield Container(self.client, plan, folder, self.stopped)
+            mounts = [
+                Mount("/in", str(staged.inputs), "bind", read_only=True),
+                Mount("/out", str(staged.outputs), "bind"),
+                Mount("/gateway", str(staged.gateway), "bind", read_only=True),
+            ]
+            if self._corpus is not None:
+                mounts.append(Mount(CORPUS_FOLDER, str(self._corpus), "bind", read_only=True))
+            yield Container(self.client, self._plan(number, image, mounts), staged, self.stopped)
 
     def remove_all(self) -> None:
         """Remove every container of the task; if the engine has gone away, the next attempt does."""
@@ -81,29 +83,25 @@ class DockerRuntime:
         repositories = sum(item.image is not None for item in items)
         return expiry(task_seconds(limits, len(items)) + repositories * repository_seconds(limits))
 
-    @contextmanager
-    def _mounted(self, folder: ContainerFolder) -> Iterator[tuple[ContainerFolder, list[Any]]]:
-        """Yield the folder that the container's output appears in, and the docker.types.Mount of each of its parts."""
-        from docker.types import Mount
+    def _image(self, items: Sequence[Item]) -> str:
+        """Return the image of a container, which is built if it is an item's own."""
+        return self._images.of(items[0]) if self.workload.one_item_each else self.workload.image
 
-        mounts = [
-            Mount("/in", str(folder.inputs), "bind", read_only=True),
-            Mount("/out", str(folder.outputs), "bind"),
-            Mount("/gateway", str(folder.gateway), "bind", read_only=True),
-        ]
-        items = 1 if self.workload.one_item_each else self.workload.settings.concurrency
-        with self._gateway.listening(folder.socket, items):
-            yield folder, mounts + self._corpus_mounts
+    def _plan(self, number: int, image: str, mounts: Sequence[Any] = ()) -> Plan:
+        """Return the plan of a container, whose time begins now: to build its image may take longer than the task."""
+        workload = self.workload
+        labels = self.labels | self._expiry()
+        if workload.one_item_each:
+            labels[ITEM_LABEL] = str(number)
+        return Plan(image, workload.limits, labels, mounts, has_repository=image != workload.image)
+
+    @cached_property
+    def _corpus(self) -> Path | None:
+        """The host's copy of the run's corpus, if it has one."""
+        corpus = self.workload.corpus
+        return None if corpus is None else staged_corpus(corpus, self.folder.path.parent)
 
     @cached_property
     def _images(self) -> ItemImages:
         workload = self.workload
         return ItemImages(self.client, workload.image, workload.limits, workload.image_files)
-
-    @cached_property
-    def _corpus_mounts(self) -> list[Any]:
-        """The mount of the run's corpus, if it has one, which all its containers on this host share."""
-        from docker.types import Mount
-
-        staged = beside_the_worker(self.workload, self.folder)
-        return [] if staged is None else [Mount(FOLDER, str(staged), "bind", read_only=True)]

@@ -1,37 +1,24 @@
-"""The model gateway of one task: its settings, and the gateway as a container beside those that use it."""
+"""The model gateways of one task: in the task itself, or as a program of their own beside each sandbox."""
 
-import json
 import logging
 import os
-import socket
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from pydantic import ValidationError
 
-from skillopt_airflow.core.errors import ConfigError, SandboxError, StoreError
+from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.types import JsonObject, ModelCall
 from skillopt_airflow.gateway.backends import handed_over
-from skillopt_airflow.gateway.gateway_settings import GatewaySettings, Given, Wanted
+from skillopt_airflow.gateway.gateway_settings import GatewaySettings
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
-from skillopt_airflow.sandbox.docker_connection import ensure_image
-from skillopt_airflow.sandbox.docker_limits import gateway_options
-from skillopt_airflow.sandbox.docker_output import STDOUT, attached
-from skillopt_airflow.sandbox.labels import remove_container
-from skillopt_airflow.sandbox.task_workload import Allotment, Workload, counting
+from skillopt_airflow.sandbox.task_workload import Workload, counting
 
-START_SECONDS = 60.0
-STOP_SECONDS = 5
-READY = "listening"
 PROXIES = tuple(
     spelled for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy") for spelled in (name, name.upper())
 )
 """Variables of a worker that say by which proxies it reaches the model; they may have passwords."""
-WANTED = b'{"wanted_beyond"'
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +69,7 @@ def gateway_document(workload: Workload, allowance: RemainingBudget, gateways: i
     if workload.search is not None:
         raise ConfigError(
             "search.conn_id: on this engine the gateway is a container of its own, which has no search; use a Docker "
-            "engine that sees the worker's files, or leave search.conn_id unset for the documents of the items"
+            "engine of the worker's host, or leave search.conn_id unset for the documents of the items"
         )
     settings = gateway_settings(workload, allowance, gateways).model_dump(mode="json")
     proxies: JsonObject = {name: os.environ[name] for name in PROXIES if name in os.environ}
@@ -96,127 +83,3 @@ def report_calls(lines: Iterable[bytes], on_call: Callable[[ModelCall], None]) -
             on_call(ModelCall.model_validate_json(line))
         except ValidationError:
             log.warning("The gateway wrote what is no model call: %.200r", line)
-
-
-@dataclass
-class GatewayContainer:
-    """The gateway's program on the engine; it gets its credentials through its standard input and nowhere else."""
-
-    client: Any
-    workload: Workload
-    labels: Mapping[str, str]
-    network: str | None
-    allotment: Allotment
-    on_call: Callable[[ModelCall], None]
-
-    def __post_init__(self) -> None:
-        self._ready = self._closing = False
-        self._told = threading.Event()
-        """Set once it listens, or has ended."""
-        self._words: list[str] = []
-        self._id = ""
-
-    @contextmanager
-    def listening(self, mount: Any) -> Iterator[None]:
-        """Serve at model.sock in the mounted folder as long as the block runs.
-
-        Raises:
-            ImageMissing: the engine does not have the gateway's image and may not or cannot pull it.
-            SandboxError: the gateway did not start.
-        """
-        limits = self.workload.limits
-        image = limits.registered(limits.gateway_image)
-        ensure_image(self.client, image, limits.pull, "sandbox.gateway_image")
-        made = self.client.create_container(
-            image,
-            command=["--listen", f"unix:{mount['Target']}/model.sock"],
-            stdin_open=True,
-            labels=dict(self.labels),
-            host_config=self.client.create_host_config(mounts=[mount], **gateway_options(self.network)),
-            use_config_proxy=False,
-        )
-        self._id = str(made["Id"])
-        try:
-            document = gateway_document(self.workload, self.allotment.budget)
-            with self._heard(), self._lifeline(json.dumps(document).encode() + b"\n"):
-                self._told.wait(START_SECONDS)
-                if not self._ready:
-                    raise SandboxError(f"the model gateway did not start on the engine: {' | '.join(self._words[-3:])}")
-                yield
-        finally:
-            remove_container(self.client, self._id)
-
-    @contextmanager
-    def _lifeline(self, document: bytes) -> Iterator[None]:
-        """Start the gateway, and hold its standard input: when that ends, also because this task is dead, it ends."""
-        stdin = self.client.attach_socket(self._id, params={"stdin": 1, "stream": 1})
-        self._stdin = connection = getattr(stdin, "_sock", stdin)
-        try:
-            self.client.start(self._id)
-            connection.sendall(document)
-            yield
-        finally:
-            self._closing = True
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-            stdin._response.close()
-            connection.close()
-
-    @contextmanager
-    def _heard(self) -> Iterator[None]:
-        """Take what the gateway says until it has ended, its last calls included."""
-        stream = self.client.attach(self._id, stdout=True, stderr=True, stream=True)
-        reader = threading.Thread(target=self._read, args=(stream,), name="gateway-output", daemon=True)
-        reader.start()
-        try:
-            yield
-        finally:
-            reader.join(STOP_SECONDS)
-            # Deaf or never started: the stream ends with the container.
-            if reader.is_alive():
-                remove_container(self.client, self._id)
-                reader.join()
-
-    def _read(self, stream: Any) -> None:
-        """Read until the gateway ends: a model call or a question a line on standard output, messages on the other."""
-        out = err = b""
-        try:
-            with attached(stream) as frames:
-                for number, part in frames:
-                    if number == STDOUT:
-                        *calls, out = (out + part).split(b"\n")
-                        for line in calls:
-                            self._take(line)
-                    else:
-                        *words, err = (err + part).split(b"\n")
-                        for line in words:
-                            self._hear(line.decode(errors="replace"))
-        except OSError as error:
-            log.warning("The gateway's output broke off: %s", error)
-        finally:
-            if self._ready and not self._closing:
-                log.error(
-                    "The model gateway ended before its task, so rollouts fail until the task is tried again: %s",
-                    " | ".join(self._words[-3:]) or "it said nothing, as one that had no memory left",
-                )
-            self._told.set()
-
-    def _take(self, line: bytes) -> None:
-        """Report a model call, or answer the question for more of the budget."""
-        if not line.startswith(WANTED):
-            report_calls([line], counting(self.allotment, self.on_call))
-            return
-        try:
-            given = Given(budget=self.allotment.more(Wanted.model_validate_json(line).wanted_beyond))
-        except StoreError as error:
-            log.warning("The budget cannot be asked for: %s", error)
-            given = Given(budget=None)
-        self._stdin.sendall(given.model_dump_json().encode() + b"\n")
-
-    def _hear(self, words: str) -> None:
-        if words == READY:
-            self._ready = True
-            self._told.set()
-        else:
-            self._words.append(words)
-            log.warning("[gateway] %.500s", words)

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, ItemImage, JsonObject, canonical_json, sha256
 from skillopt_airflow.sandbox.corpus_cache import of_one_task
-from skillopt_airflow.sandbox.docker_exec import created, executed, waiting
+from skillopt_airflow.sandbox.docker_container import created, executed, waiting
 from skillopt_airflow.sandbox.docker_limits import BUILD_SECONDS, PACKAGES_SECONDS, build_options
 from skillopt_airflow.sandbox.labels import EXPIRES_LABEL, NEVER, expiry, identity
 from skillopt_airflow.sandbox.staging import held_folder
@@ -219,11 +219,8 @@ def ensure_named(names: Sequence[str], sandbox: SandboxGroup) -> None:
     """
     from skillopt_airflow.sandbox import docker_connection
 
-    engine = docker_connection.found(sandbox.docker_conn_id)
-    with docker_connection.reached(engine.url):
-        client: Any = engine.hook.api_client
     missing = []
-    with closing(client):
+    with docker_connection.found(sandbox.docker_conn_id).opened() as client:
         for name in names:
             try:
                 pulled(client, name, sandbox)

@@ -16,7 +16,7 @@ from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.repository_tests import Canaries, RepositoryTests, RunEnd, TestedRepository
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item
-from skillopt_airflow.sandbox.docker_exec import executed, memory_volume, waiting
+from skillopt_airflow.sandbox.docker_container import executed, temporary_volume, waiting
 from skillopt_airflow.sandbox.docker_limits import (
     KILLED,
     LAYOUT_SECONDS,
@@ -133,7 +133,7 @@ class JudgeContainer:
 
         seconds = judging_seconds(self._limits)
         labels = identity(self._labels) | expiry(seconds)
-        volume = memory_volume(self._client, f"size={16 * MEGABYTE},mode=0755", labels)
+        volume = temporary_volume(self._client, labels, f"size={16 * MEGABYTE},mode=0755")
         limits = host_options(self._limits, has_repository=True)
         with volume as name:
             mounts = [Mount(PLACE, name, "volume", no_copy=True)]

@@ -14,9 +14,9 @@ from typing import Any
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.sandbox.docker_limits import TMP_MEGABYTES, container_seconds
+from skillopt_airflow.sandbox.courier import CALLS_PATH, CONFIG
+from skillopt_airflow.sandbox.docker_limits import CORPUS_FOLDER, TMP_MEGABYTES
 from skillopt_airflow.sandbox.labels import SANDBOX_LABEL
-from skillopt_airflow.sandbox.pod_transfer import CALLS_PATH, CONFIG
 from skillopt_airflow.sandbox.staging import SANDBOX_UID
 
 BASE = "rollout"
@@ -41,7 +41,6 @@ MEMORY_UNITS = {"k": "Ki", "m": "Mi", "g": "Gi"}
 PULL_POLICIES = {"missing": "IfNotPresent", "always": "Always", "never": "Never"}
 GATEWAY_CONFIG = "gateway.json"
 SOCKET = "/gateway/model.sock"
-CORPUS = "/corpus"
 MAX_LABEL = 63
 
 
@@ -108,7 +107,23 @@ def secret_manifest(plan: PodPlan, pod_uid: str, gateway: JsonObject, courier: J
 
 def deadline(limits: SandboxGroup, items: int) -> int:
     """Return the seconds after which the cluster ends a pod by itself; its task ends it earlier."""
-    return container_seconds(limits, items) + START_SECONDS + GRACE_SECONDS
+    return items * limits.timeout + START_SECONDS + GRACE_SECONDS
+
+
+def gateway_command(*options: str) -> list[str]:
+    """Return the command of a gateway that listens at SOCKET; without a config, it reads it from standard input."""
+    serve = " ".join(["exec python3 -m skillopt_airflow.gateway.serve --listen", f"unix:{SOCKET}", *options])
+    return ["sh", "-c", f"{serve} >> {CALLS_PATH}"]
+
+
+def courier_command(*arguments: str) -> list[str]:
+    """Return the command of a courier."""
+    return ["python3", "-m", "skillopt_airflow.sandbox.courier", *arguments]
+
+
+def courier_megabytes(limits: SandboxGroup) -> int:
+    """Return the memory of a courier, which packs what it delivers there, and has the largest file beside that."""
+    return HELPER_MB + 2 * limits.output_mb
 
 
 def labels_of(identity: Mapping[str, str], expires: float) -> dict[str, str]:
@@ -177,7 +192,7 @@ def _rollout(plan: PodPlan) -> JsonObject:
         "name": BASE,
         "image": plan.image,
         "imagePullPolicy": PULL_POLICIES[limits.pull],
-        "args": ["/in", "/out", "--gateway", SOCKET, *(["--corpus", CORPUS] if plan.corpus_mb else [])],
+        "args": ["/in", "/out", "--gateway", SOCKET, *(["--corpus", CORPUS_FOLDER] if plan.corpus_mb else [])],
         "resources": _resources(f"{limits.cpus:g}", _memory(limits), limits.output_mb + TMP_MEGABYTES, plan.corpus_mb),
         "securityContext": _restricted(SANDBOX_UID),
         "terminationMessagePolicy": "File",
@@ -192,10 +207,9 @@ def _rollout(plan: PodPlan) -> JsonObject:
 
 
 def _gateway(plan: PodPlan) -> JsonObject:
-    serve = f"exec python3 -m skillopt_airflow.gateway.serve --listen unix:{SOCKET} --config /secret/{GATEWAY_CONFIG}"
     mounts = [_mount("gateway", "/gateway"), _mount("calls", "/calls"), _mount("gateway-tmp", "/tmp")]  # noqa: S108
     return {
-        **_helper(plan, "gateway", ["sh", "-c", f"{serve} >> {CALLS_PATH}"], mounts, GATEWAY_CONFIG),
+        **_helper(plan, "gateway", gateway_command("--config", f"/secret/{GATEWAY_CONFIG}"), mounts, GATEWAY_CONFIG),
         "restartPolicy": "Always",
         # Only when it listens does the next container start.
         "startupProbe": {"exec": {"command": ["test", "-S", SOCKET]}, "periodSeconds": 1, "failureThreshold": 60},
@@ -204,30 +218,21 @@ def _gateway(plan: PodPlan) -> JsonObject:
 
 def _courier(plan: PodPlan) -> JsonObject:
     mounts = [_mount("out", "/out", read_only=True), _mount("calls", "/calls", read_only=True)]
-    command = [
-        "python3",
-        "-m",
-        "skillopt_airflow.sandbox.pod_transfer",
-        "deliver",
-        f"/secret/{CONFIG}",
-        "/out",
-        CALLS_PATH,
-    ]
+    command = courier_command("deliver", f"/secret/{CONFIG}", "/out", CALLS_PATH)
     courier = _helper(plan, "courier", command, mounts, CONFIG)
-    # It packs what it delivers in memory, and has the largest file beside that.
-    courier["resources"]["limits"]["memory"] = f"{HELPER_MB + 2 * plan.limits.output_mb}Mi"
+    courier["resources"]["limits"]["memory"] = f"{courier_megabytes(plan.limits)}Mi"
     return {**courier, "restartPolicy": "Always"}
 
 
 def _fetch(plan: PodPlan) -> JsonObject:
     mounts = [_mount("in", "/in"), _mount("out", "/out"), *_corpus_mount(plan)]
-    folders = ["/in", "/out", *([CORPUS] if plan.corpus_mb else [])]
-    command = ["python3", "-m", "skillopt_airflow.sandbox.pod_transfer", "fetch", f"/secret/{CONFIG}", *folders]
+    folders = ["/in", "/out", *([CORPUS_FOLDER] if plan.corpus_mb else [])]
+    command = courier_command("fetch", f"/secret/{CONFIG}", *folders)
     return _helper(plan, "fetch", command, mounts, CONFIG, plan.corpus_mb)
 
 
 def _corpus_mount(plan: PodPlan, *, read_only: bool = False) -> list[JsonObject]:
-    return [_mount("corpus", CORPUS, read_only=read_only)] if plan.corpus_mb else []
+    return [_mount("corpus", CORPUS_FOLDER, read_only=read_only)] if plan.corpus_mb else []
 
 
 def _helper(

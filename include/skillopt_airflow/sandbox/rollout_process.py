@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from skillopt_airflow.core.types import Item, ModelCall
 from skillopt_airflow.sandbox.container_loop import Sandbox
-from skillopt_airflow.sandbox.corpus_cache import beside_the_worker
+from skillopt_airflow.sandbox.corpus_cache import staged_corpus
 from skillopt_airflow.sandbox.docker_container import lines
 from skillopt_airflow.sandbox.gateway_container import task_gateway
 from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder
@@ -80,7 +80,8 @@ class ProcessRuntime:
             self.folder.container(str(number), self.workload, items, files) as staged,
             self._gateway.listening(staged.socket, concurrency),
         ):
-            staged.corpus = beside_the_worker(self.workload, self.folder)
+            if self.workload.corpus is not None:
+                staged.corpus = staged_corpus(self.workload.corpus, self.folder.path.parent)
             made = self.make(staged, str(staged.socket))
             self._made.append(made)
             yield made

@@ -23,7 +23,6 @@ PREFIX = "skillopt-"
 HELD = "held"
 """File that a task locks for as long as it lives."""
 ABANDONED_SECONDS = 3600
-FETCH_SECONDS = 2.0
 SANDBOX_UID = 10001
 MAX_SOCKET_CHARS = 100
 
@@ -82,24 +81,6 @@ class ContainerFolder:
 
     def fetch(self) -> None:
         """Copy what the container wrote to `outputs`, unless it writes there itself."""
-
-
-class CopiedFolder(ContainerFolder):
-    """The worker's side of folders that the container has copies of: what is written later does not reach it."""
-
-    _next_fetch = 0.0
-
-    def release(self, count: int) -> None:
-        """Let the program begin all items, as it does until it is told otherwise."""
-
-    def fetch(self) -> None:
-        """Copy what is new, every FETCH_SECONDS and once more when the container has ended."""
-        if self.ended or time.monotonic() >= self._next_fetch:
-            self._next_fetch = time.monotonic() + FETCH_SECONDS
-            self._fetch()
-
-    def _fetch(self) -> None:
-        """Copy what is new now."""
 
 
 class TaskFolder:

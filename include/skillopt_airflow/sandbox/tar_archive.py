@@ -1,4 +1,4 @@
-"""Tar streams to and from containers whose folders the worker cannot mount; those that come are not trusted."""
+"""Tar archives to and from containers; those that come out are not trusted."""
 
 import io
 import logging
@@ -6,14 +6,11 @@ import re
 import tarfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from skillopt_airflow.core.types import FILE_NAME, MAX_FILES
 
-OVERHEAD_BYTES = 1024 * 1024
-"""Bytes that a tar may have beside the contents, and as much again as they have."""
 REFUSED_NAMED = 3
 """Refused files that a log names."""
 
@@ -45,15 +42,15 @@ def packed_files(files: Iterable[tuple[str, bytes]]) -> bytes:
     return body.getvalue()
 
 
-def plain_files(chunks: Iterable[bytes], limit: int) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of the plain files of a stream, at most `limit` bytes of content; skip all else.
+def plain_files(body: bytes, limit: int) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of the plain files of a tar, at most `limit` bytes of content; skip all else.
 
     Raises:
-        OSError: the stream or the contents are larger, or it is no tar.
+        OSError: the contents are larger, or it is no tar.
     """
     left = limit
     try:
-        with tarfile.open(fileobj=_Bounded(chunks, 2 * limit + OVERHEAD_BYTES), mode="r|") as tar:
+        with tarfile.open(fileobj=io.BytesIO(body), mode="r|") as tar:
             for member in tar:
                 # A sparse file says one size and holds another.
                 if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
@@ -68,14 +65,14 @@ def plain_files(chunks: Iterable[bytes], limit: int) -> Iterator[tuple[str, byte
         raise OSError(f"not a tar: {error}") from error
 
 
-def extract(chunks: Iterable[bytes], folder: Path, limit: int) -> None:
-    """Write what a stream of the project's own holds, whose contents have at most `limit` bytes together.
+def extract(chunks: Iterable[bytes], folder: Path) -> None:
+    """Write what a stream of the project's own holds.
 
     Raises:
-        OSError: it has more, leads out of the folder, or is no tar.
+        OSError: it leads out of the folder, or is no tar.
     """
     try:
-        with tarfile.open(fileobj=_Bounded(chunks, 2 * limit + OVERHEAD_BYTES), mode="r|") as tar:
+        with tarfile.open(fileobj=_Stream(chunks), mode="r|") as tar:
             # Python before 3.11.4, such as Debian 12's, has no filter and does not take the argument.
             tar.extraction_filter = getattr(tarfile, "data_filter", None)
             tar.extractall(folder)  # noqa: S202 - of the project's own
@@ -83,44 +80,32 @@ def extract(chunks: Iterable[bytes], folder: Path, limit: int) -> None:
         raise OSError(f"not a tar of the project's own: {error}") from error
 
 
-def unpack(chunks: Iterable[bytes], folder: Path, limit: int, below: str = "") -> None:
-    """Write the plain files <index>/<name> of a stream into those folders of `folder` that exist; refuse all else."""
+def unpack(body: bytes, folder: Path, limit: int) -> None:
+    """Write the plain files <index>/<name> of a tar into those folders of `folder` that exist; refuse all else."""
     counts: Counter[str] = Counter()
     refused: list[str] = []
-    with refusing():
-        for path, content in plain_files(chunks, limit):
-            index, _, name = path.removeprefix(below).partition("/")
+    try:
+        for path, content in plain_files(body, limit):
+            index, _, name = path.partition("/")
             known = re.fullmatch("[0-9]+", index) and re.fullmatch(FILE_NAME, name) and (folder / index).is_dir()
             if known and counts[index] < MAX_FILES:
                 (folder / index / name).write_bytes(content)
                 counts[index] += 1
             else:
                 refused.append(path)
+    except OSError as error:
+        log.warning("Refused the container's output: %s", error)
     if refused:
         # One line: a container is fetched from again and again, and may leave thousands.
         named = ", ".join(f"{path:.120}" for path in refused[:REFUSED_NAMED])
         log.warning("Refused %d files of the container's output, such as %r", len(refused), named)
 
 
-@contextmanager
-def refusing() -> Iterator[None]:
-    """Leave out what a container made unreadable; what the engine did not give is not the container's doing."""
-    from requests import RequestException
+class _Stream(io.RawIOBase):
+    """A file whose content comes in pieces."""
 
-    try:
-        yield
-    except RequestException:
-        raise
-    except OSError as error:
-        log.warning("Refused the container's output: %s", error)
-
-
-class _Bounded(io.RawIOBase):
-    """A stream that ends with an error above its limit, instead of filling the memory."""
-
-    def __init__(self, chunks: Iterable[bytes], limit: int) -> None:
+    def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)
-        self._left = limit
         self._rest = b""
 
     def readable(self) -> bool:
@@ -128,12 +113,9 @@ class _Bounded(io.RawIOBase):
 
     def readinto(self, buffer: "memoryview") -> int:  # type: ignore[override]
         while not self._rest:
-            self._rest = next(self._chunks, b"")
-            if not self._rest:
+            if (chunk := next(self._chunks, None)) is None:
                 return 0
-            self._left -= len(self._rest)
-            if self._left < 0:
-                raise OSError("the archive is larger than all that its container may write")
+            self._rest = chunk
         part, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
         buffer[: len(part)] = part
         return len(part)

@@ -237,9 +237,9 @@ class RunKeys:
         """Return the keys of one moment."""
         return MomentKeys(f"{self.folder}{moment.name}/")
 
-    def pod(self, name: str) -> str:
-        """Return the prefix of what a task and its pods exchange; it is gone when the pods are."""
-        return f"{self.folder}pods/{name}/"
+    def sandbox(self, name: str) -> str:
+        """Return the prefix of what a task and its sandboxes exchange; it is gone when the sandboxes are."""
+        return f"{self.folder}sandboxes/{name}/"
 
 
 @dataclass(frozen=True)

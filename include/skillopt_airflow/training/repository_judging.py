@@ -1,7 +1,6 @@
 """Judging changes of repositories by tests, in a second container of the item's own image."""
 
 from collections.abc import Callable, Mapping
-from contextlib import closing
 
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.protocols import JudgesRepository
@@ -66,9 +65,7 @@ def engine_test_runner(
         from skillopt_airflow.sandbox.judge_container import JudgeContainer
 
         engine = docker_connection.found(limits.docker_conn_id, docker_url)
-        with docker_connection.reached(engine.url):
-            client = engine.hook.api_client
-        with closing(client), docker_connection.judged(engine.url):
+        with engine.opened() as client, docker_connection.judged(engine.url):
             image = ItemImages(client, base, limits, contents).judging(item)
             return JudgeContainer(client, limits, {**labels, "part": "judge"}).run(item, image, wanted)
 

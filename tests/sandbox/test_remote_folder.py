@@ -1,4 +1,4 @@
-"""What a task takes from what a pod left, which is not to be trusted, and what a courier brings out of a pod."""
+"""What a task takes from what a sandbox left, which is not to be trusted, and what a courier brings out of it."""
 
 import io
 import json
@@ -13,8 +13,8 @@ import pytest
 
 from skillopt_airflow.core.types import MAX_FILES, ModelCall
 from skillopt_airflow.rollout.workspace import files_left
-from skillopt_airflow.sandbox.pod_runtime import CALLS, FILES, TRAJECTORIES, PodFolder
-from skillopt_airflow.sandbox.pod_transfer import tar_of_files
+from skillopt_airflow.sandbox.courier import tar_of_files
+from skillopt_airflow.sandbox.remote_folder import CALLS, FILES, TRAJECTORIES, RemoteFolder
 from skillopt_airflow.sandbox.tar_archive import unpack
 from tests.sandbox.tars import member, tar_of
 
@@ -23,7 +23,7 @@ MOST = 1000
 
 @pytest.fixture
 def outputs(tmp_path: Path) -> Path:
-    """Of a task whose pod has two items."""
+    """Of a task whose sandbox has two items."""
     for index in "01":
         (tmp_path / "out" / "files" / index).mkdir(parents=True)
     return tmp_path / "out"
@@ -38,24 +38,21 @@ def test_only_plain_files_of_open_items_are_taken(outputs):
     hostile = [member(name, b"x") for name in names]
     hostile += [member("0/link", kind=tarfile.SYMTYPE), member("0", kind=tarfile.DIRTYPE)]
     for one in hostile:
-        unpack([tar_of(one, member("1/good", b"x"))], outputs / "files", MOST)
+        unpack(tar_of(one, member("1/good", b"x")), outputs / "files", MOST)
         assert left(outputs.parent) == ["out/files/1/good"]
         (outputs / "files" / "1" / "good").unlink()
 
 
 def test_all_files_together_have_a_limit_and_a_log_has_one_line_of_many_refused(outputs, caplog):
-    unpack(
-        [tar_of(member("0/a", b"x" * 600), member("0/b", b"x" * 600), member("1/c", b"x" * 400))],
-        outputs / "files",
-        MOST,
-    )
+    body = tar_of(member("0/a", b"x" * 600), member("0/b", b"x" * 600), member("1/c", b"x" * 400))
+    unpack(body, outputs / "files", MOST)
     assert left(outputs) == ["files/0/a"]
     caplog.clear()
-    unpack([tar_of(*(member(f"x{number}", b"x") for number in range(50)))], outputs / "files", MOST)
+    unpack(tar_of(*(member(f"x{number}", b"x") for number in range(50))), outputs / "files", MOST)
     (message,) = caplog.messages
     assert "50 files" in message
     for broken in (b"", b"no tar at all", tar_of(member("0/a", b"x" * 900))[:700]):
-        unpack([broken], outputs / "files", MOST)
+        unpack(broken, outputs / "files", MOST)
 
 
 class Left:
@@ -70,12 +67,12 @@ class Left:
         return self.objects.pop(name, None)
 
 
-def folder_of(outputs: Path, exchange: Any, calls: list[ModelCall]) -> PodFolder:
-    return PodFolder(outputs.parent, exchange, MOST, calls.append)
+def folder_of(outputs: Path, exchange: Any, calls: list[ModelCall]) -> RemoteFolder:
+    return RemoteFolder(outputs.parent, exchange, MOST, calls.append)
 
 
 def test_rows_are_taken_before_the_files_that_they_name_and_written_behind_them(outputs):
-    """The pod leaves files first, so that whatever a row names is there by then."""
+    """The courier leaves files first, so that whatever a row names is there by then."""
     exchange = Left()
     exchange.objects = {TRAJECTORIES: b"row\n", FILES: tar_of(member("0/a", b"x"))}
     folder_of(outputs, exchange, []).fetch()
@@ -96,7 +93,7 @@ def test_every_call_is_told_once_and_only_when_its_line_is_complete(outputs):
     assert calls == [one, one]
 
 
-def test_a_pod_that_works_is_not_asked_at_every_look(outputs):
+def test_a_sandbox_that_works_is_not_asked_at_every_look(outputs):
     exchange = Left()
     folder = folder_of(outputs, exchange, [])
     for _ in range(2):
@@ -151,7 +148,7 @@ def test_a_courier_that_does_not_get_through_tells_no_address(outputs, tmp_path,
     (outputs / "trajectories.jsonl").write_text("row\n")
     arguments = [str(tmp_path / "courier.json"), str(outputs), str(tmp_path / "calls.jsonl")]
     courier = subprocess.Popen(
-        [sys.executable, "-m", "skillopt_airflow.sandbox.pod_transfer", what, *arguments],
+        [sys.executable, "-m", "skillopt_airflow.sandbox.courier", what, *arguments],
         stderr=subprocess.PIPE,
         text=True,
     )

@@ -1,12 +1,11 @@
-"""The program that moves a pod's inputs in and its outputs out.
+"""The program that moves a sandbox's inputs in and its outputs out, where it sees none of the worker's files.
 
-`python -m skillopt_airflow.sandbox.pod_transfer fetch CONFIG /in /out` runs before the rollout program, with /corpus at
-its end where the run has a corpus, and `deliver CONFIG /out CALLS` beside it until it is told to end. Both hold
-addresses of single objects of the store and no other credentials.
+`python -m skillopt_airflow.sandbox.courier fetch CONFIG /in /out` runs before the rollout program, with /corpus at its
+end where the run has a corpus, and `deliver CONFIG /out CALLS` beside it until it is told to end. CONFIG is a file, or
+`-` for a line of standard input. Both hold addresses of single objects of the store and no other credentials.
 """
 
 import hashlib
-import json
 import logging
 import os
 import shutil
@@ -39,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class TransferConfig(Value):
-    """Signed addresses, good for the pod's life, and limits."""
+    """Signed addresses, good for the sandbox's life, and limits."""
 
     inputs: str
     """GET: a tar of what /in holds."""
@@ -79,7 +78,7 @@ def fetch_archive(what: str, address: str, folder: Path) -> None:
         # In pieces: the inputs of a large stage are more than the container's memory.
         with httpx.stream("GET", address, timeout=HTTP_SECONDS) as answer:
             answer.raise_for_status()
-            extract(answer.iter_bytes(), folder, int(answer.headers["content-length"]))
+            extract(answer.iter_bytes(), folder)
     except (httpx.HTTPError, OSError) as error:
         # Its text would tell the signed address.
         sys.exit(f"{what} could not be fetched: {type(error).__name__}")
@@ -175,7 +174,8 @@ def main(arguments: list[str]) -> None:
     # It tells the addresses that it asks for.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     what, config_path, *folders = arguments
-    config = TransferConfig.model_validate(json.loads(Path(config_path).read_bytes()))
+    document = sys.stdin.buffer.readline() if config_path == "-" else Path(config_path).read_bytes()
+    config = TransferConfig.model_validate_json(document)
     first, second, *third = (Path(folder) for folder in folders)
     if what == "fetch":
         fetch(config, first, second)

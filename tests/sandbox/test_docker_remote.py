@@ -3,21 +3,27 @@
 import json
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import docker
 import pytest
+from docker.errors import ImageNotFound
 from docker.types import Mount
 
 from local import image
-from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.core.errors import ImageMissing, SandboxError
+from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
-from skillopt_airflow.sandbox.corpus_volume import CORPUS_LABEL
 from skillopt_airflow.sandbox.docker_limits import MEGABYTE
+from skillopt_airflow.sandbox.docker_remote import RemoteRuntime
 from skillopt_airflow.sandbox.labels import identity
-from skillopt_airflow.store.corpora import SourceCorpus
+from skillopt_airflow.sandbox.staging import TaskFolder
+from skillopt_airflow.store.corpora import SourceCorpus, StoredCorpus, store_corpus
+from skillopt_airflow.store.objects import ObjectStore
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 from tests.sandbox.fake_workload import (
     KEY,
@@ -28,47 +34,82 @@ from tests.sandbox.fake_workload import (
     leftovers,
     processes_of,
 )
+from tests.sandbox.remote_engine import signing_store, tcp_address
 from tests.sandbox.task_process import PROJECT, described, task_process
 from tests.sandbox.test_operator import WORKS
+from tests.store.conftest import s3_endpoint  # noqa: F401
 
-pytestmark = [pytest.mark.engine, pytest.mark.nightly]
+
+def engine(test: Any) -> Any:
+    """Mark a test that needs an engine."""
+    return pytest.mark.engine(pytest.mark.nightly(test))
+
+
+class NoImages:
+    """The client of an engine without any image."""
+
+    def inspect_image(self, name: str) -> None:
+        raise ImageNotFound(name)
+
+
+def test_a_gateway_image_that_is_not_there_is_named_as_the_registry_has_it_with_its_own_knob(workload, tmp_path):
+    work = workload(None)
+    work.limits = SandboxGroup(registry="there/skillopt", pull="never")
+    folder, options = TaskFolder(tmp_path), {"exchanges": None, "network": None}
+    runtime = RemoteRuntime(NoImages(), work, folder, 1, threading.Event(), **options)
+    said = r"there/skillopt/skillopt-gateway:latest .*sandbox\.gateway_image"
+    with pytest.raises(ImageMissing, match=said), runtime.serving(work.counted.append):
+        pass
 
 
 @pytest.fixture
-def remote(gateway_docker_host, workload, monkeypatch):
-    """A workload on the engine of a connection; on a network from where this machine's loopback is reached."""
-    connection = {"conn_type": "docker", "host": gateway_docker_host, "extra": {"network": "host"}}
-    monkeypatch.setenv("AIRFLOW_CONN_ENGINE_FAR_AWAY", json.dumps(connection))
+def store(s3_endpoint: str, request: pytest.FixtureRequest) -> Iterator[ObjectStore]:  # noqa: F811
+    with signing_store(s3_endpoint, request.node.nodeid) as store:
+        yield store
 
-    def make(provider: ScriptedProvider | None, **options: Any) -> FakeWorkload:
-        fake: FakeWorkload = workload(provider, docker_conn_id="engine_far_away", **options)
+
+@pytest.fixture
+def remote(gateway_docker_host, store, workload, monkeypatch):
+    """A workload on the engine of a connection; on a network from where this machine's loopback is reached."""
+    with tcp_address(gateway_docker_host) as address:
+        connection = {"conn_type": "docker", "host": address, "extra": {"network": "host"}}
+        monkeypatch.setenv("AIRFLOW_CONN_ENGINE_FAR_AWAY", json.dumps(connection))
+
+        def make(provider: ScriptedProvider | None, **options: Any) -> FakeWorkload:
+            fake: FakeWorkload = workload(provider, docker_conn_id="engine_far_away", **options)
+            return fake
+
+        yield make
+
+
+@pytest.fixture
+def run(store):
+    def run(fake: FakeWorkload) -> FakeWorkload:
+        # An address at which nobody answers: only the connection's counts.
+        FakeOperator(fake=fake, store=store, docker_url="tcp://127.0.0.1:9").execute({})
+        assert store.list_keys("sandboxes/") == []
         return fake
 
-    return make
-
-
-def run(fake: FakeWorkload) -> FakeWorkload:
-    # An address at which nobody answers: only the connection's counts.
-    FakeOperator(fake=fake, docker_url="tcp://127.0.0.1:9").execute({})
-    return fake
+    return run
 
 
 def volumes(client: docker.DockerClient, fake: FakeWorkload) -> list[Any]:
     return client.volumes.list(filters={"label": [f"{name}={text}" for name, text in identity(fake.labels).items()]})
 
 
-def test_a_gateway_on_the_engine_asks_the_task_for_more_of_the_budget(remote):
+@engine
+def test_a_gateway_on_the_engine_spends_its_share_of_the_budget(remote, run):
     with ScriptedProvider(answer_all) as provider:
         fake = remote(provider, count=5)
-        fake.allowance, fake.granted = RemainingBudget(calls=1), [RemainingBudget(calls=2)]
+        fake.allowance = RemainingBudget(calls=3)
         run(fake)
     statuses = list(fake.statuses().values())
     assert (statuses.count(Status.OK), statuses.count(Status.BUDGET)) == (3, 2)
     assert len(fake.counted) == len(provider.requests) == 3
-    assert fake.is_given_back
 
 
-def test_files_go_in_and_come_out_and_each_item_has_its_own_fate(client, remote, program):
+@engine
+def test_files_go_in_and_come_out_and_each_item_has_its_own_fate(client, remote, run, program):
     fake = remote(None, count=3, concurrency=3, image=program(WORKS), memory="128m")
     fake.one_item_each, fake.public_files = True, {"in.txt": b"for"}
     run(fake)
@@ -76,26 +117,6 @@ def test_files_go_in_and_come_out_and_each_item_has_its_own_fate(client, remote,
     assert fake.statuses() == {"i-0": Status.OK, "i-1": Status.SANDBOX_ERROR, "i-2": Status.OK}
     assert fake.left == {f"i-{n}": {"out.txt": f"for i-{n}".encode()} for n in (0, 2)}
     assert leftovers(client, fake) == volumes(client, fake) == []
-
-
-COUNTS = """
-import json, pathlib
-items = sorted(pathlib.Path("/in/files").iterdir(), key=lambda folder: int(folder.name))
-with open("/out/trajectories.jsonl", "w") as out:
-    for folder in items:
-        said = {"role": "assistant", "content": (folder / "in.txt").read_text()}
-        out.write(json.dumps({"item_id": f"i-{folder.name}", "status": "ok", "messages": [said]}) + "\\n")
-"""
-
-
-def test_many_small_files_go_in(client, remote, program):
-    # Each takes a page of the volume's memory, four times what it takes of an archive.
-    fake = remote(None, count=800, concurrency=1, image=program(COUNTS))
-    fake.public_files = {"in.txt": b"small"}
-    run(fake)
-
-    assert set(fake.statuses().values()) == {Status.OK}
-    assert len(fake.statuses()) == 800
 
 
 READS = """
@@ -111,23 +132,28 @@ with open("/out/trajectories.jsonl", "w") as out:
 """
 
 
-def test_a_corpus_lies_in_a_volume_that_outlives_its_task(client, remote, program, tmp_path):
+@engine
+def test_a_corpus_comes_from_the_store(client, remote, run, store, program, tmp_path):
     (tmp_path / "documents" / "1944").mkdir(parents=True)
     (tmp_path / "documents" / "1944" / "march.txt").write_text(tmp_path.name)
+    sha256 = store_corpus(store, "own/", SourceCorpus("documents", tmp_path, cast("Any", None)))
     fake = remote(None, image=program(READS))
-    fake.corpus = SourceCorpus("documents", tmp_path, cast("Any", None))
+    fake.corpus = StoredCorpus(store, "own/", sha256)
     run(fake)
 
-    (kept,) = client.volumes.list(filters={"label": f"{CORPUS_LABEL}={fake.corpus.manifest.sha256}"})
-    try:
-        said = json.loads(fake.trajectories[0].messages[0].content)
-        assert said == [tmp_path.name, "Read-only file system"]
-        assert leftovers(client, fake) == volumes(client, fake) == []
-    finally:
-        kept.remove(force=True)
+    said = json.loads(fake.trajectories[0].messages[0].content)
+    assert said == [tmp_path.name, "Read-only file system"]
+    assert leftovers(client, fake) == volumes(client, fake) == []
+
+    store.delete(fake.corpus.archive_keys[0])
+    fake.trajectories.clear()
+    with pytest.raises(SandboxError, match="could not fetch the inputs"):
+        run(fake)
+    assert leftovers(client, fake) == volumes(client, fake) == []
 
 
-def test_every_item_gets_a_row_and_the_engine_learns_no_secret(client, remote):
+@engine
+def test_every_item_gets_a_row_and_the_engine_learns_no_secret(client, remote, run):
     seen: list[str] = []
 
     def inspect(asked: Asked) -> Reply:
@@ -145,14 +171,16 @@ def test_every_item_gets_a_row_and_the_engine_learns_no_secret(client, remote):
     assert [call.http_status for call in fake.calls] == [200] * 5
     assert provider.requests[0].headers["authorization"] == f"Bearer {KEY}"
     assert len(seen) > 6
-    assert not [text for text in seen if KEY in text or SECRET_ANSWER in text]
+    secrets = (KEY, SECRET_ANSWER, "X-Amz-Signature")
+    assert not [text for text in seen if any(secret in text for secret in secrets)]
     rollout, *_ = [text for text in seen if '"/out"' in text and "skillopt_airflow.rollout" in text]
     assert json.loads(rollout)["HostConfig"]["NetworkMode"] == "none"
     assert not json.loads(rollout)["HostConfig"]["Binds"]
     assert leftovers(client, fake) == volumes(client, fake) == []
 
 
-def test_no_item_is_held_back_and_a_settled_workload_ends(client, remote):
+@engine
+def test_no_item_is_held_back_and_a_settled_workload_ends(client, remote, run):
     def second_hangs(asked: Asked) -> Reply:
         if asked.number == 2:
             assert settled.wait(60)
@@ -201,7 +229,8 @@ with open("/out/trajectories.jsonl", "w") as out:
 """
 
 
-def test_what_comes_back_is_not_trusted(client, remote, program):
+@engine
+def test_what_comes_back_is_not_trusted(remote, run, program):
     fake = run(remote(None, image=program(HOSTILE), output_mb=4))
 
     facts = json.loads(fake.trajectories[0].answer)
@@ -210,7 +239,8 @@ def test_what_comes_back_is_not_trusted(client, remote, program):
     assert {name: len(content) for name, content in fake.left["i-0"].items()} == {"f0": 3 * MEGABYTE}
 
 
-def test_a_stopped_task_leaves_nothing_on_the_engine(client, remote):
+@engine
+def test_a_stopped_task_leaves_nothing_on_the_engine(client, remote, store):
     at_work, release = threading.Event(), threading.Event()
     errors: list[BaseException] = []
 
@@ -227,7 +257,7 @@ def test_a_stopped_task_leaves_nothing_on_the_engine(client, remote):
 
     with ScriptedProvider(hang) as provider:
         fake = remote(provider)
-        operator = FakeOperator(fake=fake, docker_url="tcp://127.0.0.1:9")
+        operator = FakeOperator(fake=fake, store=store, docker_url="tcp://127.0.0.1:9")
         thread = threading.Thread(target=task)
         thread.start()
         assert at_work.wait(60)
@@ -242,7 +272,8 @@ def test_a_stopped_task_leaves_nothing_on_the_engine(client, remote):
     assert fake.trajectories == []
 
 
-def test_a_dead_task_takes_its_gateway_along_and_the_next_attempt_removes_the_rest(client, remote):
+@engine
+def test_a_dead_task_takes_its_gateway_along_and_the_next_attempt_removes_the_rest(client, remote, run, store):
     at_work, release = threading.Event(), threading.Event()
 
     def hang(asked: Asked) -> Reply:
@@ -253,9 +284,9 @@ def test_a_dead_task_takes_its_gateway_along_and_the_next_attempt_removes_the_re
 
     with ScriptedProvider(hang) as provider:
         fake = remote(provider, count=3)
-        with task_process(fake, "tcp://127.0.0.1:9") as task:
+        with task_process(fake, "tcp://127.0.0.1:9", store) as task:
             assert at_work.wait(60)
-            (gateway,) = [one for one in leftovers(client, fake) if one.attrs["Config"]["OpenStdin"]]
+            (gateway,) = gateways(client, fake)
             task.kill()
             ended = gateway.wait(timeout=60)
         asked = len(provider.requests)
@@ -268,20 +299,24 @@ def test_a_dead_task_takes_its_gateway_along_and_the_next_attempt_removes_the_re
     assert leftovers(client, fake) == volumes(client, fake) == []
 
 
-def test_a_gateway_that_dies_is_told(client, remote, caplog):
+@engine
+def test_a_gateway_that_dies_is_told(client, remote, run, caplog):
     fakes = []
 
     def kill(asked: Asked) -> Reply:
-        for one in leftovers(client, fakes[0]):
-            if one.attrs["Config"]["OpenStdin"]:
-                one.kill()
+        for one in gateways(client, fakes[0]):
+            one.kill()
         return answer_all(asked)
 
     with ScriptedProvider(kill) as provider:
         fakes.append(remote(provider, count=1))
         run(fakes[0])
     assert fakes[0].statuses() == {"i-0": Status.MODEL_ERROR}
-    assert "The model gateway ended before its task, so rollouts fail until" in caplog.text
+    assert "The model gateway ended before its container" in caplog.text
+
+
+def gateways(client: docker.DockerClient, fake: FakeWorkload) -> list[Any]:
+    return [one for one in leftovers(client, fake) if "gateway.serve" in json.dumps(one.attrs["Config"])]
 
 
 IN_A_WORKER = """
@@ -295,32 +330,42 @@ for index, line in enumerate(open("/in/items.jsonl")):
 """
 
 
-def test_a_worker_in_a_container_with_the_engines_socket(gateway_docker_host, client, workload, program, tmp_path):
-    """Nothing tells it that its files are not the engine's."""
+@engine
+def test_a_worker_in_a_container_of_the_engine_mounts_a_folder_at_its_place(docker_host, client, workload, program):
     fake = workload(None, count=2, image=program(IN_A_WORKER))
-    socket_file = gateway_docker_host.removeprefix("unix://")
-    (tmp_path / "given.json").write_text(described(fake, "unix:///var/run/docker.sock"))
-    read_only = {PROJECT, tmp_path, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), Path("/usr")}
-    mounts = [Mount(str(path), str(path), "bind", read_only=True) for path in read_only]
-    worker = client.containers.create(
-        image.IMAGE,
-        entrypoint=["sh", "-c", f"exec {sys.executable} -m tests.sandbox.task_process < {tmp_path}/given.json"],
-        mounts=[*mounts, Mount("/var/run/docker.sock", socket_file, "bind")],
-        environment={"PYTHONPATH": f"{PROJECT}/include:{PROJECT}", "HOME": "/root", "AIRFLOW_HOME": "/root/airflow"},
-        network_mode="host",
-        user="0:0",
-        working_dir=str(PROJECT),
-    )
-    try:
-        worker.start()
-        ended = worker.wait(timeout=300)
-        said = worker.logs(stderr=False).decode()
-        errors = worker.logs(stdout=False).decode()
-    finally:
-        worker.remove(force=True)
+    socket_file = docker_host.removeprefix("unix://")
+    with TemporaryDirectory(prefix="worker-") as folder:
+        given = Path(folder, "given.json")
+        given.write_text(described(fake, "unix:///var/run/docker.sock"))
+        read_only = {PROJECT, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), Path("/usr")}
+        worker = client.containers.create(
+            image.IMAGE,
+            entrypoint=["sh", "-c", f"exec {sys.executable} -m tests.sandbox.task_process < {given}"],
+            mounts=[
+                *(Mount(str(path), str(path), "bind", read_only=True) for path in read_only),
+                Mount(folder, folder, "bind"),
+                Mount("/var/run/docker.sock", socket_file, "bind"),
+            ],
+            environment={
+                "PYTHONPATH": f"{PROJECT}/include:{PROJECT}",
+                "HOME": "/root",
+                "AIRFLOW_HOME": "/root/airflow",
+                "TMPDIR": folder,
+            },
+            network_mode="host",
+            user="0:0",
+            working_dir=str(PROJECT),
+        )
+        try:
+            worker.start()
+            ended = worker.wait(timeout=300)
+            said = worker.logs(stderr=False).decode()
+            errors = worker.logs(stdout=False).decode()
+        finally:
+            worker.remove(force=True)
 
     assert ended["StatusCode"] == 0, errors
     told = json.loads(said.splitlines()[-1])
     assert told["statuses"] == {"i-0": "ok", "i-1": "ok"}
     assert told["left"] == {f"i-{n}": {"out.txt": f"of i-{n} lo"} for n in range(2)}
-    assert leftovers(client, fake) == volumes(client, fake) == []
+    assert leftovers(client, fake) == []
