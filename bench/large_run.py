@@ -178,9 +178,14 @@ def report(place: Place) -> None:
 
 def score(place: Place) -> None:
     """Compare the seed with the candidate, as the last task of the evaluation DAG does; their rollouts are there."""
-    from skillopt_airflow.training.scorecard import ScoringRequest, scorecard
+    from skillopt_airflow.core.density import tokens_of
+    from skillopt_airflow.core.skill_matrix import ComparedSkill
+    from skillopt_airflow.training.matrix import conclude_matrix
 
-    scorecard(place.open(), ScoringRequest(skill="seed", other="candidate", splits=(Split.VAL,)))
+    run = place.open()
+    named = ((source, run.skill(version)) for version, source in enumerate(("seed", "candidate")))
+    skills = [ComparedSkill(source=source, sha256=skill.sha256, tokens=tokens_of(skill)) for source, skill in named]
+    conclude_matrix([run], skills, (Split.VAL,), None)
 
 
 def clean(place: Place) -> None:

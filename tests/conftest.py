@@ -29,7 +29,7 @@ TOGETHER = {
     # They share a browser.
     "tests/ui/test_skills_browser.py": "tests/ui/test_browser.py",
     "tests/ui/test_trajectories_browser.py": "tests/ui/test_browser.py",
-    "tests/ui/test_transfer_browser.py": "tests/ui/test_browser.py",
+    "tests/ui/test_matrix_browser.py": "tests/ui/test_browser.py",
     # Both leave trajectories at the usual place.
     "tests/test_readme_platform.py": "tests/pipeline/test_training_platform.py",
     # An image is made anew when a benchmark has come or gone, also by `up` and `try`.

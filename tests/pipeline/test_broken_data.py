@@ -22,14 +22,15 @@ from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, RunKeys, night
 from skillopt_airflow.store.night_table import Contender, NightTable
 from skillopt_airflow.training import preparation
 from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.training.matrix import prepare_matrix
 from skillopt_airflow.training.night_plan import Commands, prepare_night
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
-from skillopt_airflow.training.scorecard import ScoringRequest
 from tests import page_data
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import PROJECT, InProcessConnections
 from tests.training.local_store import LocalStore
+from tests.training.matrix_training import one_cell
 from tests.training.served_training import connect
 
 RUN, DATE, TARGET = "manual-1", "2026-11-20", "openai-chat:stand-in-target"
@@ -141,9 +142,10 @@ def test_more_chunks_than_airflow_makes_tasks_of_are_refused_before_they_are_pai
     assert store.list_keys("runs/") == []
     monkeypatch.setattr(Reached, "image", lambda self, config, asked: "sha256:here")
     knobs = {"evaluation.draws": 30, "sandbox.items_per_container": 1, "evaluation.val_limit": 20}
-    request = ScoringRequest(skill="seed", other="champion", splits=(Split.VAL,))
-    with pytest.raises(ConfigError, match=r"2 skills: 1200 chunks, .* evaluation\.draws = 30$"):
-        preparation.prepare_scoring(*triggered.new_run("searchqa", RUN, {"overrides": knobs}), request, 1024)
+    run, config = triggered.new_run("searchqa", RUN, {"overrides": knobs})
+    request = one_cell(skills=("seed", "champion"), splits=(Split.VAL,))
+    with pytest.raises(ConfigError, match=r"^1200 chunks, .* sandbox\.items_per_container = 1$"):
+        prepare_matrix(run, config, request, lambda target, harness: config, 1024)
 
 
 def fresh(folder: Path, spoil: Spoil, count: int = 30, most_chunks: int = 1024) -> None:

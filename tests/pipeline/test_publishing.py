@@ -14,11 +14,11 @@ from skillopt_airflow.benchmarks import LIST_VARIABLE
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, StoreUnavailable
 from skillopt_airflow.core.service_groups import PublishingGroup
-from skillopt_airflow.pipeline import evaluate_dag, night_dag, publishing
+from skillopt_airflow.pipeline import night_dag, publishing
+from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.params import run_config
 from skillopt_airflow.pipeline.training import train_dag
-from skillopt_airflow.pipeline.transfer_dag import transfer_dag
 from skillopt_airflow.pipeline.triggered import checked_form, publishing_rules
 from skillopt_airflow.training import night as training_night
 from skillopt_airflow.training import publication as training_publishing
@@ -113,7 +113,7 @@ def test_a_run_older_than_the_approval_that_its_benchmark_asks_for(
     ("dag_of", "conf", "said"),
     [
         (publishing.rollback_dag, {"target": "m"}, "target; allowed here: version, reason, "),
-        (evaluate_dag.evaluate_dag, {"splt": "val", "skil": "seed"}, "skil, splt; a knob goes into overrides"),
+        (evaluate_dag, {"splt": ["val"], "skil": ["seed"]}, "skil, splt; allowed here: skills, targets, "),
         (train_dag, {"preset": "paper"}, "preset; a knob goes into overrides"),
     ],
 )
@@ -137,7 +137,7 @@ def test_a_key_that_the_dag_has_no_field_for(
     ("dag_of", "conf"),
     [
         (regate_dag, None),
-        (transfer_dag, {"skills": ["# A\n\ntext\n"], "targets": ["a:b", "c:d"], "harnesses": ["tools"], "limit": 3}),
+        (evaluate_dag, {"skills": ["# A\n\ntext\n"], "targets": ["a:b", "c:d"], "policy": "exact_paired"}),
         # Airflow's operator adds it to what it triggers a run with.
         (publishing.rollback_dag, {"version": "v", "reason": "r", "openlineage": {"parentRunId": "x"}}),
     ],

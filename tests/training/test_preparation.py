@@ -12,12 +12,13 @@ from skillopt_airflow.core.budget import MEASURING, ModelPrice
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.looks import Question, item_mark
 from skillopt_airflow.core.types import Split
+from skillopt_airflow.training.matrix import prepare_matrix
 from skillopt_airflow.training.night import settle_night
 from skillopt_airflow.training.night_plan import Commands, prepare_night
-from skillopt_airflow.training.preparation import prepare_scoring, prepare_training
+from skillopt_airflow.training.preparation import prepare_training
 from skillopt_airflow.training.run_record import RunRecord
-from skillopt_airflow.training.scorecard import ScoringRequest
 from tests.training.in_process import Training, configured
+from tests.training.matrix_training import one_cell
 from tests.training.test_nights import CHAMPION, TARGET, Nights, healthy
 
 pytestmark = pytest.mark.slow
@@ -83,8 +84,8 @@ def scoring(folder: Path, **knobs: Any) -> object:
 
 
 def planned_scoring(training: Training) -> Any:
-    request = ScoringRequest(skill="seed", other="", splits=(Split.VAL,))
-    return prepare_scoring(training.run, training.config, request, 1024)
+    request, config = one_cell(skills=("seed",), splits=(Split.VAL,)), training.config
+    return prepare_matrix(training.run, config, request, lambda target, harness: config, 1024).chunks[0]
 
 
 def night(folder: Path, **knobs: Any) -> object:

@@ -64,19 +64,29 @@ def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
     outlasts all of them, of as many items as the benchmark allows a chunk: their own limit ends those that hang,
     and their items get typed rows. Whether items bring repositories is not looked up while a DAG is parsed.
     """
-    task = _engine(config).chunk.partial(
+    return _chunk_task(config, task_id, run=run).expand(chunk=chunks)
+
+
+def cell_rollouts(config: TrainConfig, task_id: str, work: Any) -> Any:
+    """Return a task mapped over the rollouts of several runs: each run's batch job, or chunks with their runs."""
+    if config.model.batch:
+        return _batch_operator().partial(task_id=task_id, **_of_batch(config)).expand_kwargs(work)
+    return _chunk_task(config, task_id).expand_kwargs(work)
+
+
+def _chunk_task(config: TrainConfig, task_id: str, **fixed: Any) -> Any:
+    return _engine(config).chunk.partial(
         task_id=task_id,
         calls=calls_of_rollouts(config),
         max_active_tis_per_dagrun=config.sandbox.max_containers,
-        **_in_sandboxes(config, run, config.sandbox.items_per_container),
+        **_in_sandboxes(config, config.sandbox.items_per_container),
+        **fixed,
     )
-    return task.expand(chunk=chunks)
 
 
 def preflight(config: TrainConfig, run: Any) -> Any:
     """Return the task that tries what a run will use."""
-    arguments = _in_sandboxes(config, run, 1, MOST_AT_ONCE)
-    return _engine(config).preflight(task_id="preflight", chunk=None, **arguments)
+    return _engine(config).preflight(task_id="preflight", run=run, chunk=None, **_in_sandboxes(config, 1, MOST_AT_ONCE))
 
 
 def speculation(config: TrainConfig, run: Any, at: int | MomentKind) -> Any:
@@ -85,20 +95,20 @@ def speculation(config: TrainConfig, run: Any, at: int | MomentKind) -> Any:
     batch = train.batch_size * train.accumulation * train.rollouts_per_item
     return _engine(config).speculation(
         task_id="speculate",
+        run=run,
         at=at,
         calls=calls_of_rollouts(config),
         trigger_rule="none_failed",
-        **_in_sandboxes(config, run, max(config.sandbox.items_per_container, batch)),
+        **_in_sandboxes(config, max(config.sandbox.items_per_container, batch)),
     )
 
 
-def _in_sandboxes(config: TrainConfig, run: Any, items: int, most_calls: int | None = None) -> dict[str, Any]:
+def _in_sandboxes(config: TrainConfig, items: int, most_calls: int | None = None) -> dict[str, Any]:
     """Return the arguments of a task that runs so many items in sandboxes, and takes no more slots than so many."""
     engine = _engine(config)
     seconds = task_seconds(config.sandbox, items, engine.start_seconds) + items * engine.repository_seconds
     return {
         "image": config.image,
-        "run": run,
         "execution_timeout": timedelta(seconds=min(seconds, LONGEST_SECONDS)),
         **in_pool(config.sandbox.pool, calls_of_rollouts(config), most_calls),
         **engine_queue(config),
@@ -132,14 +142,22 @@ def evaluations(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any
     """Return the tasks of an evaluation: one batch job for all chunks where the configuration says so."""
     if not config.model.batch:
         return rollouts(config, task_id, run, chunks)
-    # It imports Airflow's provider of models, for which nobody else is to wait.
-    from skillopt_airflow.pipeline.batch_rollouts import DAY, BatchRollouts
+    return _batch_operator()(task_id=task_id, run=run, chunks=chunks, **_of_batch(config))
 
-    limit = timedelta(seconds=DAY, hours=1)
+
+def _batch_operator() -> Any:
+    # It imports Airflow's provider of models, which takes long; only those who use it should wait.
+    from skillopt_airflow.pipeline.batch_rollouts import BatchRollouts
+
+    return BatchRollouts
+
+
+def _of_batch(config: TrainConfig) -> dict[str, Any]:
+    """Return the arguments of a batch job's task."""
     calls = calls_of_rollouts(config)
     # Only a judge's calls are in flight then, and none while the task waits for the job.
     pool = {} if calls is None else in_pool(config.sandbox.pool, calls)
-    return BatchRollouts(task_id=task_id, run=run, chunks=chunks, calls=calls, execution_timeout=limit, **pool)
+    return {"calls": calls, "execution_timeout": timedelta(days=1, hours=1), **pool}
 
 
 class Engine(NamedTuple):

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Literal, TypeVar
 
-from pydantic import Field
-
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.pool_slots import calls_of_rollouts
@@ -29,7 +27,6 @@ Stage = Literal[
     "score",
     "publish",
     "regate",
-    "transfer",
 ]
 
 
@@ -52,13 +49,11 @@ class Chunk(Value):
     """Items in the order in which they are begun."""
     contested: bool = False
     """True if it may end as soon as the candidate cannot win any more."""
-    cell: int | None = Field(default=None, exclude_if=lambda cell: cell is None)
-    """The cell of the run's matrix that it belongs to, by its place; None where the run has one target and harness."""
 
     @property
-    def measures(self) -> tuple[str, Split, int | None]:
-        """Return what its rollouts are a part of: the scores of a skill on a split, in a cell of the matrix."""
-        return self.skill, self.split, self.cell
+    def measures(self) -> tuple[str, Split]:
+        """Return what its rollouts are a part of: the scores of a skill on a split."""
+        return self.skill, self.split
 
 
 class RolloutPlan(Document):

@@ -11,7 +11,7 @@ from skillopt_airflow.core.density import tokens_of
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.night_point import NightPoint
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.transfer_matrix import TransferMatrix
+from skillopt_airflow.core.skill_matrix import SkillMatrix
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.artifacts import ArtifactStore, PublishedSkill
 from skillopt_airflow.store.keys import RegateKeys
@@ -60,7 +60,7 @@ class SkillDetails(NamedTuple):
     """Of nights under this model and another one, some of them."""
     all_changes: int
     """The number of all of these."""
-    matrices: Sequence[TransferMatrix]
+    matrices: Sequence[SkillMatrix]
     """The newest ones with the champion."""
 
 
@@ -155,7 +155,7 @@ def _row(version: str, published: PublishedSkill | None, older: str, before: str
     )
 
 
-def _matrices(buckets: Buckets, benchmark: str, champion: Champion | None, most: int) -> list[TransferMatrix]:
+def _matrices(buckets: Buckets, benchmark: str, champion: Champion | None, most: int) -> list[SkillMatrix]:
     return [] if champion is None else buckets.matrices(benchmark).of_skill(champion.alias.sha256, most)
 
 

@@ -11,7 +11,7 @@ from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.artifacts import ArtifactStore, SkillManifest
-from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, TransferKeys, target_of
+from skillopt_airflow.store.keys import ArtifactKeys, MatrixKeys, RegateKeys, target_of
 from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.night_series import read_series
@@ -39,7 +39,7 @@ class Buckets(NamedTuple):
 
     def matrices(self, benchmark: str) -> MatrixTable:
         """Return the matrices of a benchmark's skills under several targets and harnesses."""
-        return MatrixTable(self.runs, TransferKeys(self.prefix, benchmark))
+        return MatrixTable(self.runs, MatrixKeys(self.prefix, benchmark))
 
 
 class StatedScore(NamedTuple):

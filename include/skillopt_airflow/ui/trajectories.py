@@ -12,9 +12,8 @@ from skillopt_airflow.core.errors import DataError, ObjectMissing, SkillOptError
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.pipeline.dag_ids import publish_dag_id
 from skillopt_airflow.pipeline.params import run_storage
-from skillopt_airflow.store.keys import publication_name, run_name
+from skillopt_airflow.store.keys import cell_name, publication_name, run_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.matrix_cells import in_cell
 from skillopt_airflow.training.run import OF_ONE_RUN, TrainingRun
 from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui import skill_rollouts, trajectory_item, trajectory_list
@@ -64,7 +63,9 @@ def of_run(ref: RunRef, asked: TrajectoryQuery) -> Subject:
     )
     if not stage.name:
         return begun
-    another = f" for {run.config.model.target}" if run.for_another_model else ""
+    model = run.config.model
+    another = f" for {model.target}" if run.for_another_model else ""
+    another = f" under {model.target}, {model.harness}" if stage.name == "score" else another
     begun = begun._replace(
         title=f"{begun.title}, {stage.names[stage.name]}{another}",
         choices=(*begun.choices, Choice("stage", "Stage", stage.names, stage.name)),
@@ -88,16 +89,12 @@ def _with_skills(run: TrainingRun, begun: Subject, stage: "Stage", asked: Trajec
     # The page of an item lists nothing.
     items = None if asked.opens else _items(run, split, plan)
 
-    cell = asked.cell if asked.cell in plan.cells else next(iter(plan.cells), None)
-    in_its_cell = run if cell is None else in_cell(run, cell)
-
     def key(name: str) -> "RolloutKey":
-        return in_its_cell.rollout_key(split, run.document(f"{run.keys.folder}{name}"), draw)
+        return run.rollout_key(split, run.document(f"{run.keys.folder}{name}"), draw)
 
     return begun._replace(
         choices=(
             *begun.choices,
-            *([] if cell is None else [Choice("cell", "Target and harness", _cells(run, plan), str(cell))]),
             Choice("split", "Split", {name.value: name.value for name in stage.splits}, split.value),
             Choice("skill", "Skill", labels, skill),
             Choice("draw", "Draw", {str(number): f"draw {number + 1}" for number in plan.draws}, str(draw)),
@@ -112,11 +109,6 @@ def _with_skills(run: TrainingRun, begun: Subject, stage: "Stage", asked: Trajec
         alone=split in OF_ONE_RUN,
         planned=len(plan.item_ids),
     )
-
-
-def _cells(run: TrainingRun, plan: "Planned") -> dict[str, str]:
-    cells = run.record.cells
-    return {str(place): f"{cells[place].target}, {cells[place].harness}" for place in plan.cells}
 
 
 def _first(run: TrainingRun, plan: "Planned", labels: Mapping[str, str]) -> str:
@@ -157,7 +149,7 @@ TRAJECTORIES_TAB = dag_run_tab("Trajectories", DAG_RUN_ROUTE)
 def dag_run_trajectories(
     request: Request, dag_id: str, run_id: str, asked: Asked, row: Annotated[DagRunRow | None, Depends(row_of)]
 ) -> Response:
-    """Show what the training, evaluation, matrix, night or publication that the DAG run is has rolled out."""
+    """Show what the training, evaluation, night or publication that the DAG run is has rolled out."""
     if row is None:
         return message_page(404, "No such run", f"{dag_id} has no run {run_id}.")
     try:
@@ -177,7 +169,8 @@ def _rolled_out(dag_id: str, run_id: str, row: DagRunRow, asked: TrajectoryQuery
 
     benchmark = benchmark_of(dag_id, publish_dag_id)
     if benchmark is None:
-        return checked_run(dag_id, run_id, row), asked
+        ref = checked_run(dag_id, run_id, row)
+        return ref.model_copy(update={"run": cell_name(ref.run, asked.cell)}), asked
     run, storage = str(row.conf.get("run")), run_storage(benchmark_config(benchmark), row.conf)
     if run != run_name(run):
         raise DataError(f"{dag_id}, run {run_id}: its conf names no run of {benchmark}")

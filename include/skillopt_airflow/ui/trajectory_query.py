@@ -28,7 +28,7 @@ class TrajectoryQuery(BaseModel):
     stage: str = ""
     """Of the moment, by the name of its plan."""
     cell: int = Field(default=0, ge=0)
-    """Of a run under several targets and harnesses, by its place among them."""
+    """Of an evaluation under several targets and harnesses, by its place among them."""
     target: str = ""
     harness: str = ""
     split: Literal[""] | Split = ""
