@@ -1,7 +1,6 @@
 """Trainings of examples/ledger in this process, with the models and the S3 server of Airflow's connections."""
 
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -128,7 +127,7 @@ def hand_written(config: TrainConfig) -> Scorecard:
     run = opened("hand-written")
     text = (EXAMPLE / "hand_written.md").read_text(encoding="utf-8")
     request = ScoringRequest(skill=text, other="seed", splits=(Split.TEST,))
-    roll_out(run, prepare_scoring(run, config, request, sys.maxsize))
+    roll_out(run, prepare_scoring(run, config, request))
     return scorecard(run, request)
 
 

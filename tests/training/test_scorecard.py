@@ -18,7 +18,7 @@ BETTER = "# Better\n\nPrefer a phrase that stands close to the words of the clue
 def scored(split: str) -> tuple[Training, Scorecard]:
     training = Training.of(train__preflight=False)
     question = _request({"skill": BETTER, "compare_to": "seed", "split": split})
-    training.run_containers(prepare_scoring(training.run, training.config, question, 1024))
+    training.run_containers(prepare_scoring(training.run, training.config, question))
     return training, scorecard(training.run, question)
 
 
@@ -26,7 +26,7 @@ def test_scores_are_told_by_the_type_of_task() -> None:
     few = {"train__preflight": False, "evaluation__val_limit": 20}
     training = Training.of("livemathematicianbench", **few, data__task_type="no")
     question = _request({"skill": "seed", "compare_to": "", "split": "val"})
-    training.run_containers(prepare_scoring(training.run, training.config, question, 1024))
+    training.run_containers(prepare_scoring(training.run, training.config, question))
     score = scorecard(training.run, question).skill
     assert len(score.by_type) == sum(one.items for one in score.by_type) == score.items == 20
     assert sum(one.items * one.score for one in score.by_type) == pytest.approx(score.items * score.score)

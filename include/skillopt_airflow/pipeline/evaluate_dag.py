@@ -61,7 +61,7 @@ def form(config: TrainConfig) -> dict[str, Param]:
 @task(execution_timeout=PREPARING)
 def prepare(benchmark: str) -> list[JsonObject]:
     """Settle configuration, items and skills; push the run's reference as XCom `run` and return the chunks."""
-    from skillopt_airflow.pipeline.triggered import checked_form, most_mapped, new_run
+    from skillopt_airflow.pipeline.triggered import checked_form, new_run
     from skillopt_airflow.store.keys import scoring_name
     from skillopt_airflow.training.deployment_file import check_skills
     from skillopt_airflow.training.preparation import prepare_scoring
@@ -73,7 +73,7 @@ def prepare(benchmark: str) -> list[JsonObject]:
         knobs = {path: value for path, value in asked.items() if path not in ScoringRequest.FORM}
         check_skills({field: str(asked[field]) for field in ("skill", "compare_to") if asked[field]})
         run, config = new_run(benchmark, scoring_name(context["dag_run"].run_id), knobs)
-        chunks = prepare_scoring(run, config, _request(asked), most_mapped())
+        chunks = prepare_scoring(run, config, _request(asked))
     context["ti"].xcom_push("run", run.ref.model_dump())
     return chunks
 

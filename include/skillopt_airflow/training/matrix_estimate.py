@@ -12,19 +12,20 @@ from skillopt_airflow.core.shortening import MOST_TOLD_CHARS
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.transfer_matrix import MatrixCell
 from skillopt_airflow.core.types import Split, Status
-from skillopt_airflow.training.call_counts import turns
 from skillopt_airflow.training.estimate import (
     JUDGE_CHARS,
     JUDGE_TOKENS,
+    LOOKED_AT,
     ROLLOUT_TOKENS,
     TOLD_CHARS,
     Case,
+    Prompt,
     Tokens,
     earlier_chars,
     short,
+    turns,
 )
 from skillopt_airflow.training.matrix_cells import in_cell, names
-from skillopt_airflow.training.prompt_sizes import LOOKED_AT, picture_tokens, prompt_chars
 from skillopt_airflow.training.rollout_plan import ids
 from skillopt_airflow.training.run import TrainingRun
 
@@ -115,14 +116,13 @@ def estimate_matrix(run: TrainingRun, split: Split, skills: Mapping[str, SkillDo
         skills: the different skills, by any names.
     """
     looked_at = run.items_of(split, ids(run.item_refs(split)[:LOOKED_AT]))
-    chars = prompt_chars(run.benchmark, looked_at)
     cells = []
     for place, cell in enumerate(run.record.cells):
-        here = in_cell(run, place)
+        here, (chars, pictures) = in_cell(run, place), Prompt.of(run.benchmark, cell.target, looked_at)
         judges, answer = here.config.model.judge is not None, max(ROLLOUT_TOKENS, here.config.model.max_tokens)
         missing = {name: open_rollouts(here, split, skill) for name, skill in skills.items()}
         count, each = sum(missing.values()), turns(here.config)
-        shown = count * (chars / CHARS_PER_TOKEN + picture_tokens(cell.target, looked_at))
+        shown = count * (chars / CHARS_PER_TOKEN + pictures)
         shown += sum(missing[name] * len(skill.text) for name, skill in skills.items()) / CHARS_PER_TOKEN
         likely, most = (
             round(each * (shown + count * earlier_chars(each, *turn) / CHARS_PER_TOKEN))
