@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 CONTEXT_CHARS, REPLY_CHARS = 3000, 200
 AT_ONCE = 40
 """Rollouts that a chunk stores at a time, as it does every two seconds while its containers run."""
-MOST_CHUNKS = 1024
-"""Airflow's max_map_length."""
 RULE = "Answer with one word."
 """What the candidate adds to the seed."""
 
@@ -102,7 +100,7 @@ def prepare(place: Place) -> list[JsonObject]:
     """Check and store the items; return the references of the seed's chunks."""
     from skillopt_airflow.training.preparation import prepare_training
 
-    return prepare_training(place.open(), _config(place), MOST_CHUNKS)
+    return prepare_training(place.open(), _config(place))
 
 
 def chunk(place: Place, ref: JsonObject) -> None:

@@ -1,7 +1,6 @@
 """Trainings of examples/ledger in this process, with the models and the S3 server of Airflow's connections."""
 
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -138,7 +137,7 @@ def hand_written(config: TrainConfig) -> Floor:
     request = MatrixRequest(
         skills=("seed", text), targets=(str(model.target),), harnesses=(model.harness,), splits=(Split.TEST,)
     )
-    plan = prepare_matrix(run, config, request, lambda target, harness: config, sys.maxsize)
+    plan = prepare_matrix(run, config, request, lambda target, harness: config)
     roll_out(run, plan.chunks[0])
     seed, written = (measured(run, Split.TEST, run.skill(version)) for version in (0, 1))
     return Floor(MeasuredScore.of(seed, rules), MeasuredScore.of(written, rules), paired(written, seed, rules))

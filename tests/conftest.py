@@ -61,7 +61,6 @@ LONG = (
     "tests/test_training_loop.py",
     "tests/training/test_kill_at_every_write.py",
     "tests/training/test_nights.py",
-    "tests/training/test_map_limits.py",
     "tests/training/test_spreadsheet_training.py",
     "tests/benchmarks/test_spreadsheetbench_data.py",
     "tests/training/test_judging.py",

@@ -26,7 +26,6 @@ from skillopt_airflow.training.deployment_file import VARIABLE
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
 from tests.training.in_process import Training
-from tests.training.served_training import connect
 
 FORM = {path: knob.value for path, knob in publishing.publish_form(TrainConfig()).items()}
 
@@ -187,22 +186,6 @@ def test_its_first_task_fails_for_good(
     monkeypatch.setattr(module, "get_current_context", lambda: context)
     with pytest.raises(AirflowFailException, match=r"^conf: no such key: model\.name"):
         task.function("searchqa")
-
-
-def test_a_publication_in_more_chunks_than_airflow_makes_tasks_of(
-    run: TrainingRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    conf = {"run": "run", "publishing.draws": 100, "overrides": {"sandbox.items_per_container": 1}}
-    context = triggered(publishing.publish_dag("searchqa", TrainConfig()), conf)
-    monkeypatch.setattr(publishing, "get_current_context", lambda: context)
-    monkeypatch.setattr(publishing, "open_run", lambda ref: TrainingRun(ref, run.connections))
-    monkeypatch.setattr(TrainingRun, "state", lambda run, moment: None)
-    for role in ("target", "optimizer"):
-        connect(monkeypatch, role, "http://127.0.0.1:1/v1", "key", f"stand-in-{role}")
-    with pytest.raises(AirflowFailException, match=r"^publishing: 2400 chunks, .* publishing\.draws = 100$"):
-        publishing.open_finished.function("searchqa")
-    context["params"]["publishing.draws"] = 2
-    assert publishing.open_finished.function("searchqa")["overrides"]["publishing.draws"] == 2
 
 
 def answered(option: str, *, timedout: bool = False) -> dict[str, Any]:

@@ -43,9 +43,9 @@ class MatrixTraining(Training):
     asked_of: list[tuple[str, str]] = field(default_factory=list)
     """Target and harness of each rollout."""
 
-    def plan(self, request: MatrixRequest, most: int = 1024) -> MatrixPlan:
+    def plan(self, request: MatrixRequest) -> MatrixPlan:
         """The first task."""
-        return prepare_matrix(self.run, self.config, request, partial(of_cell, self.config), most)
+        return prepare_matrix(self.run, self.config, request, partial(of_cell, self.config))
 
     def matrix(self, request: MatrixRequest) -> SkillMatrix:
         """All tasks."""

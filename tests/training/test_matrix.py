@@ -120,7 +120,7 @@ def test_all_that_is_named_wrongly_is_told_at_once() -> None:
         harnesses=("chat", "codex"),
     )
     with pytest.raises(SkillOptError) as raised:
-        prepare_matrix(training.run, training.config, request, config_of, 1024)
+        prepare_matrix(training.run, training.config, request, config_of)
     told = str(raised.value).splitlines()
     assert [line.partition(":")[0] for line in told] == [
         "skill champion",
@@ -154,8 +154,8 @@ def test_skills_are_found_by_name_and_one_that_may_not_be_named_is_not_even_read
 
 
 def test_a_plan_keeps_to_airflows_limit_the_splits_and_the_data_limit() -> None:
-    with pytest.raises(ConfigError, match=r"^4 chunks, and Airflow makes at most 3 "):
-        MatrixTraining.of().plan(asked(), most=3)
+    with pytest.raises(ConfigError, match=r"^1200 chunks, and Airflow makes at most 1024 "):
+        MatrixTraining.of(evaluation__draws=100, sandbox__items_per_container=4).plan(asked())
     with pytest.raises(ConfigError, match=r"^splits = publish"):
         MatrixTraining.of().plan(asked(splits=(Split.PUBLISH,)))
     # The limit may be lower than what evaluations need.
@@ -171,8 +171,8 @@ def test_the_size_is_logged_without_what_is_stored(caplog: pytest.LogCaptureFixt
         training.run_containers(training.plan(asked()).work())
         training.plan(asked())
     first, second = (text for text in caplog.messages if " cells: " in text)
-    assert first.startswith("2 skills in 2 cells: 48 rollouts are not stored yet, at most 48 calls")
-    assert second.startswith("2 skills in 2 cells: 24 rollouts are not stored yet, at most 24 calls")
+    assert first.startswith("2 skills in 2 cells: 48 rollouts to make, at most 48 calls")
+    assert second.startswith("2 skills in 2 cells: 24 rollouts to make, at most 24 calls")
     assert "US dollars" in first
 
 
@@ -281,7 +281,7 @@ def test_real_harnesses_on_the_stand_in(standin_url: str, monkeypatch: pytest.Mo
     small = {"data__limit": 4, "model__max_turns": 6, "evaluation__val_limit": None, "evaluation__test_limit": None}
     training = ServedTraining.of(**small)
     request = asked(harnesses=("chat", "tools"))
-    plan = prepare_matrix(training.run, training.config, request, partial(of_cell, training.config), 1024)
+    plan = prepare_matrix(training.run, training.config, request, partial(of_cell, training.config))
     for run, chunks in zip(plan.runs, plan.chunks, strict=True):
         training.run = run
         training.run_programs(chunks)

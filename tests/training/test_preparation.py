@@ -85,7 +85,7 @@ def scoring(folder: Path, **knobs: Any) -> object:
 
 def planned_scoring(training: Training) -> Any:
     request, config = one_cell(skills=("seed",), splits=(Split.VAL,)), training.config
-    return prepare_matrix(training.run, config, request, lambda target, harness: config, 1024).chunks[0]
+    return prepare_matrix(training.run, config, request, lambda target, harness: config).chunks[0]
 
 
 def night(folder: Path, **knobs: Any) -> object:
@@ -97,7 +97,7 @@ def night(folder: Path, **knobs: Any) -> object:
 
 def planned_night(nights: Nights, training: Training) -> Any:
     training.models.artifacts = nights.store
-    return prepare_night(training.run, training.config, DATE, TARGET, 1024, Commands("publish_searchqa", {}))
+    return prepare_night(training.run, training.config, DATE, TARGET, Commands("publish_searchqa", {}))
 
 
 @pytest.mark.nightly
@@ -132,7 +132,7 @@ def test_a_night_of_a_target_without_a_champion_names_the_targets_that_have_one(
 
     def prepared(base: str, **overrides: str) -> object:
         told = Commands("team_publish_searchqa", {key.replace("__", "."): one for key, one in overrides.items()})
-        return prepare_night(training.run, training.config, DATE, base, 1024, told)
+        return prepare_night(training.run, training.config, DATE, base, told)
 
     assert prepared(new) == "no_data: nothing is published, so there is no champion to check"
     nights.publish(CHAMPION)
@@ -185,7 +185,7 @@ def test_the_gain_that_publishing_can_find_is_that_of_its_next_look() -> None:
     training.prepare()
     assert [gain.look for gain in training.run.record.smallest_gains] == [1, 1]
     training.run.published.looks.enter(marks(training), QUESTION, Split.TEST, "other", "other", stored=True)
-    prepare_training(training.run, training.config, 1024)
+    prepare_training(training.run, training.config)
     record = training.run.store.get_model(training.run.keys.config, RunRecord)
     assert [gain.look for gain in record.smallest_gains] == [1, 2]
 

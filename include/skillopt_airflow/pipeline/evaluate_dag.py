@@ -99,7 +99,7 @@ def form(config: TrainConfig) -> dict[str, Param]:
 @task(execution_timeout=PREPARING)
 def prepare(benchmark: str) -> list[JsonObject]:
     """Store a run per cell; push XComs `runs` and `skills`, and return the arguments of the mapped tasks."""
-    from skillopt_airflow.pipeline.triggered import cell_config, checked_form, most_mapped, new_run
+    from skillopt_airflow.pipeline.triggered import cell_config, checked_form, new_run
     from skillopt_airflow.store.keys import scoring_name
     from skillopt_airflow.training.matrix import prepare_matrix
 
@@ -109,7 +109,7 @@ def prepare(benchmark: str) -> list[JsonObject]:
         name, overrides = scoring_name(context["dag_run"].run_id), {"overrides": asked["overrides"]}
         run, config = new_run(benchmark, name, overrides)
         request = request_of(asked, str(config.model.target))
-        plan = prepare_matrix(run, config, request, partial(cell_config, benchmark, config), most_mapped())
+        plan = prepare_matrix(run, config, request, partial(cell_config, benchmark, config))
     context["ti"].xcom_push("runs", [one.ref.model_dump() for one in plan.runs])
     context["ti"].xcom_push("skills", [skill.model_dump() for skill in plan.skills])
     return plan.jobs() if config.model.batch else plan.work()

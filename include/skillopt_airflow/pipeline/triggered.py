@@ -270,10 +270,3 @@ def publishing_rules(run: TrainingRun, asked: Mapping[str, Any]) -> JsonObject:
     check_allowed(own.model_copy(update={"publishing": publishing}), own)
     rules, settled = (knobs.model_dump(mode="json") for knobs in (publishing, run.config.publishing))
     return {f"publishing.{key}": value for key, value in rules.items() if value != settled[key]}
-
-
-def most_mapped() -> int:
-    """Return how many tasks Airflow makes of a list."""
-    from airflow.sdk.configuration import conf
-
-    return int(conf.getint("core", "max_map_length", fallback=1024))

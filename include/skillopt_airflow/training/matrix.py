@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from skillopt_airflow.core.budget import MEASURING, Prices, Spent, total_usd
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.density import CHARS_PER_TOKEN, tokens_of
+from skillopt_airflow.core.density import tokens_of
 from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError, kept, together
 from skillopt_airflow.core.failure_reasons import share
 from skillopt_airflow.core.harnesses import HarnessName
@@ -29,17 +29,15 @@ from skillopt_airflow.quality.sizes import evaluation_needs
 from skillopt_airflow.report.matrix_markdown import as_markdown
 from skillopt_airflow.store.keys import MatrixKeys, cell_name
 from skillopt_airflow.store.matrix_table import MatrixTable
-from skillopt_airflow.training.call_counts import turns
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.data_checks import check_tables, measured_tables
 from skillopt_airflow.training.data_items import read_items, store_files
 from skillopt_airflow.training.deployment_file import check_skills
-from skillopt_airflow.training.estimate import ROLLOUT_TOKENS
+from skillopt_airflow.training.estimate import LOOKED_AT, Prompt, estimate_rollouts
 from skillopt_airflow.training.evaluation import by_type, draws_of, evaluation_of_draws
 from skillopt_airflow.training.named_skill import NamedSkill, find_skill
 from skillopt_airflow.training.preparation import check_item_images, check_priced, files_of, settle
-from skillopt_airflow.training.prompt_sizes import LOOKED_AT, prompt_chars
-from skillopt_airflow.training.rollout_plan import Chunk, cut, ids, parts_of, store_plan, store_versions
+from skillopt_airflow.training.rollout_plan import MAX_CHUNKS, Chunk, cut, ids, parts_of, store_plan, store_versions
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_corpus import store_corpus
 from skillopt_airflow.training.seed_and_final import opened
@@ -87,9 +85,7 @@ def _ref(run: TrainingRun) -> JsonObject:
     return run.ref.model_dump(mode="json", exclude_defaults=True)
 
 
-def prepare_matrix(
-    run: TrainingRun, config: TrainConfig, request: MatrixRequest, config_of: ConfigOf, most_chunks: int
-) -> MatrixPlan:
+def prepare_matrix(run: TrainingRun, config: TrainConfig, request: MatrixRequest, config_of: ConfigOf) -> MatrixPlan:
     """Store a run per cell, log how many rollouts are to be made, and plan them.
 
     Args:
@@ -97,7 +93,6 @@ def prepare_matrix(
         config: the configuration that the cells share. Champion and versions are those of its target.
         request: the skills, and where they are compared.
         config_of: returns the complete configuration of a cell; raises if a target can't run under a harness.
-        most_chunks: the most mapped tasks that Airflow makes of a list.
 
     Raises:
         SkillOptError: the request, data, budget or number of chunks is wrong; for skills and cells the text has all
@@ -124,11 +119,10 @@ def prepare_matrix(
     skills = [one.document for one in found]
     _check_size(runs, request, skills)
     chunks = [_planned(one, request, skills) for one in runs]
-    if not config.model.batch and (count := sum(map(len, chunks))) > most_chunks:
+    if not config.model.batch and (count := sum(map(len, chunks))) > MAX_CHUNKS:
         raise ConfigError(
-            f"{count} chunks, and Airflow makes at most {most_chunks} tasks of a list ([core] max_map_length). Name "
-            "fewer skills, targets, harnesses or splits, or raise sandbox.items_per_container = "
-            f"{config.sandbox.items_per_container}"
+            f"{count} chunks, and Airflow makes at most {MAX_CHUNKS} tasks of a list. Name fewer skills, targets, "
+            f"harnesses or splits, or raise sandbox.items_per_container = {config.sandbox.items_per_container}"
         )
     compared = [
         ComparedSkill(
@@ -194,28 +188,27 @@ def _check_size(runs: Sequence[TrainingRun], request: MatrixRequest, skills: Seq
     Raises:
         ConfigError: naming the first cell whose budget is too small.
     """
-    left = calls = 0
-    usd: list[float | None] = []
+    chars = [len(skill.text) for skill in skills]
+    estimates, split = [], request.splits[0]
     for run in runs:
-        rollouts, each, price, read = 0, turns(run.config), run.prices["target"], 0.0
-        for split in request.splits:
-            first = run.items_of(split, ids(run.item_refs(split)[:LOOKED_AT]))
-            chars = prompt_chars(run.benchmark, first)
-            for skill in set(skills):
-                missing = _open_rollouts(run, split, skill)
-                rollouts, read = rollouts + missing, read + missing * (chars / CHARS_PER_TOKEN + tokens_of(skill))
+        rollouts = sum(_open_rollouts(run, split, skill) for split in request.splits for skill in set(skills))
         if why := unaffordable(run, rollouts):
             raise ConfigError(
                 f"{_named(run)}: {why}. Raise the budget, of which each of {len(runs)} cells has an equal part, or "
                 "lower data.limit"
             )
-        left, calls = left + rollouts, calls + each * rollouts
-        usd.append(None if price is None else price.usd(round(each * read), each * rollouts * ROLLOUT_TOKENS))
-    cost = total_usd(usd)
+        items = run.items_of(split, ids(run.item_refs(split)[:LOOKED_AT]))
+        prompt = Prompt.of(run.benchmark, str(run.config.model.target), items)
+        estimates.append(estimate_rollouts(run.config, {STAGE: rollouts}, prompt, (min(chars), max(chars)), run.prices))
+    likely, most = total_usd(one.usd("likely") for one in estimates), total_usd(one.usd("most") for one in estimates)
     log.info(
-        "%d skills in %d cells: %s rollouts are not stored yet, at most %s calls of the targets, %s",
-        *(len(set(skills)), len(runs), f"{left:,}", f"{calls:,}"),
-        "price unknown, set budget.prices" if cost is None else f"about {cost:,.2f} US dollars with short answers",
+        "%d skills in %d cells: %s rollouts to make, at most %s calls, %s",
+        *(len(set(skills)), len(runs)),
+        f"{sum(one.rollouts[STAGE] for one in estimates):,}",
+        f"{sum(role.calls for one in estimates for role in one.roles):,}",
+        "price unknown, set budget.prices"
+        if likely is None or most is None
+        else f"{likely:,.2f} to {most:,.2f} US dollars",
     )
 
 

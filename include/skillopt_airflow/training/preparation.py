@@ -32,10 +32,8 @@ from skillopt_airflow.training.data_items import (
     unusable_items,
 )
 from skillopt_airflow.training.deployment_file import check_images
-from skillopt_airflow.training.estimate import Estimate, estimate
-from skillopt_airflow.training.map_limits import check_mappable, training_demands
+from skillopt_airflow.training.estimate import LOOKED_AT, Estimate, Prompt, estimate_training
 from skillopt_airflow.training.named_skill import NamedSkill, find_skill
-from skillopt_airflow.training.prompt_sizes import LOOKED_AT, picture_tokens, prompt_chars
 from skillopt_airflow.training.rollout_plan import ids
 from skillopt_airflow.training.rollout_protocol import rollout_program
 from skillopt_airflow.training.run import TrainingRun
@@ -62,15 +60,12 @@ class Beginning(NamedTuple):
 NO_TRAINING = Beginning()
 
 
-def prepare_training(
-    run: TrainingRun, config: TrainConfig, most_chunks: int, stated: StatedScores | None = None
-) -> list[JsonObject]:
+def prepare_training(run: TrainingRun, config: TrainConfig, stated: StatedScores | None = None) -> list[JsonObject]:
     """Store everything that a run needs, or nothing but what is wrong with its data; return the seed's chunks.
 
     Args:
         run: the run.
         config: its configuration, complete.
-        most_chunks: the length of the longest plan that can be carried out.
         stated: the scores that the authors of its preset state.
 
     Raises:
@@ -89,7 +84,6 @@ def prepare_training(
     prices = run.connections.prices(config)
     check_affordable(config, items, prices)
     check_groups(config, _groups(_gated(config, items)))
-    check_mappable(config, training_demands(config, {split: len(rows) for split, rows in items.items()}), most_chunks)
     image = run.connections.image(config)
     items, corpus = store_files(run, items, files_of(run, config)), store_corpus(run, config)
     check_item_images(run, config, items)
@@ -313,8 +307,8 @@ def estimated(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
     """Estimate calls, tokens and price of the whole run from the prompts of its first training items."""
     skill = run.skill(0)
     first = run.items_of(Split.TRAIN, ids(run.item_refs(Split.TRAIN)[:LOOKED_AT]))
-    chars, seen = prompt_chars(run.benchmark, first), picture_tokens(str(run.config.model.target), first)
-    return estimate(run.config, sizes, chars, len(skill.text), run.record.steps_in_epoch, run.record.prices, seen)
+    prompt = Prompt.of(run.benchmark, str(run.config.model.target), first)
+    return estimate_training(run.config, sizes, prompt, len(skill.text), run.record.steps_in_epoch, run.record.prices)
 
 
 def _gated(config: TrainConfig, items: Items) -> dict[Split, list[Item]]:

@@ -32,6 +32,8 @@ Stage = Literal[
 
 BATCH_AHEAD = "ahead"
 """The plan of a step that has the next step's batch."""
+MAX_CHUNKS = 1024
+"""Airflow's default for [core] max_map_length, the most tasks that it makes of a list."""
 CALLS_PER_CONTAINER = 64
 """Model calls in flight that one container and its gateway carry without keeping each other waiting."""
 
@@ -101,7 +103,8 @@ def parts_of(items: int, config: TrainConfig, times: int) -> int:
 
     They are as few as carry the run's model calls in flight, with no more items in a part than may share a container:
     every container costs its start and a task. Where there are more than run at the same time, all together have the
-    fewest chunks that leave no container idle in the last round. A part has at least one item.
+    fewest chunks that leave no container idle in the last round. A part has at least one item, and more than
+    `sandbox.items_per_container` where the chunks would be more than Airflow makes tasks of.
     """
     lanes, most = config.sandbox.max_containers, config.sandbox.items_per_container
     slots = calls_of_rollouts(config)
@@ -111,7 +114,7 @@ def parts_of(items: int, config: TrainConfig, times: int) -> int:
     if parts * times > lanes:
         step = lanes // times if times < lanes else lanes // math.gcd(lanes, times)
         parts = step * math.ceil(items / (step * most))
-    return min(items, parts)
+    return min(items, parts, max(1, MAX_CHUNKS // times))
 
 
 def largest_plan(items: int, config: TrainConfig, skills: int, draws: int) -> int:
