@@ -62,8 +62,8 @@ class Evaluation:
         }
         monkeypatch.setattr(evaluate_dag, "get_current_context", lambda: context)
 
-    def prepare(self) -> list[JsonObject]:
-        work: list[JsonObject] = evaluate_dag.prepare.function(self.benchmark)
+    def prepare(self) -> list[Any]:
+        work: list[Any] = evaluate_dag.prepare.function(self.benchmark)
         return work
 
     def conclude(self) -> JsonObject:
@@ -76,9 +76,7 @@ def test_each_cell_is_a_batch_job_where_a_benchmark_has_them(
 ) -> None:
     targets = ["openai:gpt-5", "openai:gpt-5-mini"]
     jobs = Evaluation(monkeypatch, batched, skills=["seed"], targets=targets).prepare()
-    assert [set(job) for job in jobs] == [{"run", "chunks"}] * 2
-    refs: list[Any] = [job["run"] for job in jobs]
-    runs = [TrainingRun(RunRef.model_validate(ref), connections) for ref in refs]
+    runs = [TrainingRun(RunRef.model_validate(chunk["run"]), connections) for [chunk] in jobs]
     assert [run.config.model.target for run in runs] == targets
     with pytest.raises(AirflowFailException, match=r"batch sends single answers: it needs harness chat"):
         Evaluation(monkeypatch, batched, skills=["seed"], harnesses=["tools"]).prepare()
@@ -100,7 +98,7 @@ def test_a_verdict_needs_a_policy_and_a_second_skill(
 
 @pytest.fixture
 def played(connections: InProcessConnections) -> MatrixTraining:
-    return MatrixTraining(TrainConfig(), store=connections.store)
+    return MatrixTraining(TrainConfig(), name=scoring_name("matrix"), store=connections.store)
 
 
 @pytest.mark.parametrize(("skills", "fails"), [(["seed", BETTER], False), ([BETTER, "seed"], True)])

@@ -50,14 +50,13 @@ class MatrixTraining(Training):
     def matrix(self, request: MatrixRequest) -> SkillMatrix:
         """All tasks."""
         plan = self.plan(request)
-        self.run_containers(plan.work())
+        self.run_containers(plan.alternating)
         return conclude_matrix(plan.runs, plan.skills, request.splits, request.policy)
 
-    def workload(self, work: JsonObject) -> ChunkWorkload:
+    def workload(self, ref: JsonObject) -> ChunkWorkload:
         """A mapped task's work."""
-        run: Any = work["run"]
-        chunk: Any = work["chunk"]
-        return ChunkWorkload(TrainingRun(RunRef.model_validate(run), self.models), chunk, "in-process")
+        run = TrainingRun(RunRef.model_validate(ref["run"]), self.models)
+        return ChunkWorkload(run, ref, "in-process")
 
     def _container(self, ref: JsonObject) -> Iterator[None]:
         work = self.workload(ref)

@@ -85,7 +85,7 @@ def test_every_skill_runs_on_the_same_items_in_every_cell() -> None:
             chunk = planned(run, ref)[1]
             items.setdefault(chunk.skill, set()).update(chunk.item_ids)
         assert list(items.values()) == [everywhere] * 2
-    work = [training.workload(one) for one in plan.work()]
+    work = [training.workload(one) for one in plan.alternating]
     assert [(str(one.run.config.model.target), one.run.config.model.harness) for one in work[:4]] == [
         (target, harness) for target in (TARGET, OTHER) for harness in ("chat", "tools")
     ]
@@ -98,7 +98,7 @@ def test_every_skill_runs_on_the_same_items_in_every_cell() -> None:
 def test_chunks_that_run_at_the_same_time_have_at_most_the_runs_calls_in_flight(containers: int, targets: int) -> None:
     training = MatrixTraining.of(sandbox__max_containers=containers, model__concurrency=30)
     plan = training.plan(asked(targets=tuple(f"openai-chat:{place}" for place in range(targets))))
-    calls = sorted((training.workload(one).concurrency for one in plan.work()), reverse=True)
+    calls = sorted((training.workload(one).concurrency for one in plan.alternating), reverse=True)
     assert 0 < sum(calls[:containers]) <= 30
 
 
@@ -168,7 +168,7 @@ def test_the_size_is_logged_without_what_is_stored(caplog: pytest.LogCaptureFixt
     training = MatrixTraining.of(budget__prices=PRICES)
     training.breaks = lambda target, item_id: Status.TIMEOUT if target == OTHER else None
     with caplog.at_level(logging.INFO, "skillopt_airflow.training.matrix"):
-        training.run_containers(training.plan(asked()).work())
+        training.run_containers(training.plan(asked()).alternating)
         training.plan(asked())
     first, second = (text for text in caplog.messages if " cells: " in text)
     assert first.startswith("2 skills in 2 cells: 48 rollouts to make, at most 48 calls")
@@ -182,7 +182,7 @@ def test_each_cell_has_an_equal_part_of_the_budget_at_its_targets_price() -> Non
     training = MatrixTraining.of(budget__prices=PRICES, budget__max_usd=1.0, budget__max_calls=100)
     request = asked()
     plan = training.plan(request)
-    training.run_containers(plan.work())
+    training.run_containers(plan.alternating)
     # A call reads 100 tokens and writes 20.
     paid = [24 * (100 * price + 20 * 10 * price) / 1e6 for price in (1.0, 2.0)]
     for run, price, cost in zip(plan.runs, (1.0, 2.0), paid, strict=True):
@@ -194,8 +194,8 @@ def test_each_cell_has_an_equal_part_of_the_budget_at_its_targets_price() -> Non
 
 def test_a_spent_budget_stops_no_matrix_whose_rollouts_are_stored() -> None:
     enough = MatrixTraining.of(budget__max_calls=48)
-    enough.run_containers(enough.plan(asked()).work())
-    assert len(enough.plan(asked()).work()) == 4
+    enough.run_containers(enough.plan(asked()).alternating)
+    assert len(enough.plan(asked()).alternating) == 4
     with pytest.raises(ConfigError, match=r"budget.max_calls is used up"):
         enough.plan(asked(skills=("seed", "# Another one\n")))
 
@@ -228,7 +228,7 @@ def test_every_cell_has_its_scores_and_one_that_fails_takes_no_other_down() -> N
 @pytest.mark.nightly
 def test_what_is_stored_is_not_made_again_and_a_retry_makes_what_is_missing() -> None:
     training, request = MatrixTraining.of(), asked(harnesses=("chat", "tools"))
-    training.run_containers(training.plan(request).work()[::2])
+    training.run_containers(training.plan(request).alternating[::2])
     half = len(training.asked_of)
     assert 0 < half < 2 * 4 * 12
     first = training.matrix(request)
@@ -244,7 +244,7 @@ def test_what_is_stored_is_not_made_again_and_a_retry_makes_what_is_missing() ->
 def test_equal_texts_share_their_rollouts_and_are_not_compared() -> None:
     training = MatrixTraining.of()
     chunks = training.prepare()
-    training.run_containers([{"run": training.run.ref.model_dump(), "chunk": chunk} for chunk in chunks])
+    training.run_containers([{**chunk, "run": training.run.ref.model_dump()} for chunk in chunks])
     seed = opened(training.run.seed_skill(), training.config).text
     matrix = MatrixTraining(training.config, name="matrix", store=training.store)
     found = matrix.matrix(one_cell(skills=("seed", seed, BETTER), splits=(Split.VAL,)))

@@ -97,8 +97,8 @@ def form(config: TrainConfig) -> dict[str, Param]:
 
 
 @task(execution_timeout=PREPARING)
-def prepare(benchmark: str) -> list[JsonObject]:
-    """Store a run per cell; push XComs `runs` and `skills`, and return the arguments of the mapped tasks."""
+def prepare(benchmark: str) -> list[Any]:
+    """Store a run per cell; push XComs `runs` and `skills`, and return what the mapped tasks take."""
     from skillopt_airflow.pipeline.triggered import cell_config, checked_form, new_run
     from skillopt_airflow.store.keys import scoring_name
     from skillopt_airflow.training.matrix import prepare_matrix
@@ -112,7 +112,7 @@ def prepare(benchmark: str) -> list[JsonObject]:
         plan = prepare_matrix(run, config, request, partial(cell_config, benchmark, config))
     context["ti"].xcom_push("runs", [one.ref.model_dump() for one in plan.runs])
     context["ti"].xcom_push("skills", [skill.model_dump() for skill in plan.skills])
-    return plan.jobs() if config.model.batch else plan.work()
+    return plan.chunks if config.model.batch else plan.alternating
 
 
 @task(trigger_rule="all_done_min_one_success")

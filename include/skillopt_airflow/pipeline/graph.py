@@ -64,23 +64,24 @@ def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
     outlasts all of them, of as many items as the benchmark allows a chunk: their own limit ends those that hang,
     and their items get typed rows. Whether items bring repositories is not looked up while a DAG is parsed.
     """
-    return _chunk_task(config, task_id, run=run).expand(chunk=chunks)
+    return _chunk_task(config, task_id, run).expand(chunk=chunks)
 
 
 def cell_rollouts(config: TrainConfig, task_id: str, work: Any) -> Any:
-    """Return a task mapped over the rollouts of several runs: each run's batch job, or chunks with their runs."""
+    """Return a task mapped over the chunks of several runs, or over lists of them that are a batch job each."""
     if config.model.batch:
-        return _batch_operator().partial(task_id=task_id, **_of_batch(config)).expand_kwargs(work)
-    return _chunk_task(config, task_id).expand_kwargs(work)
+        return _batch_operator().partial(task_id=task_id, run=None, **_of_batch(config)).expand(chunks=work)
+    # Not by `expand_kwargs`: Airflow renders the strings of what that maps over as templates.
+    return _chunk_task(config, task_id, None).expand(chunk=work)
 
 
-def _chunk_task(config: TrainConfig, task_id: str, **fixed: Any) -> Any:
+def _chunk_task(config: TrainConfig, task_id: str, run: Any) -> Any:
     return _engine(config).chunk.partial(
         task_id=task_id,
         calls=calls_of_rollouts(config),
         max_active_tis_per_dagrun=config.sandbox.max_containers,
+        run=run,
         **_in_sandboxes(config, config.sandbox.items_per_container),
-        **fixed,
     )
 
 

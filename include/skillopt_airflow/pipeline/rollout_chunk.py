@@ -24,7 +24,7 @@ class ChunkTask(BaseOperator):
 
     It is an operator because `partial` and `expand` know an argument only by the `__init__` of one.
 
-    :param run: reference of the run, as `prepare` pushed it. (templated)
+    :param run: reference of the run, as `prepare` pushed it; None if each chunk has its own. (templated)
     :param chunk: reference of the chunk, as a planning task returned it. (templated)
     :param calls: most model calls in flight, where they are the slots that the task takes of its pool.
     """
@@ -42,7 +42,7 @@ class ChunkTask(BaseOperator):
         ti = context["ti"]
         self._may_retry = ti.try_number <= ti.max_tries
         self._dag_run_id = str(context["run_id"])
-        self._work = ChunkWorkload(open_run(self.run), self.chunk, self._dag_run_id, self.calls)
+        self._work = ChunkWorkload(open_run(self.chunk.get("run", self.run)), self.chunk, self._dag_run_id, self.calls)
         self._work.judge_again()
         return self._work
 

@@ -67,22 +67,10 @@ class MatrixPlan(NamedTuple):
     chunks: list[list[JsonObject]]
     skills: list[ComparedSkill]
 
-    def work(self) -> list[JsonObject]:
-        """Return each chunk with its run, for mapped tasks.
-
-        The cells alternate, so that a slow hour of a server affects all of them.
-        """
-        chunks = ([(run, chunk) for chunk in chunks] for run, chunks in zip(self.runs, self.chunks, strict=True))
-        pairs = chain.from_iterable(zip_longest(*chunks))
-        return [{"run": _ref(run), "chunk": chunk} for run, chunk in filter(None, pairs)]
-
-    def jobs(self) -> list[JsonObject]:
-        """Return each run with its chunks, for a batch job per cell."""
-        return [{"run": _ref(run), "chunks": [*chunks]} for run, chunks in zip(self.runs, self.chunks, strict=True)]
-
-
-def _ref(run: TrainingRun) -> JsonObject:
-    return run.ref.model_dump(mode="json", exclude_defaults=True)
+    @property
+    def alternating(self) -> list[JsonObject]:
+        """The chunks of all cells in turn, so that a slow hour of a server affects all cells."""
+        return [one for one in chain.from_iterable(zip_longest(*self.chunks)) if one is not None]
 
 
 def prepare_matrix(run: TrainingRun, config: TrainConfig, request: MatrixRequest, config_of: ConfigOf) -> MatrixPlan:
@@ -237,7 +225,8 @@ def _planned(run: TrainingRun, request: MatrixRequest, skills: Sequence[SkillDoc
             for draw in range(draws)
             for key in keys
         ]
-    return store_plan(run, run.timeline[0], STAGE, chunks)
+    ref = run.ref.model_dump(mode="json", exclude_defaults=True)
+    return [{**chunk, "run": ref} for chunk in store_plan(run, run.timeline[0], STAGE, chunks)]
 
 
 def conclude_matrix(

@@ -71,6 +71,8 @@ class ChunkRef(Value):
     plan: str
     """Key of the plan."""
     index: int
+    run: JsonObject | None = None
+    """Reference of the chunk's run, if the task maps over the chunks of several runs."""
 
 
 def chunks_of(
@@ -148,7 +150,7 @@ def store_plan(
     run.store.put_model(key, RolloutPlan(moment=moment, chunks=filled))
     if if_missing and not before and all(_is_done(run, chunk) for chunk in chunks):
         return []
-    return [ChunkRef(plan=key, index=index).model_dump() for index in range(len(filled))]
+    return [ChunkRef(plan=key, index=index).model_dump(exclude_none=True) for index in range(len(filled))]
 
 
 def stored_chunks(run: TrainingRun, moment: Moment, name: str) -> tuple[Chunk, ...]:
