@@ -77,5 +77,5 @@ def score(platform: Any, near: TrainedRun, overrides: Mapping[str, Any] = Mappin
 
 def matrix(platform: Any, near: TrainedRun, run_id: str) -> SkillMatrix:
     """The matrix of such a run when it has ended."""
-    assert platform.api.wait(EVALUATE, run_id, seconds=300) == "success"
+    assert platform.api.wait(EVALUATE, run_id, seconds=600) == "success"
     return MatrixTable(near.store, MatrixKeys(near.prefix, "searchqa")).read(scoring_name(run_id))

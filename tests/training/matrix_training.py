@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.skill_matrix import MatrixRequest, SkillMatrix
+from skillopt_airflow.core.skill_matrix import MatrixRequest, PolicyName, SkillMatrix
 from skillopt_airflow.core.types import Item, JsonObject, Split, Status, Trajectory
 from skillopt_airflow.training.matrix import MatrixPlan, conclude_matrix, prepare_matrix
 from skillopt_airflow.training.run import TrainingRun
@@ -47,11 +47,11 @@ class MatrixTraining(Training):
         """The first task."""
         return prepare_matrix(self.run, self.config, request, partial(of_cell, self.config))
 
-    def matrix(self, request: MatrixRequest) -> SkillMatrix:
+    def matrix(self, request: MatrixRequest, policy: PolicyName | None = None) -> SkillMatrix:
         """All tasks."""
         plan = self.plan(request)
         self.run_containers(plan.alternating)
-        return conclude_matrix(plan.runs, plan.skills, request.splits, request.policy)
+        return conclude_matrix(plan.runs, plan.skills, request.splits, policy)
 
     def workload(self, ref: JsonObject) -> ChunkWorkload:
         """A mapped task's work."""

@@ -37,7 +37,7 @@ PRICES = {TARGET: {"input": 1.0, "output": 10.0}, OTHER: {"input": 2.0, "output"
 
 def test_one_cell_scores_a_skill_and_compares_another_with_it() -> None:
     training = MatrixTraining.of(train__preflight=False)
-    matrix = training.matrix(one_cell(policy="exact_paired"))
+    matrix = training.matrix(one_cell(), "exact_paired")
     run = training.run
     seed, better = (measured(run, Split.TEST, run.skill(version)) for version in (0, 1))
     [cell], rules = matrix.cells, run.config.evaluation
@@ -259,11 +259,11 @@ def test_equal_texts_share_their_rollouts_and_are_not_compared() -> None:
 @pytest.mark.nightly
 def test_too_few_scores_decide_nothing_and_a_matrix_of_nothing_else_fails() -> None:
     training = MatrixTraining.of()
-    request = asked(policy="strict")
+    request = asked()
     training.plan(request)
     late = [item.id for item in training.run.item_refs(Split.TEST)[:2]]
     training.breaks = lambda target, item_id: Status.TIMEOUT if target == OTHER and item_id in late else None
-    matrix = training.matrix(request)
+    matrix = training.matrix(request, "strict")
     assert [row.cell.target for row in matrix.undecided] == [OTHER, OTHER]
     assert {(row.result.items, row.result.coverage) for row in matrix.undecided} == {(10, 10 / 12)}
     assert OTHER in {row.cell.target for row in matrix.not_better}

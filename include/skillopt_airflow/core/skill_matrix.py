@@ -28,8 +28,6 @@ class MatrixRequest(Value):
     targets: tuple[str, ...]
     harnesses: tuple[HarnessName, ...]
     splits: tuple[Split, ...]
-    policy: PolicyName | None = None
-    """The gate policy that answers whether each skill is better than the baseline; None for no verdicts."""
 
 
 class RolloutCost(Value):

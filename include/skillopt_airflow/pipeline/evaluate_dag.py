@@ -161,5 +161,4 @@ def request_of(form: Mapping[str, Any], target: str) -> "MatrixRequest":
         targets=tuple(dict.fromkeys(form["targets"] if form["targets"] else [target])),
         harnesses=tuple(dict.fromkeys(form["harnesses"])),
         splits=tuple(dict.fromkeys(form["splits"])),
-        policy=policy,
     )
