@@ -202,7 +202,7 @@ def test_a_skill_under_another_model(viewer: TestClient, shelf: Shelf) -> None:
         "searchqa", TARGET, page_data.contender(artifacts, artifacts.list_versions()[0]), None, 1
     )
     gain = paired_values([(1.0, 0.0), (1.0, 1.0), (0.0, 0.0)], ["2026-10-01", "2026-10-01", "2026-10-02"])
-    pooled = Pooled(old=gain, new=gain, old_e_value=1.0, new_e_value=2.0)
+    pooled = Pooled(old=gain, new=gain, old_p=0.5, new_p=0.25)
     # Most nights are of one model alone, or of another champion.
     alone = TargetChangeNight(date="2026-10-03", champion=night.champion.version, old=night.against_seed, new=None)
     names = {"benchmark": "searchqa", "old_target": TARGET, "new_target": "z:new", "champion": night.champion.version}
