@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from local.standin.economy import DEMO, RULES
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.skill_matrix import MatrixRequest, PolicyName, SkillMatrix
 from skillopt_airflow.core.types import Item, JsonObject, Split, Status, Trajectory
@@ -14,7 +15,8 @@ from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.in_process import Training
 
-BETTER = "# Better\n\nPrefer a phrase that stands close to the words of the clue.\n"
+BETTER = "\n".join(["# Better", "", *(f"- {rule}" for rule in RULES[: DEMO.rules]), ""])
+"""Has all rules that the stand-in's items need."""
 TARGET = "openai-chat:stand-in-target"
 OTHER = "openai-chat:other-target"
 

@@ -48,6 +48,7 @@ def test_one_cell_scores_a_skill_and_compares_another_with_it() -> None:
     decision = decide(better, seed, seed, exact)
     assert second.verdict is not None
     assert (second.verdict.action, second.verdict.statistic) == (decision.action, decision.statistic)
+    assert second.verdict.action.accepted
     assert (first.against_first, first.verdict) == (None, None)
     # Its run is that of the evaluation, with the configuration as it is.
     assert (matrix.run, run.config) == (run.ref.run, training.config)
