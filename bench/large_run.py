@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 CONTEXT_CHARS, REPLY_CHARS = 3000, 200
 AT_ONCE = 40
 """Rollouts that a chunk stores at a time, as it does every two seconds while its containers run."""
-MOST_CHUNKS = 1024
-"""Airflow's max_map_length."""
 RULE = "Answer with one word."
 """What the candidate adds to the seed."""
 
@@ -102,7 +100,7 @@ def prepare(place: Place) -> list[JsonObject]:
     """Check and store the items; return the references of the seed's chunks."""
     from skillopt_airflow.training.preparation import prepare_training
 
-    return prepare_training(place.open(), _config(place), MOST_CHUNKS)
+    return prepare_training(place.open(), _config(place))
 
 
 def chunk(place: Place, ref: JsonObject) -> None:
@@ -178,9 +176,14 @@ def report(place: Place) -> None:
 
 def score(place: Place) -> None:
     """Compare the seed with the candidate, as the last task of the evaluation DAG does; their rollouts are there."""
-    from skillopt_airflow.training.scorecard import ScoringRequest, scorecard
+    from skillopt_airflow.core.density import tokens_of
+    from skillopt_airflow.core.skill_matrix import ComparedSkill
+    from skillopt_airflow.training.matrix import conclude_matrix
 
-    scorecard(place.open(), ScoringRequest(skill="seed", other="candidate", splits=(Split.VAL,)))
+    run = place.open()
+    named = ((source, run.skill(version)) for version, source in enumerate(("seed", "candidate")))
+    skills = [ComparedSkill(source=source, sha256=skill.sha256, tokens=tokens_of(skill)) for source, skill in named]
+    conclude_matrix([run], skills, (Split.VAL,), None)
 
 
 def clean(place: Place) -> None:

@@ -51,13 +51,9 @@ def measure() -> None:
 
 
 def _row(place: Checkout, count: int) -> tuple[object, ...]:
-    knobs: Mapping[str, Any] = {
-        "skill": "seed",
-        "compare_to": None,
-        "evaluation.test_limit": count,
-        # Rollouts with other settings are others, so that none of a smaller evaluation is reused.
-        "overrides": {"model.max_tokens": 1000 + count},
-    }
+    # Rollouts with other settings are others, so that none of a smaller evaluation is reused.
+    overrides = {"evaluation.test_limit": count, "model.max_tokens": 1000 + count}
+    knobs: Mapping[str, Any] = {"skills": ["seed"], "overrides": overrides}
     began = time.monotonic()
     run_id = place.run(f"evaluate_{NAME}", knobs)
     wall = time.monotonic() - began

@@ -1,7 +1,6 @@
 """Trainings of examples/ledger in this process, with the models and the S3 server of Airflow's connections."""
 
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -9,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from difflib import unified_diff
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench import tables
 from bench.real_place import EXAMPLE
@@ -19,6 +18,7 @@ from skillopt_airflow.core.measured_score import MeasuredScore
 from skillopt_airflow.core.paired import PairedTable, paired
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.run_history import History
+from skillopt_airflow.core.skill_matrix import MatrixRequest
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.sandbox.container_loop import run_workload
@@ -27,10 +27,9 @@ from skillopt_airflow.sandbox.staging import TaskFolder
 from skillopt_airflow.training.benchmark_settings import benchmark_config, preset_of
 from skillopt_airflow.training.evaluation import measured
 from skillopt_airflow.training.loop import TrainingLoop
-from skillopt_airflow.training.preparation import prepare_scoring
+from skillopt_airflow.training.matrix import prepare_matrix
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
-from skillopt_airflow.training.scorecard import Scorecard, ScoringRequest, scorecard
 from skillopt_airflow.training.trial import knobs
 from skillopt_airflow.training.workload import ChunkWorkload
 
@@ -50,6 +49,14 @@ HEADER = (
 STEPS = ("step", "verdict", "validation score before", "candidate", "edits applied", "answers that weren't usable")
 
 log = logging.getLogger("skillopt_airflow.bench")
+
+
+class Floor(NamedTuple):
+    """The two skills that no training made, on the test split."""
+
+    seed: MeasuredScore
+    written: MeasuredScore
+    gain: PairedTable
 
 
 class OnThisMachine(AirflowConnections):
@@ -99,7 +106,7 @@ def measure(model: str, description: str, seeds: int, settings: Sequence[str] = 
     note = (
         f"{description} is target and optimizer, with the preset `{PRESET}`{changed} of "
         f"[{BENCHMARK}](../../examples/{BENCHMARK}/README.md). Scores are on "
-        f"{floor.skill.items} held-out test items: the mean of the share of right records and of how alike the records "
+        f"{floor.gain.pairs} held-out test items: the mean of the share of right records and of how alike the records "
         "are. The trainings reuse the seed skill's test rollouts. A person wrote "
         "the hand-written skill: it shows what the target can do with good instructions."
     )
@@ -123,13 +130,17 @@ def configured(model: str, seed: int, settings: Sequence[str] = ()) -> TrainConf
     return TrainConfig.from_layers(benchmark_config(BENCHMARK).model_dump(), preset, nest(knobs(settings) | own))
 
 
-def hand_written(config: TrainConfig) -> Scorecard:
+def hand_written(config: TrainConfig) -> Floor:
     """Compare the hand-written skill with the seed skill on the test split."""
-    run = opened("hand-written")
+    run, rules, model = opened("hand-written"), config.evaluation, config.model
     text = (EXAMPLE / "hand_written.md").read_text(encoding="utf-8")
-    request = ScoringRequest(skill=text, other="seed", splits=(Split.TEST,))
-    roll_out(run, prepare_scoring(run, config, request, sys.maxsize))
-    return scorecard(run, request)
+    request = MatrixRequest(
+        skills=("seed", text), targets=(str(model.target),), harnesses=(model.harness,), splits=(Split.TEST,)
+    )
+    plan = prepare_matrix(run, config, request, lambda target, harness: config)
+    roll_out(run, plan.chunks[0])
+    seed, written = (measured(run, Split.TEST, run.skill(version)) for version in (0, 1))
+    return Floor(MeasuredScore.of(seed, rules), MeasuredScore.of(written, rules), paired(written, seed, rules))
 
 
 def trained(config: TrainConfig) -> Trained:
@@ -165,13 +176,11 @@ def _process(work: ChunkWorkload, folder: TaskFolder) -> AbstractContextManager[
     return nullcontext(ProcessRuntime(work, folder))
 
 
-def _floor_rows(card: Scorecard) -> list[tables.Cells]:
-    assert card.other is not None
-    assert card.paired is not None
+def _floor_rows(floor: Floor) -> list[tables.Cells]:
     unknown = [""] * (len(HEADER) - 4)
     return [
-        ("seed skill", *_score(card.other), *unknown, ""),
-        ("hand-written skill", *_score(card.skill), _difference(card.paired), *unknown),
+        ("seed skill", *_score(floor.seed), *unknown, ""),
+        ("hand-written skill", *_score(floor.written), _difference(floor.gain), *unknown),
     ]
 
 

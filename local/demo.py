@@ -184,11 +184,11 @@ def next_commands(history: History, home: Home, storage: StorageGroup) -> list[t
     overrides = """'{"overrides": {"optimizer.learning_rate": 2, "train.num_epochs": 1}}'"""
     again = ("train again with other settings", f"{train} --conf {overrides}")
     if history.published is None:
-        return [("score the seed skill", f"""{score} --conf '{{"skill": "seed", "split": "test"}}'"""), again]
+        return [("score the seed skill", f"""{score} --conf '{{"skills": ["seed"]}}'"""), again]
     fetch = f"{python} include/skillopt_airflow/consumer.py fetch --bucket {storage.artifact_bucket}"
     below = f"--prefix {shlex.quote(storage.prefix)} " if storage.prefix else ""
     which = f"{below}--benchmark {BENCHMARK} --target {shlex.quote(history.target)}"
-    question = """'{"skill": "champion", "compare_to": "seed", "split": "test"}'"""
+    question = """'{"skills": ["seed", "champion"]}'"""
     return [
         ("fetch the published skill, as a deployment does", f"{fetch} {which} --out {typed(home.root / 'skill')}"),
         ("score it against the seed skill", f"{score} --conf {question}"),

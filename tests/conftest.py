@@ -29,7 +29,7 @@ TOGETHER = {
     # They share a browser.
     "tests/ui/test_skills_browser.py": "tests/ui/test_browser.py",
     "tests/ui/test_rollouts_browser.py": "tests/ui/test_browser.py",
-    "tests/ui/test_transfer_browser.py": "tests/ui/test_browser.py",
+    "tests/ui/test_matrix_browser.py": "tests/ui/test_browser.py",
     # Both leave trajectories at the usual place.
     "tests/test_readme_platform.py": "tests/pipeline/test_training_platform.py",
     # An image is made anew when a benchmark has come or gone, also by `up` and `try`.
@@ -61,7 +61,6 @@ LONG = (
     "tests/test_training_loop.py",
     "tests/training/test_kill_at_every_write.py",
     "tests/training/test_nights.py",
-    "tests/training/test_map_limits.py",
     "tests/training/test_spreadsheet_training.py",
     "tests/benchmarks/test_spreadsheetbench_data.py",
     "tests/training/test_judging.py",

@@ -24,8 +24,9 @@ from local import services
 from local.celery import PREFIX_VARIABLE
 from local.engine import install_packages
 from local.environment import REGION, UNCHECKED_KEY
+from skillopt_airflow.store.keys import MatrixKeys, scoring_name
+from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.scorecard import Scorecard
 from tests.pipeline.trained_run import DAG, SHORT, TrainedRun, executions
 from tests.training.test_nights import healthy
 
@@ -304,13 +305,12 @@ def test_a_worker_that_is_cut_off_from_the_object_store_for_a_minute(cluster: Cl
 def score(cluster: Cluster, run: TrainedRun) -> Any:
     """Score the champion that a run published against the seed."""
     name = f"score-{run.run_id}"
-    cluster.running.api.trigger(
-        "evaluate_searchqa", {"split": "val", "overrides": {"storage.prefix": run.prefix}}, name
-    )
+    conf = {"splits": ["val"], "overrides": {"storage.prefix": run.prefix}}
+    cluster.running.api.trigger("evaluate_searchqa", conf, name)
     assert cluster.running.api.wait("evaluate_searchqa", name, seconds=SECONDS) == "success"
     store = ObjectStore(cluster.running.s3, "skillopt")
-    [key] = [key for key in store.list_keys(run.prefix) if key.endswith("evaluation.json")]
-    return store.get_model(key, Scorecard).model_dump(mode="json", include={"skill", "other", "paired"})
+    [cell] = MatrixTable(store, MatrixKeys(run.prefix, "searchqa")).read(scoring_name(name)).cells
+    return [one.model_dump(mode="json", include={"score", "items", "against_first"}) for one in cell.skills]
 
 
 def night(cluster: Cluster, run: TrainedRun) -> Any:

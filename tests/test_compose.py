@@ -204,7 +204,7 @@ def test_a_skill_is_scored_over_its_workers(installation: tuple[Installation, An
     compose, s3 = installation
     with closing(compose.api()) as api:
         api.wait_for_dag("evaluate_searchqa", SECONDS)
-        conf = {"skill": "seed", "compare_to": None, "overrides": {"data.limit": 4}}
+        conf = {"skills": ["seed"], "overrides": {"data.limit": 4}}
         run_id = api.trigger("evaluate_searchqa", conf)
         state = api.wait("evaluate_searchqa", run_id, seconds=SECONDS)
         rows = api.task_instances("evaluate_searchqa", run_id)
@@ -213,5 +213,5 @@ def test_a_skill_is_scored_over_its_workers(installation: tuple[Installation, An
     assert state == "success", said
     assert {row["hostname"] for row in rows if row["hostname"]} <= {"worker-1", "worker-2", "worker-3"}
     stored = [found["Key"] for found in s3.list_objects_v2(Bucket="skillopt")["Contents"]]
-    assert any(key.endswith("evaluation.json") for key in stored)
+    assert any(key.endswith("matrix.json") for key in stored)
     assert s3.list_objects_v2(Bucket="skillopt-logs")["KeyCount"] > 0

@@ -20,7 +20,6 @@ from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.publishing import publish_dag, rollback_dag
 from skillopt_airflow.pipeline.training import train_dag
-from skillopt_airflow.pipeline.transfer_dag import transfer_dag
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 
 PAGES = {path: path.read_text(encoding="utf-8") for path in [PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")]}
@@ -30,7 +29,6 @@ FACTORIES = {
     "regate": regate_dag,
     "rollback": rollback_dag,
     "train": train_dag,
-    "transfer": transfer_dag,
 }
 
 

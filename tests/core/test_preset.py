@@ -84,7 +84,7 @@ def test_what_is_no_preset_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_the_report_says_what_the_authors_state_as_theirs() -> None:
     stated = StatedScores(source="A paper, table 7", target="a model", seed=0.5, best=0.625)
     training = Training.of(train__num_epochs=1, train__steps_per_epoch=1)
-    prepare_training(training.run, training.config, 1024, stated)
+    prepare_training(training.run, training.config, stated)
     assert training.run.record.stated == stated
     plain = Training.of(train__num_epochs=1, train__steps_per_epoch=1)
     plain()

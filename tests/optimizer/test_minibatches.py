@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 from scripted_optimizer import rollout
 
 from skillopt_airflow.core.types import Rollout
-from skillopt_airflow.optimizer.minibatches import minibatches, most_minibatches
+from skillopt_airflow.optimizer.minibatches import minibatches
 
 HARDS = st.lists(st.sampled_from([0.0, 0.5, 1.0, None]), max_size=30)
 
@@ -16,16 +16,6 @@ def test_minibatches_do_not_depend_on_the_order_of_arrival(
     cut = minibatches([rollouts], size, "42-step-1", False)
     random.shuffle(rollouts)  # type: ignore[attr-defined]
     assert minibatches([rollouts], size, "42-step-1", False) == cut
-
-
-@given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 3))
-def test_most_minibatches_is_the_exact_maximum(batch_size: int, size: int, accumulation: int) -> None:
-    def cut(count: int) -> int:
-        return -(-count // size)
-
-    assert most_minibatches(batch_size, size, accumulation) == accumulation * max(
-        cut(failures) + cut(scored - failures) for scored in range(batch_size + 1) for failures in range(scored + 1)
-    )
 
 
 def slices_of(hards: list[list[float | None]]) -> list[list[Rollout]]:

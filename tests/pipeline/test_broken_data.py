@@ -10,7 +10,7 @@ import pytest
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.budget import ROLES, Role
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.errors import ConfigError, DataError
+from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.types import DATA_SPLITS, Split
 from skillopt_airflow.pipeline import triggered
@@ -25,7 +25,6 @@ from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.night_plan import Commands, prepare_night
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
-from skillopt_airflow.training.scorecard import ScoringRequest
 from tests import page_data
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import PROJECT, InProcessConnections
@@ -75,7 +74,7 @@ def prepare(folder: Path, spoil: Spoil, **overrides: Any) -> None:
         (folder / split / "items.json").write_text(json.dumps(records))
     fields = {name: field.value for name, field in form(benchmark_config("searchqa")).items()}
     chosen = {"data.uri": str(folder), "data.split_mode": "split_dir", **overrides}
-    preparation.prepare_training(*triggered.new_run("searchqa", RUN, fields | {"overrides": chosen}), 1024)
+    preparation.prepare_training(*triggered.new_run("searchqa", RUN, fields | {"overrides": chosen}))
 
 
 def left(store: LocalStore, run: str, split: Split) -> QualityReport:
@@ -130,36 +129,20 @@ def test_good_records_get_as_far_as_the_models_and_leave_nothing_before(store: L
     assert store.objects == {}
 
 
-@pytest.mark.nightly
-def test_more_chunks_than_airflow_makes_tasks_of_are_refused_before_they_are_paid(
-    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(ConfigError, match=r"^publishing: 1600 chunks, .* publishing\.draws = 100$"):
-        prepare(tmp_path, lambda rows: None, **{"publishing.draws": 100, "sandbox.items_per_container": 1})
-    with pytest.raises(ConfigError, match=r"3 skills: 3 chunks, .* evaluation\.draws = 1$"):
-        fresh(tmp_path, lambda rows: None, most_chunks=2)
-    assert store.list_keys("runs/") == []
-    monkeypatch.setattr(Reached, "image", lambda self, config, asked: "sha256:here")
-    knobs = {"evaluation.draws": 30, "sandbox.items_per_container": 1, "evaluation.val_limit": 20}
-    request = ScoringRequest(skill="seed", other="champion", splits=(Split.VAL,))
-    with pytest.raises(ConfigError, match=r"2 skills: 1200 chunks, .* evaluation\.draws = 30$"):
-        preparation.prepare_scoring(*triggered.new_run("searchqa", RUN, {"overrides": knobs}), request, 1024)
-
-
-def fresh(folder: Path, spoil: Spoil, count: int = 30, most_chunks: int = 1024) -> None:
+def fresh(folder: Path, spoil: Spoil, count: int = 30) -> None:
     """A night of items that are new, but for what is spoiled."""
     records = [record | {"id": f"new-{record['id']}"} for record in sample(Split.TEST)[:count]]
     changed = spoil(records)
     path = folder / f"date={DATE}" / "items.json"
     path.parent.mkdir()
     path.write_text(json.dumps(changed if isinstance(changed, list) else records))
-    prepared(folder, most_chunks)
+    prepared(folder)
 
 
-def prepared(folder: Path, most_chunks: int = 1024) -> Any:
+def prepared(folder: Path) -> Any:
     config = triggered.night_config("searchqa", {"target": None, "overrides": {"regate.fresh_uri": str(folder)}})
     ref = RunRef(benchmark="searchqa", run=night_name(DATE, TARGET), storage=config.storage)
-    return prepare_night(triggered.open_run(ref), config, DATE, TARGET, most_chunks, Commands("publish_searchqa", {}))
+    return prepare_night(triggered.open_run(ref), config, DATE, TARGET, Commands("publish_searchqa", {}))
 
 
 def stretched(records: Records) -> Records:

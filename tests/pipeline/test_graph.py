@@ -10,7 +10,6 @@ from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.graph import dag_of, preflight, rollouts, speculation
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.training import epoch_dag, train_dag
-from skillopt_airflow.pipeline.transfer_dag import transfer_dag
 
 SMALL = TrainConfig.from_layers({"train": {"num_epochs": 2, "steps_per_epoch": 1, "batch_size": 8}})
 
@@ -45,10 +44,12 @@ def test_a_screen_comes_between_update_and_evaluation_of_steps_alone() -> None:
     assert isinstance(dag.task_dict["step_01.evaluate"], BatchRollouts)
 
 
-def test_a_matrix_is_concluded_whatever_became_of_its_rollouts_and_made_of_no_batch_jobs() -> None:
-    dag = transfer_dag("searchqa", TrainConfig.from_layers({"model": {"batch": True}}))
+@pytest.mark.parametrize(("batch", "operator"), [(False, "RolloutChunk"), (True, "BatchRollouts")])
+def test_a_matrix_is_concluded_whatever_became_of_its_rollouts(batch: bool, operator: str) -> None:
+    dag = evaluate_dag("searchqa", TrainConfig.from_layers({"model": {"batch": batch}}))
     assert [task.task_id for task in dag.topological_sort()] == ["prepare", "rollout", "conclude"]
     assert dag.task_dict["rollout"].is_mapped
+    assert dag.task_dict["rollout"].task_type == operator
     # What was not prepared is not concluded.
     assert dag.task_dict["conclude"].trigger_rule == "all_done_min_one_success"
 
@@ -99,7 +100,6 @@ def test_tasks_that_need_an_engine_have_a_queue_of_their_own() -> None:
     for dags, plain in ((config, False), (SMALL, True)):
         tasks = [*train_dag("searchqa", dags).tasks, *epoch_dag("searchqa", dags).tasks]
         tasks += evaluate_dag("searchqa", dags).tasks + regate_dag("searchqa", dags).tasks
-        tasks += transfer_dag("searchqa", dags).tasks
         queued = {task.task_id for task in tasks if task.queue == "engine"}
         needing = {"prepare", "prepare_night", "preflight", "evaluate_seed", "publication.measure", "step_01.rollout"}
         assert queued == set() if plain else needing <= queued

@@ -1,11 +1,15 @@
 """What the whole method adds, through the real platform: early rejection in containers, any skill scored."""
 
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from skillopt_airflow.training.scorecard import Scorecard
+from skillopt_airflow.core.skill_matrix import SkillMatrix
+from skillopt_airflow.store.keys import MatrixKeys, scoring_name
+from skillopt_airflow.store.matrix_table import MatrixTable
 from tests.pipeline.trained_run import SHORT, TrainedRun
 
 pytestmark = [pytest.mark.platform, pytest.mark.nightly]
@@ -33,47 +37,45 @@ def test_containers_side_by_side_stop_when_the_candidate_has_lost(platform: Any,
 def test_any_skill_is_scored_on_any_split_against_another(platform: Any, plain: TrainedRun) -> None:
     trained = plain.store.address(plain.keys.best_skill)
     text = plain.store.get_text(plain.keys.best_skill)
-    beside_seed = score(platform, plain, {"skill": trained, "compare_to": "seed", "split": "val"})
-    by_itself = score(platform, plain, {"skill": text, "compare_to": None, "split": "test", "data.limit": 10})
-    card = scorecard(beside_seed)
+    beside_seed = score(platform, plain, skills=["seed", trained], splits=["val"])
+    by_itself = score(platform, plain, {"data.limit": 10}, skills=[text])
+    [cell] = matrix(platform, plain, beside_seed).cells
+    first, second = cell.skills
     best, seed = plain.history.best.score, plain.history.seed.score
-    assert card.other is not None
-    assert card.paired is not None
-    assert (card.skill.score, card.other.score) == (pytest.approx(best), pytest.approx(seed))
-    assert card.skill.low < best < card.skill.high
-    assert card.paired.delta == pytest.approx(best - seed)
-    assert card.paired.wins + card.paired.losses + card.paired.ties == card.skill.items
-    alone = scorecard(by_itself)
-    assert alone.skill.items == 10
-    assert alone.other is None
-    assert alone.paired is None
+    assert (second.score, first.score) == (pytest.approx(best), pytest.approx(seed))
+    assert second.low is not None
+    assert second.high is not None
+    assert second.low < best < second.high
+    assert second.against_first is not None
+    assert second.against_first.delta == pytest.approx(best - seed)
+    assert second.against_first.pairs == second.items
+    [alone] = matrix(platform, plain, by_itself).cells[0].skills
+    assert alone.items == 10
+    assert alone.against_first is None
 
 
 @pytest.mark.nightly
 def test_the_same_skill_scores_the_same_in_every_harness(
     platform: Any, plain: TrainedRun, cli_docker_host: str
 ) -> None:
-    trained = plain.store.address(plain.keys.best_skill)
-    asked = {"skill": trained, "compare_to": "seed", "split": "test", "data.limit": 3}
-    harnesses = ("chat", "codex", "claude_code")
-    runs = {harness: score(platform, plain, asked | {"model.harness": harness}) for harness in harnesses}
-    cards = {harness: scorecard(run) for harness, run in runs.items()}
-    assert [card.harness for card in cards.values()] == list(cards)
-    scores = {harness: (card.skill.score, card.other and card.other.score) for harness, card in cards.items()}
+    trained, harnesses = plain.store.address(plain.keys.best_skill), ["chat", "codex", "claude_code"]
+    run = score(platform, plain, {"data.limit": 3}, skills=["seed", trained], harnesses=harnesses)
+    cells = {cell.harness: cell.skills for cell in matrix(platform, plain, run).cells}
+    assert [*cells] == harnesses
+    scores = {harness: [one.score for one in skills] for harness, skills in cells.items()}
     assert scores["codex"] == scores["claude_code"] == scores["chat"]
-    assert {card.skill.items for card in cards.values()} == {3}
+    assert {one.items for skills in cells.values() for one in skills} == {3}
 
 
-def score(platform: Any, near: TrainedRun, asked: dict[str, Any]) -> TrainedRun:
-    """Trigger the scoring of a skill; the run that it will be."""
+def score(platform: Any, near: TrainedRun, overrides: Mapping[str, Any] = MappingProxyType({}), **asked: Any) -> str:
+    """Trigger an evaluation; return the id of its run."""
     run_id = f"score-{time.time_ns()}"
     platform.api.wait_for_dag(EVALUATE)
-    platform.api.trigger(EVALUATE, asked | {"overrides": {"storage.prefix": near.prefix}}, run_id)
-    return TrainedRun(platform, f"evaluate-{run_id}", near.prefix)
+    platform.api.trigger(EVALUATE, asked | {"overrides": {"storage.prefix": near.prefix, **overrides}}, run_id)
+    return run_id
 
 
-def scorecard(run: TrainedRun) -> Scorecard:
-    """The scorecard of such a run when it has ended."""
-    assert run.platform.api.wait(EVALUATE, run.run_id.removeprefix("evaluate-"), seconds=300) == "success"
-    stored: Scorecard = run.store.get_model(run.keys.scorecard, Scorecard)
-    return stored
+def matrix(platform: Any, near: TrainedRun, run_id: str) -> SkillMatrix:
+    """The matrix of such a run when it has ended."""
+    assert platform.api.wait(EVALUATE, run_id, seconds=600) == "success"
+    return MatrixTable(near.store, MatrixKeys(near.prefix, "searchqa")).read(scoring_name(run_id))

@@ -12,9 +12,9 @@ from shared_resource import alone
 
 from local.served import served
 from skillopt_airflow.core.run_history import History
-from skillopt_airflow.store.keys import RunKeys, run_name, scoring_name
+from skillopt_airflow.store.keys import MatrixKeys, RunKeys, run_name, scoring_name
+from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.scorecard import Scorecard
 from tests.batch_server import BatchServer
 from tests.pipeline.trained_run import create_connection
 
@@ -51,7 +51,7 @@ def batched(platform: Any) -> Iterator[str]:
 def test_scanned_pages_train_through_the_dag(platform: Any, batched: str) -> None:
     name, store = f"pictures-{time.time_ns()}", ObjectStore(platform.s3, "skillopt")
     few = {"evaluation.val_limit": 20, "evaluation.test_limit": 10, "storage.prefix": f"{name}/"}
-    contained = {"skill": "seed", "split": "val", "overrides": few}
+    contained = {"skills": ["seed"], "splits": ["val"], "overrides": few}
     platform.api.wait_for_dag(f"evaluate_{BENCHMARK}")
     platform.api.trigger(f"evaluate_{BENCHMARK}", contained, name)
     short = {"train.num_epochs": 1, "train.steps_per_epoch": 2, "train.batch_size": 12, "train.preflight": False, **few}
@@ -75,5 +75,5 @@ def test_scanned_pages_train_through_the_dag(platform: Any, batched: str) -> Non
     assert operators.count("BatchRollouts") >= 3
     # Containers find the same in the pages.
     assert platform.api.wait(f"evaluate_{BENCHMARK}", name, seconds=300) == "success"
-    card = store.get_model(RunKeys(f"{name}/", BENCHMARK, scoring_name(name)).scorecard, Scorecard)
-    assert (card.skill.score, card.skill.items) == (history.seed.score, 20)
+    [cell] = MatrixTable(store, MatrixKeys(f"{name}/", BENCHMARK)).read(scoring_name(name)).cells
+    assert (cell.skills[0].score, cell.skills[0].items) == (history.seed.score, 20)

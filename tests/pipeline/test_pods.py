@@ -8,7 +8,6 @@ from airflow.serialization.serialized_objects import DagSerialization
 from skillopt_airflow.gateway.serve import ServeConfig
 from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.training import epoch_dag, train_dag
-from skillopt_airflow.pipeline.transfer_dag import transfer_dag
 from skillopt_airflow.sandbox.gateway_container import gateway_document
 from skillopt_airflow.training import seed_and_final
 from skillopt_airflow.training.workload import ChunkWorkload
@@ -39,7 +38,7 @@ def test_the_gateways_document_is_one_that_its_program_takes() -> None:
 
 def test_the_graph_with_pods_and_batch_jobs_is_one_that_airflow_can_store() -> None:
     config = configured("searchqa", {"sandbox.engine": "kubernetes", "model.batch": True})
-    for make in (train_dag, epoch_dag, evaluate_dag, transfer_dag):
+    for make in (train_dag, epoch_dag, evaluate_dag):
         dag = make("searchqa", config)
         stored = DagSerialization.from_dict(DagSerialization.to_dict(dag))
         assert set(stored.task_dict) == set(dag.task_dict)

@@ -14,11 +14,11 @@ from skillopt_airflow.benchmarks import LIST_VARIABLE
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, StoreUnavailable
 from skillopt_airflow.core.service_groups import PublishingGroup
-from skillopt_airflow.pipeline import evaluate_dag, night_dag, publishing
+from skillopt_airflow.pipeline import night_dag, publishing
+from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.params import run_config
 from skillopt_airflow.pipeline.training import train_dag
-from skillopt_airflow.pipeline.transfer_dag import transfer_dag
 from skillopt_airflow.pipeline.triggered import checked_form, publishing_rules
 from skillopt_airflow.training import night as training_night
 from skillopt_airflow.training import publication as training_publishing
@@ -26,7 +26,6 @@ from skillopt_airflow.training.deployment_file import VARIABLE
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
 from tests.training.in_process import Training
-from tests.training.served_training import connect
 
 FORM = {path: knob.value for path, knob in publishing.publish_form(TrainConfig()).items()}
 
@@ -113,7 +112,7 @@ def test_a_run_older_than_the_approval_that_its_benchmark_asks_for(
     ("dag_of", "conf", "said"),
     [
         (publishing.rollback_dag, {"target": "m"}, "target; allowed here: version, reason, "),
-        (evaluate_dag.evaluate_dag, {"splt": "val", "skil": "seed"}, "skil, splt; a knob goes into overrides"),
+        (evaluate_dag, {"splt": ["val"], "skil": ["seed"]}, "skil, splt; allowed here: skills, targets, "),
         (train_dag, {"preset": "paper"}, "preset; a knob goes into overrides"),
     ],
 )
@@ -137,7 +136,7 @@ def test_a_key_that_the_dag_has_no_field_for(
     ("dag_of", "conf"),
     [
         (regate_dag, None),
-        (transfer_dag, {"skills": ["# A\n\ntext\n"], "targets": ["a:b", "c:d"], "harnesses": ["tools"], "limit": 3}),
+        (evaluate_dag, {"skills": ["# A\n\ntext\n"], "targets": ["a:b", "c:d"], "policy": "exact_paired"}),
         # Airflow's operator adds it to what it triggers a run with.
         (publishing.rollback_dag, {"version": "v", "reason": "r", "openlineage": {"parentRunId": "x"}}),
     ],
@@ -187,22 +186,6 @@ def test_its_first_task_fails_for_good(
     monkeypatch.setattr(module, "get_current_context", lambda: context)
     with pytest.raises(AirflowFailException, match=r"^conf: no such key: model\.name"):
         task.function("searchqa")
-
-
-def test_a_publication_in_more_chunks_than_airflow_makes_tasks_of(
-    run: TrainingRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    conf = {"run": "run", "publishing.draws": 100, "overrides": {"sandbox.items_per_container": 1}}
-    context = triggered(publishing.publish_dag("searchqa", TrainConfig()), conf)
-    monkeypatch.setattr(publishing, "get_current_context", lambda: context)
-    monkeypatch.setattr(publishing, "open_run", lambda ref: TrainingRun(ref, run.connections))
-    monkeypatch.setattr(TrainingRun, "state", lambda run, moment: None)
-    for role in ("target", "optimizer"):
-        connect(monkeypatch, role, "http://127.0.0.1:1/v1", "key", f"stand-in-{role}")
-    with pytest.raises(AirflowFailException, match=r"^publishing: 2400 chunks, .* publishing\.draws = 100$"):
-        publishing.open_finished.function("searchqa")
-    context["params"]["publishing.draws"] = 2
-    assert publishing.open_finished.function("searchqa")["overrides"]["publishing.draws"] == 2
 
 
 def answered(option: str, *, timedout: bool = False) -> dict[str, Any]:

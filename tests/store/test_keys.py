@@ -71,14 +71,14 @@ def test_table_partitions() -> None:
     assert keys.usage("", benchmark="searchqa", run="r1") == "usage/benchmark=searchqa/run=r1/"
 
 
-def test_transfer_keys() -> None:
-    transfer = keys.TransferKeys("team/", "searchqa")
+def test_matrix_keys() -> None:
+    matrices = keys.MatrixKeys("team/", "searchqa")
     noon, later = datetime(2026, 11, 9, 12, tzinfo=UTC), datetime(2026, 11, 10, tzinfo=UTC)
-    named = [transfer.naming("abc", created, run) for created, run in ((noon, "transfer-2-b"), (later, "a-1"))]
-    assert named[0] == "team/transfer/benchmark=searchqa/skills/abc/20261109T120000Z-transfer-2-b"
+    named = [matrices.naming("abc", created, run) for created, run in ((noon, "evaluate-2-b"), (later, "a-1"))]
+    assert named[0] == "team/evaluations/benchmark=searchqa/skills/abc/20261109T120000Z-evaluate-2-b"
     assert sorted(named) == named
-    assert [transfer.named(key) for key in named] == ["transfer-2-b", "a-1"]
-    assert all(key.startswith(transfer.of_skill("abc")) for key in named)
+    assert [matrices.named(key) for key in named] == ["evaluate-2-b", "a-1"]
+    assert all(key.startswith(matrices.of_skill("abc")) for key in named)
 
 
 def test_artifact_keys() -> None:

@@ -6,31 +6,38 @@ import duckdb
 import pytest
 
 from skillopt_airflow.core.errors import ObjectMissing
+from skillopt_airflow.core.skill_matrix import SkillMatrix
 from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.transfer_matrix import CellResult, TransferMatrix
 from skillopt_airflow.core.types import Status
-from skillopt_airflow.store.keys import TransferKeys
+from skillopt_airflow.store.keys import MatrixKeys
 from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.store.parquet import from_parquet
-from tests.core.test_transfer_matrix import CELL, ITEMS, matrix, measured, rollout
+from tests.core.test_skill_matrix import ITEMS, TARGET, cell_of, matrix, measured, rollout
 from tests.training.local_store import LocalStore
 
-KEYS = TransferKeys("team/", "searchqa")
-FOLDER = "team/transfer/benchmark=searchqa/"
+KEYS = MatrixKeys("team/", "searchqa")
+FOLDER = "team/evaluations/benchmark=searchqa/"
 
 
-def example(run: str = "r", day: int = 0, status: Status = Status.MODEL_ERROR) -> TransferMatrix:
+def example(run: str = "r", day: int = 0, status: Status = Status.MODEL_ERROR) -> SkillMatrix:
     """Two skills in two cells, the second of which has no scores unless its rollouts are ok."""
     good, bad = ([measured([rollout(item, one, 1.0) for item in ITEMS])] * 2 for one in (Status.OK, status))
-    other = CELL.model_copy(update={"target": "openai-chat:other"})
-    rules = EvaluationGroup()
     # Not one object twice, which would be the first skill.
     cells = [
-        CellResult.of(cell, [one, one._replace(failed=list(one.failed))], rules)
-        for cell, (one, _) in ((CELL, good), (other, bad))
+        cell_of([one, one._replace(failed=list(one.failed))], EvaluationGroup(), target)
+        for target, (one, _) in ((TARGET, good), ("openai-chat:other", bad))
     ]
     created = datetime(2026, 11, 20, tzinfo=UTC) + timedelta(days=day)
     return matrix(cells).model_copy(update={"run": run, "created": created})
+
+
+def changed(matrix: SkillMatrix, **fields: object) -> SkillMatrix:
+    """The matrix with these fields of every skill in every cell."""
+    cells = tuple(
+        cell.model_copy(update={"skills": tuple(one.model_copy(update=fields) for one in cell.skills)})
+        for cell in matrix.cells
+    )
+    return matrix.model_copy(update={"cells": cells})
 
 
 @pytest.fixture
@@ -56,10 +63,10 @@ def test_a_matrix_is_a_document_a_table_and_a_text(store: LocalStore) -> None:
 
 
 def test_all_matrices_read_as_one_table_as_the_page_says(store: LocalStore, tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "transfer.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
     [query] = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     for day, benchmark in enumerate(("searchqa", "searchqa", "officeqa")):
-        MatrixTable(store, TransferKeys("", benchmark)).save(example(f"run-{day}", day), "")
+        MatrixTable(store, MatrixKeys("", benchmark)).save(example(f"run-{day}", day), "")
     for key, body in store.objects.items():
         (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / key).write_bytes(body)

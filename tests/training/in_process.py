@@ -231,7 +231,7 @@ class Training(TrainingLoop):
 
     def prepare(self) -> list[JsonObject]:
         """Only the first task, done."""
-        chunks: list[JsonObject] = self.task("prepare", lambda: prepare_training(self.run, self.config, 1024))
+        chunks: list[JsonObject] = self.task("prepare", lambda: prepare_training(self.run, self.config))
         return chunks
 
     def clear_steps(self) -> None:

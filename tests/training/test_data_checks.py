@@ -7,14 +7,14 @@ import pyarrow as pa
 import pytest
 
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.types import Split
 from skillopt_airflow.quality.quality_report import DataQualityError, QualityReport
+from skillopt_airflow.store.keys import MatrixKeys
 from skillopt_airflow.store.parquet import TRAJECTORIES, from_parquet, to_parquet
 from skillopt_airflow.training.night import settle_night
 from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.scorecard import ScoringRequest, scorecard, scoring_plan
-from tests.training.in_process import Training, configured
+from tests.training.in_process import configured
 from tests.training.local_store import LocalStore
+from tests.training.matrix_training import MatrixTraining, one_cell
 from tests.training.test_nights import SEED, date, healthy, of_two_champions
 
 Rows = list[dict[str, Any]]
@@ -76,14 +76,13 @@ def test_rows_that_are_no_fault_do_not_stop_a_night() -> None:
 
 
 @pytest.mark.nightly
-def test_broken_rollouts_stop_a_score() -> None:
-    training = Training(configured("searchqa", {"evaluation.test_limit": 6}), name="evaluate-1")
-    training.prepare()
-    request = ScoringRequest(skill="seed", other="", splits=(Split.TEST,))
-    training.run_containers(scoring_plan(training.run, request, [SkillDocument(SEED)]))
-    assert scorecard(training.run, request).skill.items == 6
-    spoil(training.store, lambda rows: rows[0].update(hard=2.0), SkillDocument(SEED).sha256)
-    training.store.delete(training.run.keys.scorecard)
-    with pytest.raises(DataQualityError, match=r"^evaluate-1 on test: .* in first skill, draw 0 row \d"):
-        scorecard(training.run, request)
-    assert not training.store.exists(training.run.keys.scorecard)
+def test_broken_rollouts_stop_an_evaluation() -> None:
+    training = MatrixTraining(configured("searchqa", {"evaluation.test_limit": 6}), name="evaluate-1")
+    request = one_cell(skills=("seed",))
+    assert training.matrix(request).cells[0].skills[0].items == 6
+    spoil(training.store, lambda rows: rows[0].update(hard=2.0), training.run.skill(0).sha256)
+    key = MatrixKeys("", "searchqa").matrix("evaluate-1")
+    training.store.delete(key)
+    with pytest.raises(DataQualityError, match=r"^evaluate-1 on test: .* in .*, test, seed \S+ skill, draw 0 row \d"):
+        training.matrix(request)
+    assert not training.store.exists(key)

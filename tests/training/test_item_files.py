@@ -99,9 +99,9 @@ def test_a_damaged_picture_is_told_with_its_row(folder: Path) -> None:
 def test_pictures_count_in_the_estimate(folder: Path, target: str, tokens: int) -> None:
     run = prepared(target).run
     sizes = {split: len(run.items(split)) for split in DATA_SPLITS}
-    [batches] = [stage for stage in estimated(run, sizes).stages if stage.stage == "rollout"]
+    target = estimated(run, sizes).roles[0]
     text = len(run.benchmark.messages(run.items(Split.TRAIN)[0].public, "")[-1].content) + len(run.skill(0).text)
-    assert batches.likely.prompt / batches.calls == pytest.approx(tokens + text / 4, abs=5)
+    assert target.likely.prompt / target.calls == pytest.approx(tokens + text / 4, abs=5)
 
 
 @pytest.mark.nightly
@@ -161,8 +161,9 @@ def test_what_an_analyst_sees_is_estimated(folder: Path) -> None:
     for most in (0, 4, 50):
         run = prepared(gradient__show_pictures=most).run
         sizes = {split: len(run.items(split)) for split in DATA_SPLITS}
-        [reflect] = [stage for stage in estimated(run, sizes).stages if stage.stage == "reflect"]
-        tokens.append(reflect.likely.prompt / reflect.calls)
+        optimizer = estimated(run, sizes).roles[-1]
+        reflections = optimizer.calls / 2 - (run.record.steps_in_epoch + 1) * run.config.train.num_epochs
+        tokens.append(optimizer.likely.prompt / reflections)
     picture = 85 + 170 * 4
     assert [more - tokens[0] for more in tokens] == pytest.approx([0, 4 * picture, 8 * picture], abs=2)
 

@@ -12,12 +12,13 @@ from skillopt_airflow.core.budget import MEASURING, ModelPrice
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.looks import Question, item_mark
 from skillopt_airflow.core.types import Split
+from skillopt_airflow.training.matrix import prepare_matrix
 from skillopt_airflow.training.night import settle_night
 from skillopt_airflow.training.night_plan import Commands, prepare_night
-from skillopt_airflow.training.preparation import prepare_scoring, prepare_training
+from skillopt_airflow.training.preparation import prepare_training
 from skillopt_airflow.training.run_record import RunRecord
-from skillopt_airflow.training.scorecard import ScoringRequest
 from tests.training.in_process import Training, configured
+from tests.training.matrix_training import one_cell
 from tests.training.test_nights import CHAMPION, TARGET, Nights, healthy
 
 pytestmark = pytest.mark.slow
@@ -83,8 +84,8 @@ def scoring(folder: Path, **knobs: Any) -> object:
 
 
 def planned_scoring(training: Training) -> Any:
-    request = ScoringRequest(skill="seed", other="", splits=(Split.VAL,))
-    return prepare_scoring(training.run, training.config, request, 1024)
+    request, config = one_cell(skills=("seed",), splits=(Split.VAL,)), training.config
+    return prepare_matrix(training.run, config, request, lambda target, harness: config).chunks[0]
 
 
 def night(folder: Path, **knobs: Any) -> object:
@@ -96,7 +97,7 @@ def night(folder: Path, **knobs: Any) -> object:
 
 def planned_night(nights: Nights, training: Training) -> Any:
     training.models.artifacts = nights.store
-    return prepare_night(training.run, training.config, DATE, TARGET, 1024, Commands("publish_searchqa", {}))
+    return prepare_night(training.run, training.config, DATE, TARGET, Commands("publish_searchqa", {}))
 
 
 @pytest.mark.nightly
@@ -131,7 +132,7 @@ def test_a_night_of_a_target_without_a_champion_names_the_targets_that_have_one(
 
     def prepared(base: str, **overrides: str) -> object:
         told = Commands("team_publish_searchqa", {key.replace("__", "."): one for key, one in overrides.items()})
-        return prepare_night(training.run, training.config, DATE, base, 1024, told)
+        return prepare_night(training.run, training.config, DATE, base, told)
 
     assert prepared(new) == "no_data: nothing is published, so there is no champion to check"
     nights.publish(CHAMPION)
@@ -184,7 +185,7 @@ def test_the_gain_that_publishing_can_find_is_that_of_its_next_look() -> None:
     training.prepare()
     assert [gain.look for gain in training.run.record.smallest_gains] == [1, 1]
     training.run.published.looks.enter(marks(training), QUESTION, Split.TEST, "other", "other", stored=True)
-    prepare_training(training.run, training.config, 1024)
+    prepare_training(training.run, training.config)
     record = training.run.store.get_model(training.run.keys.config, RunRecord)
     assert [gain.look for gain in record.smallest_gains] == [1, 2]
 

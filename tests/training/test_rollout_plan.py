@@ -10,6 +10,7 @@ from skillopt_airflow.core.resource_groups import ModelGroup, SandboxGroup
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.rollout_plan import (
     CALLS_PER_CONTAINER,
+    MAX_CHUNKS,
     chunks_of,
     cut_contested,
     ids,
@@ -33,17 +34,24 @@ def config_of(size: int, containers: int, calls: int = 32) -> TrainConfig:
     return TrainConfig(sandbox=sandbox, model=ModelGroup(concurrency=calls))
 
 
+def room(size: int, count: int, times: int) -> int:
+    """Return the most items of a chunk: those that may share a container, or more where Airflow maps no more tasks."""
+    return max(size, math.ceil(count / (MAX_CHUNKS // times)))
+
+
 @given(COUNTS, SIZES, LANES, st.integers(1, 3), st.integers(1, 4), CALLS)
 def test_a_stage_is_cut_by_its_model_calls_in_flight_and_by_the_items_that_may_share_a_container(
     count: int, size: int, lanes: int, skills: int, draws: int, calls: int
 ) -> None:
     config = config_of(size, lanes, calls)
+    most = room(size, count, skills * draws)
     keys, items = [str(number) for number in range(skills)], [str(number) for number in range(count)]
     chunks = chunks_of(config, "score", keys, Split.VAL, items, range(draws))
+    assert len(chunks) <= MAX_CHUNKS
     for skill, draw in product(keys, range(draws)):
         mine = [chunk.item_ids for chunk in chunks if (chunk.skill, chunk.draw) == (skill, draw)]
         assert [item for part in mine for item in part] == items
-        assert all(1 <= len(part) <= size for part in mine)
+        assert all(1 <= len(part) <= most for part in mine)
         assert not mine or max(map(len, mine)) - min(map(len, mine)) <= 1
 
 
@@ -52,9 +60,11 @@ def test_there_are_no_more_parts_than_calls_or_isolation_ask_for_unless_a_contai
     count: int, size: int, lanes: int, times: int, calls: int
 ) -> None:
     parts = parts_of(count, config_of(size, lanes, calls), times)
-    assert 1 <= parts <= count
+    assert 1 <= parts <= min(count, MAX_CHUNKS // times)
     carriers = math.ceil(min(count * times, calls) / CALLS_PER_CONTAINER)
-    if parts * times <= lanes:
+    if parts == MAX_CHUNKS // times:
+        assert (parts - 1) * size < count
+    elif parts * times <= lanes:
         assert (parts - 1) * size < count or parts * times <= carriers
         assert (parts + 1) * times > min(lanes, carriers)
     else:
@@ -98,10 +108,10 @@ def test_no_plan_of_so_many_skills_is_larger_than_the_largest(
 def test_parts_of_a_contested_evaluation_at_the_same_time_advance_through_the_order_together(
     count: int, size: int, lanes: int, draws: int
 ) -> None:
-    config = config_of(size, lanes)
+    config, most = config_of(size, lanes), room(size, count, draws)
     parts = cut_contested(range(count), config, draws)
     assert len(parts) == parts_of(count, config, draws)
-    assert all(1 <= len(part) <= size for part in parts)
+    assert all(1 <= len(part) <= most for part in parts)
     assert not parts or max(map(len, parts)) - min(map(len, parts)) <= 1
     together, begun = max(1, lanes // draws), 0
     for start in range(0, len(parts), together):

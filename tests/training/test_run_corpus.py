@@ -67,7 +67,7 @@ def test_a_run_with_steps_is_not_prepared_again_with_another_corpus(folder: Path
     small = {"train__num_epochs": 1, "train__steps_per_epoch": 1, "evaluation__eval_test": False}
     training = Training.of(data__corpus=str(folder), **small)
     training()
-    prepare_training(training.run, training.config, 1024)
+    prepare_training(training.run, training.config)
     (folder / "b.txt").write_text("beta")
     with pytest.raises(ConfigError, match="changed since: the corpus"):
-        prepare_training(training.run, training.config, 1024)
+        prepare_training(training.run, training.config)

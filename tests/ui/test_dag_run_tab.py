@@ -58,7 +58,7 @@ def test_a_run_shows_the_report_of_its_training(
     [
         (TRAINING, {"overrides": {"storage.bucket": MOVED.bucket, "storage.conn_id": "theirs"}}),
         (EPOCH, epoch_conf(storage={"bucket": MOVED.bucket, "conn_id": "theirs"})),
-        ("transfer_searchqa", {"overrides": {"storage": {"bucket": MOVED.bucket, "conn_id": "theirs"}}}),
+        ("evaluate_searchqa", {"overrides": {"storage": {"bucket": MOVED.bucket, "conn_id": "theirs"}}}),
     ],
 )
 def test_a_storage_that_no_run_may_name_is_not_opened(

@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.store.keys import night_name, run_name, scoring_name, transfer_name
+from skillopt_airflow.store.keys import night_name, run_name, scoring_name
 from skillopt_airflow.training.deployment_file import VARIABLE
 from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui import quality_tab as quality
@@ -44,8 +44,7 @@ def epoch() -> dict[str, Any]:
     [
         ("train_searchqa", {"overrides": {"storage.prefix": "team/"}}, run_name(RUN_ID)),
         ("train_searchqa_epoch", epoch(), "the-training"),
-        ("evaluate_searchqa", {"overrides": {"storage.prefix": "team/"}, "split": "val"}, scoring_name(RUN_ID)),
-        ("transfer_searchqa", {"skills": ["seed"]}, transfer_name(RUN_ID)),
+        ("evaluate_searchqa", {"overrides": {"storage.prefix": "team/"}, "splits": ["val"]}, scoring_name(RUN_ID)),
         ("regate_searchqa", {"overrides": {"storage.prefix": "team/"}}, night_name("2026-11-20", "openai-chat:m")),
         ("regate_searchqa", {"target": "openai-chat:new"}, night_name("2026-11-20", "openai-chat:new")),
     ],
@@ -61,7 +60,7 @@ def test_a_run_shows_the_page_of_its_data(
     assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
-@pytest.mark.parametrize("dag_id", ["evaluate_searchqa", "transfer_searchqa", "regate_searchqa"])
+@pytest.mark.parametrize("dag_id", ["evaluate_searchqa", "regate_searchqa"])
 def test_a_storage_that_no_run_may_name_is_not_opened(
     viewer: TestClient, bucket: StoredPage, monkeypatch: pytest.MonkeyPatch, dag_id: str
 ) -> None:

@@ -19,14 +19,13 @@ from lxml import html
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.transfer_matrix import MatrixCell
 from skillopt_airflow.core.types import DATA_SPLITS, Item, Message, Rollout, Score, Split, Status, Trajectory
 from skillopt_airflow.pipeline import dag_ids
+from skillopt_airflow.store.keys import scoring_name
 from skillopt_airflow.store.rollout_browser import MARK
 from skillopt_airflow.store.rollout_partitions import RolloutPartitions
-from skillopt_airflow.training.matrix_cells import in_cell
 from skillopt_airflow.training.publication import PublishContest, plan_publication
-from skillopt_airflow.training.rollout_plan import chunks_of, store_plan
+from skillopt_airflow.training.rollout_plan import store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui import buckets, rollout_list, rollout_query
@@ -37,6 +36,8 @@ from tests.stored_run import BATCH, StoredRun, store_rollouts, store_run
 from tests.stored_run import SEED as SEED_TEXT
 from tests.training.in_process import InProcessConnections, configured
 from tests.training.local_store import LocalStore
+from tests.training.matrix_training import OTHER, TARGET, MatrixTraining
+from tests.training.matrix_training import asked as matrix_asked
 from tests.ui.users import log_in
 
 RUN = rollout_list.RUN_ROUTE.format(benchmark="searchqa", run="run")
@@ -340,24 +341,17 @@ def test_a_run_that_is_under_way(browser: TestClient, monkeypatch: pytest.Monkey
     assert "Nothing was rolled out here" in text(get(browser))
 
 
-def test_a_matrix_shows_the_rollouts_of_each_cell(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = begun(monkeypatch).run
-    run.store.delete(run.keys.runtime_state)
-    cells = tuple(MatrixCell(target=name, harness="chat", image="sha256:none", price=None) for name in ("a:b", "c:d"))
-    run.store.put_model(run.keys.config, run.record.model_copy(update={"cells": cells}))
-    run = run_in(run.store)
-    chunks = chunks_of(run.config, "transfer", [run.keys.skill(0)], Split.TEST, [f"test-{n:02d}" for n in range(8)])
-    placed = [chunk.model_copy(update={"cell": cell}) for cell in (0, 1) for chunk in chunks]
-    store_plan(run, run.timeline[0], "transfer", placed)
-    store_rollouts(in_cell(run, 1), Split.TEST, run.skill(0), run.items(Split.TEST), play)
-    asked = {"stage": "transfer"}
-    page = get(browser, **asked)
-    assert options(page, "cell") == {"0": "a:b, chat", "1": "c:d, chat"}
-    assert "No rollout is stored" in text(page)
-    page = get(browser, **asked, cell=1)
-    assert len(items(page)) == 8
-    assert "Beginning, matrix" in page.xpath("string(//h1)")
-    assert "8 of 8 rollouts under skill 1" in text(page)
+def test_an_evaluation_shows_the_rollouts_of_each_cell(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = MatrixTraining(configured("searchqa", {"evaluation.test_limit": 8}), name=scoring_name("matrix"))
+    matrix.matrix(matrix_asked())
+    monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: matrix.store)
+    monkeypatch.setitem(app.dependency_overrides, row_of, lambda: DagRunRow({}, None))
+    path = trajectories.DAG_RUN_ROUTE.format(dag_id="evaluate_searchqa", run_id="matrix")
+    for cell, target in enumerate((TARGET, OTHER)):
+        page = get(browser, path, cell=cell)
+        assert len(items(page)) == 8
+        assert f"Beginning, scoring under {target}, chat" in page.xpath("string(//h1)")
+        assert page.xpath("//form//input[@name='cell']/@value") == [str(cell)]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from selenium.webdriver.common.keys import Keys
 
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, TransferKeys
+from skillopt_airflow.store.keys import ArtifactKeys, MatrixKeys, RegateKeys
 from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.store.objects import ObjectStore
 from tests import page_data
@@ -43,18 +43,18 @@ def published(platform: RunningPlatform) -> Iterator[None]:
     for store, prefix in (
         (artifacts, ArtifactKeys.of_benchmark("", BENCHMARK)),
         (runs, RegateKeys.of_benchmark("", BENCHMARK)),
-        (runs, f"transfer/benchmark={BENCHMARK}/"),
+        (runs, f"evaluations/benchmark={BENCHMARK}/"),
     ):
         for key in store.list_keys(prefix):
             store.delete(key)
 
 
 def save_matrix(runs: ObjectStore, text: str) -> None:
-    """Leave what a run of the transfer DAG found for this skill, as the second of two."""
+    """Leave what a run of the evaluation DAG found for this skill, as the second of two."""
     made = example(f"of-{SkillDocument(text).sha256[:8]}")
     first, second = made.skills
     skills = (first, second.model_copy(update={"sha256": SkillDocument(text).sha256}))
-    MatrixTable(runs, TransferKeys("", BENCHMARK)).save(made.model_copy(update={"skills": skills}), "")
+    MatrixTable(runs, MatrixKeys("", BENCHMARK)).save(made.model_copy(update={"skills": skills}), "")
 
 
 def into_the_frame(page: Page, *parts: str) -> None:

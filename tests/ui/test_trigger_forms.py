@@ -5,7 +5,6 @@ import pytest
 from skillopt_airflow.pipeline.evaluate_dag import form as evaluate_form
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.publishing import publish_form, rollback_dag
-from skillopt_airflow.pipeline.transfer_dag import form as transfer_form
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.ui.skill_page import forms_of
 
@@ -15,7 +14,6 @@ KNOWN = {
     "publish_searchqa": set(publish_form(CONFIG)),
     "regate_searchqa": set(regate_dag("searchqa", CONFIG).params),
     "rollback_searchqa": set(rollback_dag("searchqa", CONFIG).params),
-    "transfer_searchqa": set(transfer_form(CONFIG)),
 }
 
 

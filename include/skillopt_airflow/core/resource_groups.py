@@ -184,7 +184,7 @@ class SandboxGroup(Group):
     """Pull the image from its registry if it is missing, always or never."""
     items_per_container: Positive = 2000
     """Most items of a chunk, which share a container unless they execute what the target writes: the limit for their
-    isolation from each other. Chunks have fewer, see max_containers."""
+    isolation from each other. Chunks have fewer, see max_containers; a stage has at most 1,024 chunks."""
     max_containers: Positive = 4
     """Containers of a stage at the same time, between which its items are divided evenly; fixed when the DAG is
     parsed."""

@@ -69,11 +69,6 @@ def minibatch_seed(train: TrainGroup, step: int, proposal: int) -> str:
     return f"{train.seed}-step-{step}" + (f"-proposal-{proposal}" if proposal > 1 else "")
 
 
-def most_minibatches(batch_size: int, size: int, accumulation: int) -> int:
-    """Return the most minibatches of a step, whichever way its slices split into failures and successes."""
-    return accumulation * min(batch_size, (batch_size - 2) // size + 2)
-
-
 def by_outcome(rollouts: Sequence[Rollout]) -> dict[SourceType, list[Tries]]:
     """Return the items that failed and those that succeeded, by id; rollouts without a score are left out.
 

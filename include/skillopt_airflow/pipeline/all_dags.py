@@ -16,14 +16,12 @@ from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.publishing import publish_dag, rollback_dag
 from skillopt_airflow.pipeline.training import epoch_dag, train_dag
-from skillopt_airflow.pipeline.transfer_dag import transfer_dag
 from skillopt_airflow.training.benchmark_settings import benchmark_config, place_of
 
 FACTORIES: Mapping[Callable[[str], str], Callable[[str, TrainConfig], DAG]] = {
     dag_ids.train_dag_id: train_dag,
     dag_ids.epoch_dag_id: epoch_dag,
     dag_ids.evaluate_dag_id: evaluate_dag,
-    dag_ids.transfer_dag_id: transfer_dag,
     dag_ids.publish_dag_id: publish_dag,
     dag_ids.rollback_dag_id: rollback_dag,
     dag_ids.regate_dag_id: regate_dag,

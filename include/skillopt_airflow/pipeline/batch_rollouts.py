@@ -67,7 +67,7 @@ class BatchRollouts(LLMBatchOperator):
     What is more than the provider takes in one job goes as the next one, when the first has ended. Waiting takes no
     worker. Errors are typed rows; those are sent again by Airflow's retries, and nothing else is.
 
-    :param run: reference of the run, as `prepare` pushed it. (templated)
+    :param run: reference of the run, as `prepare` pushed it; None if each chunk has its own. (templated)
     :param chunks: references of the chunks, as a planning task returned them. (templated)
     """
 
@@ -123,7 +123,7 @@ class BatchRollouts(LLMBatchOperator):
     def _open(self, context: "Context") -> "BatchWork":
         from skillopt_airflow.training.batch_job import BatchWork
 
-        run = open_run(self.run)
+        run = open_run(self.chunks[0].get("run", self.run))
         if not run.config.model.batch:
             raise graph_changed("model.batch = false", task_to_clear(str(context["run_id"])))
         attach_storage(run.ref.storage)

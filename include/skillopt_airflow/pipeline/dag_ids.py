@@ -34,9 +34,7 @@ train_dag_id = _ids("train_{}")
 epoch_dag_id = _ids("train_{}_epoch")
 """Names the DAG whose runs are the epochs of those trainings."""
 evaluate_dag_id = _ids("evaluate_{}")
-"""Names the DAG whose runs score any skill on any split."""
-transfer_dag_id = _ids("transfer_{}")
-"""Names the DAG whose runs compare skills under several targets and harnesses."""
+"""Names the DAG whose runs compare skills on splits, under targets and harnesses."""
 publish_dag_id = _ids("publish_{}")
 """Names the DAG whose runs publish the best skill of a finished training."""
 rollback_dag_id = _ids("rollback_{}")

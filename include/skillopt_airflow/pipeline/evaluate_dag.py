@@ -1,98 +1,164 @@
-"""`evaluate_<benchmark>`: score any skill on any split, with an interval, alone or against another one."""
+"""`evaluate_<benchmark>`: skills under every target with every harness on every split, as one matrix."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Param, chain, get_current_context, task
+from airflow.sdk.exceptions import AirflowFailException
 
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.gate_policies import POLICIES
+from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.types import DATA_SPLITS, JsonObject, Split
-from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.airflow_connections import open_run
 from skillopt_airflow.pipeline.dag_ids import evaluate_dag_id
 from skillopt_airflow.pipeline.failures import wrong_input_fails
-from skillopt_airflow.pipeline.graph import dag_of, engine_queue, evaluations
+from skillopt_airflow.pipeline.graph import cell_rollouts, dag_of, engine_queue
 from skillopt_airflow.pipeline.tasks import PREPARING
 
 if TYPE_CHECKING:
-    from skillopt_airflow.training.scorecard import ScoringRequest
-
-ALL_SPLITS = "all"
-KINDS = "`seed`, `champion`, a version such as `v0003-0123456789ab`, an `s3://` address, or the text of a skill"
+    from skillopt_airflow.core.skill_matrix import MatrixRequest
 
 DOC = """
-Scores a skill on a split of **{benchmark}**, or on all of them: its mean with a 95 % interval and, if `compare_to`
-names a second skill, the paired comparison. The result is `evaluation.json` below
-`s3://{bucket}/{prefix}runs/{benchmark}/`, and in the log of the last task. Rollouts that are stored already, of a
-training for instance, are not paid again.
+Runs skills of **{benchmark}** under every named target with every named harness, on the same items: scores with 95%
+intervals, the paired difference to the first skill, coverage, tokens and price. If `policy` is set, the matrix also
+answers whether each other skill is better than the first one; with `fail_if_not_better`, the run fails if one isn't.
+The result is `matrix.md`, `matrix.json` and `matrix.parquet` in
+`s3://{bucket}/{prefix}evaluations/benchmark={benchmark}/`, and in the tab *Report*. Stored rollouts, such as those of a
+training, aren't paid again. If a target or harness fails, the others still have their scores.
 """
 
 
 def evaluate_dag(benchmark: str, config: TrainConfig) -> DAG:
-    """Build the DAG: find the skills, roll them out, compare."""
+    """Build the DAG: check the request, run every skill in every cell, conclude."""
     doc = DOC.format(benchmark=benchmark, bucket=config.storage.bucket, prefix=config.storage.prefix)
     with dag_of(evaluate_dag_id(benchmark), doc, benchmark, config, form=form(config)) as dag:
         prepared: Any = prepare.override(**engine_queue(config))(benchmark)
-        run = prepared["run"]
-        scored = evaluations(config, "rollout", run, prepared)
-        chain(scored, score(run))
+        chain(cell_rollouts(config, "rollout", prepared), conclude(prepared["runs"], prepared["skills"]))
     return dag
 
 
 def form(config: TrainConfig) -> dict[str, Param]:
-    """Return the form of a run: what is scored, then the knobs of a training that matter here."""
-    asked = {
-        "skill": Param(
-            "champion", type="string", minLength=1, format="multiline", description=f"What to score: {KINDS}."
+    """Return the form of a run; any knob is reached through `overrides`."""
+    names = {"type": "string", "minLength": 1}
+    return {
+        "skills": Param(
+            ["seed", "champion"],
+            type="array",
+            items=names,
+            minItems=1,
+            description="The skills; the others are compared with the first one. Each is `seed`, `champion`, a version "
+            "such as `v0003-0123456789ab`, an `s3://` URL, or the text of a skill. Champion and versions are those of "
+            "the benchmark's target, or of model.target in overrides.",
         ),
-        "compare_to": Param(
-            "seed",
+        "targets": Param(
+            None,
+            type=["array", "null"],
+            items=names,
+            description="Models behind the target's connection, such as openai-chat:gpt-5. Default: the benchmark's.",
+        ),
+        "harnesses": Param(
+            [config.model.harness],
+            type="array",
+            items={"type": "string", "enum": [*HARNESSES]},
+            examples=[*HARNESSES],
+            minItems=1,
+            description="The programs that run an item.",
+        ),
+        "splits": Param(
+            [Split.TEST.value],
+            type="array",
+            items={"type": "string", "enum": [split.value for split in DATA_SPLITS]},
+            examples=[split.value for split in DATA_SPLITS],
+            minItems=1,
+            description="The splits whose items the skills run on.",
+        ),
+        "policy": Param(
+            None,
             type=["string", "null"],
-            format="multiline",
-            description=f"What to compare it with, or empty: {KINDS}.",
+            enum=[None, *POLICIES],
+            description="The gate policy that answers whether each other skill is better than the first one, at "
+            "evaluation.gate_alpha. Default: no verdict.",
         ),
-        "split": Param("test", type="string", enum=[*(split.value for split in DATA_SPLITS), ALL_SPLITS]),
+        "fail_if_not_better": Param(
+            False,
+            type="boolean",
+            description="Fail the run unless each other skill is better than the first one in every cell. Needs a "
+            "policy.",
+        ),
+        "overrides": Param(
+            {},
+            type=["object", "null"],
+            description='Any knob by its path, such as {"model.max_turns": 10, "data.limit": 50}.',
+        ),
     }
-    knobs = params.form(config)
-    kept = {path: knob for path, knob in knobs.items() if path.partition(".")[0] in ("evaluation", "model", "data")}
-    return {**asked, **kept, "overrides": knobs["overrides"]}
 
 
 @task(execution_timeout=PREPARING)
-def prepare(benchmark: str) -> list[JsonObject]:
-    """Settle configuration, items and skills; push the run's reference as XCom `run` and return the chunks."""
-    from skillopt_airflow.pipeline.triggered import checked_form, most_mapped, new_run
+def prepare(benchmark: str) -> list[Any]:
+    """Store a run per cell; push XComs `runs` and `skills`, and return what the mapped tasks take."""
+    from skillopt_airflow.pipeline.triggered import cell_config, checked_form, new_run
     from skillopt_airflow.store.keys import scoring_name
-    from skillopt_airflow.training.deployment_file import check_skills
-    from skillopt_airflow.training.preparation import prepare_scoring
-    from skillopt_airflow.training.scorecard import ScoringRequest
+    from skillopt_airflow.training.matrix import prepare_matrix
 
     context = get_current_context()
     with wrong_input_fails():
         asked = checked_form(context)
-        knobs = {path: value for path, value in asked.items() if path not in ScoringRequest.FORM}
-        check_skills({field: str(asked[field]) for field in ("skill", "compare_to") if asked[field]})
-        run, config = new_run(benchmark, scoring_name(context["dag_run"].run_id), knobs)
-        chunks = prepare_scoring(run, config, _request(asked), most_mapped())
-    context["ti"].xcom_push("run", run.ref.model_dump())
-    return chunks
+        name, overrides = scoring_name(context["dag_run"].run_id), {"overrides": asked["overrides"]}
+        run, config = new_run(benchmark, name, overrides)
+        request = request_of(asked, str(config.model.target))
+        plan = prepare_matrix(run, config, request, partial(cell_config, benchmark, config))
+    context["ti"].xcom_push("runs", [one.ref.model_dump() for one in plan.runs])
+    context["ti"].xcom_push("skills", [skill.model_dump() for skill in plan.skills])
+    return plan.chunks if config.model.batch else plan.alternating
 
 
-@task(trigger_rule="none_failed")
-def score(run: JsonObject) -> JsonObject:
-    """Compute intervals and the comparison; return the whole result."""
-    from skillopt_airflow.training.scorecard import scorecard
+@task(trigger_rule="all_done_min_one_success")
+def conclude(runs: Sequence[JsonObject], skills: Sequence[JsonObject]) -> JsonObject:
+    """Store the matrix, even if rollouts failed; return its run, its number of scores, and what isn't better.
 
-    opened = open_run(run)
+    Raises:
+        AirflowFailException: a skill isn't better than the first one, and the form asks to fail then.
+    """
+    from skillopt_airflow.core.skill_matrix import ComparedSkill
+    from skillopt_airflow.training.matrix import conclude_matrix
+
+    asked = get_current_context()["params"]
     with wrong_input_fails():
-        card = scorecard(opened, _request(get_current_context()["params"]))
-    return card.model_dump(mode="json")
+        splits = tuple(dict.fromkeys(map(Split, asked["splits"])))
+        compared = [ComparedSkill.model_validate(skill) for skill in skills]
+        matrix = conclude_matrix([open_run(run) for run in runs], compared, splits, asked["policy"])
+    worse = [
+        f"{row.skill.source} ({row.cell.target}, {row.cell.harness}, {row.cell.split})" for row in matrix.not_better
+    ]
+    if asked["fail_if_not_better"] and worse:
+        raise AirflowFailException(f"not better than {matrix.skills[0].source}: {'; '.join(worse)}")
+    return {
+        "run": matrix.run,
+        "measured": len(list(matrix.rows())),
+        "without_score": len(matrix.undecided),
+        "not_better": [*worse],
+    }
 
 
-def _request(form: Mapping[str, Any]) -> "ScoringRequest":
-    from skillopt_airflow.training.scorecard import ScoringRequest
+def request_of(form: Mapping[str, Any], target: str) -> "MatrixRequest":
+    """Return what the form asks for; `target` is the benchmark's own. A value that occurs twice counts once.
 
-    skill, other, split = (form[field] for field in ScoringRequest.FORM)
-    # The one that nothing was selected on comes first.
-    splits = (Split.TEST, Split.VAL, Split.TRAIN) if split == ALL_SPLITS else (Split(split),)
-    return ScoringRequest(skill=skill, other="" if other is None else other, splits=splits)
+    Raises:
+        ConfigError: a verdict is asked for without a policy or without a second skill.
+    """
+    from skillopt_airflow.core.skill_matrix import MatrixRequest
+
+    policy, skills = form["policy"], tuple(dict.fromkeys(form["skills"]))
+    if form["fail_if_not_better"] and policy is None:
+        raise ConfigError(f"fail_if_not_better = true: no policy is named. Set policy to {' or '.join(POLICIES)}")
+    if policy is not None and len(skills) == 1:
+        raise ConfigError(f"policy = {policy}: there is nothing to compare with. Name at least two skills")
+    return MatrixRequest(
+        skills=skills,
+        targets=tuple(dict.fromkeys(form["targets"] if form["targets"] else [target])),
+        harnesses=tuple(dict.fromkeys(form["harnesses"])),
+        splits=tuple(dict.fromkeys(form["splits"])),
+    )

@@ -29,6 +29,8 @@ TASK_DEFAULTS: Mapping[str, Any] = {
     "on_failure_callback": keep_error,
 }
 
+BATCH_LIMIT = timedelta(days=1, hours=1)
+"""A provider's batch job takes a day at most."""
 LONGEST_SECONDS = 1e9
 """Three decades: a time limit of many items has an end, and those of one item have none."""
 
@@ -64,17 +66,29 @@ def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
     outlasts all of them, of as many items as the benchmark allows a chunk: their own limit ends those that hang,
     and their items get typed rows. Whether items bring repositories is not looked up while a DAG is parsed.
     """
-    task = RolloutChunk.partial(
+    return _chunk_task(config, task_id, run).expand(chunk=chunks)
+
+
+def cell_rollouts(config: TrainConfig, task_id: str, work: Any) -> Any:
+    """Return a task mapped over the chunks of several runs, or over lists of them that are a batch job each."""
+    if config.model.batch:
+        return _batch_operator().partial(task_id=task_id, run=None, execution_timeout=BATCH_LIMIT).expand(chunks=work)
+    # Not by `expand_kwargs`: Airflow renders the strings of what that maps over as templates.
+    return _chunk_task(config, task_id, None).expand(chunk=work)
+
+
+def _chunk_task(config: TrainConfig, task_id: str, run: Any) -> Any:
+    return RolloutChunk.partial(
         task_id=task_id,
         max_active_tis_per_dagrun=config.sandbox.max_containers,
-        **_in_sandboxes(config, run, config.sandbox.items_per_container),
+        run=run,
+        **_in_sandboxes(config, config.sandbox.items_per_container),
     )
-    return task.expand(chunk=chunks)
 
 
 def preflight(config: TrainConfig, run: Any) -> Any:
     """Return the task that tries what a run will use."""
-    return Preflight(task_id="preflight", chunk=None, **_in_sandboxes(config, run, 1))
+    return Preflight(task_id="preflight", run=run, chunk=None, **_in_sandboxes(config, 1))
 
 
 def speculation(config: TrainConfig, run: Any, at: int | MomentKind) -> Any:
@@ -83,13 +97,14 @@ def speculation(config: TrainConfig, run: Any, at: int | MomentKind) -> Any:
     batch = train.batch_size * train.accumulation * train.rollouts_per_item
     return Speculation(
         task_id="speculate",
+        run=run,
         at=at,
         trigger_rule="none_failed",
-        **_in_sandboxes(config, run, max(config.sandbox.items_per_container, batch)),
+        **_in_sandboxes(config, max(config.sandbox.items_per_container, batch)),
     )
 
 
-def _in_sandboxes(config: TrainConfig, run: Any, items: int) -> dict[str, Any]:
+def _in_sandboxes(config: TrainConfig, items: int) -> dict[str, Any]:
     """Return the arguments of a task that runs so many items in sandboxes."""
     limits = config.sandbox
     if limits.engine == "kubernetes":
@@ -97,7 +112,6 @@ def _in_sandboxes(config: TrainConfig, run: Any, items: int) -> dict[str, Any]:
     else:
         seconds = task_seconds(limits, items) + items * repository_seconds(limits)
     return {
-        "run": run,
         "execution_timeout": timedelta(seconds=min(seconds, LONGEST_SECONDS)),
         "pool": config.sandbox.pool,
         **engine_queue(config),
@@ -113,8 +127,11 @@ def evaluations(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any
     """Return the tasks of an evaluation: one batch job for all chunks where the configuration says so."""
     if not config.model.batch:
         return rollouts(config, task_id, run, chunks)
-    # It imports Airflow's provider of models, for which nobody else is to wait.
-    from skillopt_airflow.pipeline.batch_rollouts import DAY, BatchRollouts
+    return _batch_operator()(task_id=task_id, run=run, chunks=chunks, execution_timeout=BATCH_LIMIT)
 
-    limit = timedelta(seconds=DAY, hours=1)
-    return BatchRollouts(task_id=task_id, run=run, chunks=chunks, execution_timeout=limit)
+
+def _batch_operator() -> Any:
+    # It imports Airflow's provider of models, which takes long; only those who use it should wait.
+    from skillopt_airflow.pipeline.batch_rollouts import BatchRollouts
+
+    return BatchRollouts

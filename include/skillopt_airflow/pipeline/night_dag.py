@@ -99,7 +99,7 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
 
     Skips the night if it has no items yet, or nothing is published; returns chunks without items if it is settled.
     """
-    from skillopt_airflow.pipeline.triggered import base_target, checked_form, most_mapped, night_config, night_date
+    from skillopt_airflow.pipeline.triggered import base_target, checked_form, night_config, night_date
     from skillopt_airflow.store.keys import night_name
     from skillopt_airflow.training.night_plan import Commands, prepare_night
 
@@ -120,7 +120,7 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
         run = open_run(ref)
         overrides = {} if form["overrides"] is None else form["overrides"]
         commands = Commands(publish_dag_id(benchmark), overrides)
-        prepared = prepare_night(run, config, date, base_target(benchmark), most_mapped(), commands)
+        prepared = prepare_night(run, config, date, base_target(benchmark), commands)
     if isinstance(prepared, str):
         raise AirflowSkipException(prepared)
     context["ti"].xcom_push("run", run.ref.model_dump())

@@ -12,7 +12,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import UNAVAILABLE, Conflict, DataError, ObjectMissing, SkillOptError
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.service_groups import PublishingGroup
-from skillopt_airflow.core.types import JsonObject, Split
+from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections, open_run
 from skillopt_airflow.pipeline.dag_ids import prefixed, publish_dag_id, rollback_dag_id, train_dag_id
@@ -196,9 +196,7 @@ class RollbackApproval(Approval):
 @task
 def open_finished(benchmark: str) -> JsonObject:
     """Return the reference of the run that the form names, with the target and rules that the form gives it."""
-    from skillopt_airflow.pipeline.triggered import checked_form, most_mapped, publishing_rules, reopened
-    from skillopt_airflow.training.map_limits import check_mappable, publishing_demand
-    from skillopt_airflow.training.publication import publishing_items
+    from skillopt_airflow.pipeline.triggered import checked_form, publishing_rules, reopened
     from skillopt_airflow.training.run_record import RunRef
 
     with wrong_input_fails():
@@ -212,9 +210,6 @@ def open_finished(benchmark: str) -> JsonObject:
             raise DataError(f"run: {asked['run']} is no finished training of {benchmark}: {error}") from None
         ref = reopened(run, asked["target"], asked["overrides"])
         ref = ref.model_copy(update={"overrides": ref.overrides | publishing_rules(run, asked)})
-        config = open_run(ref).config
-        items = publishing_items(run, Split(config.publishing.split))
-        check_mappable(config, [publishing_demand(config, len(items))], most_mapped())
     return ref.model_dump(mode="json")
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class RolloutChunk(RolloutOperator):
     """Runs one chunk of a plan in sandboxes; errors are typed rows, and tried again by Airflow's retries.
 
-    :param run: reference of the run, as `prepare` pushed it. (templated)
+    :param run: reference of the run, as `prepare` pushed it; None if each chunk has its own. (templated)
     :param chunk: reference of the chunk, as a planning task returned it. (templated)
     """
 
@@ -40,7 +40,7 @@ class RolloutChunk(RolloutOperator):
         ti = context["ti"]
         self._may_retry = ti.try_number <= ti.max_tries
         self._dag_run_id = str(context["run_id"])
-        self._work = ChunkWorkload(open_run(self.run), self.chunk, self._dag_run_id)
+        self._work = ChunkWorkload(open_run(self.chunk.get("run", self.run)), self.chunk, self._dag_run_id)
         self._work.judge_again()
         return self._work
 

@@ -23,7 +23,7 @@ def prepare(benchmark: str) -> list[JsonObject]:
 
     Pushes the run's reference as XCom `run`, and returns the chunks of the selection split for the seed.
     """
-    from skillopt_airflow.pipeline.triggered import checked_form, chosen_preset, most_mapped, new_run, of_decline
+    from skillopt_airflow.pipeline.triggered import checked_form, chosen_preset, new_run, of_decline
     from skillopt_airflow.store.keys import run_name
     from skillopt_airflow.training.preparation import prepare_training
 
@@ -32,7 +32,7 @@ def prepare(benchmark: str) -> list[JsonObject]:
         form = of_decline(context["dag_run"], checked_form(context))
         run, config = new_run(benchmark, run_name(context["dag_run"].run_id), form)
         preset = chosen_preset(benchmark, form)
-        chunks = prepare_training(run, config, most_mapped(), None if preset is None else preset.scores)
+        chunks = prepare_training(run, config, None if preset is None else preset.scores)
     context["ti"].xcom_push("run", run.ref.model_dump())
     return chunks
 

@@ -44,21 +44,18 @@ SHORT_FORM = 12
 WHERE_PRESETS_ARE = "preset is a field of trainings of benchmarks that have presets/<name>.yaml in their folder"
 
 
-def new_run(
-    benchmark: str, name: str, form: Mapping[str, Any], own: TrainConfig | None = None
-) -> tuple[TrainingRun, TrainConfig]:
+def new_run(benchmark: str, name: str, form: Mapping[str, Any]) -> tuple[TrainingRun, TrainConfig]:
     """Return a run that is to be prepared, and its configuration by the fields of the form.
 
     Args:
         benchmark: its name.
         name: the run's name.
         form: the fields, by dotted path, and `overrides`.
-        own: the configuration beneath them; that of benchmark.yaml when None.
 
     Raises:
         SkillOptError: of the kind that says what is wrong.
     """
-    config = configured(benchmark, form, own)
+    config = configured(benchmark, form)
     ref = RunRef(benchmark=benchmark, run=name, storage=config.storage)
     run = open_run(ref)
     check_batch(config, benchmarks.load(benchmark, config.task))
@@ -93,10 +90,8 @@ def of_decline(dag_run: Any, form: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**form, "train.init_skill": "champion"}
 
 
-def configured(benchmark: str, form: Mapping[str, Any], own: TrainConfig | None = None) -> TrainConfig:
+def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
     """Return the run's configuration, with the models of the connections where it leaves them open.
-
-    `own` is the configuration beneath the form; that of benchmark.yaml when None.
 
     Raises:
         ConfigError: a key or value that the form or the configuration does not have, or a harness that cannot run
@@ -104,7 +99,7 @@ def configured(benchmark: str, form: Mapping[str, Any], own: TrainConfig | None 
         ModelConnectionError: a connection that is not there or names no model.
     """
     preset = chosen_preset(benchmark, form)
-    own = benchmark_config(benchmark) if own is None else own
+    own = benchmark_config(benchmark)
     layers = [] if preset is None else [preset.settings]
     config = params.run_config(own, form, *layers)
     if config.data.uri != own.data.uri:
@@ -130,10 +125,12 @@ def cell_config(benchmark: str, config: TrainConfig, target: str, harness: Harne
     """Return a complete configuration with another target and harness; raise as `configured`."""
     asked = TrainConfig.from_layers(config.model_dump(), {"model": {"target": target, "harness": harness}})
     _check_harness_of_image(asked, config)
-    model = asked.model
-    check_requirements(model, benchmarks.load(benchmark, asked.task))
+    model, adapter = asked.model, benchmarks.load(benchmark, asked.task)
+    check_requirements(model, adapter)
     name = connection.model_name(model.target_conn_id, target)
-    return asked.model_copy(update={"model": model.model_copy(update={"target": name})})
+    named = asked.model_copy(update={"model": model.model_copy(update={"target": name})})
+    check_batch(named, adapter)
+    return named
 
 
 def _check_harness_of_image(asked: TrainConfig, own: TrainConfig) -> None:
@@ -273,10 +270,3 @@ def publishing_rules(run: TrainingRun, asked: Mapping[str, Any]) -> JsonObject:
     check_allowed(own.model_copy(update={"publishing": publishing}), own)
     rules, settled = (knobs.model_dump(mode="json") for knobs in (publishing, run.config.publishing))
     return {f"publishing.{key}": value for key, value in rules.items() if value != settled[key]}
-
-
-def most_mapped() -> int:
-    """Return how many tasks Airflow makes of a list."""
-    from airflow.sdk.configuration import conf
-
-    return int(conf.getint("core", "max_map_length", fallback=1024))

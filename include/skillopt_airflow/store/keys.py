@@ -40,9 +40,9 @@ def scoring_name(dag_run_id: str) -> str:
     return run_name(f"evaluate-{dag_run_id}")
 
 
-def transfer_name(dag_run_id: str) -> str:
-    """Return the name of a run of the transfer DAG."""
-    return run_name(f"transfer-{dag_run_id}")
+def cell_name(run: str, place: int) -> str:
+    """Return the name of the run of a matrix's cell, by its place; the first cell's is that of the matrix."""
+    return run_name(f"{run}-cell{place + 1}") if place else run
 
 
 def night_name(date: str, target: str) -> str:
@@ -189,8 +189,6 @@ class RunKeys:
     """The rows of all moments, and the run as a whole."""
     contest = Below("contest.json")
     """The skills that a night of re-gating measures."""
-    scorecard = Below("evaluation.json")
-    """The scores that a run of the evaluation DAG measured."""
     runtime_state = Below("runtime_state.json")
     """The state after the newest moment."""
     best_skill = Below("best_skill.md")
@@ -308,8 +306,8 @@ class RegateKeys:
 
 
 @dataclass(frozen=True)
-class TransferKeys:
-    """Keys of the matrices of one benchmark, below `<prefix>transfer/`."""
+class MatrixKeys:
+    """Keys of the matrices of one benchmark, below `<prefix>evaluations/`."""
 
     prefix: str
     benchmark: str
@@ -317,14 +315,14 @@ class TransferKeys:
     @property
     def folder(self) -> str:
         """Return the prefix of all of them."""
-        return f"{self.prefix}transfer/{_partitions({'benchmark': self.benchmark})}"
+        return f"{self.prefix}evaluations/{_partitions({'benchmark': self.benchmark})}"
 
     def matrix(self, run: str) -> str:
         """Return the key of a run's matrix."""
         return f"{self.folder}{_partitions({'run': run})}matrix.json"
 
     def table(self, run: str) -> str:
-        """Return the key of the matrix with a row a skill and cell."""
+        """Return the key of the matrix with a row per skill and cell."""
         return f"{self.folder}{_partitions({'run': run})}matrix.parquet"
 
     def markdown(self, run: str) -> str:

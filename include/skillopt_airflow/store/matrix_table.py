@@ -1,9 +1,9 @@
-"""The transfer matrices of a benchmark: a document, a table and a text each, found by the skills that they compare."""
+"""The matrices of a benchmark: a document, a table and a text each, found by the skills that they compare."""
 
 from typing import TYPE_CHECKING, Any
 
-from skillopt_airflow.core.transfer_matrix import MatrixRow, TransferMatrix
-from skillopt_airflow.store.keys import TransferKeys
+from skillopt_airflow.core.skill_matrix import MatrixRow, SkillMatrix
+from skillopt_airflow.store.keys import MatrixKeys
 
 if TYPE_CHECKING:
     from skillopt_airflow.store.objects import ObjectStore
@@ -15,11 +15,11 @@ MOST = 10
 class MatrixTable:
     """The matrices of one benchmark."""
 
-    def __init__(self, store: "ObjectStore", keys: TransferKeys) -> None:
+    def __init__(self, store: "ObjectStore", keys: MatrixKeys) -> None:
         self._store = store
         self._keys = keys
 
-    def save(self, matrix: TransferMatrix, markdown: str) -> str:
+    def save(self, matrix: SkillMatrix, markdown: str) -> str:
         """Write a run's matrix, over the one that it had before, and return the document's key."""
         from skillopt_airflow.store.parquet import to_parquet
 
@@ -32,27 +32,27 @@ class MatrixTable:
             self._store.put_bytes(keys.naming(sha256, matrix.created, run), b"")
         return keys.matrix(run)
 
-    def read(self, run: str) -> TransferMatrix:
+    def read(self, run: str) -> SkillMatrix:
         """Return the matrix of a run; raises ObjectMissing."""
-        return self._store.get_model(self._keys.matrix(run), TransferMatrix)
+        return self._store.get_model(self._keys.matrix(run), SkillMatrix)
 
-    def of_skill(self, sha256: str, most: int = MOST) -> list[TransferMatrix]:
+    def of_skill(self, sha256: str, most: int = MOST) -> list[SkillMatrix]:
         """Return the newest matrices with a skill, at most so many, the newest first.
 
         It takes a listing of the skill's own names and a read for each matrix.
         """
         listed = reversed(self._store.list_keys(self._keys.of_skill(sha256)))
-        runs = list(dict.fromkeys(map(TransferKeys.named, listed)))[:most]
-        found = (self._store.find_model(self._keys.matrix(run), TransferMatrix) for run in runs)
+        runs = list(dict.fromkeys(map(MatrixKeys.named, listed)))[:most]
+        found = (self._store.find_model(self._keys.matrix(run), SkillMatrix) for run in runs)
         there = [matrix for matrix in found if matrix is not None]
         # Prepared again, a run may have been compared under another skill by the same name since.
         return [matrix for matrix in there if any(skill.sha256 == sha256 for skill in matrix.skills)]
 
 
-def rows_of(matrix: TransferMatrix) -> Any:
+def rows_of(matrix: SkillMatrix) -> Any:
     """Return the matrix as an Arrow table with a row for each skill in each cell.
 
-    Benchmark and run are in the key, as Hive partitions. What is not known is null, a score among it.
+    Benchmark and run are in the key, as Hive partitions. Unknown values are null.
     """
     import pyarrow as pa
 
@@ -64,7 +64,7 @@ def rows_of(matrix: TransferMatrix) -> Any:
         **dict.fromkeys(("score", "low", "high"), number),
         "items": count,
         "coverage": number,
-        **dict.fromkeys(("reason", "against"), text),
+        **dict.fromkeys(("reason", "policy", "verdict", "against"), text),
         **dict.fromkeys(("delta", "delta_low", "delta_high"), number),
         **dict.fromkeys(("wins", "losses", "ties", "rollouts", "calls", "prompt_tokens", "completion_tokens"), count),
         "usd": number,
@@ -72,7 +72,7 @@ def rows_of(matrix: TransferMatrix) -> Any:
     return pa.Table.from_pylist([_record(matrix, row) for row in matrix.rows()], schema=pa.schema(kinds.items()))
 
 
-def _record(matrix: TransferMatrix, row: MatrixRow) -> dict[str, Any]:
+def _record(matrix: SkillMatrix, row: MatrixRow) -> dict[str, Any]:
     cell, skill, result = row
     record = {
         "target": cell.target,
@@ -81,9 +81,11 @@ def _record(matrix: TransferMatrix, row: MatrixRow) -> dict[str, Any]:
         "version": skill.version,
         "skill_sha256": skill.sha256,
         "created": matrix.created,
-        "split": matrix.split.value,
+        "split": cell.split.value,
         "metric": matrix.metric,
         "reason": None if result.reason is None else str(result.reason),
+        "policy": matrix.policy,
+        "verdict": None if result.verdict is None else result.verdict.action.value,
         **result.model_dump(include={"score", "low", "high", "items", "coverage"}),
         **result.cost.model_dump(),
     }

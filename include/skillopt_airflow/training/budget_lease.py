@@ -229,9 +229,7 @@ def settle_job(run: "TrainingRun", job: str, calls: Iterable[ModelCall]) -> None
 
 def changed_ledger(run: "TrainingRun", change: Callable[[BudgetLedger], tuple[BudgetLedger, Result]]) -> Result:
     """Change the ledger of a run's budget, nobody coming between, and return the result; raise StoreError."""
-    # Of several targets each has an account, and all spend one budget.
-    account = run.ref.run if run.record.cells else run.account
-    return change_document(run.store, run.keys.budget(account), BudgetLedger(), change)
+    return change_document(run.store, run.keys.budget(run.account), BudgetLedger(), change)
 
 
 def _counted(run: "TrainingRun", ledger: BudgetLedger) -> BudgetLedger:

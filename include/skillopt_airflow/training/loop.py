@@ -1,6 +1,5 @@
 """A training without Airflow: the stages in the order of the DAGs, under the names of their tasks."""
 
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -35,7 +34,7 @@ class TrainingLoop:
     def __call__(self) -> RunState:
         """Prepare the run, train, test and report; return the state that it ends with."""
         run = self.run
-        seed = self.task("prepare", lambda: prepare_training(run, self.config, sys.maxsize))
+        seed = self.task("prepare", lambda: prepare_training(run, self.config))
         self.task("preflight", lambda: preflight(run, self._roll_out))
         self._rollouts("evaluate_seed", seed)
         self.task("start", lambda: seed_and_final.start(run))

@@ -23,7 +23,6 @@ from skillopt_airflow.training.benchmark_settings import other_connection
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.data_checks import checked_fresh, items_of
 from skillopt_airflow.training.data_items import Items, checked_items, read_items, store_files, without_copies
-from skillopt_airflow.training.map_limits import check_mappable, scoring_demand
 from skillopt_airflow.training.preparation import check_priced, settle
 from skillopt_airflow.training.rollout_plan import chunks_of, ids, largest_plan, store_plan, store_versions
 from skillopt_airflow.training.run import TrainingRun
@@ -65,7 +64,7 @@ class Commands(NamedTuple):
 
 
 def prepare_night(
-    run: TrainingRun, config: TrainConfig, date: str, base: str, most_chunks: int, commands: Commands
+    run: TrainingRun, config: TrainConfig, date: str, base: str, commands: Commands
 ) -> list[JsonObject] | str:
     """Store what a night needs; return the chunks of its rollouts, or why there is nothing to check.
 
@@ -74,7 +73,6 @@ def prepare_night(
         config: its configuration, complete.
         date: YYYY-MM-DD.
         base: the target that the benchmark is trained for when a run does not name another.
-        most_chunks: the length of the longest plan that can be carried out.
         commands: what they consist of.
 
     Raises:
@@ -104,7 +102,6 @@ def prepare_night(
     prices = run.connections.prices(config)
     trained = _trained_on(run, config, artifacts)
     quality = checked_fresh(run, quality, items[Split.FRESH], trained, measured_items(run, nights))
-    check_mappable(config, [scoring_demand(config, len(ROLES), [len(items[Split.FRESH])])], most_chunks)
     check_priced(config, prices, MEASURING)
     image = run.connections.image(config, MEASURING)
     settle(run, config, items, quality, image, prices, corpus=store_corpus(run, config))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core import schedule
-from skillopt_airflow.core.budget import MEASURING, ROLES, Prices, Role, unpriced
+from skillopt_airflow.core.budget import ROLES, Prices, Role, unpriced
 from skillopt_airflow.core.config import TrainConfig, changed_paths
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.gate import unknown_protected_items
@@ -17,16 +17,14 @@ from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.protocols import ShowsFiles
 from skillopt_airflow.core.run_gates import SmallestGain, check_groups, deciding, smallest_gains
 from skillopt_airflow.core.skill import SkillDocument, skill_of_person
-from skillopt_airflow.core.transfer_matrix import MatrixCell
 from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Split
-from skillopt_airflow.quality.sizes import evaluation_needs, training_needs
+from skillopt_airflow.quality.sizes import training_needs
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.data_checks import store_quality
 from skillopt_airflow.training.data_items import (
     Items,
     changed_since_listed,
     checked_items,
-    read_items,
     read_splits,
     shared_contents,
     shared_documents,
@@ -34,16 +32,13 @@ from skillopt_airflow.training.data_items import (
     unusable_items,
 )
 from skillopt_airflow.training.deployment_file import check_images
-from skillopt_airflow.training.estimate import Estimate, estimate
-from skillopt_airflow.training.map_limits import check_mappable, scoring_demand, training_demands
+from skillopt_airflow.training.estimate import LOOKED_AT, Estimate, Prompt, estimate_training
 from skillopt_airflow.training.named_skill import NamedSkill, find_skill
-from skillopt_airflow.training.prompt_sizes import LOOKED_AT, picture_tokens, prompt_chars
 from skillopt_airflow.training.rollout_plan import ids
 from skillopt_airflow.training.rollout_protocol import rollout_program
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_corpus import store_corpus
 from skillopt_airflow.training.run_record import RunRecord
-from skillopt_airflow.training.scorecard import ScoringRequest, scoring_plan
 from skillopt_airflow.training.seed_and_final import opened, seed_plan, store_seed
 
 if TYPE_CHECKING:
@@ -65,15 +60,12 @@ class Beginning(NamedTuple):
 NO_TRAINING = Beginning()
 
 
-def prepare_training(
-    run: TrainingRun, config: TrainConfig, most_chunks: int, stated: StatedScores | None = None
-) -> list[JsonObject]:
+def prepare_training(run: TrainingRun, config: TrainConfig, stated: StatedScores | None = None) -> list[JsonObject]:
     """Store everything that a run needs, or nothing but what is wrong with its data; return the seed's chunks.
 
     Args:
         run: the run.
         config: its configuration, complete.
-        most_chunks: the length of the longest plan that can be carried out.
         stated: the scores that the authors of its preset state.
 
     Raises:
@@ -92,7 +84,6 @@ def prepare_training(
     prices = run.connections.prices(config)
     check_affordable(config, items, prices)
     check_groups(config, _groups(_gated(config, items)))
-    check_mappable(config, training_demands(config, {split: len(rows) for split, rows in items.items()}), most_chunks)
     image = run.connections.image(config)
     items, corpus = store_files(run, items, files_of(run, config)), store_corpus(run, config)
     check_item_images(run, config, items)
@@ -104,32 +95,6 @@ def prepare_training(
     store_seed(run, init, seed)
     tell_size(run)
     return seed_plan(run)
-
-
-def prepare_scoring(
-    run: TrainingRun, config: TrainConfig, request: ScoringRequest, most_chunks: int
-) -> list[JsonObject]:
-    """Store the skills and items of a run that scores skills; return the chunks of its rollouts.
-
-    Raises:
-        SkillOptError: of the kind that says what is wrong.
-    """
-    seed, client = opened(run.seed_skill(), config), run.connections.s3_client(config.storage)
-    artifacts = published_skills(run.connections, config.storage, run.ref.benchmark, str(config.model.target))
-    asked = [source for source in (request.skill, request.other) if source]
-    skills = [find_skill(source, seed, artifacts, client).document for source in asked]
-    items, quality = read_items(run, config, [*evaluation_needs(config.evaluation)])
-    prices = run.connections.prices(config)
-    check_priced(config, prices, MEASURING)
-    image = run.connections.image(config, MEASURING)
-    items = store_files(run, items, files_of(run, config))
-    check_item_images(run, config, items)
-    settle(run, config, items, quality, image, prices, corpus=store_corpus(run, config))
-    if not config.model.batch:
-        sizes = [len(run.item_refs(split)) for split in request.splits]
-        demand = scoring_demand(config, len(set(skills)), sizes)
-        check_mappable(config, [demand], most_chunks)
-    return scoring_plan(run, request, skills)
 
 
 def _init_skill(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore") -> NamedSkill:
@@ -269,7 +234,6 @@ def settle(
     begun: Beginning = NO_TRAINING,
     *,
     corpus: str = "",
-    cells: Sequence[MatrixCell] = (),
 ) -> None:
     """Store the configuration and the items that all stages of the run see."""
     from skillopt_airflow.store.data_manifest import data_manifest
@@ -290,7 +254,6 @@ def settle(
         init_version=begun.init_version,
         stated=begun.stated,
         corpus=corpus,
-        cells=tuple(cells),
     )
     notes = [*unusable_items(items), *changed_since_listed(run, config, items)]
     notes += [*shared_contents(items), *shared_documents(items)]
@@ -344,8 +307,8 @@ def estimated(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
     """Estimate calls, tokens and price of the whole run from the prompts of its first training items."""
     skill = run.skill(0)
     first = run.items_of(Split.TRAIN, ids(run.item_refs(Split.TRAIN)[:LOOKED_AT]))
-    chars, seen = prompt_chars(run.benchmark, first), picture_tokens(str(run.config.model.target), first)
-    return estimate(run.config, sizes, chars, len(skill.text), run.record.steps_in_epoch, run.record.prices, seen)
+    prompt = Prompt.of(run.benchmark, str(run.config.model.target), first)
+    return estimate_training(run.config, sizes, prompt, len(skill.text), run.record.steps_in_epoch, run.record.prices)
 
 
 def _gated(config: TrainConfig, items: Items) -> dict[Split, list[Item]]:

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Literal, TypeVar
 
-from pydantic import Field
-
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.timeline import Moment
@@ -28,12 +26,13 @@ Stage = Literal[
     "score",
     "publish",
     "regate",
-    "transfer",
 ]
 
 
 BATCH_AHEAD = "ahead"
 """The plan of a step that has the next step's batch."""
+MAX_CHUNKS = 1024
+"""Airflow's default for [core] max_map_length, the most tasks that it makes of a list."""
 CALLS_PER_CONTAINER = 64
 """Model calls in flight that one container and its gateway carry without keeping each other waiting."""
 
@@ -51,13 +50,11 @@ class Chunk(Value):
     """Items in the order in which they are begun."""
     contested: bool = False
     """True if it may end as soon as the candidate cannot win any more."""
-    cell: int | None = Field(default=None, exclude_if=lambda cell: cell is None)
-    """The cell of the run's matrix that it belongs to, by its place; None where the run has one target and harness."""
 
     @property
-    def measures(self) -> tuple[str, Split, int | None]:
-        """Return what its rollouts are a part of: the scores of a skill on a split, in a cell of the matrix."""
-        return self.skill, self.split, self.cell
+    def measures(self) -> tuple[str, Split]:
+        """Return what its rollouts are a part of: the scores of a skill on a split."""
+        return self.skill, self.split
 
 
 class RolloutPlan(Document):
@@ -73,6 +70,8 @@ class ChunkRef(Value):
     plan: str
     """Key of the plan."""
     index: int
+    run: JsonObject | None = None
+    """Reference of the chunk's run, if the task maps over the chunks of several runs."""
 
 
 def chunks_of(
@@ -105,7 +104,8 @@ def parts_of(items: int, config: TrainConfig, times: int) -> int:
 
     They are as few as carry the run's model calls in flight, with no more items in a part than may share a container:
     every container costs its start and a task. Where there are more than run at the same time, all together have the
-    fewest chunks that leave no container idle in the last round. A part has at least one item.
+    fewest chunks that leave no container idle in the last round. A part has at least one item, and more than
+    `sandbox.items_per_container` where the chunks would be more than Airflow makes tasks of.
     """
     lanes, most = config.sandbox.max_containers, config.sandbox.items_per_container
     carriers = math.ceil(min(items * times, config.model.concurrency) / CALLS_PER_CONTAINER)
@@ -113,7 +113,7 @@ def parts_of(items: int, config: TrainConfig, times: int) -> int:
     if parts * times > lanes:
         step = lanes // times if times < lanes else lanes // math.gcd(lanes, times)
         parts = step * math.ceil(items / (step * most))
-    return min(items, parts)
+    return min(items, parts, max(1, MAX_CHUNKS // times))
 
 
 def largest_plan(items: int, config: TrainConfig, skills: int, draws: int) -> int:
@@ -147,7 +147,7 @@ def store_plan(
     run.store.put_model(key, RolloutPlan(moment=moment, chunks=filled))
     if if_missing and not before and all(_is_done(run, chunk) for chunk in chunks):
         return []
-    return [ChunkRef(plan=key, index=index).model_dump() for index in range(len(filled))]
+    return [ChunkRef(plan=key, index=index).model_dump(exclude_none=True) for index in range(len(filled))]
 
 
 def stored_chunks(run: TrainingRun, moment: Moment, name: str) -> tuple[Chunk, ...]:

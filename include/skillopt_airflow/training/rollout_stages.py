@@ -22,7 +22,6 @@ STAGES: Mapping[str, str] = {
     "test": "test",
     "score": "scoring",
     "regate": "night",
-    "transfer": "matrix",
     "preflight": "preflight",
 }
 """Plans by name, the one that people look for first at the beginning."""
@@ -46,8 +45,6 @@ class Planned(NamedTuple):
     """Names of RunSkill, in the order of the plan."""
     draws: tuple[int, ...]
     item_ids: tuple[str, ...]
-    cells: tuple[int, ...] = ()
-    """Places of the cells of a matrix; none where the run has one target and harness."""
 
 
 class Stage(NamedTuple):
@@ -127,7 +124,6 @@ def planned(run: TrainingRun, moment: Moment, stage: str) -> dict[Split, Planned
             skills=tuple(dict.fromkeys(chunk.skill.removeprefix(run.keys.folder) for chunk in own)),
             draws=tuple(sorted({chunk.draw for chunk in own})),
             item_ids=tuple(dict.fromkeys(item for chunk in own for item in chunk.item_ids)),
-            cells=tuple(sorted({chunk.cell for chunk in own if chunk.cell is not None})),
         )
     return found
 
@@ -153,10 +149,8 @@ def _label(name: str, moment: Moment, stage: str) -> str:
     version = _VERSION.fullmatch(name)
     if version is not None and stage == "regate":
         return ROLES[int(version[1])]
-    if version is not None and stage == "transfer":
-        return f"skill {int(version[1]) + 1}"
     if version is not None and stage == "score":
-        return ("the skill", "the other skill")[int(version[1])]
+        return f"skill {int(version[1]) + 1}"
     if version is not None:
         return "seed" if int(version[1]) == 0 else f"version {int(version[1])}"
     proposal = _PROPOSAL.fullmatch(name)

@@ -10,7 +10,6 @@ from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.run_gates import SmallestGain
-from skillopt_airflow.core.transfer_matrix import MatrixCell
 from skillopt_airflow.core.types import JsonObject, Value
 
 
@@ -64,8 +63,6 @@ class RunRecord(Document):
     """What the authors of the preset state, if the training has one."""
     corpus: str = ""
     """Hash of the corpus that its sandboxes can read; empty if the run has none."""
-    cells: tuple[MatrixCell, ...] = Field(default=(), exclude_if=lambda cells: not cells)
-    """The targets and harnesses of a run of the transfer DAG; no other run has any."""
 
     @property
     def total_steps(self) -> int:

@@ -11,10 +11,10 @@ from skillopt_airflow.core.density import tokens_of
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.night_point import NightPoint
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.transfer_matrix import TransferMatrix
+from skillopt_airflow.core.skill_matrix import SkillMatrix
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.artifacts import ArtifactStore, PublishedSkill
-from skillopt_airflow.store.keys import RegateKeys, TransferKeys
+from skillopt_airflow.store.keys import MatrixKeys, RegateKeys
 from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.training.night import DEMOTED
 from skillopt_airflow.training.night_series import read_series
@@ -61,7 +61,7 @@ class SkillDetails(NamedTuple):
     """Of nights under this model and another one, some of them."""
     all_changes: int
     """The number of all of these."""
-    matrices: Sequence[TransferMatrix]
+    matrices: Sequence[SkillMatrix]
     """The newest ones with the champion."""
 
 
@@ -141,10 +141,10 @@ def _rows(benchmark: str, read: Mapping[str, PublishedSkill | None]) -> list[Ver
     return rows[::-1]
 
 
-def _matrices(buckets: Buckets, benchmark: str, champion: Champion | None) -> list[TransferMatrix]:
+def _matrices(buckets: Buckets, benchmark: str, champion: Champion | None) -> list[SkillMatrix]:
     if champion is None:
         return []
-    table = MatrixTable(buckets.runs, TransferKeys(buckets.prefix, benchmark))
+    table = MatrixTable(buckets.runs, MatrixKeys(buckets.prefix, benchmark))
     return table.of_skill(champion.alias.sha256, MATRICES)
 
 

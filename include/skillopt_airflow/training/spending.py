@@ -5,7 +5,6 @@ from skillopt_airflow.core.budget_ledger import BudgetLedger, Left
 from skillopt_airflow.core.resource_groups import BudgetGroup
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
-from skillopt_airflow.training.matrix_cells import one_for_each_target
 from skillopt_airflow.training.run import TrainingRun
 
 
@@ -62,11 +61,8 @@ def remaining(run: TrainingRun, left: Left, role: Role = "target") -> RemainingB
 
 
 def spent_by(run: TrainingRun) -> Spent:
-    """Return what the run has spent until now; where it has several targets, on all of them."""
-    total = Spent()
-    for one in one_for_each_target(run):
-        total = total.plus(spent(one.usage.calls(one.ref.benchmark, one.account), one.prices))
-    return total
+    """Return what the run has spent until now."""
+    return spent(run.usage.calls(run.ref.benchmark, run.account), run.prices)
 
 
 def unaffordable(run: TrainingRun, rollouts: int) -> str:

@@ -35,7 +35,6 @@ from skillopt_airflow.training.budgeted_models import Turns
 from skillopt_airflow.training.evaluation import running_evaluation
 from skillopt_airflow.training.item_files import contents, for_container
 from skillopt_airflow.training.judging import score_of
-from skillopt_airflow.training.matrix_cells import in_cell
 from skillopt_airflow.training.repository_judging import engine_test_runner, judged_repository
 from skillopt_airflow.training.rollout_plan import planned
 from skillopt_airflow.training.rollout_protocol import check_program, image_to_use
@@ -76,8 +75,8 @@ class ChunkWorkload:
 
     def __init__(self, run: TrainingRun, ref: JsonObject, dag_run_id: str) -> None:
         plan, self.chunk = planned(run, ref)
-        self.run = run if self.chunk.cell is None else in_cell(run, self.chunk.cell)
-        check_program(self._settled_image, run.record.program, self.run.config, benchmarks.folder(run.ref.benchmark))
+        self.run = run
+        check_program(run.record.image, run.record.program, run.config, benchmarks.folder(run.ref.benchmark))
         self.moment = plan.moment
         filled = [chunk for chunk in plan.chunks if chunk.item_ids]
         self._measuring = [chunk for chunk in filled if chunk.measures == self.chunk.measures]
@@ -181,12 +180,7 @@ class ChunkWorkload:
     def image(self) -> str:
         """The image that the run settled on, or the one that took its place."""
         record, benchmark = self.run.record, benchmarks.folder(self.run.ref.benchmark)
-        return image_to_use(self._settled_image, record.program, self.run.config, benchmark)
-
-    @property
-    def _settled_image(self) -> str:
-        record = self.run.record
-        return record.image if self.chunk.cell is None else record.cells[self.chunk.cell].image
+        return image_to_use(record.image, record.program, self.run.config, benchmark)
 
     @property
     def limits(self) -> SandboxGroup:

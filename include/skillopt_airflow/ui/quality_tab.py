@@ -8,22 +8,14 @@ from fastapi.responses import HTMLResponse
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError, SkillOptError
-from skillopt_airflow.pipeline.dag_ids import (
-    epoch_dag_id,
-    evaluate_dag_id,
-    regate_dag_id,
-    train_dag_id,
-    transfer_dag_id,
-)
-from skillopt_airflow.pipeline.params import run_storage
-from skillopt_airflow.store.keys import RunKeys, night_name, scoring_name
-from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.pipeline.dag_ids import epoch_dag_id, evaluate_dag_id, regate_dag_id, train_dag_id
+from skillopt_airflow.store.keys import RunKeys, night_name
 from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui.access import may_read_dag_run
+from skillopt_airflow.ui.matrix_page import evaluated_run
 from skillopt_airflow.ui.pages import app, dag_run_tab, message_page
 from skillopt_airflow.ui.reports import DagRunRow, row_of, stored_page
 from skillopt_airflow.ui.trainings import benchmark_of, training_of
-from skillopt_airflow.ui.transfer_page import compared_run
 
 QUALITY_ROUTE = "/dag_runs/{dag_id}/{run_id}/quality"
 """Below the plugin's prefix; the ids as Airflow's UI has them."""
@@ -33,7 +25,7 @@ QUALITY_TAB = dag_run_tab("Skill data quality", QUALITY_ROUTE)
 
 @app.get(QUALITY_ROUTE, dependencies=[Depends(may_read_dag_run)])
 def dag_run_quality(dag_id: str, run_id: str, row: Annotated[DagRunRow | None, Depends(row_of)]) -> HTMLResponse:
-    """Return the data_quality.html of the training, evaluation, matrix or night that the DAG run is."""
+    """Return the data_quality.html of the training, evaluation or night that the DAG run is."""
     if row is None:
         return message_page(404, "No such run", f"{dag_id} has no run {run_id}.")
     try:
@@ -62,15 +54,10 @@ def checked_run(dag_id: str, run_id: str, row: DagRunRow) -> RunRef:
         return training_of(trained, dag_id, run_id, row.conf)
     for name in benchmarks.names():
         if dag_id == evaluate_dag_id(name):
-            storage = run_storage(benchmark_config(name), row.conf)
-            return RunRef(benchmark=name, run=scoring_name(run_id), storage=storage)
-        if dag_id == transfer_dag_id(name):
-            return compared_run(name, run_id, row.conf)
+            return evaluated_run(name, run_id, row.conf)
         if dag_id == regate_dag_id(name) and row.night is not None:
             config = night_config(name, {"target": None, "overrides": None} | row.conf)
             night = night_name(night_date(row.night, config), str(config.model.target))
             return RunRef(benchmark=name, run=night, storage=config.storage)
-    checking = (dag("<benchmark>") for dag in (train_dag_id, evaluate_dag_id, transfer_dag_id, regate_dag_id))
-    raise DataError(
-        f"Items are checked and rolled out by trainings, evaluations, matrices and nights: {', '.join(checking)}."
-    )
+    checking = (dag("<benchmark>") for dag in (train_dag_id, evaluate_dag_id, regate_dag_id))
+    raise DataError(f"Items are checked and rolled out by trainings, evaluations and nights: {', '.join(checking)}.")

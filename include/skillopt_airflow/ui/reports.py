@@ -9,15 +9,15 @@ from fastapi.responses import HTMLResponse
 
 from skillopt_airflow.core.errors import ObjectMissing, SkillOptError
 from skillopt_airflow.pipeline.addresses import DAG_RUN_REPORT
-from skillopt_airflow.pipeline.dag_ids import epoch_dag_id, train_dag_id, transfer_dag_id
+from skillopt_airflow.pipeline.dag_ids import epoch_dag_id, evaluate_dag_id, train_dag_id
 from skillopt_airflow.store.keys import run_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui.access import may_read, may_read_dag_run
 from skillopt_airflow.ui.buckets import KeptConnections, open_bucket
+from skillopt_airflow.ui.matrix_page import matrix_page
 from skillopt_airflow.ui.pages import STORED, app, dag_run_tab, message_page, page
 from skillopt_airflow.ui.trainings import benchmark_of, training_of
-from skillopt_airflow.ui.transfer_page import matrix_page
 
 REPORT_ROUTE = "/runs/{benchmark}/{run}/report"
 """Below the plugin's prefix; `run` as `skillopt_airflow.store.keys.run_name` gives it."""
@@ -60,16 +60,16 @@ def dag_run_report(
 ) -> HTMLResponse:
     """Return the report of the training that the DAG run is a part of, from the object store that the run names.
 
-    What a run of the transfer DAG has to show is its matrix.
+    The report of an evaluation is its matrix.
     """
-    compared = benchmark_of(dag_id, transfer_dag_id)
-    if compared is not None and row is not None:
-        return matrix_page(request, compared, run_id, row.conf)
+    evaluated = benchmark_of(dag_id, evaluate_dag_id)
+    if evaluated is not None and row is not None:
+        return matrix_page(request, evaluated, run_id, row.conf)
     benchmark = benchmark_of(dag_id, train_dag_id, epoch_dag_id)
-    if benchmark is None and compared is None:
+    if benchmark is None and evaluated is None:
         text = (
-            f"Reports are written by the trainings of skills, the runs of {train_dag_id('<benchmark>')}, and matrices "
-            f"by those of {transfer_dag_id('<benchmark>')}."
+            f"Reports are written by trainings, the runs of {train_dag_id('<benchmark>')}, and evaluations, those of "
+            f"{evaluate_dag_id('<benchmark>')}."
         )
         return message_page(404, "This DAG has no report", text)
     if benchmark is None or row is None:

@@ -13,7 +13,7 @@ from skillopt_airflow.core.errors import DataError, ObjectMissing, SkillOptError
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.pipeline.dag_ids import publish_dag_id, train_dag_id
 from skillopt_airflow.pipeline.params import run_storage
-from skillopt_airflow.store.keys import publication_name, run_name
+from skillopt_airflow.store.keys import cell_name, publication_name, run_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui import buckets, rollout_item
@@ -104,7 +104,8 @@ def _rolled_out(dag_id: str, run_id: str, row: DagRunRow, asked: RolloutQuery) -
 
     benchmark = benchmark_of(dag_id, publish_dag_id)
     if benchmark is None:
-        return checked_run(dag_id, run_id, row), asked
+        ref = checked_run(dag_id, run_id, row)
+        return ref.model_copy(update={"run": cell_name(ref.run, asked.cell)}), asked
     run, storage = str(row.conf.get("run")), run_storage(benchmark_config(benchmark), row.conf)
     if run != run_name(run):
         raise DataError(f"{dag_id}, run {run_id}: its conf names no run of {benchmark}")

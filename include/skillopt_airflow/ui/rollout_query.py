@@ -12,7 +12,6 @@ from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.connections import published_skills
-from skillopt_airflow.training.matrix_cells import in_cell
 from skillopt_airflow.training.run import OF_ONE_RUN, TrainingRun
 from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui import buckets
@@ -48,7 +47,7 @@ class RolloutQuery(BaseModel):
     stage: str = ""
     """Of the moment, by the name of its plan."""
     cell: int = Field(default=0, ge=0)
-    """Of a run under several targets and harnesses, by its place among them."""
+    """Of an evaluation under several targets and harnesses, by its place among them."""
     target: str = ""
     harness: str = ""
     split: Literal[""] | Split = ""
@@ -172,7 +171,9 @@ def of_run(ref: RunRef, asked: RolloutQuery) -> Subject:
     )
     if not stage.name:
         return begun
-    another = f" for {run.config.model.target}" if run.for_another_model else ""
+    model = run.config.model
+    another = f" for {model.target}" if run.for_another_model else ""
+    another = f" under {model.target}, {model.harness}" if stage.name == "score" else another
     begun = begun._replace(
         title=f"{begun.title}, {stage.names[stage.name]}{another}",
         choices=(*begun.choices, Choice("stage", "Stage", stage.names, stage.name)),
@@ -195,24 +196,18 @@ def _with_skills(run: TrainingRun, begun: Subject, stage: "Stage", asked: Rollou
     draw = asked.draw if asked.draw in plan.draws else plan.draws[0]
     # The page of an item lists nothing.
     items = None if asked.mark else _items(run, split, plan)
-    choices = [
-        Choice("split", "Split", {name.value: name.value for name in stage.splits}, split.value),
-        Choice("skill", "Skill", labels, skill),
-        Choice("draw", "Draw", _draws(plan.draws), str(draw)),
-        Choice("other", "Beside", _others(labels, skill), other),
-    ]
-    in_its_cell = run
-    if plan.cells:
-        cell, cells = asked.cell if asked.cell in plan.cells else plan.cells[0], run.record.cells
-        in_its_cell = in_cell(run, cell)
-        named = {str(place): f"{cells[place].target}, {cells[place].harness}" for place in plan.cells}
-        choices.insert(0, Choice("cell", "Target and harness", named, str(cell)))
 
     def key(name: str) -> "RolloutKey":
-        return in_its_cell.rollout_key(split, run.document(f"{run.keys.folder}{name}"), draw)
+        return run.rollout_key(split, run.document(f"{run.keys.folder}{name}"), draw)
 
     return begun._replace(
-        choices=(*begun.choices, *choices),
+        choices=(
+            *begun.choices,
+            Choice("split", "Split", {name.value: name.value for name in stage.splits}, split.value),
+            Choice("skill", "Skill", labels, skill),
+            Choice("draw", "Draw", _draws(plan.draws), str(draw)),
+            Choice("other", "Beside", _others(labels, skill), other),
+        ),
         key=key(skill),
         label=labels[skill],
         other=key(other) if other else None,

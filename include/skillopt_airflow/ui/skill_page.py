@@ -14,7 +14,6 @@ from skillopt_airflow.pipeline.dag_ids import (
     regate_dag_id,
     rollback_dag_id,
     train_dag_id,
-    transfer_dag_id,
 )
 from skillopt_airflow.report.view import diff_lines, diff_of, origin_detail, slug_of, spoken_moment
 from skillopt_airflow.training.benchmark_settings import benchmark_config
@@ -70,9 +69,14 @@ def forms_of(
     forms = [
         FilledForm(
             "Evaluate",
-            f"Scores the champion and {back_to or 'the seed skill'} on the test split, with intervals.",
+            f"Scores the champion and {back_to or 'the seed skill'} on the test split, with intervals. Add models to "
+            "targets, or programs to harnesses, to compare the skills there as well.",
             evaluate_dag_id(benchmark),
-            {"skill": champion, "compare_to": back_to or "seed", "split": "test", "model.target": target, **more},
+            {
+                "skills": [back_to or "seed", champion],
+                "targets": [target],
+                "overrides": {"model.target": target, **overrides},
+            },
         ),
         FilledForm(
             "Re-gate",
@@ -81,17 +85,6 @@ def forms_of(
             "run that the schedule makes for another night.",
             regate_dag_id(benchmark),
             {"target": target, **more},
-        ),
-        FilledForm(
-            "Compare under other models",
-            "Runs champion and seed under several models and harnesses on the same items, after an estimate. Put the "
-            "models' names into the form.",
-            transfer_dag_id(benchmark),
-            {
-                "skills": ["seed", champion],
-                "targets": [target, "provider:model"],
-                "overrides": {"model.target": target, **overrides},
-            },
         ),
         FilledForm(
             "Publish for another model",
@@ -194,7 +187,7 @@ def skill(
         train_dag=train_dag_id(benchmark),
         number=min(number, last),
         last=last,
-        transfer_dag=transfer_dag_id(benchmark),
+        evaluate_dag=evaluate_dag_id(benchmark),
     )
 
 

@@ -1,4 +1,4 @@
-"""Skills under two targets on the real platform; the server does not have one of the two."""
+"""Skills under two targets on the real platform, one of which the server does not have; and a gate of a skill."""
 
 import time
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ import pytest
 
 from local.environment import airflow_url
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.transfer_matrix import TransferMatrix
-from skillopt_airflow.store.keys import TransferKeys, transfer_name
+from skillopt_airflow.core.skill_matrix import SkillMatrix
+from skillopt_airflow.store.keys import MatrixKeys, scoring_name
 from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import from_parquet
@@ -20,8 +20,8 @@ from tests.pipeline.trained_run import create_connection, token
 
 pytestmark = [pytest.mark.platform, pytest.mark.nightly]
 
-DAG = "transfer_searchqa"
-CONNECTION = "skillopt_transfer"
+DAG = "evaluate_searchqa"
+CONNECTION = "skillopt_evaluate"
 HERE, GONE = "openai-chat:some-model", "openai-chat:gone-model"
 SKILL = "# Places\n\nAnswer with the name of a place.\n"
 ITEMS = 12
@@ -39,27 +39,27 @@ class MatrixRun:
     def trigger(cls, platform: Any, name: str, prefix: str, connection: str = CONNECTION, **asked: Any) -> "MatrixRun":
         platform.api.wait_for_dag(DAG)
         models = {"model.target_conn_id": connection, "model.optimizer_conn_id": connection}
-        conf = {"skills": ["seed", SKILL], "limit": ITEMS, **asked}
+        overrides = {**models, "storage.prefix": prefix, "data.limit": ITEMS}
         run_id = f"{name}-{time.time_ns()}"
-        platform.api.trigger(DAG, conf | {"overrides": {**models, "storage.prefix": prefix}}, run_id)
+        platform.api.trigger(DAG, {"skills": ["seed", SKILL], "overrides": overrides, **asked}, run_id)
         return cls(platform, run_id, prefix)
 
-    def matrix(self) -> TransferMatrix:
+    def matrix(self) -> SkillMatrix:
         """What it stored, when it has ended well."""
         assert self.platform.api.wait(DAG, self.run_id, seconds=300) == "success", self.states()
         return MatrixTable(self.store, self.keys).read(self.name)
 
     @property
     def name(self) -> str:
-        return transfer_name(self.run_id)
+        return scoring_name(self.run_id)
 
     @property
     def store(self) -> ObjectStore:
         return ObjectStore(self.platform.s3, "skillopt")
 
     @property
-    def keys(self) -> TransferKeys:
-        return TransferKeys(self.prefix, "searchqa")
+    def keys(self) -> MatrixKeys:
+        return MatrixKeys(self.prefix, "searchqa")
 
     def states(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
@@ -115,3 +115,14 @@ def test_it_is_a_table_in_the_store_and_a_page_in_the_tab_of_its_run(run: Matrix
     assert page.status_code == 200
     assert page.text.count("no score</span>") == 2
     assert "status_code: 404" in page.text
+
+
+def test_a_run_fails_if_a_skill_is_not_better_and_it_is_asked_to(run: MatrixRun) -> None:
+    run.matrix()
+    # Its rollouts are there.
+    gate = {"targets": [HERE], "policy": "strict", "fail_if_not_better": True}
+    failing = MatrixRun.trigger(run.platform, "gate", run.prefix, **gate)
+    assert run.platform.api.wait(DAG, failing.run_id, seconds=300) == "failed"
+    assert failing.states()["conclude"] == ["failed"]
+    [row] = MatrixTable(failing.store, failing.keys).read(failing.name).not_better
+    assert row.skill.sha256 == SkillDocument(SKILL).sha256

@@ -1,4 +1,4 @@
-"""The matrix of a run of the transfer DAG, as a page."""
+"""The matrix of a run of the evaluation DAG, as a page."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,17 +8,17 @@ from fastapi.responses import HTMLResponse
 
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.pipeline.params import run_storage
-from skillopt_airflow.store.keys import TransferKeys, transfer_name
+from skillopt_airflow.store.keys import MatrixKeys, scoring_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.ui.buckets import open_bucket
 from skillopt_airflow.ui.pages import message_page, page
 
 
-def compared_run(benchmark: str, run_id: str, conf: Mapping[str, Any]) -> RunRef:
+def evaluated_run(benchmark: str, run_id: str, conf: Mapping[str, Any]) -> RunRef:
     """Return the run behind a DAG run with this conf, which may override the storage; raises ConfigError."""
     storage = run_storage(benchmark_config(benchmark), conf)
-    return RunRef(benchmark=benchmark, run=transfer_name(run_id), storage=storage)
+    return RunRef(benchmark=benchmark, run=scoring_name(run_id), storage=storage)
 
 
 def matrix_page(request: Request, benchmark: str, run_id: str, conf: Mapping[str, Any]) -> HTMLResponse:
@@ -26,9 +26,9 @@ def matrix_page(request: Request, benchmark: str, run_id: str, conf: Mapping[str
     # Plugins are loaded into every process of Airflow, and this brings S3's client along.
     from skillopt_airflow.store.matrix_table import MatrixTable
 
-    run = compared_run(benchmark, run_id, conf)
+    run = evaluated_run(benchmark, run_id, conf)
     store = open_bucket(run.storage, run.storage.bucket)
-    keys = TransferKeys(run.storage.prefix, benchmark)
+    keys = MatrixKeys(run.storage.prefix, benchmark)
     try:
         matrix = MatrixTable(store, keys).read(run.run)
     except ObjectMissing:

@@ -11,19 +11,21 @@ from skillopt_airflow.core.budget import ModelPrice, Spent
 from skillopt_airflow.core.documents import read_document
 from skillopt_airflow.core.item_scores import covers, evaluation_of
 from skillopt_airflow.core.paired import interval, paired
-from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.transfer_matrix import (
+from skillopt_airflow.core.skill_matrix import (
     CellResult,
     ComparedSkill,
-    MatrixCell,
     Measurement,
+    PolicyName,
     RolloutCost,
-    TransferMatrix,
+    SkillInCell,
+    SkillMatrix,
 )
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import RolloutResult, Split, Status
+from skillopt_airflow.core.verdict import Action
 
 ITEMS = tuple(f"i{index}" for index in range(12))
-CELL = MatrixCell(target="openai-chat:m", harness="chat", image="sha256:x", price=None)
+TARGET = "openai-chat:m"
 RULES = st.builds(
     EvaluationGroup,
     gate_metric=st.sampled_from(["hard", "soft", "mixed"]),
@@ -46,14 +48,21 @@ ROLLOUTS = st.dictionaries(
 
 def measured(rollouts: Sequence[RolloutResult], **cost: Any) -> Measurement:
     failed = [one for one in rollouts if not one.status.scored]
-    return Measurement(evaluation_of(ITEMS, rollouts), failed, RolloutCost(**cost))
+    return Measurement(evaluation_of(ITEMS, rollouts), (), failed, RolloutCost(**cost))
 
 
-def matrix(cells: Sequence[CellResult]) -> TransferMatrix:
+def cell_of(
+    measured: Sequence[Measurement], rules: EvaluationGroup, target: str = TARGET, policy: PolicyName | None = None
+) -> CellResult:
+    skills = tuple(SkillInCell.of(one, measured[0], rules, policy) for one in measured)
+    return CellResult(target=target, harness="chat", split=Split.TEST, items=len(ITEMS), skills=skills)
+
+
+def matrix(cells: Sequence[CellResult]) -> SkillMatrix:
     skills = tuple(ComparedSkill(source=f"skill {n}", sha256=str(n), tokens=10) for n in range(len(cells[0].skills)))
-    fields = {"benchmark": "b", "run": "r", "created": datetime(2026, 11, 20, tzinfo=UTC), "split": Split.TEST}
-    more = {"metric": "hard", "items": len(ITEMS), "draws": 1, "min_coverage": 0.95, "spent": Spent()}
-    return TransferMatrix.model_validate(fields | more | {"skills": skills, "cells": tuple(cells)})
+    fields = {"benchmark": "b", "run": "r", "created": datetime(2026, 11, 20, tzinfo=UTC)}
+    more = {"metric": "hard", "policy": None, "draws": 1, "min_coverage": 0.95, "spent": Spent()}
+    return SkillMatrix.model_validate(fields | more | {"skills": skills, "cells": tuple(cells)})
 
 
 @given(st.lists(ROLLOUTS, min_size=1, max_size=4), RULES)
@@ -62,7 +71,7 @@ def test_each_skill_has_its_own_interval_and_is_paired_with_the_first(
 ) -> None:
     measurements = [measured(rollouts) for rollouts in skills]
     first, evaluations = measurements[0].evaluation, [one.evaluation for one in measurements]
-    cell = CellResult.of(CELL, measurements, rules)
+    cell = cell_of(measurements, rules)
     for place, (result, evaluation, rollouts) in enumerate(zip(cell.skills, evaluations, skills, strict=True)):
         decided = bool(evaluation.scores) and covers(evaluation, rules)
         assert (result.score is None, result.low is None, result.high is None) == (not decided,) * 3
@@ -81,9 +90,9 @@ def test_each_skill_has_its_own_interval_and_is_paired_with_the_first(
 def test_a_stored_matrix_is_the_same_when_it_is_read(
     cells: list[list[list[RolloutResult]]], rules: EvaluationGroup
 ) -> None:
-    made = matrix([CellResult.of(CELL, [measured(rollouts) for rollouts in skills], rules) for skills in cells])
+    made = matrix([cell_of([measured(rollouts) for rollouts in skills], rules) for skills in cells])
     body = json.dumps(made.to_json(), allow_nan=False).encode()
-    assert read_document(TransferMatrix, body, "s3://b/k") == made
+    assert read_document(SkillMatrix, body, "s3://b/k") == made
     rows = list(made.rows())
     assert [(row.cell, row.skill.source) for row in rows] == [
         (cell, skill.source) for cell in made.cells for skill in made.skills
@@ -95,7 +104,7 @@ def test_a_cell_without_a_score_tells_what_happened_to_most_of_its_items() -> No
     refused = [rollout(item, Status.MODEL_ERROR, 0.0) for item in ITEMS[:5]]
     late = [rollout(item, Status.TIMEOUT, 0.0) for item in ITEMS[5:7]]
     scored = [rollout(item, Status.OK, 1.0) for item in ITEMS]
-    seed, other = CellResult.of(CELL, [measured(scored), measured([*late, *refused])], EvaluationGroup()).skills
+    seed, other = cell_of([measured(scored), measured([*late, *refused])], EvaluationGroup()).skills
     assert (other.score, other.items, other.coverage, other.against_first) == (None, 0, 0.0, None)
     assert other.failures == {Status.MODEL_ERROR: 5, Status.TIMEOUT: 2}
     assert other.missing == 5
@@ -106,8 +115,8 @@ def test_a_cell_without_a_score_tells_what_happened_to_most_of_its_items() -> No
 def test_nothing_is_compared_with_a_first_skill_that_has_too_few_scores() -> None:
     scored = measured([rollout(item, Status.OK, 1.0) for item in ITEMS])
     few = measured([rollout(item, Status.OK, 1.0) for item in ITEMS[:11]])
-    assert CellResult.of(CELL, [few, scored], EvaluationGroup()).skills[1].against_first is None
-    assert CellResult.of(CELL, [scored, few], EvaluationGroup(min_coverage=0.9)).skills[1].against_first is not None
+    assert cell_of([few, scored], EvaluationGroup()).skills[1].against_first is None
+    assert cell_of([scored, few], EvaluationGroup(min_coverage=0.9)).skills[1].against_first is not None
 
 
 def test_tokens_are_those_of_a_rollout() -> None:
@@ -115,3 +124,21 @@ def test_tokens_are_those_of_a_rollout() -> None:
     cost = RolloutCost(rollouts=4, calls=5, prompt_tokens=400, completion_tokens=100, usd=price.usd(400, 100))
     assert (cost.tokens, cost.usd) == (125.0, pytest.approx(0.0014))
     assert RolloutCost().tokens is None
+
+
+def test_a_policy_answers_whether_a_skill_is_better_than_the_first() -> None:
+    lost, won = ([rollout(item, Status.OK, score) for item in ITEMS] for score in (0.0, 1.0))
+    policies: tuple[PolicyName, ...] = ("strict", "exact_paired")
+    for policy in policies:
+        cells = [cell_of([measured(lost), measured(won), measured(lost)], EvaluationGroup(), policy=policy)]
+        first, better, same = matrix(cells).rows()
+        assert first.result.verdict is None
+        assert better.result.verdict is not None
+        assert better.result.verdict.action.accepted
+        assert matrix(cells).not_better == [same]
+    # An acceptance by a level must hold whatever the missing items would have said.
+    few = measured([*won[:6], *(rollout(item, Status.TIMEOUT, 0.0) for item in ITEMS[6:])])
+    [row] = matrix([cell_of([measured(lost), few], EvaluationGroup(), policy="exact_paired")]).not_better
+    assert row.result.verdict is not None
+    assert row.result.verdict.action is Action.INDECISIVE
+    assert matrix([cell_of([measured(lost), measured(lost)], EvaluationGroup())]).not_better == []

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from skillopt_airflow.core.transfer_matrix import TransferMatrix
+from skillopt_airflow.core.skill_matrix import SkillMatrix
 from tests.gateway.foreign_server import ForeignServer, serving
-from tests.pipeline.test_transfer_platform import DAG, HERE, MatrixRun
+from tests.pipeline.test_evaluate_platform import DAG, HERE, MatrixRun
 from tests.pipeline.trained_run import create_connection
 from tests.platform_control import RunningPlatform
 from tests.ui.accessibility import assert_easy_to_use
@@ -15,7 +15,7 @@ from tests.ui.airflow_pages import Page
 
 pytestmark = [pytest.mark.platform, pytest.mark.nightly]
 
-CONNECTION = "skillopt_transfer_shown"
+CONNECTION = "skillopt_evaluate_shown"
 OTHER = "openai-chat:some-other-model"
 
 
@@ -27,18 +27,18 @@ def run(platform: RunningPlatform) -> Iterator[MatrixRun]:
 
 
 @pytest.fixture(scope="module")
-def matrix(run: MatrixRun) -> TransferMatrix:
+def matrix(run: MatrixRun) -> SkillMatrix:
     return run.matrix()
 
 
-def test_the_tab_of_a_run_shows_its_matrix(page: Page, run: MatrixRun, matrix: TransferMatrix) -> None:
-    text = page.report(DAG, run.run_id, "Skills under other models and harnesses", HERE)
+def test_the_tab_of_a_run_shows_its_matrix(page: Page, run: MatrixRun, matrix: SkillMatrix) -> None:
+    text = page.report(DAG, run.run_id, "Evaluation", HERE)
     here, other = matrix.cells
     assert (here.skills[0].score, other.skills[0].score) == (0.0, None)
     assert "status_code: 404" in text
     assert "no score" in text
 
 
-def test_nothing_is_hard_to_use(pages: Page, axe: str, run: MatrixRun, matrix: TransferMatrix) -> None:
+def test_nothing_is_hard_to_use(pages: Page, axe: str, run: MatrixRun, matrix: SkillMatrix) -> None:
     assert_easy_to_use(pages, axe, f"/skillopt/dag_runs/{DAG}/{run.run_id}/report")
     pages.wait_for_text(matrix.cells[0].target)
