@@ -57,14 +57,15 @@ def volumes(client: docker.DockerClient, fake: FakeWorkload) -> list[Any]:
     return client.volumes.list(filters={"label": [f"{name}={text}" for name, text in identity(fake.labels).items()]})
 
 
-def test_a_gateway_on_the_engine_asks_the_task_for_more_of_the_budget(remote):
+def test_a_gateway_on_the_engine_keeps_to_its_part_of_the_budget(remote):
     with ScriptedProvider(answer_all) as provider:
         fake = remote(provider, count=5)
-        fake.allowance, fake.granted = RemainingBudget(calls=1), [RemainingBudget(calls=2)]
+        fake.allowance = RemainingBudget(calls=3)
         run(fake)
     statuses = list(fake.statuses().values())
     assert (statuses.count(Status.OK), statuses.count(Status.BUDGET)) == (3, 2)
     assert len(fake.counted) == len(provider.requests) == 3
+    assert fake.is_complete
     assert fake.is_given_back
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from skillopt_airflow.core.budget_ledger import BudgetLedger
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.paired import interval, paired
 from skillopt_airflow.core.skill import SkillDocument
@@ -15,7 +14,7 @@ from skillopt_airflow.store.parquet import from_parquet
 from skillopt_airflow.training.evaluation import measured
 from skillopt_airflow.training.matrix_cells import in_cell
 from skillopt_airflow.training.seed_and_final import opened
-from skillopt_airflow.training.spending import allowance
+from skillopt_airflow.training.spending import left_of_run, share_records
 from skillopt_airflow.training.transfer_conclusion import conclude_transfer
 from skillopt_airflow.training.transfer_plan import prepare_transfer
 from tests.training.served_training import ServedTraining, connect
@@ -122,12 +121,10 @@ def test_all_cells_spend_one_budget_each_at_its_targets_price() -> None:
     training.run_containers(training.plan(request))
     # A call reads 100 tokens and writes 20.
     paid = 24 * (100 * 1.0 + 20 * 10.0 + 100 * 2.0 + 20 * 20.0) / 1e6
-    for place, price in enumerate((1.0, 2.0)):
-        left = allowance(in_cell(run, place))
-        assert (left.calls, left.usd, left.input_price) == (100 - 48, pytest.approx(1.0 - paid), price)
-    [key] = [key for key in training.store.objects if key.startswith(f"{run.keys.folder}budget/")]
-    ledger = training.store.get_model(key, BudgetLedger)
-    assert (ledger.spent.calls, ledger.spent.usd, ledger.leases) == (48, pytest.approx(paid), {})
+    for place in range(2):
+        left = left_of_run(in_cell(run, place))
+        assert (left.calls, left.usd) == (100 - 48, pytest.approx(1.0 - paid))
+    assert not share_records(run)
     matrix = conclude_transfer(run, request)
     assert (matrix.spent.calls, matrix.spent.usd) == (48, pytest.approx(paid))
 

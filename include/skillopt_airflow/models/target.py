@@ -35,11 +35,12 @@ class PydanticAITarget(MeteredModel):
         on_call: Callable[[ModelCall], None],
         settings: JsonObject,
         *,
+        begin: Callable[[], None] | None = None,
         max_attempts: int = 1,
         redact: Callable[[str], str] = str,
         image_detail: ImageDetail | None = None,
     ) -> None:
-        super().__init__(model, on_call, "target", settings, max_attempts, redact)
+        super().__init__(model, on_call, "target", settings, max_attempts, redact, begin)
         self._detail = image_detail
 
     def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:

@@ -12,17 +12,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from skillopt_airflow.core.errors import ConfigError, SandboxError, StoreError
+from skillopt_airflow.core.errors import ConfigError, SandboxError
 from skillopt_airflow.core.types import JsonObject, ModelCall
 from skillopt_airflow.gateway.backends import handed_over
-from skillopt_airflow.gateway.gateway_settings import GatewaySettings, Given, Wanted
+from skillopt_airflow.gateway.gateway_settings import ENDED, GatewaySettings
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.sandbox.docker_connection import ensure_image
 from skillopt_airflow.sandbox.docker_limits import gateway_options
 from skillopt_airflow.sandbox.docker_output import STDOUT, attached
 from skillopt_airflow.sandbox.labels import remove_container
-from skillopt_airflow.sandbox.task_workload import Allotment, Workload, counting
+from skillopt_airflow.sandbox.task_workload import Allotment, Workload
 
 START_SECONDS = 60.0
 STOP_SECONDS = 5
@@ -31,7 +31,6 @@ PROXIES = tuple(
     spelled for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy") for spelled in (name, name.upper())
 )
 """Variables of a worker that say by which proxies it reaches the model; they may have passwords."""
-WANTED = b'{"wanted_beyond"'
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +42,7 @@ def gateway_settings(workload: Workload, allowance: RemainingBudget, gateways: i
 
     Args:
         workload: the task's.
-        allowance: amount that the gateway may spend before it asks for more.
+        allowance: amount that the gateway may spend.
         gateways: those that the task has at the same time.
     """
     return GatewaySettings(
@@ -57,20 +56,27 @@ def gateway_settings(workload: Workload, allowance: RemainingBudget, gateways: i
     )
 
 
+def counting(allotment: Allotment, on_call: Callable[[ModelCall], None]) -> Callable[[ModelCall], None]:
+    """Return a receiver that counts a call before it passes it on."""
+
+    def counted(call: ModelCall) -> None:
+        allotment.count(call)
+        on_call(call)
+
+    return counted
+
+
 @contextmanager
 def task_gateway(workload: Workload, on_call: Callable[[ModelCall], None]) -> Iterator[ModelGateway]:
     """Yield the model's gateway in the task itself, for as long as the block runs; each sandbox has its own socket."""
-    with (
-        workload.allotted() as allotment,
-        ModelGateway(
-            workload.upstream,
-            on_call=counting(allotment, on_call),
-            search=workload.search,
-            more=allotment.more,
-            **dict(gateway_settings(workload, allotment.budget)),
-        ) as gateway,
-    ):
-        yield gateway
+    with workload.allotted() as allotment:
+        settings = dict(gateway_settings(workload, allotment.budget))
+        count = counting(allotment, on_call)
+        try:
+            with ModelGateway(workload.upstream, on_call=count, search=workload.search, **settings) as gateway:
+                yield gateway
+        finally:
+            allotment.complete()
 
 
 def gateway_document(workload: Workload, allowance: RemainingBudget, gateways: int = 1) -> JsonObject:
@@ -89,11 +95,15 @@ def gateway_document(workload: Workload, allowance: RemainingBudget, gateways: i
     return {**settings, "upstream": handed_over(workload.upstream), "proxies": proxies}
 
 
-def report_calls(lines: Iterable[bytes], on_call: Callable[[ModelCall], None]) -> None:
+def report_calls(lines: Iterable[bytes], allotment: Allotment, on_call: Callable[[ModelCall], None]) -> None:
     """Report the model calls that a gateway's program wrote, a line each; a bad line is a bug and not an attack."""
+    count = counting(allotment, on_call)
     for line in lines:
+        if line == ENDED:
+            allotment.complete()
+            continue
         try:
-            on_call(ModelCall.model_validate_json(line))
+            count(ModelCall.model_validate_json(line))
         except ValidationError:
             log.warning("The gateway wrote what is no model call: %.200r", line)
 
@@ -150,7 +160,7 @@ class GatewayContainer:
     def _lifeline(self, document: bytes) -> Iterator[None]:
         """Start the gateway, and hold its standard input: when that ends, also because this task is dead, it ends."""
         stdin = self.client.attach_socket(self._id, params={"stdin": 1, "stream": 1})
-        self._stdin = connection = getattr(stdin, "_sock", stdin)
+        connection = getattr(stdin, "_sock", stdin)
         try:
             self.client.start(self._id)
             connection.sendall(document)
@@ -178,15 +188,14 @@ class GatewayContainer:
                 reader.join()
 
     def _read(self, stream: Any) -> None:
-        """Read until the gateway ends: a model call or a question a line on standard output, messages on the other."""
+        """Read until the gateway ends: a model call per line of standard output, messages on the other."""
         out = err = b""
         try:
             with attached(stream) as frames:
                 for number, part in frames:
                     if number == STDOUT:
                         *calls, out = (out + part).split(b"\n")
-                        for line in calls:
-                            self._take(line)
+                        report_calls(calls, self.allotment, self.on_call)
                     else:
                         *words, err = (err + part).split(b"\n")
                         for line in words:
@@ -200,18 +209,6 @@ class GatewayContainer:
                     " | ".join(self._words[-3:]) or "it said nothing, as one that had no memory left",
                 )
             self._told.set()
-
-    def _take(self, line: bytes) -> None:
-        """Report a model call, or answer the question for more of the budget."""
-        if not line.startswith(WANTED):
-            report_calls([line], counting(self.allotment, self.on_call))
-            return
-        try:
-            given = Given(budget=self.allotment.more(Wanted.model_validate_json(line).wanted_beyond))
-        except StoreError as error:
-            log.warning("The budget cannot be asked for: %s", error)
-            given = Given(budget=None)
-        self._stdin.sendall(given.model_dump_json().encode() + b"\n")
 
     def _hear(self, words: str) -> None:
         if words == READY:

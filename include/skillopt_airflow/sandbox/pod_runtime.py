@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from skillopt_airflow.core.sessions import SEALED
-from skillopt_airflow.core.types import Item, JsonObject, ModelCall
+from skillopt_airflow.core.types import Item, ModelCall
 from skillopt_airflow.sandbox.cluster import Pod, clear_away
 from skillopt_airflow.sandbox.docker_limits import MEGABYTE
 from skillopt_airflow.sandbox.gateway_container import gateway_document, report_calls
@@ -29,7 +29,7 @@ from skillopt_airflow.sandbox.pod import (
 from skillopt_airflow.sandbox.pod_transfer import TransferConfig
 from skillopt_airflow.sandbox.staging import CopiedFolder, Files, TaskFolder
 from skillopt_airflow.sandbox.tar_archive import packed, unpack
-from skillopt_airflow.sandbox.task_workload import Corpus, Workload, counting
+from skillopt_airflow.sandbox.task_workload import Allotment, Corpus, Workload
 
 BLOCK = 4096
 """Bytes of a file system's block."""
@@ -107,18 +107,12 @@ class PodRuntime:
             )
             labels = labels_of(self._identity, time.time() + life)
             plan = PodPlan(name, workload.image, limits, len(items), labels, _room(corpus) // MEGABYTE)
-            with self._allotted() as (gateway, on_call):
-                folder = PodFolder(staged.path, exchange, most, on_call)
+            coming = len(workload.items) - number if workload.one_item_each else 1
+            with workload.allotted(coming) as allotment:
+                folder = PodFolder(staged.path, exchange, most, allotment, self._on_call)
+                gateway = gateway_document(workload, allotment.budget, self.at_once())
                 secrets = (gateway, transfer.model_dump(mode="json"))
                 yield Pod(self.client, plan, folder, secrets, self.stopped)
-
-    @contextmanager
-    def _allotted(self) -> Iterator[tuple[JsonObject, Callable[[ModelCall], None]]]:
-        """Yield what a pod's gateway reads, with its part of the budget, and what takes the calls that it made."""
-        gateways = self.at_once()
-        with self.workload.allotted(gateways) as allotment:
-            document = gateway_document(self.workload, allotment.budget, gateways)
-            yield document, counting(allotment, self._on_call)
 
     def remove_all(self) -> None:
         """Remove the task's pods, and those of the installation that have expired."""
@@ -139,8 +133,11 @@ def _room(corpus: Corpus | None) -> int:
 class PodFolder(CopiedFolder):
     """The task's copy of a pod's folders; what a pod left is trusted as little as what a container wrote."""
 
-    def __init__(self, path: Path, exchange: Exchange, most: int, on_call: Callable[[ModelCall], None]) -> None:
+    def __init__(
+        self, path: Path, exchange: Exchange, most: int, allotment: Allotment, on_call: Callable[[ModelCall], None]
+    ) -> None:
         super().__init__(path)
+        self._allotment = allotment
         self._exchange = exchange
         self._most = most
         self._on_call = on_call
@@ -158,5 +155,5 @@ class PodFolder(CopiedFolder):
         if calls is not None:
             # Complete lines only, each once.
             *lines, _ = calls.split(b"\n")
-            report_calls(lines[self._calls :], self._on_call)
+            report_calls(lines[self._calls :], self._allotment, self._on_call)
             self._calls = max(self._calls, len(lines))
