@@ -728,17 +728,14 @@ def test_rollouts_are_counted_not_their_calls() -> None:
 @pytest.mark.nightly
 def test_what_was_rolled_out_ahead_of_a_step_that_did_not_come_is_wasted() -> None:
     ahead = Training.of(
+        reply=lambda stage, prompt, tool: ModelOutputError("no patch") if stage == "reflect" else None,
         train__speculative_rollout=True,
         train__num_epochs=1,
         train__steps_per_epoch=4,
-        evaluation__gate_policy="exact_paired",
-        evaluation__gate_alpha=1e-5,
-        budget__max_calls=150,
     )
-    assert ahead().stopped.startswith("budget.max_calls")
+    assert ahead().stopped.startswith("no reflection")
     history = history_of(ahead.run)
-    assert {moment.action for moment in history.steps} <= {"reject", "underpowered"}
-    assert 1 < len(history.steps) < 4
+    assert len(history.steps) == 2
     # The batch of the step that would have been next.
     assert history.rollouts.wasted == 8 < history.rollouts.speculated
 

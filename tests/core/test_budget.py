@@ -1,4 +1,5 @@
 import random
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -6,6 +7,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.budget import (
     MEASURING,
+    Left,
     ModelPrice,
     Prices,
     Role,
@@ -13,6 +15,8 @@ from skillopt_airflow.core.budget import (
     by_stage,
     dearest,
     exceeded,
+    left_of,
+    share_of,
     spent,
     unpriced,
 )
@@ -161,3 +165,49 @@ def test_a_limit_in_dollars_needs_the_price_of_every_model_that_is_asked() -> No
     assert unpriced({"target": CHEAP, "judge": CHEAP}, judged, MEASURING) == ""
     assert unpriced({"target": CHEAP}, configured(max_usd=5), MEASURING) == ""
     assert "the judge openai-chat:judge" in unpriced({"target": CHEAP}, judged, MEASURING)
+
+
+@given(
+    st.integers(1, 500),
+    st.integers(0, 600),
+    st.integers(1, 5),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 300)), max_size=12),
+)
+def test_the_tasks_of_a_stage_never_spend_more_than_was_left_before_it(
+    limit: int, others: int, tasks: int, attempts: list[tuple[int, int]]
+) -> None:
+    budget, done = BudgetGroup(max_calls=limit, max_tokens=limit, max_usd=limit), [0] * tasks
+
+    def amount(units: int) -> Spent:
+        return Spent(calls=units, tokens=units, usd=float(units))
+
+    for number, wanted in attempts:
+        task = number % tasks
+        own, beside = amount(done[task]), amount(sum(done) - done[task])
+        left = share_of(budget, Fraction(1, tasks), others=amount(others), beside=beside, own=own)
+        assert left.usd is not None
+        done[task] += max(0, min(wanted, left.calls or 0, left.tokens or 0, int(left.usd)))
+    assert sum(done) <= max(0, limit - others)
+
+
+def test_a_task_has_its_part_of_what_was_left_before_its_stage() -> None:
+    budget = BudgetGroup(max_calls=100, max_usd=10.0)
+    others, beside = Spent(calls=20, usd=2.0), Spent(calls=19, usd=1.0)
+    third = share_of(budget, Fraction(1, 3), others=others, beside=beside, own=Spent(calls=6, usd=0.5))
+    assert (third.calls, third.tokens) == (26 - 6, None)
+    assert third.usd == pytest.approx(8.0 / 3 - 0.5)
+    # No more than is left now, and one call while there is any.
+    assert share_of(budget, Fraction(1), others=others, beside=beside, own=Spent()).calls == 61
+    late = share_of(budget, Fraction(1, 9), others=Spent(calls=98), beside=Spent(), own=Spent())
+    assert late.calls == 1
+
+
+def test_a_limit_that_is_used_up_is_named() -> None:
+    assert left_of(BudgetGroup(), Spent(calls=10**9)).used_up == ""
+    assert left_of(BudgetGroup(max_calls=3), Spent(calls=1), Spent(calls=2)).used_up == "budget.max_calls"
+    assert left_of(BudgetGroup(max_tokens=3), Spent(tokens=9)).used_up == "budget.max_tokens"
+    # What nobody can count is not spent any further.
+    assert left_of(BudgetGroup(max_usd=3.0), Spent(usd=None)).used_up == "budget.max_usd"
+    assert Left(7, None, 1.0).over(3) == Left(2, None, 1.0 / 3)
+    assert Left(1, None, None).over(3).calls == 1
+    assert Left(7, 5, None).plus(Left(2, 1, None), -1) == Left(5, 4, None)

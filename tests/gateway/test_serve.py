@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,11 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.types import ModelCall
-from skillopt_airflow.gateway import serve
 from skillopt_airflow.gateway.backends import handed_over
-from skillopt_airflow.gateway.remaining_budget import RemainingBudget
+from skillopt_airflow.gateway.gateway_settings import ENDED
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.program import forwarded
 from tests.gateway.gateway_rig import KEY, MODEL, PATH, Hanging, upstream_at
@@ -30,7 +27,7 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts the program; it listens when this returns, and waits for answers if it talks."""
+    """Starts the program; it listens when this returns, and as long as its input is open if it talks."""
     with ExitStack() as stack:
 
         def make(upstream: Upstream, listen: str, talks: bool = False, **settings: Any) -> subprocess.Popen[str]:
@@ -154,19 +151,21 @@ def test_it_goes_through_the_proxy_of_whoever_started_it(start, tmp_path):
         assert proxy.requests[0].headers["host"] == "model.invalid"
 
 
-def test_an_answer_about_the_budget_that_comes_late_is_still_that_of_its_question(monkeypatch):
-    said = []
-    monkeypatch.setattr(serve, "ANSWER_SECONDS", 0.01)
-    monkeypatch.setattr(serve, "_say", said.append)
-    starter = serve._Starter(threading.Event())
-    with pytest.raises(StoreError):
-        starter.more(RemainingBudget(calls=0))
-    starter._answers.put(b'{"budget": {"calls": 5}}')
-    assert starter.more(RemainingBudget(calls=-2)) == RemainingBudget(calls=3)
-    assert len(said) == 1
-    starter._answers.put(b'{"budget": {"calls": 4}}')
-    assert starter.more(RemainingBudget(calls=0)) == RemainingBudget(calls=4)
-    assert len(said) == 2
+@pytest.mark.nightly
+def test_one_that_was_killed_is_not_restarted_with_its_part_of_the_budget(start, tmp_path):
+    path = tmp_path / "model.sock"
+    with ScriptedProvider(lambda asked: completion("x")) as provider, unix_client(path) as client:
+        upstream = upstream_at(provider.base_url)
+        first = start(upstream, f"unix:{path}", talks=True, allowance={"calls": 9})
+        assert post(client).status_code == 200
+        first.kill()
+        assert ENDED.decode() not in first.stdout.read()
+        with pytest.raises(AssertionError):
+            start(upstream, f"unix:{path}", talks=True, allowance={"calls": 9})
+        # Without a budget it goes on.
+        second = start(upstream, f"unix:{path}", talks=True)
+        second.terminate()
+        assert second.stdout.read().splitlines() == [ENDED.decode()]
 
 
 @pytest.mark.nightly

@@ -4,13 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models import Model
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RunUsage
 
-from skillopt_airflow.core.errors import ModelUnavailable
+from skillopt_airflow.core.errors import BudgetUsedUp, ModelUnavailable
+from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.models.metering import Metered, calls_of
 from skillopt_airflow.models.model_errors import is_unavailable
 from skillopt_airflow.models.optimizer import PydanticAIOptimizer
@@ -60,3 +61,24 @@ def test_a_client_without_a_limit_for_a_try_has_one_for_all_of_them(model: Model
         pytest.raises(ModelUnavailable, match="timed out"),
     ):
         asked.ask("rank", "i", "p", Ranking)
+
+
+@pytest.mark.parametrize("allowed", [0, 1, 2])
+def test_no_request_is_made_that_the_budget_does_not_allow_not_even_to_repeat_an_answer(allowed: int) -> None:
+    made, calls, left = list[None](), list[ModelCall](), [None] * allowed
+
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        made.append(None)
+        return ModelResponse([TextPart("no ranking")])
+
+    def begin() -> None:
+        if not left:
+            raise BudgetUsedUp("budget.max_calls is used up")
+        left.pop()
+
+    with (
+        PydanticAIOptimizer(FunctionModel(respond), calls.append, begin=begin) as optimizer,
+        pytest.raises(BudgetUsedUp),
+    ):
+        optimizer.ask("rank", "i", "p", Ranking)
+    assert len(made) == len(calls) == allowed

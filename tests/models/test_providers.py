@@ -341,7 +341,10 @@ def test_a_question_to_the_target_takes_no_longer_than_a_call_of_the_run(connect
     server = provider(slow)
     connect("skillopt_target", host=server.base_url, password=KEY)
     model = ModelGroup(target_conn_id="skillopt_target", call_timeout=0.2, max_attempts=2)
-    with AirflowConnections().target(model, lambda call: None) as target, pytest.raises(ModelError, match="timed out"):
+    with (
+        AirflowConnections().target(model, lambda call: None, lambda: None) as target,
+        pytest.raises(ModelError, match="timed out"),
+    ):
         target.ask("follow_up", [Message(role="user", content="Why?")], {})
     assert len(server.requests) == 2
 
@@ -356,10 +359,16 @@ def test_a_key_that_a_server_repeats_is_in_no_error(connect: Connect, provider: 
         target_conn_id=target, optimizer_conn_id=optimizer, judge_conn_id=judge, judge="openai-chat:m", max_attempts=1
     )
     models = AirflowConnections()
-    with models.target(model, lambda call: None) as asked, pytest.raises(ModelError, match=r"incorrect key \*\*\*"):
+    with (
+        models.target(model, lambda call: None, lambda: None) as asked,
+        pytest.raises(ModelError, match=r"incorrect key \*\*\*"),
+    ):
         asked.ask("follow_up", [Message(role="user", content="Why?")], {})
     for opened in (models.optimizer, models.judge):
-        with opened(model, lambda call: None) as other, pytest.raises(ModelError, match=r"incorrect key \*\*\*"):
+        with (
+            opened(model, lambda call: None, lambda: None) as other,
+            pytest.raises(ModelError, match=r"incorrect key \*\*\*"),
+        ):
             other.ask("rank", "Order them.", "the edits", Order)
 
 
@@ -374,11 +383,11 @@ def test_the_models_of_a_run(connect: Connect, provider: Serve, harness: str) ->
     model = TrainConfig.from_layers({"model": knobs}).model
     models, calls = AirflowConnections(), list[ModelCall]()
     assert models.upstream(model).dialect == ("openai" if harness == "codex" else "openai-chat")
-    with models.target(model, calls.append) as target:
+    with models.target(model, calls.append, lambda: None) as target:
         assert target.ask("follow_up", [Message(role="user", content="Why?")], {}) == "Paris"
     sent = server.last.body
     assert (sent["reasoning_effort"], sent["seed"], sent["max_completion_tokens"]) == ("low", 7, 16384)
-    with models.optimizer(model, calls.append) as optimizer:
+    with models.optimizer(model, calls.append, lambda: None) as optimizer:
         optimizer.ask("rank", "Order them.", "the edits", Order)
     assert (server.last.body["reasoning"]["effort"], server.last.body["max_output_tokens"]) == ("max", 500)
     assert [call.role for call in calls] == ["target", "optimizer"]

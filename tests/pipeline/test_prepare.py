@@ -343,7 +343,7 @@ def test_a_judge_samples_as_its_model_does_by_default(monkeypatch: pytest.Monkey
     with serving(ForeignServer("key", model="the-judge")) as server:
         connect(monkeypatch, "judge", server.base_url, "key", "the-judge")
         model = configured("judged", {"overrides": {}}).model
-        with AirflowConnections().judge(model, calls.append) as judge:
+        with AirflowConnections().judge(model, calls.append, lambda: None) as judge:
             # The server's example of the schema has the first grade, and a quote that the answer happens to have.
             assert grade(judge, request).grade == "correct"
     [body] = server.bodies

@@ -53,10 +53,9 @@ class FakeWorkload:
     run_concurrency: int = 64
     corpus: Corpus | None = None
     allowance: RemainingBudget = field(default_factory=RemainingBudget)
-    granted: list[RemainingBudget] = field(default_factory=list)
-    """What a gateway is given that asks for more, time after time."""
     counted: list[ModelCall] = field(default_factory=list)
     """Calls of the part of the budget that the workload plays."""
+    is_complete: bool = False
     is_given_back: bool = False
     ahead: list[int] = field(default_factory=list)
     """By how many each question that `answer` got was ahead of the recorded rows."""
@@ -71,18 +70,18 @@ class FakeWorkload:
     def image_files(self, item: Item) -> Mapping[str, bytes]:
         return self.files_of_images
 
-    def allotted(self, alone: int = 0) -> AbstractContextManager["FakeWorkload"]:
+    def allotted(self, gateways: int = 1) -> AbstractContextManager["FakeWorkload"]:
         return nullcontext(self)
 
     @property
     def budget(self) -> RemainingBudget:
         return self.allowance
 
-    def more(self, left: RemainingBudget) -> RemainingBudget:
-        return self.granted.pop(0) if self.granted else left
-
     def count(self, call: ModelCall) -> None:
         self.counted.append(call)
+
+    def complete(self) -> None:
+        self.is_complete = True
 
     def settle(self) -> None:
         self.is_given_back = True

@@ -98,7 +98,7 @@ def volumes(client: docker.DockerClient, fake: FakeWorkload) -> list[Any]:
 
 
 @engine
-def test_a_gateway_on_the_engine_spends_its_share_of_the_budget(remote, run):
+def test_a_gateway_on_the_engine_keeps_to_its_part_of_the_budget(remote, run):
     with ScriptedProvider(answer_all) as provider:
         fake = remote(provider, count=5)
         fake.allowance = RemainingBudget(calls=3)
@@ -106,6 +106,8 @@ def test_a_gateway_on_the_engine_spends_its_share_of_the_budget(remote, run):
     statuses = list(fake.statuses().values())
     assert (statuses.count(Status.OK), statuses.count(Status.BUDGET)) == (3, 2)
     assert len(fake.counted) == len(provider.requests) == 3
+    assert fake.is_complete
+    assert fake.is_given_back
 
 
 @engine

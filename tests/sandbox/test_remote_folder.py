@@ -8,10 +8,12 @@ import sys
 import tarfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from skillopt_airflow.core.types import MAX_FILES, ModelCall
+from skillopt_airflow.gateway.gateway_settings import ENDED
 from skillopt_airflow.rollout.workspace import files_left
 from skillopt_airflow.sandbox.courier import tar_of_files
 from skillopt_airflow.sandbox.remote_folder import CALLS, FILES, TRAJECTORIES, RemoteFolder
@@ -67,8 +69,8 @@ class Left:
         return self.objects.pop(name, None)
 
 
-def folder_of(outputs: Path, exchange: Any, calls: list[ModelCall]) -> RemoteFolder:
-    return RemoteFolder(outputs.parent, exchange, MOST, calls.append)
+def folder_of(outputs: Path, exchange: Any, calls: list[ModelCall], allotment: Any = None) -> RemoteFolder:
+    return RemoteFolder(outputs.parent, exchange, MOST, Mock() if allotment is None else allotment, calls.append)
 
 
 def test_rows_are_taken_before_the_files_that_they_name_and_written_behind_them(outputs):
@@ -84,13 +86,19 @@ def test_every_call_is_told_once_and_only_when_its_line_is_complete(outputs):
     calls: list[ModelCall] = []
     one = ModelCall(role="target", stage="s", model="m", http_status=200, attempts=1, started=1, seconds=1)
     exchange = Left()
-    folder = folder_of(outputs, exchange, calls)
+    allotment = Mock()
+    folder = folder_of(outputs, exchange, calls, allotment)
     folder.ended = True
     line = one.model_dump_json().encode()
     for rest in (line[:20], line + b"\nnonsense\n", line + b"\nnonsense\n"):
         exchange.objects = {CALLS: line + b"\n" + rest}
         folder.fetch()
     assert calls == [one, one]
+    assert allotment.count.call_count == 2
+    allotment.complete.assert_not_called()
+    exchange.objects = {CALLS: line + b"\n" + line + b"\nnonsense\n" + ENDED + b"\n"}
+    folder.fetch()
+    allotment.complete.assert_called_once()
 
 
 def test_a_sandbox_that_works_is_not_asked_at_every_look(outputs):

@@ -37,7 +37,7 @@ from skillopt_airflow.sandbox.corpus_cache import staged_corpus
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.keys import MomentKeys, RunKeys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.connections import OnCall
+from skillopt_airflow.training.connections import Begin, OnCall
 from skillopt_airflow.training.loop import TrainingLoop
 from skillopt_airflow.training.preparation import prepare_training
 from skillopt_airflow.training.run import TrainingRun
@@ -105,16 +105,16 @@ class InProcessConnections:
         return self.artifacts if bucket == storage.artifact_bucket else self.store
 
     @contextmanager
-    def optimizer(self, model: ModelGroup, on_call: OnCall) -> Iterator["InProcessOptimizer"]:
-        yield InProcessOptimizer(self, on_call)
+    def optimizer(self, model: ModelGroup, on_call: OnCall, begin: Begin) -> Iterator["InProcessOptimizer"]:
+        yield InProcessOptimizer(self, on_call, begin)
 
     @contextmanager
-    def judge(self, model: ModelGroup, on_call: OnCall) -> Iterator["InProcessOptimizer"]:
-        yield InProcessOptimizer(self, on_call, "judge")
+    def judge(self, model: ModelGroup, on_call: OnCall, begin: Begin) -> Iterator["InProcessOptimizer"]:
+        yield InProcessOptimizer(self, on_call, begin, "judge")
 
     @contextmanager
-    def target(self, model: ModelGroup, on_call: OnCall) -> Iterator["InProcessTarget"]:
-        yield InProcessTarget(self, on_call)
+    def target(self, model: ModelGroup, on_call: OnCall, begin: Begin) -> Iterator["InProcessTarget"]:
+        yield InProcessTarget(self, on_call, begin)
 
     def upstream(self, model: ModelGroup) -> Upstream:
         return Upstream(dialect="openai-chat", base_url="http://127.0.0.1:9/v1", model="stand-in-target", api_key="")
@@ -139,11 +139,13 @@ class InProcessConnections:
 class InProcessOptimizer:
     models: InProcessConnections
     on_call: OnCall
+    begin: Begin
     role: str = "optimizer"
 
     def ask(
         self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
     ) -> Output:
+        self.begin()
         self.models.prompts.append((stage, prompt))
         if pictures:
             self.models.shown.append((stage, pictures))
@@ -164,8 +166,10 @@ class InProcessOptimizer:
 class InProcessTarget:
     models: InProcessConnections
     on_call: OnCall
+    begin: Begin
 
     def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
+        self.begin()
         self.models.questions.append((stage, messages))
         self.on_call(call("target", stage, sum(len(message.content) for message in messages)))
         system, *rest = messages
@@ -293,6 +297,7 @@ class Training(TrainingLoop):
             with work.allotted() as allotment:
                 for made in calls:
                     allotment.count(made)
+                allotment.complete()
             work.record(ran, calls)
             if work.settled():
                 return

@@ -18,7 +18,7 @@ from skillopt_airflow.rollout import program
 from skillopt_airflow.sandbox.container_loop import run_workload
 from skillopt_airflow.sandbox.rollout_process import ProcessRuntime
 from skillopt_airflow.sandbox.staging import ContainerFolder
-from skillopt_airflow.training.connections import OnCall
+from skillopt_airflow.training.connections import Begin, OnCall
 from skillopt_airflow.training.loop import TrainingLoop
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.workload import ChunkWorkload
@@ -30,11 +30,11 @@ ROLES = ("target", "optimizer")
 class ServedConnections(InProcessConnections):
     """The models are those of Airflow's connections, the stores in memory."""
 
-    def optimizer(self, model: ModelGroup, on_call: OnCall) -> Any:
-        return AirflowConnections().optimizer(model, on_call)
+    def optimizer(self, model: ModelGroup, on_call: OnCall, begin: Begin) -> Any:
+        return AirflowConnections().optimizer(model, on_call, begin)
 
-    def target(self, model: ModelGroup, on_call: OnCall) -> Any:
-        return AirflowConnections().target(model, on_call)
+    def target(self, model: ModelGroup, on_call: OnCall, begin: Begin) -> Any:
+        return AirflowConnections().target(model, on_call, begin)
 
     def upstream(self, model: ModelGroup) -> Upstream:
         return AirflowConnections().upstream(model)

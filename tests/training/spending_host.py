@@ -2,15 +2,15 @@
 
 import os
 import tempfile
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from pathlib import Path
 
 import httpx
 
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.gateway.model_gateway import ModelGateway
-from skillopt_airflow.training.budget_lease import BudgetLease
+from skillopt_airflow.training.budget_share import BudgetShare
 from tests.gateway.gateway_rig import MODEL, PATH, upstream_at
 from tests.store.conftest import make_client
 from tests.training.publish_worker import opened
@@ -19,31 +19,26 @@ IN_FLIGHT = 4
 STORED_EVERY = 10
 
 
-def spend(endpoint: str, bucket: str, run: str, provider: str, folder: str) -> None:
-    """Call until the budget is spent; rows are stored as they come, a few at a time."""
+def spend(endpoint: str, bucket: str, run: str, provider: str, folder: str, task: int, tasks: int) -> None:
+    """Call until the share of one of so many tasks is spent; rows are stored as they come, a few at a time."""
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     ours, rows = opened(make_client(endpoint), bucket, bucket, run), list[ModelCall]()
-
-    def store(calls: Sequence[ModelCall]) -> None:
-        ours.usage.append("searchqa", run, calls, ours.timeline[0])
-
-    lease, path = BudgetLease(ours, folder), Path(folder) / "model.sock"
-    with lease.part() as part:
+    share, path = BudgetShare(ours, ours.timeline[0], "test", str(task), Fraction(1, tasks)), Path(folder) / "s"
+    with share.gateway(1, 10**6) as given:
 
         def on_call(call: ModelCall) -> None:
-            part.count(call)
+            given.count(call)
             rows.append(call)
             if len(rows) >= STORED_EVERY:
-                store([rows.pop() for _ in range(STORED_EVERY)])
+                share.store([rows.pop() for _ in range(STORED_EVERY)])
 
         settings = {"max_attempts": 1, "call_timeout": 20.0, "stage": "test"}
-        gateway = ModelGateway(
-            upstream_at(provider), path, on_call=on_call, more=part.more, allowance=part.budget, **settings
-        )
+        gateway = ModelGateway(upstream_at(provider), path, on_call=on_call, allowance=given.budget, **settings)
         with gateway, ThreadPoolExecutor(IN_FLIGHT) as pool:
             list(pool.map(_call_until_refused, [path] * IN_FLIGHT))
-    store(rows)
-    lease.settle()
+        given.complete()
+    share.store(rows)
+    share.close()
 
 
 def _call_until_refused(path: Path) -> None:

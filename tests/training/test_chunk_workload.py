@@ -2,12 +2,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.errors import StoreUnavailable
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import Item, JsonObject, Message, ModelCall, Score, Split, Status, Trajectory
@@ -24,6 +22,7 @@ from skillopt_airflow.training.rollout_plan import Chunk, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.training.seed_and_final import seed_plan
+from skillopt_airflow.training.spending import left_of_run, share_records
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.gateway.foreign_server import ForeignServer, serving
 from tests.training.in_process import Training, call
@@ -114,16 +113,21 @@ def test_text_that_arrow_cannot_hold_costs_no_item(monkeypatch: pytest.MonkeyPat
     assert chunk.tally().failures == {Status.MODEL_ERROR: 1}
 
 
-def test_what_is_handed_over_again_after_a_failure_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    training = Training.of(budget__max_calls=100)
-    chunk = ChunkWorkload(training.run, training.prepare()[0], "run")
-    monkeypatch.setattr(chunk._lease, "renew", Mock(side_effect=[StoreUnavailable("no answer"), None]))
-    calls = [call("target", chunk.stage, 400), call("target", chunk.stage, 300)]
-    answered = [Outcome(Trajectory(item_id=item.id, status=Status.OK)) for item in chunk.assigned[:2]]
-    with pytest.raises(StoreUnavailable):
-        chunk.record(answered[:1], calls[:1])
-    chunk.record(answered, calls)
-    assert len(training.run.usage.read("searchqa", training.run.account)) == 2
+def test_rollouts_and_judge_share_what_a_chunk_may_spend() -> None:
+    training = Training.of(budget__max_calls=101, model__judge="openai-chat:judge", sandbox__items_per_container=12)
+    chunks = [ChunkWorkload(training.run, ref, "run") for ref in training.prepare()]
+    assert len(chunks) == 2
+    with chunks[0].allotted() as first, chunks[1].allotted(2) as second:
+        # Of each half a quarter is the judge's, and the second has two gateways.
+        assert (first.budget.calls, second.budget.calls) == (24, 12)
+        assert sum(record.calls for record in share_records(training.run).values()) == 48
+        chunks[0].record([], [call("target", "seed", 400)])
+        first.count(call("target", "seed", 400))
+        first.complete()
+    for chunk in chunks:
+        chunk.settle()
+    # The second has died, as far as anybody can tell.
+    assert left_of_run(training.run).calls == 101 - 1 - 12
 
 
 @pytest.mark.nightly

@@ -268,7 +268,7 @@ def test_an_optimizer_without_tool_calls_is_asked_in_plain_text_from_then_on(
         assert warning.levelno == logging.WARNING
         # Another process opens the run again.
         later = TrainingRun(trained.run.ref, trained.run.connections)
-        with later.connections.optimizer(later.model_of("optimizer"), lambda call: None) as optimizer:
+        with later.connections.optimizer(later.model_of("optimizer"), lambda call: None, lambda: None) as optimizer:
             check_answers(optimizer)
         assert server.with_tools == [True, False, False]
         assert later.model_of("judge").optimizer_output == "auto"

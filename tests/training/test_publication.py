@@ -42,7 +42,7 @@ from skillopt_airflow.training.reporting import view_of, write_report
 from skillopt_airflow.training.rollback import describe, roll_back, rollback_request
 from skillopt_airflow.training.rollout_plan import RolloutPlan, planned
 from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.spending import allowance, spent_by
+from skillopt_airflow.training.spending import left_of_run, spent_by
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import PROJECT, InterruptedRun, Training, configured
 from tests.training.local_store import LocalStore
@@ -352,7 +352,7 @@ def test_what_the_budget_has_no_room_for_is_not_begun(artifacts: ArtifactStore) 
         train__num_epochs=1, train__steps_per_epoch=1, budget__max_calls=10_000, evaluation__eval_test=False
     )
     training()
-    left = allowance(training.run).calls
+    left = left_of_run(training.run).calls
     assert left is not None
     short = copy.copy(training)
     spent = 10_000 - left
@@ -380,7 +380,7 @@ def test_a_publication_that_needs_no_rollout_is_judged_under_a_budget_that_is_us
     spent = spent_by(training.run).calls
     ref = training.run.ref.model_copy(update={"overrides": {"budget.max_calls": spent}})
     training.run = TrainingRun(ref, training.models)
-    assert allowance(training.run).calls == 0
+    assert left_of_run(training.run).calls == 0
     assert plan_publication(training.run, artifacts, NAME, PublishingGroup()) == []
     assert contestants(training, NAME).withheld == ""
 

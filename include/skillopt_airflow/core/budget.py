@@ -3,7 +3,8 @@
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from fractions import Fraction
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
@@ -63,6 +64,77 @@ class Spent(Value):
             tokens=sum(one.tokens for one in every),
             usd=total_usd(one.usd for one in every),
         )
+
+
+class Left(NamedTuple):
+    """Amounts that may be spent; None is no limit.
+
+    Tokens and dollars may be below zero, because calls in flight are still paid when they run out.
+    """
+
+    calls: int | None
+    tokens: int | None
+    usd: float | None
+
+    @property
+    def used_up(self) -> str:
+        """Return the configuration key of a limit of which nothing is left; empty if there is none."""
+        amounts = (("max_calls", self.calls), ("max_tokens", self.tokens), ("max_usd", self.usd))
+        return next((f"budget.{name}" for name, amount in amounts if amount is not None and amount <= 0), "")
+
+    def minus(self, spent: Spent) -> "Left":
+        """Return the amounts after spending; no dollars if a price is not known."""
+        usd = self.usd
+        if usd is not None:
+            # Amounts of unknown price are not spent any further.
+            usd = 0.0 if spent.usd is None else usd - spent.usd
+        return Left(
+            calls=None if self.calls is None else self.calls - spent.calls,
+            tokens=None if self.tokens is None else self.tokens - spent.tokens,
+            usd=usd,
+        )
+
+    def plus(self, other: "Left", times: int = 1) -> "Left":
+        """Return the amounts with so many times those of a part of the same budget."""
+        return Left(
+            calls=None if self.calls is None or other.calls is None else self.calls + times * other.calls,
+            tokens=None if self.tokens is None or other.tokens is None else self.tokens + times * other.tokens,
+            usd=None if self.usd is None or other.usd is None else self.usd + times * other.usd,
+        )
+
+    def over(self, parts: int) -> "Left":
+        """Return one of so many equal parts, of calls at least one while there are any."""
+        return Left(
+            calls=None if self.calls is None else min(self.calls, max(1, self.calls // parts)),
+            tokens=None if self.tokens is None else self.tokens // parts,
+            usd=None if self.usd is None else self.usd / parts,
+        )
+
+
+def left_of(budget: BudgetGroup, *spent: Spent) -> Left:
+    """Return what a budget has left."""
+    return Left(budget.max_calls, budget.max_tokens, budget.max_usd).minus(Spent().plus(*spent))
+
+
+def share_of(budget: BudgetGroup, part: Fraction, *, others: Spent, beside: Spent, own: Spent) -> Left:
+    """Return what a task may still spend.
+
+    That is its part of what was left before its stage, without what it has spent, and no more than what is left now.
+
+    Args:
+        budget: the limits of the run.
+        part: the task's part of its stage; the parts of all its tasks are at most 1.
+        others: spent by the other stages, or held by their tasks.
+        beside: the same of the other tasks of the stage.
+        own: the same of the task, former attempts included.
+    """
+    before, now = left_of(budget, others), left_of(budget, others, beside)
+    whole = [
+        None if was is None or left is None else min(max(1, math.floor(was * part)), left)
+        for was, left in ((before.calls, now.calls), (before.tokens, now.tokens))
+    ]
+    usd = None if before.usd is None or now.usd is None else min(before.usd * float(part), now.usd)
+    return Left(whole[0], whole[1], usd).minus(own)
 
 
 class StageCost(Value):

@@ -40,6 +40,11 @@ class BudgetGroup(Group):
     prices: dict[str, Price] = Field(default_factory=dict)
     """Prices by model, such as openai-chat:gpt-5; they win over the table of the genai-prices package."""
 
+    @property
+    def is_limited(self) -> bool:
+        """Return whether there is any limit."""
+        return any(limit is not None for limit in (self.max_calls, self.max_tokens, self.max_usd))
+
 
 class ModelGroup(Group):
     """The frozen target, the optimizer, and how they are reached."""

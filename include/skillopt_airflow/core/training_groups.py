@@ -38,7 +38,7 @@ class TrainGroup(Group):
     """Try target, optimizer and both buckets once, in seconds, before the first batch that is paid for."""
     speculative_rollout: bool | Literal["auto"] = "auto"
     """Roll out the next batch with the present skill while a candidate is made and evaluated; wasted if it is accepted.
-    auto does so where two of the last three steps rejected theirs and the budget has room for the rest of the run."""
+    auto does so where two of the last three steps rejected theirs. Never with a budget."""
 
 
 class GradientGroup(Group):

@@ -17,7 +17,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.core.wire_formats.wire_format import Tokens, WireFormat
 from skillopt_airflow.gateway.fallbacks import Call, Provider
@@ -109,9 +108,6 @@ class GatewayApp:
             return self._refuse(refused)
         except BudgetSpent as spent:
             return self._refuse(Refused(402, f"{spent} is spent, so the run makes no more model calls", "budget"))
-        except StoreError as error:
-            log.warning("The budget cannot be asked for: %s", error)
-            return self._refuse(Refused(503, "what is left of the budget is not known now", "budget_unknown"))
         except (ClientDisconnect, asyncio.CancelledError):
             # The client disconnected, or the gateway closes.
             return _problem(503, "the gateway was closed")

@@ -15,7 +15,7 @@ from skillopt_airflow.gateway.gateway_settings import GatewaySettings
 from skillopt_airflow.gateway.one_try import Reply, ask
 from skillopt_airflow.gateway.rate_limit import Outcome, RateLimit
 from skillopt_airflow.gateway.redaction import Redaction
-from skillopt_airflow.gateway.remaining_budget import Allowance
+from skillopt_airflow.gateway.remaining_budget import BudgetSpent
 from skillopt_airflow.gateway.token_usage import estimated, tokens_of
 from skillopt_airflow.gateway.upstream import Upstream
 
@@ -64,8 +64,8 @@ class _Route:
 class Provider:
     """The server behind an upstream and its fallbacks, all of the same wire format."""
 
-    def __init__(self, upstream: Upstream, settings: GatewaySettings, allowance: Allowance) -> None:
-        self._allowance = allowance
+    def __init__(self, upstream: Upstream, settings: GatewaySettings) -> None:
+        self._left = settings.allowance
         self._max_attempts = settings.max_attempts
         self._call_timeout = settings.call_timeout
         # Some servers repeat the key that they refuse.
@@ -94,7 +94,6 @@ class Provider:
 
         Raises:
             BudgetSpent: the budget allows no more calls.
-            StoreError: more of it could not be asked for.
         """
         try:
             async with asyncio.timeout(self.patience):
@@ -110,7 +109,7 @@ class Provider:
 
     def settle(self, call: Call, tokens: Tokens) -> None:
         """Deduct tokens from the budget and end the call's last try."""
-        self._allowance.spend(tokens)
+        self._left = self._left.minus(prompt_tokens=tokens.prompt, completion_tokens=tokens.completion)
         if call.end is not None:
             end, call.end = call.end, None
             end()
@@ -140,26 +139,13 @@ class Provider:
         """Count the call, unless it was tried before, and wait until a try may begin."""
         if call.attempts:
             return await route.limit.begin(call.client)
-        if not self._allowance.take_at_once():
-            await self._take()
+        if used_up := self._left.used_up():
+            raise BudgetSpent(used_up)
+        self._left = self._left.minus(calls=1)
         try:
             return await route.limit.begin(call.client)
         except BaseException:
-            self._allowance.give_back()
-            raise
-
-    async def _take(self) -> None:
-        """Take a call off the budget in a thread, which goes on where the caller leaves; then it is given back."""
-        taking = asyncio.ensure_future(asyncio.to_thread(self._allowance.take))
-
-        def give_back(taken: asyncio.Future[None]) -> None:
-            if taken.exception() is None:
-                self._allowance.give_back()
-
-        try:
-            await asyncio.shield(taking)
-        except asyncio.CancelledError:
-            taking.add_done_callback(give_back)
+            self._left = self._left.minus(calls=-1)
             raise
 
     def _judged(self, reply: Reply) -> tuple[Outcome, float | None]:

@@ -6,19 +6,8 @@ from skillopt_airflow.core.types import Value
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.request_filter import DEFAULT_LIMIT
 
-
-class Wanted(Value):
-    """The question of a gateway's program for more of the budget: a line of its standard output."""
-
-    wanted_beyond: RemainingBudget
-    """What is left of what it was given, less than nothing included."""
-
-
-class Given(Value):
-    """The answer: a line of its standard input."""
-
-    budget: RemainingBudget | None
-    """What it may spend from now on; None if nobody knows."""
+ENDED = b'{"ended":true}'
+"""The last line of a gateway's program, once it has written every call: without it, some may not be known."""
 
 
 class GatewaySettings(Value):
@@ -37,4 +26,4 @@ class GatewaySettings(Value):
     max_tokens: int = Field(default=DEFAULT_LIMIT, ge=1)
     """Most tokens of an answer: a request without a limit gets this one, and a larger limit is lowered to it."""
     allowance: RemainingBudget = RemainingBudget()
-    """Amount that it may spend."""
+    """Amount that it may spend, which nobody adds to."""

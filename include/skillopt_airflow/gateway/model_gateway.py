@@ -19,7 +19,6 @@ from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.gateway.app import GatewayApp
 from skillopt_airflow.gateway.fallbacks import Provider
 from skillopt_airflow.gateway.gateway_settings import GatewaySettings
-from skillopt_airflow.gateway.remaining_budget import Allowance, More
 from skillopt_airflow.gateway.search_route import SearchRoute
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.gateway.web_search import WebSearch
@@ -47,7 +46,6 @@ class ModelGateway:
         address: where it listens as long as it runs; None if it only listens where `listening` says.
         on_call: called for every call that went to the provider, from the server's own thread.
         search: answers searches, if the run has a search.
-        more: gives more than the settings' allowance, if anybody does; called in a thread.
         settings: the fields of `GatewaySettings`.
     """
 
@@ -58,7 +56,6 @@ class ModelGateway:
         *,
         on_call: Callable[[ModelCall], None],
         search: WebSearch | None = None,
-        more: More | None = None,
         **settings: Any,
     ) -> None:
         self._settings = GatewaySettings(**settings)
@@ -66,7 +63,6 @@ class ModelGateway:
         self._address = address
         self._on_call = on_call
         self._search = None if search is None else SearchRoute(search)
-        self._allowance = Allowance(self._settings.allowance, more)
         self._ready: Future[None] = Future()
         self._servers: dict[Future[None], uvicorn.Server] = {}
 
@@ -124,7 +120,7 @@ class ModelGateway:
 
     async def _serve(self) -> None:
         self._loop, self._ended, self._checking = asyncio.get_running_loop(), asyncio.Event(), asyncio.Lock()
-        async with aclosing(Provider(self._upstream, self._settings, self._allowance)) as self._provider:
+        async with aclosing(Provider(self._upstream, self._settings)) as self._provider:
             # Each call of a provider whose client blocks, such as Bedrock's, takes one of these threads.
             threads = current_default_thread_limiter()
             threads.total_tokens = max(threads.total_tokens, self._settings.share)

@@ -4,14 +4,12 @@ away, or in a pod.
 `python -m skillopt_airflow.gateway.serve --listen 0.0.0.0:8080 | unix:/path [--config FILE]` reads one JSON document,
 `ServeConfig`, from the file or from standard input. It writes one JSON line a `ModelCall` to standard output and
 messages to standard error. It ends by SIGTERM or SIGINT; after a document that was a whole line of standard input also
-when that input ends, so that it does not outlive whoever started it. Then it also asks for more of the budget, when
-its allowance is used up: with a line `Wanted` on standard output, which a line `Given` on standard input answers.
+when that input ends, so that it does not outlive whoever started it. Its last line is `ENDED`.
 """
 
 import argparse
 import logging
 import os
-import queue
 import signal
 import sys
 import threading
@@ -21,14 +19,11 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from skillopt_airflow.core.documents import flaws
-from skillopt_airflow.core.errors import ConfigError, SandboxError, StoreError
+from skillopt_airflow.core.errors import ConfigError, SandboxError
 from skillopt_airflow.core.types import ModelCall
-from skillopt_airflow.gateway.gateway_settings import GatewaySettings, Given, Wanted
+from skillopt_airflow.gateway.gateway_settings import ENDED, GatewaySettings
 from skillopt_airflow.gateway.model_gateway import ModelGateway
-from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
-
-ANSWER_SECONDS = 90.0
 
 
 class ServeConfig(GatewaySettings):
@@ -56,56 +51,27 @@ def main() -> None:
 
 def _serve(config: ServeConfig, address: Path | tuple[str, int], *, lifeline: bool) -> None:
     stopped = threading.Event()
-    starter = _Starter(stopped)
     if lifeline:
-        threading.Thread(target=starter.listen, daemon=True).start()
+        threading.Thread(target=_listen, args=(stopped,), daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
         # In a thread, since the signal may come while this one holds the event's lock.
         signal.signal(number, lambda *_: threading.Thread(target=stopped.set).start())
     os.environ.update(config.proxies)
     settings = {name: value for name, value in config if name not in ("upstream", "proxies")}
+    if isinstance(address, Path) and address.is_socket() and config.allowance.is_limited:
+        raise SandboxError(f"{address}: a gateway that was killed left it, and its part of the budget may be spent")
     with ModelGateway(config.upstream, address, on_call=_tell, **settings):
         print("listening", file=sys.stderr, flush=True)  # noqa: T201 - whoever started it waits for this line
         stopped.wait()
+    _say(ENDED.decode())
 
 
-class _Starter:
-    """The starter of the program, at the other end of its standard input."""
-
-    def __init__(self, stopped: threading.Event) -> None:
-        self._stopped = stopped
-        self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._asked: RemainingBudget | None = None
-        """What was left at a question whose answer has not come."""
-
-    def listen(self) -> None:
-        """Take answers until the input ends, which stops the program."""
-        rest = b""
-        # Not through sys.stdin, whose lock the interpreter needs at exit.
-        while said := os.read(0, 4096):
-            *lines, rest = (rest + said).split(b"\n")
-            for line in lines:
-                self._answers.put(line)
-        self._stopped.set()
-
-    def more(self, left: RemainingBudget) -> RemainingBudget:
-        """Ask for more of the budget.
-
-        Raises:
-            StoreError: nobody knows whether there is more.
-        """
-        if self._asked is None:
-            self._asked = left
-            _say(Wanted(wanted_beyond=left).model_dump_json())
-        unknown = "whoever started the gateway does not know what is left of the budget"
-        try:
-            given = Given.model_validate_json(self._answers.get(timeout=ANSWER_SECONDS)).budget
-        except queue.Empty:
-            raise StoreError(unknown) from None
-        asked, self._asked = self._asked, None
-        if given is None:
-            raise StoreError(unknown)
-        return given.less(asked, left)
+def _listen(stopped: threading.Event) -> None:
+    """Wait for the end of standard input, which stops the program."""
+    # Not through sys.stdin, whose lock the interpreter needs at exit.
+    while os.read(0, 4096):
+        pass
+    stopped.set()
 
 
 def _tell(call: ModelCall) -> None:

@@ -7,17 +7,20 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Self, cast
+from typing import Any, Self, cast
 
+from anyio import to_thread
 from anyio.from_thread import start_blocking_portal
 from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior
+from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model
 from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
 
 from skillopt_airflow.core.budget import Role
-from skillopt_airflow.core.errors import AnswerCut, ModelError
+from skillopt_airflow.core.errors import AnswerCut, BudgetUsedUp, ModelError
 from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import JsonObject, ModelCall
 
@@ -33,6 +36,20 @@ class Metered:
     usage: RunUsage = field(default_factory=RunUsage)
     status: int = 0
     """HTTP status of the last request."""
+    is_refused: bool = False
+    """Whether the budget did not allow a further request."""
+
+
+class _BegunModel(WrapperModel):
+    """A model whose requests each have a beginning that may refuse them."""
+
+    def __init__(self, wrapped: Model, begin: Callable[[], None]) -> None:
+        super().__init__(wrapped)
+        self._begin = begin
+
+    async def request(self, *asked: Any, **options: Any) -> ModelResponse:
+        await to_thread.run_sync(self._begin)
+        return await super().request(*asked, **options)
 
 
 class MeteredModel:
@@ -40,7 +57,8 @@ class MeteredModel:
 
     All calls share one event loop, because the provider's client keeps connections that belong to one.
 
-    `redact` takes the secrets out of an error's words, since a server may repeat the key, and runs keep errors.
+    `redact` takes the secrets out of an error's words, since a server may repeat the key, and runs keep errors. `begin`
+    is called before each request, in a thread; it raises BudgetUsedUp where none may be made.
     """
 
     def __init__(
@@ -51,10 +69,11 @@ class MeteredModel:
         settings: JsonObject,
         max_attempts: int,
         redact: Callable[[str], str],
+        begin: Callable[[], None] | None = None,
     ) -> None:
         self.role = role
         self._redact = redact
-        self._model = model
+        self._model = model if begin is None else _BegunModel(model, begin)
         self._on_call = on_call
         chosen = {**settings, "max_retries": max_attempts - 1}
         self._seconds = cast("float", settings.get("timeout", math.inf)) * max_attempts
@@ -82,6 +101,9 @@ class MeteredModel:
         try:
             yield metered
             metered.status = ANSWERED
+        except BudgetUsedUp:
+            metered.is_refused = True
+            raise
         except ModelError as error:
             cause = error.__cause__
             answered = isinstance(error, AnswerCut) or isinstance(cause, UnexpectedModelBehavior)
@@ -103,7 +125,10 @@ def calls_of(metered: Metered, role: Role, stage: str, model: str, started: floa
     usage, status = metered.usage, metered.status
     tokens = (usage.input_tokens, usage.output_tokens)
     answered = [ANSWERED] * usage.requests
-    statuses = answered if answered and status == ANSWERED else [*answered, status]
+    ends = metered.is_refused or (answered and status == ANSWERED)
+    statuses = answered if ends else [*answered, status]
+    if not statuses:
+        return []
     prompts, completions = (_shares(together, usage.requests) for together in tokens)
     each = seconds / len(statuses)
     log.info("%s: status %d, %d tokens in, %d out, %.1f s", stage, status, *tokens, seconds)

@@ -176,13 +176,14 @@ class PydanticAIOptimizer(MeteredModel):
         on_call: Callable[[ModelCall], None],
         settings: JsonObject | None = None,
         *,
+        begin: Callable[[], None] | None = None,
         max_attempts: int = 1,
         role: Role = "optimizer",
         redact: Callable[[str], str] = str,
         output: OutputForm = "auto",
         thinking_tokens: int = 0,
     ) -> None:
-        super().__init__(model, on_call, role, {} if settings is None else settings, max_attempts, redact)
+        super().__init__(model, on_call, role, {} if settings is None else settings, max_attempts, redact, begin)
         self._max_attempts = max_attempts
         self._output = output
         self._thinking_tokens = thinking_tokens

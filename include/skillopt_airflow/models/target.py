@@ -35,10 +35,11 @@ class PydanticAITarget(MeteredModel):
         on_call: Callable[[ModelCall], None],
         settings: JsonObject,
         *,
+        begin: Callable[[], None] | None = None,
         max_attempts: int = 1,
         redact: Callable[[str], str] = str,
     ) -> None:
-        super().__init__(model, on_call, "target", settings, max_attempts, redact)
+        super().__init__(model, on_call, "target", settings, max_attempts, redact, begin)
 
     def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
         """Return the reply to a conversation that ends with a user's message.

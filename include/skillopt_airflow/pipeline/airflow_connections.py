@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from skillopt_airflow.gateway.upstream import Upstream
     from skillopt_airflow.gateway.web_search import SearchUpstream
     from skillopt_airflow.store.objects import ObjectStore
-    from skillopt_airflow.training.connections import OnCall
+    from skillopt_airflow.training.connections import Begin, OnCall
 
 
 class AirflowConnections:
@@ -62,7 +62,7 @@ class AirflowConnections:
 
         return ObjectStore(self.s3_client(storage), bucket, f"connection {storage.conn_id} (storage.conn_id)")
 
-    def optimizer(self, model: ModelGroup, on_call: "OnCall") -> "AbstractContextManager[Optimizer]":
+    def optimizer(self, model: ModelGroup, on_call: "OnCall", begin: "Begin") -> "AbstractContextManager[Optimizer]":
         """Open the optimizer behind pydantic-ai."""
         from skillopt_airflow.models.connection import target_dialect
 
@@ -75,15 +75,15 @@ class AirflowConnections:
                 thinking=model.optimizer_thinking,
                 timeout=model.call_timeout,
             )
-            return _asked("optimizer", model, on_call, settings, model.optimizer_thoughts)
+            return _asked("optimizer", model, on_call, begin, settings, model.optimizer_thoughts)
 
-    def judge(self, model: ModelGroup, on_call: "OnCall") -> "AbstractContextManager[Optimizer]":
+    def judge(self, model: ModelGroup, on_call: "OnCall", begin: "Begin") -> "AbstractContextManager[Optimizer]":
         """Open the judge behind pydantic-ai; how it samples is left to its provider."""
         with self._lookup:
             settings = sampling_settings(None, max_tokens=model.optimizer_max_tokens, timeout=model.call_timeout)
-            return _asked("judge", model, on_call, settings, 0)
+            return _asked("judge", model, on_call, begin, settings, 0)
 
-    def target(self, model: ModelGroup, on_call: "OnCall") -> "AbstractContextManager[Target]":
+    def target(self, model: ModelGroup, on_call: "OnCall", begin: "Begin") -> "AbstractContextManager[Target]":
         """Open the target behind pydantic-ai, with the settings of its rollouts."""
         from skillopt_airflow.models.connection import optimizer_model, target_dialect
         from skillopt_airflow.models.target import PydanticAITarget
@@ -103,6 +103,7 @@ class AirflowConnections:
                 opened,
                 on_call,
                 settings,
+                begin=begin,
                 max_attempts=model.max_attempts,
                 redact=_redacted,
             )
@@ -172,7 +173,7 @@ class AirflowConnections:
 
 
 def _asked(
-    role: Role, model: ModelGroup, on_call: "OnCall", settings: JsonObject, thinking_tokens: int
+    role: Role, model: ModelGroup, on_call: "OnCall", begin: "Begin", settings: JsonObject, thinking_tokens: int
 ) -> "AbstractContextManager[Optimizer]":
     """Open a model that is asked for structured answers."""
     from skillopt_airflow.models.connection import optimizer_model
@@ -182,6 +183,7 @@ def _asked(
         optimizer_model(*_models(model)[role]),
         on_call,
         settings,
+        begin=begin,
         max_attempts=model.max_attempts,
         role=role,
         redact=_redacted,

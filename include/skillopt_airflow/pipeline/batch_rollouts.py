@@ -95,12 +95,11 @@ class BatchRollouts(LLMBatchOperator):
             return self._result(context)
         # One that was sent is paid already, and found again only as it was.
         if not work.under_way:
-            allowance = work.reserve()
-            used_up = allowance.used_up()
-            if used_up:
-                work.refuse(used_up, work.job.entries)
+            left = work.reserve()
+            if left.used_up:
+                work.refuse(left.used_up, work.job.entries)
                 return self._result(context)
-            work.shorten(allowance.calls)
+            work.shorten(left.calls)
         adapter = _adapter(work.run.config.model)
         self.requests = work.begin(adapter.max_requests, adapter.max_payload_bytes)  # type: ignore[assignment]
         super().execute(context)

@@ -113,7 +113,7 @@ class RemoteRuntime(DockerRuntime):
         exchange = self.exchanges(f"{self._name}/{self.attempt}-{number}-{os.urandom(3).hex()}")
         with (
             self.folder.container(str(number), workload, items, files) as staged,
-            shipped(workload, items, staged, exchange, self.at_once(), self._on_call) as (folder, secrets),
+            shipped(workload, number, items, staged, exchange, self.at_once(), self._on_call) as (folder, secrets),
         ):
             yield RemoteContainer(
                 self.client,

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.types import JsonObject, ModelCall
 from skillopt_airflow.gateway.backends import handed_over
-from skillopt_airflow.gateway.gateway_settings import GatewaySettings
+from skillopt_airflow.gateway.gateway_settings import ENDED, GatewaySettings
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
-from skillopt_airflow.sandbox.task_workload import Workload, counting
+from skillopt_airflow.sandbox.task_workload import Allotment, Workload
 
 PROXIES = tuple(
     spelled for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy") for spelled in (name, name.upper())
@@ -30,7 +30,7 @@ def gateway_settings(workload: Workload, allowance: RemainingBudget, gateways: i
 
     Args:
         workload: the task's.
-        allowance: amount that the gateway may spend before it asks for more.
+        allowance: amount that the gateway may spend.
         gateways: those that the task has at the same time.
     """
     return GatewaySettings(
@@ -44,20 +44,27 @@ def gateway_settings(workload: Workload, allowance: RemainingBudget, gateways: i
     )
 
 
+def counting(allotment: Allotment, on_call: Callable[[ModelCall], None]) -> Callable[[ModelCall], None]:
+    """Return a receiver that counts a call before it passes it on."""
+
+    def counted(call: ModelCall) -> None:
+        allotment.count(call)
+        on_call(call)
+
+    return counted
+
+
 @contextmanager
 def task_gateway(workload: Workload, on_call: Callable[[ModelCall], None]) -> Iterator[ModelGateway]:
     """Yield the model's gateway in the task itself, for as long as the block runs; each sandbox has its own socket."""
-    with (
-        workload.allotted() as allotment,
-        ModelGateway(
-            workload.upstream,
-            on_call=counting(allotment, on_call),
-            search=workload.search,
-            more=allotment.more,
-            **dict(gateway_settings(workload, allotment.budget)),
-        ) as gateway,
-    ):
-        yield gateway
+    with workload.allotted() as allotment:
+        settings = dict(gateway_settings(workload, allotment.budget))
+        count = counting(allotment, on_call)
+        try:
+            with ModelGateway(workload.upstream, on_call=count, search=workload.search, **settings) as gateway:
+                yield gateway
+        finally:
+            allotment.complete()
 
 
 def gateway_document(workload: Workload, allowance: RemainingBudget, gateways: int = 1) -> JsonObject:
@@ -76,10 +83,14 @@ def gateway_document(workload: Workload, allowance: RemainingBudget, gateways: i
     return {**settings, "upstream": handed_over(workload.upstream), "proxies": proxies}
 
 
-def report_calls(lines: Iterable[bytes], on_call: Callable[[ModelCall], None]) -> None:
+def report_calls(lines: Iterable[bytes], allotment: Allotment, on_call: Callable[[ModelCall], None]) -> None:
     """Report the model calls that a gateway's program wrote, a line each; a bad line is a bug and not an attack."""
+    count = counting(allotment, on_call)
     for line in lines:
+        if line == ENDED:
+            allotment.complete()
+            continue
         try:
-            on_call(ModelCall.model_validate_json(line))
+            count(ModelCall.model_validate_json(line))
         except ValidationError:
             log.warning("The gateway wrote what is no model call: %.200r", line)

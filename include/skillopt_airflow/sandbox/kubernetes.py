@@ -89,7 +89,7 @@ class PodRuntime:
         plan = PodPlan(name, workload.image, workload.limits, len(items), labels, room)
         with (
             self.folder.container(str(number), workload, items, files) as staged,
-            shipped(workload, items, staged, exchange, self.at_once(), self._on_call) as (folder, secrets),
+            shipped(workload, number, items, staged, exchange, self.at_once(), self._on_call) as (folder, secrets),
         ):
             yield Pod(self.client, plan, folder, secrets, self.stopped)
 

@@ -18,7 +18,7 @@ from skillopt_airflow.sandbox.gateway_container import gateway_document, report_
 from skillopt_airflow.sandbox.pod import START_SECONDS, deadline
 from skillopt_airflow.sandbox.staging import ContainerFolder
 from skillopt_airflow.sandbox.tar_archive import packed, unpack
-from skillopt_airflow.sandbox.task_workload import Workload, counting
+from skillopt_airflow.sandbox.task_workload import Allotment, Workload
 
 FETCH_SECONDS = 2.0
 MAX_ADDRESS_SECONDS = 7 * 24 * 3600
@@ -55,8 +55,11 @@ Exchanges = Callable[[str], Exchange]
 class RemoteFolder(ContainerFolder):
     """The task's copy of a sandbox's folders, which is trusted as little as what a container wrote."""
 
-    def __init__(self, path: Path, exchange: Exchange, most: int, on_call: Callable[[ModelCall], None]) -> None:
+    def __init__(
+        self, path: Path, exchange: Exchange, most: int, allotment: Allotment, on_call: Callable[[ModelCall], None]
+    ) -> None:
         super().__init__(path)
+        self._allotment = allotment
         self._exchange = exchange
         self._most = most
         self._on_call = on_call
@@ -84,13 +87,14 @@ class RemoteFolder(ContainerFolder):
         if calls is not None:
             # Complete lines only, each once.
             *lines, _ = calls.split(b"\n")
-            report_calls(lines[self._calls :], self._on_call)
+            report_calls(lines[self._calls :], self._allotment, self._on_call)
             self._calls = max(self._calls, len(lines))
 
 
 @contextmanager
 def shipped(
     workload: Workload,
+    number: int,
     items: Sequence[Item],
     staged: ContainerFolder,
     exchange: Exchange,
@@ -101,6 +105,7 @@ def shipped(
 
     Args:
         workload: the task's.
+        number: the sandbox's, from 0 on.
         items: the sandbox's.
         staged: its folders on the worker.
         exchange: its folder of the store.
@@ -122,9 +127,10 @@ def shipped(
             most_bytes=most,
             corpus=() if corpus is None else [exchange.shared_address(key, seconds) for key in corpus.archive_keys],
         )
-        with workload.allotted(gateways) as allotment:
+        coming = len(workload.items) - number if workload.one_item_each else 1
+        with workload.allotted(coming) as allotment:
             gateway = gateway_document(workload, allotment.budget, gateways)
-            folder = RemoteFolder(staged.path, exchange, most, counting(allotment, on_call))
+            folder = RemoteFolder(staged.path, exchange, most, allotment, on_call)
             yield folder, (gateway, transfer.model_dump(mode="json"))
     finally:
         exchange.clear()

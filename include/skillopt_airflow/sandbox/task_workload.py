@@ -1,6 +1,6 @@
 """The work that a caller gives to sandboxes, what comes out, and how long it took."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -65,23 +65,13 @@ class Allotment(Protocol):
 
     @property
     def budget(self) -> RemainingBudget:
-        """Amount that it may spend before it asks for more."""
-
-    def more(self, left: RemainingBudget) -> RemainingBudget:
-        """Return what it may spend from now on, when so much is left, less than nothing included; raise StoreError."""
+        """Amount that it may spend."""
 
     def count(self, call: ModelCall) -> None:
         """Count a call that it made."""
 
-
-def counting(allotment: Allotment, on_call: Callable[[ModelCall], None]) -> Callable[[ModelCall], None]:
-    """Return what counts a call before it hands it on."""
-
-    def counted(call: ModelCall) -> None:
-        allotment.count(call)
-        on_call(call)
-
-    return counted
+    def complete(self) -> None:
+        """Free what it has not spent: it has ended, and every call of it is counted."""
 
 
 class Workload(Protocol):
@@ -129,15 +119,15 @@ class Workload(Protocol):
     def search(self) -> WebSearch | None:
         """The search that the container may ask, through the gateway in this process; None if the run has none."""
 
-    def allotted(self, alone: int = 0) -> AbstractContextManager[Allotment]:
+    def allotted(self, gateways: int = 1) -> AbstractContextManager[Allotment]:
         """Yield a part of the run's budget for as long as a gateway spends from it; raise StoreError.
 
         Args:
-            alone: of gateways that cannot ask for more, how many the task has at the same time; 0 for one that can.
+            gateways: those of the task that are still to come, this one included; each gets as much.
         """
 
     def settle(self) -> None:
-        """Give back what was reserved of the budget and not spent; called last, when all is recorded."""
+        """Free what the task holds of the budget and has not spent; called last, when all is recorded."""
 
     @property
     def image(self) -> str:

@@ -215,9 +215,9 @@ class RunKeys:
         """Return the keys of an attempt to publish; see `publication_name` for the name that its DAG run gives it."""
         return PublicationKeys(f"{self.folder}publish/{name}/")
 
-    def budget(self, account: str) -> str:
-        """Return the key of what the tasks that spend from an account have spent and reserved."""
-        return f"{self.folder}budget/{partition_value(account)}.json"
+    def budget_shares(self, account: str) -> str:
+        """Return the prefix of the shares of an account's budget that tasks hold."""
+        return f"{self.folder}budget/{partition_value(account)}/"
 
     def skill(self, version: int) -> str:
         """Return the key of an accepted skill; 0 is the seed."""

@@ -54,9 +54,11 @@ USAGE: pa.Schema = pa.schema(
         *_columns(_TIME, "started"),
         *_columns(_NUMBER, "seconds"),
         *_columns(pa.bool_(), "batch"),
+        *_columns(_TEXT, "share"),
     ]
 )
-"""One row a model call; step 0 is outside of the steps, moment is a name such as steps/step_0001."""
+"""One row a model call; step 0 is outside of the steps, moment is a name such as steps/step_0001. share is that of the
+run's budget which paid for it, empty without a budget."""
 
 
 class RolloutRow(NamedTuple):
@@ -81,6 +83,8 @@ class UsageRow(NamedTuple):
     step: int
     moment: str
     call: ModelCall
+    share: str = ""
+    """The share of the run's budget that paid for it; empty without a budget."""
 
 
 def rollouts_to_table(rows: Iterable[RolloutRow]) -> pa.Table:
@@ -97,7 +101,9 @@ def usage_to_table(rows: Iterable[UsageRow]) -> pa.Table:
     """Return the rows as USAGE; times are rounded to microseconds."""
     return pa.Table.from_pylist(
         [
-            {"step": row.step, "moment": row.moment} | row.call.model_dump() | {"started": _utc(row.call.started)}
+            {"step": row.step, "moment": row.moment, "share": row.share}
+            | row.call.model_dump()
+            | {"started": _utc(row.call.started)}
             for row in rows
         ],
         schema=USAGE,
@@ -111,6 +117,7 @@ def usage_from_table(table: pa.Table) -> list[UsageRow]:
             record["step"],
             record.get("moment", ""),
             ModelCall.model_validate(record | {"started": _seconds(record["started"])}, extra="ignore"),
+            record["share"],
         )
         for record in table.to_pylist()
     ]

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field
 
+from skillopt_airflow.core.budget import Role
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import (
     HAS_SCORE,
@@ -243,14 +244,14 @@ class UsageTable:
         self._store = store
         self._prefix = prefix
 
-    def append(self, benchmark: str, run: str, calls: Sequence[ModelCall], moment: Moment) -> str:
-        """Write calls of a moment as one part; return its key, which is empty if there are no calls.
+    def append(self, benchmark: str, run: str, calls: Sequence[ModelCall], moment: Moment, share: str = "") -> str:
+        """Write calls of a moment, paid by a share of the budget, as one part; return its key, empty without calls.
 
         Equal calls are one part, so one whose writing had no answer can be written again.
         """
         if not calls:
             return ""
-        body = to_parquet(usage_to_table(UsageRow(moment.step, moment.name, call) for call in calls))
+        body = to_parquet(usage_to_table(UsageRow(moment.step, moment.name, call, share) for call in calls))
         part = keys.part(self._partition(benchmark, run), sha256(body).hexdigest())
         self._store.put_bytes(part, body)
         return part
@@ -270,6 +271,12 @@ class UsageTable:
     def calls(self, benchmark: str, run: str) -> Iterator[ModelCall]:
         """Yield all calls of a run in no order; few of them are in memory at a time."""
         return (row.call for row in self._rows(benchmark, run))
+
+    def tokens(self, benchmark: str, run: str) -> Iterator[tuple[str, Role, bool, int, int]]:
+        """Yield share, role, batch, prompt tokens and completion tokens of each call, in no order."""
+        columns = ["share", "role", "batch", "prompt_tokens", "completion_tokens"]
+        for table in read_parts(self._store, self._partition(benchmark, run), lambda file: file.read(columns=columns)):
+            yield from zip(*(table[name].to_pylist() for name in columns), strict=True)
 
     def _rows(self, benchmark: str, run: str) -> Iterator[UsageRow]:
         tables = read_parts(self._store, self._partition(benchmark, run), pq.ParquetFile.read)

@@ -13,7 +13,7 @@ from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Grade, Item, ModelCall, Rollout, Status
 from skillopt_airflow.store.keys import grades_of
 from skillopt_airflow.training.answer_cache import RememberingJudge
-from skillopt_airflow.training.budgeted_models import BudgetedOptimizer, Turns
+from skillopt_airflow.training.budget_share import BudgetShare
 
 if TYPE_CHECKING:
     from skillopt_airflow.training.run import TrainingRun
@@ -48,7 +48,7 @@ def judged(
     run: "TrainingRun",
     rollouts: Sequence[tuple[Item, Rollout]],
     at_once: int,
-    turns: Callable[[], Turns],
+    share: BudgetShare,
     calls: list[ModelCall],
 ) -> list[Rollout]:
     """Return the rollouts with the judge's scores where the rules cannot decide; new calls are added to `calls`.
@@ -60,15 +60,15 @@ def judged(
     wanted = {request: None for request in requests if request is not None}
     if not wanted:
         return [rollout for _, rollout in rollouts]
-    asking, model = turns(), run.model_of("judge")
+    model = run.model_of("judge")
 
     def count(call: ModelCall) -> None:
         calls.append(call)
-        asking.count(call)
+        share.count(call)
 
     with ExitStack() as opened:
         judge = RememberingJudge(
-            lambda: BudgetedOptimizer(opened.enter_context(run.connections.judge(model, count)), asking),
+            lambda: opened.enter_context(run.connections.judge(model, count, share.begin)),
             str(model.judge),
             run.store,
             grades_of(run.ref.storage.prefix, run.ref.benchmark),

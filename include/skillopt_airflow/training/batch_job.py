@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import Field, JsonValue
 
+from skillopt_airflow.core.budget import Left
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError
@@ -31,10 +32,9 @@ from skillopt_airflow.core.types import (
 )
 from skillopt_airflow.core.wire_formats.anthropic_messages import message_content
 from skillopt_airflow.core.wire_formats.openai_chat import chat_content
-from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.keys import batch_folder, batch_job
-from skillopt_airflow.training.budget_lease import reserve_job, settle_job
+from skillopt_airflow.training.budget_share import BudgetShare
 from skillopt_airflow.training.item_files import contents
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.workload import ChunkWorkload
@@ -133,9 +133,9 @@ class BatchWork:
         before = self._before
         return before is not None and before.plan == self._content and not before.landed
 
-    def reserve(self) -> RemainingBudget:
-        """Reserve the job's calls in the run's budget, as many as are left; return what was left."""
-        return reserve_job(self.run, self._folder, len(self.job.entries))
+    def reserve(self) -> Left:
+        """Take the job's calls from the run's budget, as many as are left; return what was left."""
+        return self._share.take(len(self.job.entries))
 
     def shorten(self, calls: int | None) -> None:
         """Refuse the entries beyond so many calls; None is no limit."""
@@ -186,9 +186,10 @@ class BatchWork:
             # A former attempt may have got as far as this. What other runs stored meanwhile this one paid for, too.
             recorded = chunk.begun_at(self.job.created)
             mine = [one for one in came if one[0].chunk == number and one[0].item_id not in recorded]
+            chunk.share = self._share
             chunk.record([outcome for _, outcome, _ in mine], [call for *_, call in mine])
         # Nobody comes back to a job that has landed, so that what it holds of the budget is free before.
-        settle_job(self.run, self._folder, [call for *_, call in came])
+        self._share.free()
         self.run.store.put_model(batch_job(self._plan), self.job.model_copy(update={"landed": True}))
         for chunk in self.chunks:
             chunk.settle()
@@ -212,6 +213,11 @@ class BatchWork:
         for work in self.chunks:
             measured[work.chunk.measures].append(work)
         return [(_tally(works), works[0].wanted_coverage) for works in measured.values()]
+
+    @property
+    def _share(self) -> BudgetShare:
+        """The share of the run's budget that pays for the job, whichever process has taken it."""
+        return self.chunks[0].share_of("target", "batch", 1, f"job-{self.job.number}")
 
     @property
     def _folder(self) -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.objects import ObjectStore
 
 OnCall = Callable[[ModelCall], None]
+Begin = Callable[[], None]
+"""Called before each request to a model; raises BudgetUsedUp if the run's budget allows none."""
 
 
 class Connections(Protocol):
@@ -31,13 +33,13 @@ class Connections(Protocol):
     def object_store(self, storage: StorageGroup, bucket: str) -> "ObjectStore":
         """Open a bucket."""
 
-    def optimizer(self, model: ModelGroup, on_call: OnCall) -> AbstractContextManager[Optimizer]:
+    def optimizer(self, model: ModelGroup, on_call: OnCall, begin: Begin) -> AbstractContextManager[Optimizer]:
         """Open the optimizer for a `with` block; report every call."""
 
-    def judge(self, model: ModelGroup, on_call: OnCall) -> AbstractContextManager[Optimizer]:
+    def judge(self, model: ModelGroup, on_call: OnCall, begin: Begin) -> AbstractContextManager[Optimizer]:
         """Open the model that judges answers, which is asked as the optimizer is."""
 
-    def target(self, model: ModelGroup, on_call: OnCall) -> AbstractContextManager[Target]:
+    def target(self, model: ModelGroup, on_call: OnCall, begin: Begin) -> AbstractContextManager[Target]:
         """Open the target outside of a sandbox, for questions about what it did; report every call."""
 
     def upstream(self, model: ModelGroup) -> "Upstream":

@@ -28,10 +28,9 @@ from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.rollout_tally import EMPTY_ADVICE
 from skillopt_airflow.core.types import ItemRef, JsonObject, ModelCall, Split, Status, Trajectory
 from skillopt_airflow.optimizer.readiness import check_answers
-from skillopt_airflow.sandbox.task_workload import counting
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.write_probe import check_conditional_write
-from skillopt_airflow.training.budget_lease import BudgetLease
+from skillopt_airflow.training.budget_share import BudgetShare
 from skillopt_airflow.training.rollout_plan import Chunk, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
@@ -72,11 +71,13 @@ def preflight(run: TrainingRun, roll_out: RollOut) -> None:
         log.info("the run is past its beginning: nothing is tried")
         return
     failures: list[SkillOptError] = []
+    beside: list[Callable[[], str]] = [partial(_try_answers, run, "optimizer"), partial(_try_buckets, run)]
+    if run.config.model.judge is not None:
+        beside.append(partial(_try_answers, run, "judge"))
     with ThreadPoolExecutor(2) as pool:
-        beside = [pool.submit(_try_answers, run, "optimizer"), pool.submit(_try_buckets, run)]
-        if run.config.model.judge is not None:
-            beside.append(pool.submit(_try_answers, run, "judge"))
-        parts: list[Callable[[], str]] = [partial(_try_target, run, roll_out), *(one.result for one in beside)]
+        if not run.config.budget.is_limited:
+            beside = [pool.submit(part).result for part in beside]
+        parts: list[Callable[[], str]] = [partial(_try_target, run, roll_out), *beside]
         for part in parts:
             with kept(failures):
                 log.info("%s", part())
@@ -156,11 +157,15 @@ def _try_answers(run: TrainingRun, role: Literal["optimizer", "judge"]) -> str:
     if role == "judge":
         connect, who = run.connections.judge, f"connection {model.judge_conn_id}: the judge {model.judge}"
     calls: list[ModelCall] = []
-    lease = BudgetLease(run, f"preflight of the {role}")
+    share = BudgetShare(run, run.timeline[0], STAGE, role)
+
+    def count(call: ModelCall) -> None:
+        calls.append(call)
+        share.count(call)
+
     try:
-        with lease.part(role) as part, _waited_for(who):
-            count = counting(part, calls.append)
-            flaw = _usable(model, lambda settings: connect(settings, count))
+        with _waited_for(who):
+            flaw = _usable(model, lambda settings: connect(settings, count, share.begin))
     except ModelConnectionError:
         raise
     except ModelUnreachable as error:
@@ -176,8 +181,8 @@ def _try_answers(run: TrainingRun, role: Literal["optimizer", "judge"]) -> str:
         todo = advice(calls[-1].http_status if calls else 0)
         raise ModelConnectionError(f"{who} does not answer; {todo} ({error})") from error
     finally:
-        run.usage.append(run.ref.benchmark, run.account, calls, run.timeline[0])
-        lease.settle()
+        share.store(calls)
+        share.close()
     run.store.delete(run.keys.in_text(role))
     if flaw:
         run.store.put_bytes(run.keys.in_text(role), b"")

@@ -14,7 +14,7 @@ from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.training.candidate import leave_behind
 from skillopt_airflow.training.evaluation import measured
 from skillopt_airflow.training.named_skill import NamedSkill
-from skillopt_airflow.training.rollout_plan import Chunk, Stage, chunks_of, ids, store_plan
+from skillopt_airflow.training.rollout_plan import Chunk, Stage, chunks_of, ids, store_plan, stored_chunks
 from skillopt_airflow.training.run import TrainingRun
 
 log = logging.getLogger(__name__)
@@ -46,8 +46,12 @@ def seed_plan(run: TrainingRun) -> list[JsonObject]:
 
 
 def seed_test_plan(run: TrainingRun) -> list[JsonObject]:
-    """Plan the seed's rollouts on the test split, which need not wait for the training."""
-    chunks = _chunks(run, "test", Split.TEST, [0]) if run.config.evaluation.eval_test else []
+    """Plan the seed's rollouts on the test split, which need not wait for the training.
+
+    With a budget they do, since tasks beside each other would each have a part of what is left.
+    """
+    now = run.config.evaluation.eval_test and not run.config.budget.is_limited
+    chunks = _chunks(run, "test", Split.TEST, [0]) if now else []
     return store_plan(run, run.timeline[0], "test", chunks)
 
 
@@ -131,9 +135,10 @@ def _chunks(run: TrainingRun, stage: Stage, split: Split, versions: Iterable[int
 
 
 def _tested(run: TrainingRun, final: RunState) -> list[Chunk]:
-    """Return the test's chunks of all skills but the seed, which has its own plan; equal texts share their rollouts."""
+    """Return the test's chunks of all skills but a seed that has its own plan; equal texts share their rollouts."""
     if not run.config.evaluation.eval_test:
         return []
     texts = {run.skill(version).sha256: version for version in tested_versions(run, final).values()}
-    texts.pop(run.skill(0).sha256, None)
+    if any(chunk.item_ids for chunk in stored_chunks(run, run.timeline[0], "test")):
+        texts.pop(run.skill(0).sha256)
     return _chunks(run, "test", Split.TEST, texts.values())

@@ -15,7 +15,6 @@ from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.training.lapse_notes import notes_enter
 from skillopt_airflow.training.rollout_plan import BATCH_AHEAD, Chunk, batch_chunks, store_plan
 from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.spending import affords_rest
 
 RECENT = 3
 REJECTED = 2
@@ -77,8 +76,11 @@ def may_precede(moment: Moment, config: TrainConfig) -> bool:
 
 def _pays(run: TrainingRun, moment: Moment) -> bool:
     wanted = run.config.train.speculative_rollout
+    if run.config.budget.is_limited:
+        # Tasks beside each other would each have a part of what is left.
+        return False
     if wanted != "auto":
         return wanted
     steps = [one for one in run.timeline[: run.timeline.index(moment)] if one.kind == "step"]
     gates = [run.store.get_model(run.keys.moment(step).gate, GateDecision) for step in steps[-RECENT:]]
-    return sum(not gate.action.accepted for gate in gates) >= REJECTED and affords_rest(run, moment)
+    return sum(not gate.action.accepted for gate in gates) >= REJECTED

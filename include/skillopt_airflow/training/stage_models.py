@@ -1,30 +1,30 @@
 """The optimizer in a stage: its answers are remembered, its calls and its time stored."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from threading import Semaphore
 
-from skillopt_airflow.core.budget import Role
 from skillopt_airflow.core.errors import StoreError
-from skillopt_airflow.core.protocols import Optimizer, Target
+from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
+from skillopt_airflow.core.protocols import Optimizer, Output, Target
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.core.types import Message, ModelCall
 from skillopt_airflow.optimizer.guided import GuidedOptimizer
 from skillopt_airflow.sandbox.task_workload import union_seconds
 from skillopt_airflow.sandbox.watcher import STORE_SECONDS
 from skillopt_airflow.training import timing
 from skillopt_airflow.training.answer_cache import RememberingOptimizer, RememberingTarget
-from skillopt_airflow.training.budget_lease import BudgetLease
-from skillopt_airflow.training.budgeted_models import BudgetedOptimizer, BudgetedTarget, Turns
+from skillopt_airflow.training.budget_share import BudgetShare
 from skillopt_airflow.training.run import TrainingRun
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
-def stored_calls(run: TrainingRun, moment: Moment) -> Iterator[list[ModelCall]]:
+def stored_calls(share: BudgetShare) -> Iterator[list[ModelCall]]:
     """Yield a list to which calls may be added from any thread; each is stored soon, and all are when the block ends.
 
     Raises:
@@ -39,7 +39,7 @@ def stored_calls(run: TrainingRun, moment: Moment) -> Iterator[list[ModelCall]]:
         if not part:
             part = calls[stored:]
         # One whose writing had no answer stays as it is, since it may be there.
-        run.usage.append(run.ref.benchmark, run.ref.run, part, moment)
+        share.store(part)
         stored, part = stored + len(part), []
 
     def follow() -> None:
@@ -56,7 +56,28 @@ def stored_calls(run: TrainingRun, moment: Moment) -> Iterator[list[ModelCall]]:
             store()
 
 
-ROLES: tuple[Role, ...] = ("optimizer", "target")
+class _OptimizerInTurn:
+    """An `Optimizer` that waits for its turn."""
+
+    def __init__(self, inner: Optimizer, turn: Semaphore) -> None:
+        self._inner, self._turn = inner, turn
+
+    def ask(
+        self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
+    ) -> Output:
+        with self._turn:
+            return self._inner.ask(stage, instructions, prompt, output_type, pictures)
+
+
+class _TargetInTurn:
+    """A `Target` that waits for its turn."""
+
+    def __init__(self, inner: Target, turn: Semaphore) -> None:
+        self._inner, self._turn = inner, turn
+
+    def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
+        with self._turn:
+            return self._inner.ask(stage, messages, pictures)
 
 
 @dataclass(frozen=True)
@@ -77,24 +98,27 @@ def optimizing(
     questions are asked at the same time, all of `gradient.analyst_workers` when None, and none beyond the budget.
     """
     keys, config = run.keys.moment(moment), run.config.model
-    lease = BudgetLease(run, f"{moment.name}/{stage}-{index}")
-    at_once = Semaphore(run.config.gradient.analyst_workers if workers is None else workers)
+    # The proposals of a step are made beside each other.
+    part = Fraction(1, run.config.train.proposals if moment.kind == "step" else 1)
+    share = BudgetShare(run, moment, stage, str(index), part)
+    turn = Semaphore(run.config.gradient.analyst_workers if workers is None else workers)
     with timing.timed(run.store, keys, stage, index) as clock, ExitStack() as opened:
-        turns = {role: Turns(opened.enter_context(lease.part(role)), at_once) for role in ROLES}
-        opened.callback(lease.settle)
-        calls = opened.enter_context(stored_calls(run, moment))
+        opened.callback(share.close)
+        calls = opened.enter_context(stored_calls(share))
 
         def count(call: ModelCall) -> None:
             calls.append(call)
-            turns[call.role].count(call)
+            share.count(call)
 
         try:
             yield Assistants(
                 optimizer=GuidedOptimizer(
                     RememberingOptimizer(
-                        lambda: BudgetedOptimizer(
-                            opened.enter_context(run.connections.optimizer(run.model_of("optimizer"), count)),
-                            turns["optimizer"],
+                        lambda: _OptimizerInTurn(
+                            opened.enter_context(
+                                run.connections.optimizer(run.model_of("optimizer"), count, share.begin)
+                            ),
+                            turn,
                         ),
                         str(config.optimizer),
                         run.store,
@@ -103,8 +127,8 @@ def optimizing(
                     run.record.guidance,
                 ),
                 target=RememberingTarget(
-                    lambda: BudgetedTarget(
-                        opened.enter_context(run.connections.target(config, count)), turns["target"]
+                    lambda: _TargetInTurn(
+                        opened.enter_context(run.connections.target(config, count, share.begin)), turn
                     ),
                     str(config.target),
                     run.store,

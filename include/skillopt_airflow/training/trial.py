@@ -65,12 +65,11 @@ class NoLimit:
 
     budget = RemainingBudget()
 
-    def more(self, left: RemainingBudget) -> RemainingBudget:
-        """Return the same."""
-        return self.budget
-
     def count(self, call: ModelCall) -> None:
         """Count nothing."""
+
+    def complete(self) -> None:
+        """Free nothing."""
 
 
 @dataclass
@@ -147,12 +146,12 @@ class Trial:
         """Return False: every item is wanted."""
         return False
 
-    def allotted(self, alone: int = 0) -> "AbstractContextManager[NoLimit]":
+    def allotted(self, gateways: int = 1) -> "AbstractContextManager[NoLimit]":
         """Return a budget without limits."""
         return nullcontext(NoLimit())
 
     def settle(self) -> None:
-        """Give back nothing."""
+        """Free nothing."""
 
     def record(self, outcomes: "Sequence[Outcome]", calls: Sequence[ModelCall]) -> None:
         """Score what has arrived, and hand it on."""

@@ -5,15 +5,18 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
+from fractions import Fraction
 from functools import cached_property
-from threading import Semaphore
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from skillopt_airflow import benchmarks
+from skillopt_airflow.core.budget import Role
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.failure_reasons import FailureReason
 from skillopt_airflow.core.gate_policies import policy_of
+from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.http_failures import FIRST_ITEMS, hopeless
 from skillopt_airflow.core.protocols import JudgesRepository, PlaysSession
 from skillopt_airflow.core.resource_groups import SandboxGroup
@@ -30,8 +33,7 @@ from skillopt_airflow.core.types import (
     Trajectory,
 )
 from skillopt_airflow.training.answer_judge import judged
-from skillopt_airflow.training.budget_lease import BudgetLease, BudgetPart
-from skillopt_airflow.training.budgeted_models import Turns
+from skillopt_airflow.training.budget_share import BudgetShare, GatewayShare
 from skillopt_airflow.training.evaluation import running_evaluation
 from skillopt_airflow.training.item_files import contents, for_container
 from skillopt_airflow.training.judging import score_of
@@ -83,11 +85,10 @@ class ChunkWorkload:
         self.index = int(str(ref["index"]))
         # The chunks of a batch ahead run one after the other, and the gateways hold stages side by side to the run's.
         same = 1 if self.stage == "speculate" else sum(chunk.stage == self.stage for chunk in filled)
-        self._beside = max(1, min(same, run.config.sandbox.max_containers))
-        self.concurrency = max(1, run.config.model.concurrency // self._beside)
+        beside = max(1, min(same, run.config.sandbox.max_containers))
+        self.concurrency = max(1, run.config.model.concurrency // beside)
         """Model calls that the chunk has in flight: its part of the run's, as several of a stage run at a time."""
-        self._lease = BudgetLease(self.run, f"{plan.moment.name}/{self.stage}/{self.index}@{dag_run_id}")
-        self._opened = ExitStack()
+        self._plan, self._chunks = PurePosixPath(str(ref["plan"])).stem, max(1, len(filled))
         self.document = run.document(self.chunk.skill)
         self.started = time.time()
         self._released = 0
@@ -151,19 +152,29 @@ class ChunkWorkload:
         """The search that the items' rollouts may ask."""
         return run_search(self.run, len(self.items))
 
-    def allotted(self, alone: int = 0) -> "AbstractContextManager[BudgetPart]":
-        """Return a part of the run's budget, for a gateway.
+    @cached_property
+    def share(self) -> BudgetShare:
+        """The share of the run's budget that pays for the chunk's rollouts."""
+        return self.share_of("target", str(self.index), self._chunks)
 
-        One that cannot ask for more gets half of its equal share of what is left at once; the other half is for what
-        its task is tried again with, and for other stages.
-        """
-        return self._lease.part(share=2 * alone * self._beside)
+    def share_of(self, role: Role, task: str, tasks: int, attempt: str = "") -> BudgetShare:
+        """Return the share for the calls of a role, where so many tasks divide what the stage has for it."""
+        judges = Fraction(0 if self.run.config.model.judge is None else 1, JUDGES_SHARE)
+        part = (judges if role == "judge" else 1 - judges) / tasks
+        return BudgetShare(self.run, self.moment, self._plan, task, part, attempt)
+
+    def allotted(self, gateways: int = 1) -> "AbstractContextManager[GatewayShare]":
+        """Return a gateway's part of the share, which covers no more calls than the items can take twice."""
+        model = self.run.config.model
+        most = math.inf if HARNESSES[model.harness].is_cli else 2 * model.max_turns * len(self.items)
+        return self.share.gateway(gateways, most)
 
     def settle(self) -> None:
-        """Give back what was not spent of the budget."""
-        self._opened.close()
-        self.__dict__.pop("_judge_turns", None)
-        self._lease.settle()
+        """Free what was not spent of the budget."""
+        for name in ("share", "_judge_share"):
+            share: BudgetShare | None = self.__dict__.pop(name, None)
+            if share is not None:
+                share.close()
 
     @property
     def settings(self) -> "RolloutSettings":
@@ -237,8 +248,6 @@ class ChunkWorkload:
 
     def record(self, outcomes: Sequence["Outcome"], calls: Sequence[ModelCall]) -> None:
         """Score and store what has arrived."""
-        # First, since what is stored when anything fails is handed over and stored again.
-        self._lease.renew()
         self._recorded += len(outcomes)
         self._first = [*self._first, *(one.trajectory for one in outcomes)][:FIRST_ITEMS]
         by_id = {item.id: item for item in self.assigned}
@@ -263,15 +272,14 @@ class ChunkWorkload:
         judges: list[ModelCall] = []
         by_id = {item.id: item for item in self.assigned}
         pairs = [(by_id[one.trajectory.item_id], one) for one in scored]
-        rollouts = judged(self.run, pairs, self.concurrency, lambda: self._judge_turns, judges)
+        rollouts = judged(self.run, pairs, self.concurrency, self._judge_share, judges)
         rows = [(self._refs[rollout.trajectory.item_id], rollout) for rollout in rollouts]
         if self.chunk.stage == "rollout" and not self._parts:
             # If it was reflected on the batch before, then without these.
             self.run.store.delete(self.run.keys.moment(self.moment).reflected_items)
         self._parts.append(self.run.rollouts.append(self._key, self.run.ref.run, rows))
         # In parts of their own, since a judge is asked again about what is handed over again.
-        for part in (calls, judges):
-            self._usage_parts.append(self.run.usage.append(self.run.ref.benchmark, self.run.account, part, self.moment))
+        self._usage_parts += [self.share.store(calls), self._judge_share.store(judges)]
 
     def merge_parts(self) -> None:
         """Make one part of those that were written while the chunk ran."""
@@ -327,8 +335,8 @@ class ChunkWorkload:
         return self.run.state_before(self.moment)
 
     @cached_property
-    def _judge_turns(self) -> Turns:
-        return Turns(self._opened.enter_context(self._lease.part("judge")), Semaphore(self.concurrency))
+    def _judge_share(self) -> BudgetShare:
+        return self.share_of("judge", f"{self.index}-judge", self._chunks)
 
     @cached_property
     def _key(self) -> "RolloutKey":
