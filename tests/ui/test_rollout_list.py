@@ -346,7 +346,7 @@ def test_an_evaluation_shows_the_rollouts_of_each_cell(browser: TestClient, monk
     matrix.matrix(matrix_asked())
     monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: matrix.store)
     monkeypatch.setitem(app.dependency_overrides, row_of, lambda: DagRunRow({}, None))
-    path = trajectories.DAG_RUN_ROUTE.format(dag_id="evaluate_searchqa", run_id="matrix")
+    path = rollout_list.DAG_RUN_ROUTE.format(dag_id="evaluate_searchqa", run_id="matrix")
     for cell, target in enumerate((TARGET, OTHER)):
         page = get(browser, path, cell=cell)
         assert len(items(page)) == 8

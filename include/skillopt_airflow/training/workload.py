@@ -59,6 +59,8 @@ whatever is to be expected of the candidate, and at most, so that a server which
 asked for all of them at once."""
 LARGEST_SHARE_AHEAD = 0.1
 """And so large a share of its items, if that is more."""
+JUDGES_SHARE = 4
+"""A judge has one part in so many of a share of the budget."""
 JUDGES = 2
 """Processes that judge files at the same time; each keeps a core busy, and other tasks of the worker want some too."""
 
