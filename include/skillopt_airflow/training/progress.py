@@ -110,7 +110,6 @@ class Progress(Value):
     roles: tuple[RoleSpending, ...]
     """Only of those that were asked."""
     estimate: EstimateTotals | None = None
-    """None if an earlier version of the project began the run, which only logged it."""
     left: Seconds | None = None
     """Wall time to its end, a person's approval apart; None before the first step has ended, and when it is over."""
     stopped: str = ""

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Literal, TypeVar
 
-from pydantic import Field
-
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.pool_slots import calls_of_rollouts
@@ -52,7 +50,7 @@ class Chunk(Value):
     """Items in the order in which they are begun."""
     contested: bool = False
     """True if it may end as soon as the candidate cannot win any more."""
-    cell: int | None = Field(default=None, exclude_if=lambda cell: cell is None)
+    cell: int | None = None
     """The cell of the run's matrix that it belongs to, by its place; None where the run has one target and harness."""
 
     @property

@@ -3,8 +3,6 @@
 import logging
 from typing import ClassVar
 
-from pydantic import Field
-
 from skillopt_airflow.core.density import density
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.measured_score import MeasuredScore, require_coverage
@@ -47,7 +45,7 @@ class Scorecard(Document):
     other: SkillScore | None = None
     paired: PairedTable | None = None
     """`skill` against `other`, on the items that both have a score for."""
-    other_splits: tuple["Scorecard", ...] = Field(default=(), exclude_if=lambda cards: not cards)
+    other_splits: tuple["Scorecard", ...] = ()
     """The results on the other splits, where all were asked for."""
 
 
