@@ -6,7 +6,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.errors import DataError, StoreError, StoreUnavailable
+from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.types import JsonObject
@@ -90,28 +90,3 @@ def test_a_store_that_is_away_is_tried_again(training: Training, monkeypatch: py
         with pytest.raises(StoreError, match="did not answer"):
             publish()
     assert publish()["created"] is True
-
-
-@pytest.mark.nightly
-def test_a_champion_that_has_moved_is_told_of_though_its_report_cannot_be_written(
-    training: Training, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    failure: list[Exception] = [
-        StoreUnavailable("the object store did not answer"),
-        DataError("a file is not readable"),
-    ]
-
-    def failing(*_: object) -> None:
-        raise failure.pop(0)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("skillopt_airflow.training.reporting.write_report", failing)
-        with pytest.raises(StoreUnavailable):
-            publish()
-        version = publish()["version"]
-    [event] = publishing.get_current_context()["outlet_events"].values()
-    assert event.extra["version"] == version
-    assert f"{version} is published" in caplog.text
-    assert "a file is not readable" in caplog.text
-    publish()
-    assert told(training).published is not None

@@ -8,7 +8,6 @@ import pytest
 
 from skillopt_airflow.core.errors import StoreUnavailable
 from skillopt_airflow.core.types import Rollout, Score, Split
-from skillopt_airflow.store import rollout_browser
 from skillopt_airflow.store.parquet import to_parquet
 from skillopt_airflow.store.parts import parts_of
 from skillopt_airflow.store.rollout_browser import MARK, RolloutBrowser, counting
@@ -146,10 +145,7 @@ def test_a_search_finds_answers_and_feedback(store: LocalStore, browser: Rollout
     assert browser.saying(listing, pa.array([0, 1, 2], pa.uint64()), "sofia", ALL).places.to_pylist() == [0, 1]
 
 
-def test_a_part_of_one_row_group_is_read_in_pieces(
-    store: LocalStore, browser: RolloutBrowser, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rollout_browser, "_ROWS_AT_ONCE", 3)
+def test_rows_in_the_middle_of_a_row_group_are_found(store: LocalStore, browser: RolloutBrowser) -> None:
     tries = [Try(f"{number:02d}", said=f"word{number}") for number in range(20)]
     put(store, rollout_key(), [tries], group_bytes=ALL)
     assert [row.rollout for row in browser.tries(rollout_key(), "13")] == [tries[13].rollout]

@@ -107,4 +107,4 @@ class AlertsGroup(Group):
     """Airflow connection (type http) that gets a POST with JSON; nobody is told when unset. Fixed when the DAG is
     parsed."""
     late_hours: Hours = 6.0
-    """Hours after a night's end at which one that is not settled is late; fixed when the DAG is parsed."""
+    """Hours after a night was queued at which one that is not settled is late; fixed when the DAG is parsed."""

@@ -46,14 +46,7 @@ class AirflowConnections:
         """Return the client of the run's connection; `config` adds to that of the connection."""
         with self._lookup:
             hook = _s3_hook(storage)
-            # The hook's own client looks through the source of the whole call stack for the name of an operator, to put
-            # it into the user agent: half of the time that a client takes.
-            client: S3Client = hook.get_session(region_name=hook.region_name).client(
-                "s3",
-                endpoint_url=hook.conn_config.get_service_endpoint_url("s3"),
-                config=hook.config if config is None else hook.config.merge(config),
-                verify=hook.verify,
-            )
+            client: S3Client = hook.get_client_type(config=None if config is None else hook.config.merge(config))
             return client
 
     def object_store(self, storage: StorageGroup, bucket: str) -> "ObjectStore":

@@ -32,8 +32,6 @@ READERS = 2
 """Parts that are read at the same time: more would take more memory, and hardly less time."""
 MARK = 16
 """Digits of a fingerprint that a listing has: enough to tell items apart, and a quarter of the memory."""
-_ROWS_AT_ONCE = 256
-"""Rows of a row group that are in memory together: one of before may be as large as its part."""
 
 LISTED: pa.Schema = pa.schema(
     [
@@ -49,9 +47,6 @@ LISTED: pa.Schema = pa.schema(
 written, part is the place among `Listing.parts`, row that in the part."""
 
 T = TypeVar("T")
-
-# Arrow's own pool keeps what each thread once had: 60 MB more after a search than the system's.
-pa.set_memory_pool(pa.system_memory_pool())
 
 
 class Variant(NamedTuple):
@@ -296,13 +291,7 @@ def _whole(file: pq.ParquetFile, rows: Sequence[int]) -> pa.Table:
     """Return some rows of a part with all their columns."""
     tables = [file.schema_arrow.empty_table()]
     for group, first, inside in _grouped(file, rows):
-        for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[group]):
-            here = [row - first for row in inside if first <= row < first + len(batch)]
-            if here:
-                tables.append(pa.Table.from_batches([batch]).take(pa.array(here)))
-            first += len(batch)
-            if first > inside[-1]:
-                break
+        tables.append(file.read_row_group(group).take(pa.array([row - first for row in inside])))
     return pa.concat_tables(tables)
 
 
@@ -314,16 +303,14 @@ def _text_bytes(file: pq.ParquetFile, group: int) -> int:
 
 def _rows_saying(file: pq.ParquetFile, group: int, first: int, rows: Sequence[int], text: str) -> Iterator[int]:
     """Yield those of some rows of a row group that have a text in what was said."""
-    for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=list(_TEXTS)):
-        inside = [row for row in rows if first <= row < first + len(batch)]
-        here = batch.take(pa.array([row - first for row in inside], pa.int64()))
-        said = here["messages"].flatten()
-        has = pc.and_(_has(said.field("content"), text), pc.not_equal(said.field("role"), "system"))
-        found = {*pc.list_parent_indices(here["messages"]).filter(has).to_pylist()}
-        for name in ("answer", "feedback"):
-            found.update(pc.indices_nonzero(pc.fill_null(_has(here[name], text), False)).to_pylist())
-        yield from (inside[place] for place in sorted(found))
-        first += len(batch)
+    table = file.read_row_group(group, columns=list(_TEXTS))
+    [here] = table.take(pa.array([row - first for row in rows], pa.int64())).combine_chunks().to_batches()
+    said = here["messages"].flatten()
+    has = pc.and_(_has(said.field("content"), text), pc.not_equal(said.field("role"), "system"))
+    found = {*pc.list_parent_indices(here["messages"]).filter(has).to_pylist()}
+    for name in ("answer", "feedback"):
+        found.update(pc.indices_nonzero(pc.fill_null(_has(here[name], text), False)).to_pylist())
+    yield from (rows[place] for place in sorted(found))
 
 
 def _has(column: pa.Array, text: str) -> pa.BooleanArray:
