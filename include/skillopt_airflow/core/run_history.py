@@ -91,9 +91,9 @@ class Publication(Value):
     """Address of best_skill.md."""
     created: bool
     """False if the same skill was the champion already."""
-    split: Split | None = None
-    """Split on which it passed the publish gate; None where that was the selection split."""
-    look: int | None = None
+    split: Split
+    """Split on which it passed the publish gate."""
+    look: int
     """Number of that look at these items."""
 
 
@@ -116,8 +116,8 @@ class History(Document):
     test: dict[str, SplitScore] = Field(default_factory=dict)
     """The seed, the best and the last skill on the test split, and by `epoch 1` and so on each epoch's last one where
     evaluation.test_each_epoch asks for it; empty if that was not measured."""
-    test_looks: int | None = None
-    """Comparisons that were ever made on these items to publish something; None if nobody counted."""
+    test_looks: int
+    """Comparisons that were ever made on these items to publish something."""
     costs: tuple[StageCost, ...]
     """Costs that this run paid, by stage, in the order in which the stages began."""
     rollouts: RolloutCounts

@@ -241,9 +241,7 @@ def signing_store(storage: StorageGroup, bucket: str) -> "ObjectStore":
 
     from skillopt_airflow.store.objects import ObjectStore
 
-    hook = _s3_hook(storage)
-    client: S3Client = hook.get_client_type(config=hook.config.merge(Config(signature_version="s3v4")))
-    return ObjectStore(client, bucket)
+    return ObjectStore(AirflowConnections().s3_client(storage, Config(signature_version="s3v4")), bucket)
 
 
 def attach_storage(storage: StorageGroup) -> None:

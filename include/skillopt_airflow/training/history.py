@@ -136,7 +136,7 @@ READERS = 4
 
 
 def history_of(
-    run: TrainingRun, published: Publication | None = None, withheld: str = "", test_looks: int | None = None
+    run: TrainingRun, published: Publication | None = None, withheld: str = "", test_looks: int = 0
 ) -> History:
     """Compile the history from the run's stored documents; the arguments are what others know."""
     record, rules = run.record, run.config.evaluation

@@ -130,6 +130,7 @@ def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Pub
     contest = run.store.get_model(keys.contest, PublishContest)
     decision = run.store.get_model(keys.gate, GateDecision)
     best = _planned(run, contest)
+    assert contest.look is not None
     published = artifacts.publish(
         run.skill(best.version).text,
         _provenance(run, best, contest, decision, name),
@@ -144,7 +145,7 @@ def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Pub
         key=artifacts.address(published.key),
         created=published.created,
         split=contest.split,
-        look=None if contest.look is None else contest.look.number,
+        look=contest.look.number,
     )
 
 
