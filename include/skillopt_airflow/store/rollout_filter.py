@@ -71,7 +71,7 @@ def scored_by(rows: pa.Table, metric: Metric, mixed_weight: float) -> pa.Table:
 
 def typed_by(rows: pa.Table, items: pa.Table | None) -> pa.Table:
     """Return the rows with the `task_types` of their items, a JSON list each."""
-    if items is None or "task_types" not in items.column_names:
+    if items is None:
         return rows.append_column("task_types", pa.repeat("[]", len(rows)))
     places = pc.index_in(rows["item_id"], value_set=items["id"])
     return rows.append_column("task_types", pc.fill_null(items["task_types"].take(places), "[]"))

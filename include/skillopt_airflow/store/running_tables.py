@@ -3,7 +3,6 @@
 from collections import Counter
 from typing import NamedTuple
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -75,13 +74,11 @@ class RunningRollouts:
 
 
 def _sums(file: pq.ParquetFile) -> dict[CallKind, CallSums]:
-    # A column may be missing that came later.
-    wanted = [name for name in ("role", "batch", *_TOKENS) if name in file.schema_arrow.names]
-    table = file.read(columns=wanted)
-    batch = table["batch"] if "batch" in wanted else pa.chunked_array([pa.repeat(False, len(table))])
+    table = file.read(columns=["role", "batch", *_TOKENS])
+    role_of, batch = table["role"], table["batch"]
     found = {}
-    for (role, in_batch), calls in Counter(zip(table["role"].to_pylist(), batch.to_pylist(), strict=True)).items():
-        rows = table.filter(pc.and_(pc.equal(table["role"], role), pc.equal(batch, in_batch)))
+    for (role, in_batch), calls in Counter(zip(role_of.to_pylist(), batch.to_pylist(), strict=True)).items():
+        rows = table.filter(pc.and_(pc.equal(role_of, role), pc.equal(batch, in_batch)))
         tokens = [pc.sum(rows[name]).as_py() for name in _TOKENS]
         found[CallKind(role, bool(in_batch))] = CallSums(calls, *tokens)
     return found
