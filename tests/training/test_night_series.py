@@ -29,11 +29,12 @@ def test_each_night_is_added_with_its_verdict() -> None:
         settle(store, row)
         write_series(store, KEYS, page_data.ALPHA, row)
     assert points(store) == tuple(map(point_of, made))
+    assert read_series(store, RegateKeys("", "searchqa", "another")) == []
     read: list[str] = []
     store.before_read = read.append
-    assert read_series(store, KEYS, page_data.ALPHA) == list(map(point_of, made))
+    assert read_series(store, KEYS) == list(map(point_of, made))
     assert read == [KEYS.series]
-    assert [point.date for point in read_series(store, KEYS, page_data.ALPHA, most=2)] == ["2026-10-04", "2026-10-05"]
+    assert [point.date for point in read_series(store, KEYS, most=2)] == ["2026-10-04", "2026-10-05"]
 
 
 def test_nights_that_are_missing_in_it_are_judged_anew() -> None:
@@ -42,14 +43,3 @@ def test_nights_that_are_missing_in_it_are_judged_anew() -> None:
         settle(store, row)
     write_series(store, KEYS, page_data.ALPHA, made[-1])
     assert points(store) == tuple(map(point_of, made))
-
-
-def test_nights_of_a_release_that_did_not_write_it_are_read_and_nothing_is_written() -> None:
-    store, made = LocalStore(), rows(4)
-    for row in made:
-        settle(store, row)
-    before = dict(store.objects)
-    assert read_series(store, KEYS, page_data.ALPHA) == list(map(point_of, made))
-    assert read_series(store, KEYS, page_data.ALPHA, most=1) == [point_of(made[-1])]
-    assert store.objects == before
-    assert read_series(store, RegateKeys("", "searchqa", "another"), page_data.ALPHA) == []

@@ -31,7 +31,7 @@ def test_a_line_reads_four_objects(buckets: Buckets) -> None:
     read: list[str] = []
     for store in (buckets.runs, buckets.artifacts):
         store.before_read = read.append
-    found = overview(buckets, "searchqa", TARGET, page_data.ALPHA)
+    found = overview(buckets, "searchqa", TARGET)
     assert len(read) == 4
     assert (found.champion.alias.version, found.champion.tokens) == (artifacts.list_versions()[-1], 100)
     assert [night.date for night in found.nights] == ["2026-10-01", "2026-10-02", "2026-10-03"]
@@ -39,7 +39,7 @@ def test_a_line_reads_four_objects(buckets: Buckets) -> None:
 
 def test_what_cannot_be_read_is_said(buckets: Buckets) -> None:
     buckets.artifacts.put_text(ArtifactKeys("team/", "searchqa", TARGET).champion, "{}")
-    found = overview(buckets, "searchqa", TARGET, page_data.ALPHA)
+    found = overview(buckets, "searchqa", TARGET)
     assert (found.champion, "does not hold" in found.unreadable) == (None, True)
 
 

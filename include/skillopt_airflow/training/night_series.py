@@ -40,20 +40,10 @@ def write_series(store: "ObjectStore", keys: RegateKeys, alpha: float, row: Ledg
     store.put_model(keys.series, NightSeries(points=tuple(known[night.date] for night in nights)))
 
 
-def read_series(store: "ObjectStore", keys: RegateKeys, alpha: float, most: int = MOST_POINTS) -> list[NightPoint]:
-    """Return the newest nights, at most so many, in the order in which they were settled.
-
-    Args:
-        store: the bucket.
-        keys: of the benchmark and target.
-        alpha: `regate.alpha`, for nights of a release that did not write the document.
-        most: how many are wanted.
-    """
+def read_series(store: "ObjectStore", keys: RegateKeys, most: int = MOST_POINTS) -> list[NightPoint]:
+    """Return the newest nights, at most so many, in the order in which they were settled."""
     stored = store.find_model(keys.series, NightSeries)
-    if stored is not None:
-        return list(stored.points[-most:])
-    nights = NightTable(store, keys).all()
-    return [point_of(verdict_after(nights, alpha, night.date)) for night in nights[-most:]]
+    return [] if stored is None else list(stored.points[-most:])
 
 
 def point_of(row: LedgerRow) -> NightPoint:

@@ -76,16 +76,14 @@ class Window(NamedTuple):
     matrices: int
 
 
-def read_details(
-    buckets: Buckets, benchmark: str, target: str, alpha: float, window: Window, pool: Executor
-) -> SkillDetails:
+def read_details(buckets: Buckets, benchmark: str, target: str, window: Window, pool: Executor) -> SkillDetails:
     """Read what a page shows, many objects at a time.
 
     Raises:
         StoreError: an object is not what it should be; the text names it.
     """
     artifacts, keys = buckets.published(benchmark, target), buckets.nights(benchmark, target)
-    nights = pool.submit(read_series, buckets.runs, keys, alpha, window.nights)
+    nights = pool.submit(read_series, buckets.runs, keys, window.nights)
     champion, names = champion_of(artifacts), artifacts.list_versions()[::-1]
     matrices = pool.submit(_matrices, buckets, benchmark, champion, window.matrices)
     # A page beyond the end is the last one.

@@ -92,12 +92,12 @@ def targets(buckets: Buckets, benchmark: str) -> list[str]:
     return sorted(set(map(target_of, [*published, *measured])))
 
 
-def overview(buckets: Buckets, benchmark: str, target: str, alpha: float) -> SkillOverview:
+def overview(buckets: Buckets, benchmark: str, target: str) -> SkillOverview:
     """Read a line of the list: four objects. What cannot be read is said in it, so that the other lines stay."""
     nights: Sequence[NightPoint] = ()
     try:
         champion = champion_of(buckets.published(benchmark, target))
-        nights = read_series(buckets.runs, buckets.nights(benchmark, target), alpha, SHOWN_NIGHTS)
+        nights = read_series(buckets.runs, buckets.nights(benchmark, target), SHOWN_NIGHTS)
     except SkillOptError as error:
         return SkillOverview(benchmark, target, None, nights, str(error))
     return SkillOverview(benchmark, target, champion, nights, "")

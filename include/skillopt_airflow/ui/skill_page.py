@@ -244,7 +244,7 @@ def read(benchmark: str, target: str, versions: Compared, number: int) -> Found 
         return None
     window = Window((number - 1) * VERSIONS, VERSIONS, MOVES, NIGHTS, CHANGES, MATRICES)
     with ThreadPoolExecutor(THREADS) as pool:
-        details = read_details(buckets, benchmark, chosen, config.regate.alpha, window, pool)
+        details = read_details(buckets, benchmark, chosen, window, pool)
     diff = diff_between(buckets.published(benchmark, chosen), benchmark, details, versions.before, versions.after)
     return Found(chosen, known, details, diff, champion_lines(benchmark, details))
 

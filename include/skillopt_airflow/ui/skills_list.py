@@ -232,7 +232,7 @@ def _overview(configs: Mapping[str, TrainConfig], entry: Entry) -> "SkillOvervie
     if not entry.target:
         return None
     config = configs[entry.benchmark]
-    return overview(buckets_of(config), entry.benchmark, entry.target, config.regate.alpha)
+    return overview(buckets_of(config), entry.benchmark, entry.target)
 
 
 def _asked_and_late(
