@@ -181,6 +181,45 @@ def test_what_a_dag_run_does_not_go_through_is_skipped_at_once(
     assert set(LATER) - set(skipped) == {name for name in LATER if name.partition(".")[0] in kept}
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("ref", "steps", "ends", "ahead"),
+    [
+        # Of six steps in three epochs. A batch is rolled out ahead behind the third step at the earliest, or beside a
+        # slow update whose epoch another one follows.
+        ({}, 2, True, {"step_01", "slow_update"}),
+        ({"epoch": 1}, 2, False, set()),
+        ({"epoch": 3}, 2, True, {"step_01"}),
+        ({"offset": 1}, 1, True, {"slow_update"}),
+        ({"offset": 2}, 0, True, {"slow_update"}),
+    ],
+)
+def test_the_steps_that_a_part_has_not_are_skipped_before_the_others_begin(
+    monkeypatch: pytest.MonkeyPatch, ref: JsonObject, steps: int, ends: bool, ahead: set[str]
+) -> None:
+    part_of(monkeypatch, {"epoch": 2} | ref, train__num_epochs=3)
+    dag = epoch_dag("searchqa", TrainConfig.from_layers({"train": {"steps_per_epoch": 3}}))
+    # Of an earlier attempt, in which the part had all steps.
+    mapped = [f"step_{position:02d}.{name}_0" for position in (1, 2, 3) for name in ("rollout", "evaluate")]
+    behind(monkeypatch, instances=[*dag.task_ids, *mapped], dag=dag)
+    skipped = skipped_by(lambda: tasks.leave_out.function({}, 3))
+    groups = {f"step_{position:02d}" for position in range(steps + 1, 4)}
+    instances = [one for one in skipped if not isinstance(one, str)]
+    names = [one for one in skipped if isinstance(one, str)]
+    # What belongs to an end that the part has not is skipped by what comes before it.
+    steps_and_ends = {f"step_{position:02d}" for position in range(1, steps + 1)} | ({"slow_update"} if ends else set())
+    never_ahead = {f"{group}.speculate" for group in steps_and_ends - ahead}
+    assert set(names) == {name for name in dag.task_ids if name.partition(".")[0] in groups} | never_ahead
+    assert set(instances) == {(f"{group}.{name}", 0) for group in groups for name in ("rollout", "evaluate")}
+
+
+def test_an_epoch_of_which_every_part_is_gone_through_leaves_out_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    knobs = {"optimizer__use_slow_update": False, "optimizer__use_meta_skill": False}
+    part_of(monkeypatch, {"epoch": 2}, train__num_epochs=3, train__speculative_rollout=True, **knobs)
+    behind(monkeypatch, dag=epoch_dag("searchqa", TrainConfig.from_layers({"train": {"steps_per_epoch": 2}})))
+    tasks.leave_out.function({}, 2)
+
+
 @pytest.mark.parametrize(("epochs_of_run", "later"), [(1, ["epoch_02", "epoch_03"]), (3, None)])
 def test_the_last_epoch_of_a_run_skips_those_of_the_graph_behind_it(
     monkeypatch: pytest.MonkeyPatch, epochs_of_run: int, later: list[str] | None

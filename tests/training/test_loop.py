@@ -12,7 +12,7 @@ from tests.training.in_process import Training
 
 pytestmark = pytest.mark.slow
 
-NOT_IN_THE_LOOP = {"publication.approve"}
+NOT_IN_THE_LOOP = {"publication.approve", "leave_out"}
 
 
 WITH_TASKS_OF_ITS_OWN = {

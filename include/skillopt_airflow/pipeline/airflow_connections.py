@@ -46,7 +46,14 @@ class AirflowConnections:
         """Return the client of the run's connection; `config` adds to that of the connection."""
         with self._lookup:
             hook = _s3_hook(storage)
-            client: S3Client = hook.get_client_type(config=None if config is None else hook.config.merge(config))
+            # The hook's own client reads the source of the whole call stack to put an operator's name into the user
+            # agent: 0.4 s of CPU in each task, where the client itself takes 0.1 s.
+            client: S3Client = hook.get_session(region_name=hook.region_name).client(
+                "s3",
+                endpoint_url=hook.conn_config.get_service_endpoint_url("s3"),
+                config=hook.config if config is None else hook.config.merge(config),
+                verify=hook.verify,
+            )
             return client
 
     def object_store(self, storage: StorageGroup, bucket: str) -> "ObjectStore":

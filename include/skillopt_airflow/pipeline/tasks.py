@@ -61,6 +61,23 @@ def plan(run: JsonObject) -> list[JsonObject]:
     return _batch_or_end(open_run(run), 1)
 
 
+@task
+def leave_out(run: JsonObject, room: int) -> None:
+    """Skip what the graph has and the part has not, before it would begin: steps, and batches that are never ahead.
+
+    Waiting, they cost the scheduler about 1 ms each in each of its loops, and a task that skips itself costs a process.
+    """
+    from skillopt_airflow.training.speculation import batches_ahead
+
+    opened = open_run(run)
+    ahead = [moment for moment, _ in batches_ahead(opened.timeline, opened.config)]
+    steps = [(f"step_{position:02d}", opened.step(position)) for position in range(1, room + 1)]
+    ends = [(end.kind, end) for end in opened.epoch_ends()]
+    left_out = [f"{group}." for group, step in steps if step is None]
+    left_out += [f"{group}.speculate" for group, moment in (*steps, *ends) if moment not in ahead]
+    _skip(sorted(name for name in get_current_context()["dag"].task_ids if name.startswith(tuple(left_out))))
+
+
 @task(execution_timeout=timedelta(hours=1), trigger_rule="none_failed")
 def update(run: JsonObject, at: int, screened: bool, calls: int | None = None) -> list[JsonObject]:
     """Reflect, merge the patches, keep the edits within the learning rate and apply them; each stage keeps its result.
@@ -184,12 +201,18 @@ def _skip_to(ends: Sequence[Moment]) -> None:
     to them: skipped already, it would hide that task's failure, since it is by its last tasks that a DAG run is judged.
     """
     kept = tuple(f"{kind}." for kind in EPOCH_ENDS[EPOCH_ENDS.index(ends[0].kind) :]) if ends else ()
-    context = get_current_context()
-    later = context["task"].get_flat_relative_ids(upstream=False)
-    names = sorted(name for name in later if not name.startswith(kept))
+    later = get_current_context()["task"].get_flat_relative_ids(upstream=False)
+    _skip(sorted(name for name in later if not name.startswith(kept)))
+
+
+def _skip(names: Sequence[str]) -> None:
+    """Skip tasks at once, also those that were mapped in an earlier attempt: a name is that of a task without an index.
+
+    Without what they are mapped over they would begin all the same, and fail.
+    """
     if not names:
         return
-    # Tasks that an earlier attempt mapped would begin all the same, and fail without what they are mapped over.
+    context = get_current_context()
     run_id = context["run_id"]
     states = context["ti"].get_task_states(context["dag"].dag_id, run_ids=[run_id]).get(run_id, {})
     # Airflow names an instance with `_<index>`.

@@ -96,8 +96,10 @@ def epoch_dag(benchmark: str, config: TrainConfig) -> DAG:
     with dag_of(
         epoch_dag_id(benchmark), doc, benchmark, config, on_failure_callback=None, user_defined_macros=macros
     ) as dag:
+        room = steps_in_part(config.train)
+        tasks.leave_out(THIS_RUN, room)
         batch, gates = tasks.plan(THIS_RUN), []
-        for position in range(1, steps_in_part(config.train) + 1):
+        for position in range(1, room + 1):
             batch = training_step(batch, position, config)
             gates.append(batch)
         epoch_end(gates, config)
@@ -119,7 +121,10 @@ def training_step(batch: Any, position: int, config: TrainConfig) -> Any:
 
 
 def epoch_end(steps: list[Any], config: TrainConfig) -> None:
-    """Build an epoch's end: guidance from comparing two epochs, then edits from the epoch as a whole."""
+    """Build an epoch's end: guidance from comparing two epochs, then edits from the epoch as a whole.
+
+    It is behind all steps, since those that a part has not are skipped before the others begin.
+    """
     with TaskGroup("slow_update"):
         longitudinal: Any = tasks.longitudinal(THIS_RUN)
         slow_update = tasks.slow_update.override(**asks_optimizer(config, most=2))(THIS_RUN)
