@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from threading import BoundedSemaphore, Lock, Timer
@@ -149,11 +150,9 @@ def _ended(process: "subprocess.Popen[bytes]", errors: IO[bytes]) -> None:
     process.wait()
     for stream in (process.stdin, process.stdout, errors):
         if stream is not None:
-            try:
+            # It may not have read all of its input.
+            with suppress(OSError):
                 stream.close()
-            except OSError:
-                # What it had not read yet.
-                continue
 
 
 def _send(stream: IO[bytes], header: dict[str, Any], content: bytes) -> None:
@@ -182,8 +181,6 @@ def _limit(megabytes: int) -> None:
         # Counts what the user runs already, so none is left.
         (resource.RLIMIT_NPROC, 0),
     ):
-        _, hard = resource.getrlimit(which)
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(which, (most, most))
 
 
@@ -200,9 +197,9 @@ def main() -> None:
         header = json.loads(line)
         content = requests.read(header["bytes"])
         used = resource.getrusage(resource.RUSAGE_SELF)
+        most = int(used.ru_utime + used.ru_stime) + 1 + int(seconds)
         _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-        soft = int(used.ru_utime + used.ru_stime) + 1 + int(seconds)
-        resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+        resource.setrlimit(resource.RLIMIT_CPU, (most, hard))
         try:
             _send(answers, {"refused": ""}, function(content, *header["arguments"]))
         except DataError as error:

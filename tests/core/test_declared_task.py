@@ -274,8 +274,6 @@ def test_files_go_to_the_target_under_plain_names() -> None:
     ]
     one = benchmark(FILES).item(CONTRACT | {"annexes": "b.md"}).files[1]
     assert (one.name, one.path) == ("b.md", "b.md")
-    # An item without pictures has the fingerprint that it had before there were any.
-    assert "picture" not in benchmark(FILES).item(CONTRACT).model_dump_json()
 
 
 def test_pictures_stand_in_the_prompt_under_names_that_tell_nothing() -> None:

@@ -118,7 +118,8 @@ def test_draws_in_any_order_are_the_same_evaluation(rows: list[RolloutResult], r
 
 
 def test_cancelled_items_are_missing_but_no_failures() -> None:
-    measured = evaluation_of(["a", "b"], [rollout("a", 1, 1)], cancelled=2)
+    ran = evaluation_of(["a", "b"], [rollout("a", 1, 1)])
+    measured = ran.model_copy(update={"cancelled": 2})
     assert (measured.size, measured.cancelled, measured.coverage) == (4, 2, 0.25)
     assert measured.failures == {Status.SANDBOX_ERROR: 1}
     assert not covers(measured, EvaluationGroup(min_coverage=0.26))

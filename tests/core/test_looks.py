@@ -56,7 +56,9 @@ def test_a_look_has_the_number_of_the_item_that_was_looked_at_most() -> None:
 
 
 def a_look(**fields: Any) -> Look:
-    question = Question(candidate="c", rival="r", draws=1, metric="hard", policy="exact_paired", alpha=0.05)
+    question = Question(
+        candidate="c", rival="r", draws=1, metric="hard", policy="exact_paired", alpha=0.05, settings="s"
+    )
     more = {"run": "r", "publication": "p", "entered": datetime(2026, 11, 20, tzinfo=UTC)}
     rest = {"split": Split.TEST, "items": 1400, "question": question}
     return Look.model_validate(rest | more | fields)

@@ -44,7 +44,7 @@ def create_run(run_type: DagRunType, night: datetime, session: Any) -> DagRun:
         run_after=night + DAY,
         run_type=run_type,
         triggered_by=DagRunTriggeredByType.TEST,
-        state=DagRunState.RUNNING,
+        state=DagRunState.QUEUED,
         session=session,
     )
 
@@ -62,6 +62,7 @@ def fail(night: datetime, folder: Path) -> None:
         where = {"dag_id": DAG_ID, "task_id": "prepare_night", "run_id": run.run_id}
         XComModel.set("error", error, serialize=False, session=session, **where)
         run.dag = DBDagBag().get_latest_version_of_dag(DAG_ID, session=session)
+        run.set_state(DagRunState.RUNNING)
         _, callback = run.update_state(session=session, execute_callbacks=False)
         assert run.state == DagRunState.FAILED
         assert callback is not None
@@ -86,8 +87,12 @@ def fail(night: datetime, folder: Path) -> None:
 
 
 def be_late(run_type: DagRunType, night: datetime) -> None:
+    """A night that was queued at its end."""
     with create_session() as session:
-        create_run(run_type, night, session)
+        run = create_run(run_type, night, session)
+        session.flush()
+        [deadline] = session.scalars(select(Deadline).where(Deadline.dagrun_id == run.id))
+        deadline.deadline_time -= datetime.now(UTC) - (night + DAY)
 
 
 def look_at_deadlines() -> list[str]:

@@ -95,19 +95,11 @@ def test_who_tells_of_a_failure_and_whom() -> None:
     assert (dag.on_failure_callback, dag.deadline) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("schedule", "night"), [("@daily", timedelta(days=1)), ("0 2 * * 1-5", timedelta(days=3)), ("30 * * * *", None)]
-)
-def test_a_night_is_due_so_many_hours_after_its_end(schedule: str, night: timedelta | None) -> None:
-    config = TrainConfig.from_layers({"alerts": {"conn_id": "on_call"}, "regate": {"schedule": schedule}})
-    dag = regate_dag("searchqa", config)
+def test_a_night_is_due_so_many_hours_after_it_is_queued() -> None:
+    dag = regate_dag("searchqa", configured(conn_id="on_call"))
     [deadline] = DagSerialization.to_dict(dag)["dag"]["deadline"]
-    assert deadline["reference"] == {"reference_type": "DagRunLogicalDateDeadline"}
-    assert alerts.longest_night(schedule, "UTC") == (night or timedelta(hours=1))
-    assert alerts.longest_night(schedule, "Asia/Tokyo") == (night or timedelta(hours=1))
-    # One night of the year has 25 hours there.
-    assert alerts.longest_night(schedule, "Europe/Berlin") == (night or timedelta(hours=1)) + timedelta(hours=1)
-    assert dag.deadline[0].interval == (night or timedelta(hours=1)) + timedelta(hours=6)
+    assert deadline["reference"] == {"reference_type": "DagRunQueuedAtDeadline"}
+    assert dag.deadline[0].interval == timedelta(hours=6)
 
 
 def ended_as(monkeypatch: pytest.MonkeyPatch, states: dict[str, str]) -> None:

@@ -1,6 +1,5 @@
 """The DAGs of the benchmarks that can be read, and Airflow's import error for the others."""
 
-import shutil
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,7 +9,6 @@ from airflow.sdk import Asset
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.pipeline import all_dags
 from skillopt_airflow.pipeline.all_dags import FACTORIES, check_benchmarks, dags, readable_config
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.training import train_dag
@@ -97,27 +95,14 @@ def test_a_bad_benchmark_leaves_the_others_and_is_named(
         dags()
 
 
-def test_a_schedule_that_never_occurs_is_named_where_it_is_set(
+def test_a_schedule_that_is_none_is_named_where_it_is_set(
     mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     defaults = tmp_path / "deployment.yaml"
-    defaults.write_text("defaults: {regate: {schedule: 0 0 30 2 *}}")
+    defaults.write_text("defaults: {regate: {schedule: 0 0 32 2 *}}")
     monkeypatch.setenv(VARIABLE, str(defaults))
-    with pytest.raises(ConfigError, match=rf"^{VARIABLE}: {defaults}: defaults: regate.schedule = 0 0 30 2 \*"):
+    with pytest.raises(ConfigError, match=rf"^{VARIABLE}: {defaults}: defaults: regate.schedule = 0 0 32 2 \*"):
         readable_config("mine")
-
-
-def test_a_benchmark_that_is_removed_while_it_is_read_leaves_the_others(
-    mine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def read_and_remove(name: str) -> TrainConfig:
-        config = readable_config(name)
-        if name == mine.name:
-            shutil.rmtree(mine)
-        return config
-
-    monkeypatch.setattr(all_dags, "readable_config", read_and_remove)
-    assert dags().keys() == ids_of("searchqa") | {"cleanup"}
 
 
 def test_every_bad_benchmark_is_named(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:

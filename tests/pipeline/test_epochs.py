@@ -328,7 +328,6 @@ class Parts:
             try_number=self.tries,
             get_dag=lambda dag_id: SimpleNamespace(is_paused=False),
             xcom_push=lambda key, value: self.xcoms.update({key: value}),
-            xcom_pull=lambda task_ids, key: self.xcoms[key],
         )
         try:
             call(task, {"ti": ti})
@@ -360,23 +359,9 @@ def test_an_epoch_covers_the_training_split_in_as_many_dag_runs_as_that_takes(mo
     assert parts() == []
 
 
-def test_a_part_that_ended_under_other_sizes_of_parts_leaves_out_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = Parts(monkeypatch, 3, train__steps_per_epoch=None)
-    ended = {"offset": 3, "part": 3, "ends": False}
-    parts.committed = 6
-    parts.xcoms[f"{epochs.RUN_OF}2"] = ended
-    event = ("trigger", {"run_ids": [(child := f"{parts.run_id}_part_2")], child: "success"})
-    parts.run_id = child
-    parts._steps = 4
-    going = parts._triggered(partial(epochs.EpochRun.execute_complete, event=event))
-    # The part of steps 5 to 8 lacks the last two alone.
-    assert (going.conf["offset"], going.conf["part"]) == (6, 2)
-
-
 def test_a_part_that_lost_steps_of_its_graph_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = Parts(monkeypatch, 2, train__steps_per_epoch=None)
+    parts = Parts(monkeypatch, 10, train__steps_per_epoch=None)
     monkeypatch.setattr(TrainingRun, "stopped", lambda run: "")
-    parts.xcoms[f"{epochs.RUN_OF}1"] = {"offset": 0, "part": 10, "ends": False}
     parts.committed = 2
     event = ("trigger", {"run_ids": [parts.run_id], parts.run_id: "success"})
     ended = partial(epochs.EpochRun.execute_complete, event=event)
@@ -384,7 +369,7 @@ def test_a_part_that_lost_steps_of_its_graph_is_made_up_for(monkeypatch: pytest.
         parts._triggered(ended)
     # The retry goes on behind what was done.
     going = parts._triggered(lambda task, context: task.execute(context))
-    assert (going.conf["offset"], going.conf["part"]) == (2, 2)
+    assert (going.conf["offset"], going.conf["part"]) == (2, 8)
     # A run that was stopped ends with the part in which it was.
     monkeypatch.setattr(TrainingRun, "stopped", lambda run: "the budget is spent")
     monkeypatch.setattr(TrainingRun, "stopped_before", lambda run, moment: True)
@@ -433,7 +418,7 @@ def test_the_tasks_of_a_part_have_what_it_was_triggered_with_last(monkeypatch: p
         return parts.xcoms.get(key)
 
     monkeypatch.setattr(XCom, "get_one", get_one)
-    former = {"code": "0123456789ab"}
+    former = {"epoch": 1}
     found = [epochs.run_of_part("searchqa", run_id, former)["offset"] for run_id, _ in parts()]
     assert found == [0, 3]
     assert places == [{"dag_id": "train_searchqa", "task_id": "epoch_01", "run_id": "a_part_2"}] * 2
@@ -445,7 +430,7 @@ def test_the_tasks_of_a_part_have_what_it_was_triggered_with_last(monkeypatch: p
     # No training has triggered these, or not since it leaves this behind.
     parts.xcoms.clear()
     for run_id in ("manual__by_hand", parts.run_id, f"{parts.run_id}_part_three"):
-        by_hand = {"code": "0123456789ab", "benchmark": "searchqa", "overrides": {}, "prices": None}
+        by_hand = {"epoch": 1, "benchmark": "searchqa", "overrides": {}, "prices": None}
         assert epochs.run_of_part("searchqa", run_id, former) == by_hand
         asked = {"benchmark": "other", "overrides": {"sandbox.timeout": 86_400}, "prices": {}}
         assert epochs.run_of_part("searchqa", run_id, former | asked) == by_hand
@@ -462,21 +447,6 @@ def test_steps_of_many_chunks_are_fewer_in_a_dag_run(monkeypatch: pytest.MonkeyP
     run = TrainingRun(ref.model_copy(update={"offset": 9}), parts.models)
     found = [run.step(position) for position in range(1, 11)]
     assert [None if moment is None else moment.step for moment in found] == [*range(10, 19), None]
-
-
-@pytest.mark.parametrize(
-    ("elapsed", "done", "steps", "seconds"),
-    [
-        (20.0, 1, 10, 1),
-        # Steps of ten minutes: an epoch of an hour and a half.
-        (6000.0, 10, 9, 27),
-        (86_400.0, 11, 10, 30),
-        # Another host's clock.
-        (-300.0, 1, 10, 1),
-    ],
-)
-def test_a_training_that_takes_long_asks_seldom(elapsed: float, done: int, steps: int, seconds: int) -> None:
-    assert epochs.seconds_between_looks(elapsed, done, steps) == seconds
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_the_record_of_a_run_in_a_place_that_it_may_name_is_not_believed_about_c
     for conn_id, refused in (("skillopt_target", False), ("theirs", True)):
         own = config(storage__bucket="shared", model__target_conn_id=conn_id)
         record = RunRecord(
-            benchmark="searchqa", run="one", created="", config=own, image="", steps_in_epoch=1, prices={}
+            benchmark="searchqa", run="one", created="", config=own, image="", program="", steps_in_epoch=1, prices={}
         )
         run.store.put_model(run.keys.config, record)
         with pytest.raises(ConfigError, match=r"model.target_conn_id = 'theirs'") if refused else nullcontext():

@@ -18,7 +18,7 @@ from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.track_record import TrackRecord
 from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.types import Edit, FailurePattern, Status, Trajectory
+from skillopt_airflow.core.types import Edit, FailurePattern, Split, Status, Trajectory
 from skillopt_airflow.report.item_examples import Example, Part, Turn
 from skillopt_airflow.report.view import ReportView, diff_of
 
@@ -212,10 +212,20 @@ def _view(training: Training) -> ReportView:
         total_steps=12,
         stopped="",
         published=Publication(
-            version="v0003-0123456789ab", sha256="0123", key="s3://skillopt/best_skill.md", created=True
+            version="v0003-0123456789ab",
+            sha256="0123",
+            key="s3://skillopt/best_skill.md",
+            created=True,
+            split=Split.TEST,
+            look=1,
         ),
         seed=estimate(training.seed),
         best=estimate(training.best, training.best_version),
+<<<<<<< HEAD
+=======
+        best_version=training.best_version,
+        test_looks=0,
+>>>>>>> 49-shims
         moments=tuple(training.moments),
         test={name: estimate(evaluation(lost), version) for name, (version, lost) in tested.items()},
         val_items=ITEMS,

@@ -14,7 +14,7 @@ def test_the_paragraph_tells_what_came_out(view: ReportView) -> None:
     told = summary.outcome(view)
     figures = ("version 6", "0.8125", "0.5500", "418 tokens", "1.944", "0.7375 against 0.5375 (+0.2000)", "6 of 13")
     assert all(figure in told for figure in figures)
-    assert told.endswith("v0003-0123456789ab.")
+    assert told.endswith("v0003-0123456789ab, by look 1 at these items of the test split.")
     missed = tuple(moment for moment in view.moments if moment.decision.equal)
     assert "No candidate was made." in summary.outcome(view.model_copy(update={"moments": missed}))
 

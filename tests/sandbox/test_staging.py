@@ -105,17 +105,6 @@ def test_containers_of_one_task_share_nothing(workload):
         assert first.inputs.exists()
 
 
-@pytest.fixture
-def nobody() -> Iterator[None]:
-    """A worker that is not root, whom a folder's mode binds."""
-    if os.getuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    yield
-    os.seteuid(0)
-
-
 def nested(folder: Path, depth: int, name: str = "deep") -> None:
     """So many folders in one another, with a file in each; deeper than any path may be long."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -175,35 +164,12 @@ def test_a_name_that_is_no_lock_of_this_user_does_not_stop_a_task(short_path):
     assert not sweeper.is_alive()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder of another user")
-def test_folders_of_other_users_stay(short_path):
-    folder = short_path / f"{PREFIX}x"
-    folder.mkdir()
-    (folder / HELD).touch()
-    os.utime(folder / HELD, (0, 0))
-    os.chown(folder, 65534, 65534)
-    sweep(short_path)
-    remove(folder)
-    assert folder.is_dir()
-
-
 def test_only_a_stage_is_ever_removed_and_no_link_in_its_place_is_followed(short_path):
     (short_path / "precious").mkdir(mode=0o500)
     (short_path / f"{PREFIX}x").symlink_to(short_path / "precious")
     for name in ("precious", f"{PREFIX}x"):
         remove(short_path / name)
     assert stat.S_IMODE((short_path / "precious").stat().st_mode) == 0o500
-
-
-@pytest.mark.usefixtures("nobody")
-def test_what_is_closed_to_its_owner_is_removed(workload):
-    with stage_of(workload) as stage:
-        (stage.outputs / "closed" / "inner" / "open").mkdir(parents=True)
-        (stage.outputs / "closed" / "inner" / "file").touch()
-        (stage.outputs / "closed" / "inner").chmod(0)
-        (stage.outputs / "closed").chmod(0)
-        stage.outputs.chmod(0o500)
-    assert not stage.path.parent.exists()
 
 
 def test_folders_are_removed_however_deep_and_links_are_not_followed(workload, tmp_path):

@@ -18,7 +18,6 @@ def test_a_manifest_tells_where_the_items_come_from() -> None:
     manifest = data_manifest(DataGroup(uri="x.json", limit=3), splits(ITEMS))
     told = (manifest.uri, manifest.split_mode, manifest.split_ratio, manifest.split_seed, manifest.limit)
     assert told == ("x.json", "ratio", "2:1:7", 42, 3)
-    assert "split_manifest" not in manifest.to_json()
     assert {split: part.count for split, part in manifest.splits.items()} == {"train": 3, "val": 1, "test": 0}
     assert manifest.splits[Split.TRAIN].ids == ("a", "b", "c")
     manifest = data_manifest(DataGroup(split_mode="split_dir"), splits(ITEMS))

@@ -1,4 +1,3 @@
-import pyarrow as pa
 import pytest
 
 from skillopt_airflow.core.errors import DataError, ObjectMissing
@@ -6,7 +5,6 @@ from skillopt_airflow.core.types import Item, ItemFile
 from skillopt_airflow.store import items
 from skillopt_airflow.store.items import find_item, load_item_refs, load_items, save_items
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.parquet import from_parquet, to_parquet
 
 ITEMS = [
     Item(id="z", public={"question": "é?", "n": [1, None, 0.5]}, reference={"answers": ["x"]}),
@@ -48,16 +46,6 @@ def test_some_items_come_back_by_their_places(store: ObjectStore, monkeypatch: p
     assert load_items(store, "val", []) == []
 
 
-def test_a_split_without_the_columns_that_came_later_is_read(store: ObjectStore) -> None:
-    save_items(store, "new", ITEMS[:2])
-    table: pa.Table = from_parquet(store.get_bytes("new")).drop_columns(
-        ["files", "reference_files", "group", "unusable", "task_types"]
-    )
-    store.put_bytes("other", to_parquet(table))
-    assert load_items(store, "other") == ITEMS[:2]
-    assert load_item_refs(store, "other") == [(item.id, item.fingerprint, "", "", ()) for item in ITEMS[:2]]
-
-
 def test_a_file_that_is_not_stored_keeps_its_item_from_being_saved(store: ObjectStore) -> None:
     lost = ITEMS[2].model_copy(update={"files": (ItemFile(name="input.xlsx", path="a/b.xlsx"),)})
     with pytest.raises(DataError, match=r"item f: its file input\.xlsx was not stored"):
@@ -73,5 +61,3 @@ def test_the_fingerprint_is_of_what_a_file_holds_and_not_of_where_it_was() -> No
     grouped = item.model_copy(update={"group": "b"})
     assert moved.fingerprint == grouped.fingerprint == item.fingerprint
     assert len({item.fingerprint, changed.fingerprint, golden.fingerprint}) == 3
-    # As rollouts were stored before there were groups.
-    assert ITEMS[1].fingerprint == "f19c8025284451ec6682dddb696df2c01f58073e3881a48af1de23abfa2ec8a5"

@@ -1,8 +1,3 @@
-import json
-
-import pytest
-
-from skillopt_airflow.core.errors import NewerDocument
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.state import Measured, RunState, seed_state
 from skillopt_airflow.core.timeline import Moment
@@ -81,21 +76,3 @@ def test_states_differ_by_one_score_and_not_by_the_order_of_items() -> None:
     assert same(STATE, with_scores(dict(reversed(FIRST.scores.items()))))
     assert not same(STATE, with_scores(FIRST.scores | {"a": ItemScore(hard=0.0, soft=0.2)}))
     assert not same(STATE, STATE.model_copy(update={"record": TrackRecord()}))
-
-
-def test_a_state_of_before_has_its_scores_in_the_document_and_its_reader_refuses_one_of_today(
-    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fields = STATE.to_json()
-    del fields["contract"]
-    store.put_json("former", fields)
-    states = RunStates(store, KEYS)
-    former = states.read("former")
-    assert former == STATE
-    assert states.record(former) == STATE.record
-    states.write(["today"], former)
-    assert same(states.read("today"), former)
-    assert json.loads(store.get_text("today"))["contract"] == 2
-    monkeypatch.setattr(RunState, "contract", 1)
-    with pytest.raises(NewerDocument):
-        RunStates(store, KEYS).read("today")

@@ -220,11 +220,6 @@ def test_an_upload_that_is_asked_for_again_is_sent_again_until_the_store_is_unav
         assert answers.uploads == 6
 
 
-def test_an_object_that_vanishes_after_a_lost_race_may_be_written_again(behind: Behind) -> None:
-    with pytest.raises(StoreUnavailable, match="s3://bucket/first"):
-        behind(Answers((412, "PreconditionFailed", "exists"))).first_model("first", PATCH)
-
-
 def test_a_read_with_a_wrong_checksum_names_the_setting(behind: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
     store = behind(Answers((500, "", ""), times=0))
     store.put_bytes("key", b"1")

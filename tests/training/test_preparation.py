@@ -28,7 +28,7 @@ THEN = ModelPrice(input=1.0, output=2.0, source="the table of Monday")
 DATE = "2026-11-23"
 JUDGE = "openai-chat:judge"
 PRICED = {TARGET: {"input": 1.0, "output": 2.0}}
-QUESTION = Question(candidate="a", rival="b", draws=1, metric="hard", policy="exact_paired", alpha=0.05)
+QUESTION = Question(candidate="a", rival="b", draws=1, metric="hard", policy="exact_paired", alpha=0.05, settings="")
 
 
 def opened(training: Training, *, prepares: bool = False) -> Training:

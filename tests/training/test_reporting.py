@@ -3,6 +3,7 @@ import re
 import pytest
 
 from skillopt_airflow.core.run_history import History, Publication
+from skillopt_airflow.core.types import Split
 from skillopt_airflow.report.run_page import LEAD, render
 from skillopt_airflow.report.summary import outcome
 from skillopt_airflow.training.reporting import view_of, write_report
@@ -38,11 +39,13 @@ def test_a_report_keeps_its_figures_where_rollouts_were_removed(trained: Trainin
     assert write_report(run, withheld="<b>nobody</b> approved it") == before.model_copy(
         update={"withheld": "<b>nobody</b> approved it"}
     )
-    published = Publication(version="v0001-0123456789ab", sha256="0" * 64, key="s3://b/k", created=True)
+    published = Publication(
+        version="v0001-0123456789ab", sha256="0" * 64, key="s3://b/k", created=True, split=Split.TEST, look=1
+    )
     assert "The run published nothing: &lt;b&gt;nobody&lt;/b&gt; approved it." in run.store.get_text(run.keys.report)
     assert write_report(run, published) == before.model_copy(update={"published": published})
     after = run.store.get_text(run.keys.report)
-    assert "The run published v0001-0123456789ab.</p>" in after
+    assert "The run published v0001-0123456789ab, by look 1" in after
     assert without_outcome(after) == without_outcome(page)
     trained.store.objects = objects
 

@@ -16,7 +16,7 @@ class ReflectedItems(Document):
     item_ids: tuple[str, ...]
     failed: int = 0
     """How many of them failed."""
-    draws: dict[str, tuple[int, ...]] = Field(default_factory=dict, exclude_if=lambda found: not found)
+    draws: dict[str, tuple[int, ...]] = Field(default_factory=dict)
     """The tries of each item that had a score; empty where that is the first alone, as in a step with one try."""
 
     def draws_of(self, item_id: str) -> tuple[int, ...]:

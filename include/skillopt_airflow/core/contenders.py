@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import Field
-
 from skillopt_airflow.core.paired import SAME_MEAN
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Value
@@ -30,7 +28,7 @@ class Contender(Value):
     current: float | None = None
     """The current skill's mean on the same items."""
     chosen: bool = False
-    reason: str = Field(default="", exclude_if=lambda found: not found)
+    reason: str = ""
     """Why another one was chosen, or why it was not measured."""
 
     @property

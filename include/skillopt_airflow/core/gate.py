@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable
 
-from pydantic import Field
-
 from skillopt_airflow.core.contenders import Contender
 from skillopt_airflow.core.density import weighed
 from skillopt_airflow.core.documents import Document
@@ -39,21 +37,21 @@ class GateDecision(Document):
     """The policy's p-value; None if it computes none, or did not get that far."""
     bound: float | None = None
     """An early-rejected candidate's mean, over the items that current has a score for, is at most this."""
-    density: float | None = Field(default=None, exclude_if=lambda found: found is None)
+    density: float | None = None
     """The candidate's score for each 1,000 tokens of its text; None if it was not measured on all items."""
-    weighed: tuple[float, float] | None = Field(default=None, exclude_if=lambda scores: scores is None)
+    weighed: tuple[float, float] | None = None
     """Scores of candidate and best with what their density adds, where that has a say in the choice of the best."""
-    candidate_mean: float | None = Field(default=None, exclude_if=lambda found: found is None)
+    candidate_mean: float | None = None
     """The candidate's mean of the gate metric over all items that it has a score for, where it was measured whole."""
-    interval: tuple[float, float] | None = Field(default=None, exclude_if=lambda found: found is None)
+    interval: tuple[float, float] | None = None
     """95 % interval of that mean."""
-    by_type: tuple[TypeScore, ...] = Field(default=(), exclude_if=lambda scores: not scores)
+    by_type: tuple[TypeScore, ...] = ()
     """The candidate's scores by the type of task, where items have one and all were measured."""
-    screen: Screening | None = Field(default=None, exclude_if=lambda found: found is None)
+    screen: Screening | None = None
     """The candidate on its step's batch, where that ran before the selection split."""
-    memory_only: bool = Field(default=False, exclude_if=lambda only: not only)
+    memory_only: bool = False
     """True of an epoch's end that made no candidate: it left the optimizer a memory."""
-    contenders: tuple[Contender, ...] = Field(default=(), exclude_if=lambda found: not found)
+    contenders: tuple[Contender, ...] = ()
     """All candidates of a step that made several, of which this is the verdict on the chosen one."""
 
     @property

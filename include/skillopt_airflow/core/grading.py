@@ -26,7 +26,7 @@ class GradingRequest(Value):
     answer: str
     instructions: str = ""
     """What agreement means in this benchmark, such as that the order of coordinates counts."""
-    paths: tuple[tuple[str, ...], ...] = Field(default=(), exclude_if=lambda paths: not paths)
+    paths: tuple[tuple[str, ...], ...] = ()
     """Known ways to the answer, each in steps; with them the judge is asked which steps the answer takes."""
 
 

@@ -69,7 +69,6 @@ class Evaluation(Value):
 def evaluation_of(
     item_ids: Sequence[str],
     rollouts: Sequence[RolloutResult],
-    cancelled: int = 0,
     draws: int = 1,
     groups: Mapping[str, str] = NO_GROUPS,
 ) -> Evaluation:
@@ -100,7 +99,6 @@ def evaluation_of(
         scores=scores,
         failures=dict(Counter(one.status for one in failed)),
         reason=FailureReason.of(failed, len(item_ids)),
-        cancelled=cancelled,
         groups={item_id: groups[item_id] for item_id in item_ids if item_id in groups},
     )
 

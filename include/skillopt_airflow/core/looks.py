@@ -30,7 +30,7 @@ class Question(Value):
     policy: str
     alpha: float
     """The level that all looks together are to keep."""
-    settings: str = Field(default="", exclude_if=lambda settings: not settings)
+    settings: str
     """Hash of the items, and of all else that makes rollouts new, or a score of them."""
 
 

@@ -2,8 +2,6 @@
 
 from typing import Self
 
-from pydantic import Field
-
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.failure_reasons import too_few
 from skillopt_airflow.core.item_scores import Evaluation, covers
@@ -21,7 +19,7 @@ class MeasuredScore(Value):
     low: UnitInterval
     """Lower end of the 95 % interval of the gate metric's mean."""
     high: UnitInterval
-    by_type: tuple[TypeScore, ...] = Field(default=(), exclude_if=lambda scores: not scores)
+    by_type: tuple[TypeScore, ...] = ()
     """Scores by the type of task, where items have one."""
 
     @classmethod

@@ -6,8 +6,6 @@ A text's lines are those of `text.split("\\n")`: what follows the last newline i
 from collections import defaultdict, deque
 from collections.abc import Sequence
 
-from pydantic import Field
-
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.edits import EditApplyReport, EditReport
 from skillopt_airflow.core.errors import SkillError
@@ -26,7 +24,7 @@ class LineOrigin(Value):
     source_type: SourceType | None = None
     minibatches: tuple[str, ...] = ()
     """The minibatches that proposed the edit."""
-    run: str = Field(default="", exclude_if=lambda run: not run)
+    run: str = ""
     """The run that the moment belongs to; empty if it is the one that the origins are stored with."""
 
 

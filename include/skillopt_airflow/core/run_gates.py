@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from pydantic import Field
-
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.contenders import at_level_of
 from skillopt_airflow.core.errors import ConfigError
@@ -48,7 +46,7 @@ class SmallestGain(Value):
     groups: int | None
     """Groups that the items come from; None if they have none."""
     draws: int
-    look: int = Field(default=1, exclude_if=lambda look: look == 1)
+    look: int = 1
     """That of the gate."""
     gain: float | None
     """Smallest gain of the mean that is found in four of five cases; None if there is none."""

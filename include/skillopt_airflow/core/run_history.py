@@ -111,9 +111,9 @@ class Publication(Value):
     """Address of best_skill.md."""
     created: bool
     """False if the same skill was the champion already."""
-    split: Split | None = None
-    """Split on which it passed the publish gate; None where that was the selection split."""
-    look: int | None = None
+    split: Split
+    """Split on which it passed the publish gate."""
+    look: int
     """Number of that look at these items."""
 
 

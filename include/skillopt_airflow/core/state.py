@@ -1,9 +1,5 @@
 """The state of a training at a moment: all that the next one needs."""
 
-from typing import ClassVar
-
-from pydantic import Field
-
 from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.gate import Action, GateDecision
@@ -20,15 +16,12 @@ class Measured(Value):
     """Numbers count accepted skills; 0 is the seed."""
     sha256: str
     evaluation: Evaluation
-    has_new_notes: bool = Field(default=False, exclude_if=lambda found: not found)
+    has_new_notes: bool = False
     """True if notes were added since, so that the scores are those of the text without them."""
 
 
 class RunState(Document):
     """The state of the run after a moment; the buffer holds the current epoch's steps."""
-
-    contract: ClassVar[int] = 2
-    """In number 1, the scores of items are in the document, which since then names them."""
 
     moment: str
     """Name of the moment that committed it."""

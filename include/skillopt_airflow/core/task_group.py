@@ -46,14 +46,14 @@ class TaskGroup(Group):
     files: Columns = ()
     """Files of an item, as paths below the data's folder: a column that holds one or a list, or a template of one with
     {{ }}, where * in the file's name stands for any characters. They need harness tools, codex or claude_code."""
-    pictures: Columns = Field(default=(), exclude_if=lambda pictures: not pictures)
+    pictures: Columns = ()
     """Pictures of an item that the target is shown, named as `files` are; `#page=3` behind a path is a page of a PDF or
     TIFF. In the prompt their columns stand for them; those that are not in the prompt come before it."""
-    alternatives: bool = Field(default=False, exclude_if=lambda alternatives: not alternatives)
+    alternatives: bool = False
     """True if a text in the reference's column is a list of alternatives, in JSON or Python, where it begins with [:
     the cell of a CSV file can hold one in no other way."""
 
-    judge: Annotated[str, Field(min_length=1)] | None = Field(default=None, exclude_if=lambda judge: judge is None)
+    judge: Annotated[str, Field(min_length=1)] | None = None
     """What counts as agreement with the reference, in words: a model then judges the answers that the rule of scoring
     does not find right. Only the rule judges when unset."""
 

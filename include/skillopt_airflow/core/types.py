@@ -101,9 +101,9 @@ class ItemFile(Value):
     """Below the data set's folder: that of the splits, or that of the one file. `*` in its last part fits any name."""
     sha256: str = ""
     """Hash of the content; empty until the file is stored."""
-    picture: bool = Field(default=False, exclude_if=lambda picture: not picture)
+    picture: bool = False
     """True if it is shown to the target; `#page=3` behind the path is one page of it then."""
-    pixels: tuple[int, int] | None = Field(default=None, exclude_if=lambda pixels: pixels is None)
+    pixels: tuple[int, int] | None = None
     """Width and height of a stored picture."""
 
 
@@ -112,9 +112,9 @@ class ItemImage(Value):
 
     name: str = ""
     """Name of an image that holds a repository and its packages; its tests run in that image itself."""
-    folder: str = Field(default="", exclude_if=lambda folder: not folder)
+    folder: str = ""
     """Where the repository lies in a named image."""
-    environment: str = Field(default="", exclude_if=lambda environment: not environment)
+    environment: str = ""
     """Where the environment of its packages lies in a named image: a folder with `bin/python`."""
     tree: ItemFile | None = None
     """Archive, tar.gz, of the files of a repository; the target works in a copy of them."""
@@ -154,9 +154,9 @@ class Item(Value):
     scores are not independent. Empty for an item of its own."""
     unusable: Text = ""
     """Why its record or one of its files is of no use; it then has nothing but an id, and fails without a rollout."""
-    task_types: tuple[str, ...] = Field(default=(), exclude_if=lambda types: not types)
+    task_types: tuple[str, ...] = ()
     """Types of task by which scores are told, too, where `data.task_type` names their field in a record."""
-    image: ItemImage | None = Field(default=None, exclude_if=lambda image: image is None)
+    image: ItemImage | None = None
     """The image that it runs in; the run's sandbox image when None."""
 
     @property
@@ -234,7 +234,7 @@ class Verdict(Value):
 class Grade(Verdict):
     """A verdict that counts."""
 
-    process: UnitInterval | None = Field(default=None, exclude_if=lambda process: process is None)
+    process: UnitInterval | None = None
     """The share of a known way's steps that the answer takes, if those were asked about."""
 
 
@@ -244,7 +244,7 @@ class Score(Value):
     hard: UnitInterval
     soft: UnitInterval
     feedback: Text = ""
-    grade: Grade | None = Field(default=None, exclude_if=lambda grade: grade is None)
+    grade: Grade | None = None
     """The judge's words, if a model decided it and not the rules."""
 
 

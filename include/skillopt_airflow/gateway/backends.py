@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import Protocol
 
 import httpx
@@ -107,6 +106,7 @@ class HttpBackend:
         self._on_token = on_token
         self._token = None if upstream.identity is None else EntraToken(upstream.identity)
         self._clients = HttpClients(timeout)
+        self._url = _url(upstream)
 
     async def send(self, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
         """Make one try; see `Backend`."""
@@ -144,17 +144,6 @@ class HttpBackend:
         """Close the connections."""
         await self._clients.aclose()
 
-    @cached_property
-    def _url(self) -> httpx.URL:
-        # Reading an address anew for each call would take a tenth of the call's time here.
-        url = httpx.URL(f"{self._upstream.base_url.rstrip('/')}/{self._path()}")
-        return url.copy_merge_params(self._upstream.query) if self._upstream.query else url
-
-    def _path(self) -> str:
-        wire_format = self._upstream.wire_format
-        deployed = self._upstream.deployments and wire_format.below_deployment
-        return f"deployments/{self._upstream.model}/{wire_format.path}" if deployed else wire_format.path
-
     async def _credentials(self) -> dict[str, str]:
         if self._token is not None:
             token = await self._token.get()
@@ -165,6 +154,14 @@ class HttpBackend:
         if not key:
             return {}
         return {"authorization": f"Bearer {key}"} if self._upstream.auth == "bearer" else {self._upstream.auth: key}
+
+
+def _url(upstream: Upstream) -> httpx.URL:
+    wire_format = upstream.wire_format
+    deployed = upstream.deployments and wire_format.below_deployment
+    path = f"deployments/{upstream.model}/{wire_format.path}" if deployed else wire_format.path
+    url = httpx.URL(f"{upstream.base_url.rstrip('/')}/{path}")
+    return url.copy_merge_params(upstream.query) if upstream.query else url
 
 
 def problem(status: int, message: str, code: str | None = None, **told: JsonValue) -> httpx.Response:

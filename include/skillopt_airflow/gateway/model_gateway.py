@@ -9,10 +9,8 @@ from contextlib import ExitStack, aclosing, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-import h11
 import uvicorn
 from anyio.to_thread import current_default_thread_limiter
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from skillopt_airflow.core.errors import SandboxError, SkillOptError
 from skillopt_airflow.core.types import ModelCall
@@ -133,27 +131,10 @@ class ModelGateway:
         self._thread.join()
 
 
-class _BoundedProtocol(H11Protocol):
-    """Uvicorn's HTTP/1.1 for code in a sandbox, which may open connections and send nothing, or garbage."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Drop a connection over the limit: uvicorn only refuses its request, and each takes a file of the task."""
-        super().connection_made(transport)
-        if self.limit_concurrency is not None and len(self.connections) > self.limit_concurrency:
-            transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        """Drop a connection with garbage behind an answered request, which would fill the log with tracebacks."""
-        try:
-            super().data_received(data)
-        except h11.LocalProtocolError:
-            self.transport.abort()
-
-
 def _config(app: GatewayApp, connections: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=_BoundedProtocol,
+        http="h11",
         ws="none",
         lifespan="off",
         interface="asgi3",

@@ -37,12 +37,12 @@ def parsed(text: bytes | bytearray | str) -> JsonObject:
     return document
 
 
-def has_many_parts(text: bytes | bytearray, most: int = MAX_PARTS) -> bool:
-    """Return whether a JSON text may hold more than so many lists, objects and values, without parsing it.
+def has_many_parts(text: bytes | bytearray) -> bool:
+    """Return whether a JSON text may hold more than MAX_PARTS lists, objects and values, without parsing it.
 
     What a string holds is counted too.
     """
-    return sum(text.count(mark) for mark in (b"[", b"{", b",")) > most
+    return sum(text.count(mark) for mark in (b"[", b"{", b",")) > MAX_PARTS
 
 
 def contained(request: JsonObject, wire_format: WireFormat, limit: int = DEFAULT_LIMIT) -> bytes:

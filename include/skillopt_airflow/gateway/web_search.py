@@ -21,6 +21,7 @@ from skillopt_airflow.core.found_document import FoundDocument
 from skillopt_airflow.core.search_group import LONGEST_PAUSE, TRIES, TRY_SECONDS
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.gateway.http_clients import UNPACKED, is_unpacked
+from skillopt_airflow.gateway.one_try import retry_after
 from skillopt_airflow.gateway.redaction import Redaction
 
 SearchKind = Literal["searxng", "brave", "tavily"]
@@ -222,13 +223,13 @@ class WebSearch:
             pause = FIRST_PAUSE * 2**number
             try:
                 async with asyncio.timeout(TRY_SECONDS):
-                    status, headers, body = await self._answer(query)
+                    status, wait, body = await self._answer(query)
                 why = f"answered with status {status}"
                 if status == 200:
                     return self._read(body)
                 if status != 429 and status < 500:
                     break
-                pause = min(max(pause, _seconds_said(headers)), LONGEST_PAUSE / 2)
+                pause = min(max(pause, 0.0 if wait is None else wait), LONGEST_PAUSE / 2)
                 if status == 429:
                     self._not_before = max(self._not_before, time.monotonic() + pause)
             except (TimeoutError, httpx.HTTPError) as error:
@@ -241,7 +242,8 @@ class WebSearch:
         least = max(pause, self._not_before - time.monotonic())
         await asyncio.sleep(least * random.uniform(1.0, 2.0))  # noqa: S311
 
-    async def _answer(self, query: str) -> tuple[int, Mapping[str, str], bytes]:
+    async def _answer(self, query: str) -> tuple[int, float | None, bytes]:
+        """Return the status, the seconds that the server asks to wait, and the body."""
         server, upstream = SEARCH_SERVERS[self.upstream.kind], self.upstream
         asked = server.parameters(query, RESULTS)
         async with (
@@ -267,7 +269,7 @@ class WebSearch:
                 body += chunk
                 if len(body) > MAX_ANSWER_BYTES:
                     raise SearchFailed(f"connection {upstream.conn_id}: its answer has more than {len(body)} bytes")
-            return response.status_code, response.headers, self._redaction.whole(bytes(body))
+            return response.status_code, retry_after(response), self._redaction.whole(bytes(body))
 
     def _read(self, body: bytes) -> list[FoundDocument]:
         try:
@@ -278,9 +280,3 @@ class WebSearch:
                 f"connection {self.upstream.conn_id}: the answer is none of a {self.upstream.kind} server; look at the "
                 "connection's host and at `kind` in its extra"
             ) from None
-
-
-def _seconds_said(headers: Mapping[str, str]) -> float:
-    """Return the seconds after which a server wants to be asked again; 0 if it does not say."""
-    said = headers.get("retry-after", "")
-    return float(said) if said.isdecimal() else 0.0

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Literal
 
-from pydantic import Field
-
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.item_scores import is_failure
 from skillopt_airflow.core.pictures import NO_SIZES, PictureSize, PictureSizes
@@ -36,7 +34,7 @@ class ComparedItem(Value):
     feedback_before: str = ""
     messages_before: tuple[Message, ...] = ()
     """Empty, like the feedback, where both skills had the very same trajectory."""
-    pictures: tuple[PictureSize, ...] = Field(default=(), exclude_if=lambda sizes: not sizes)
+    pictures: tuple[PictureSize, ...] = ()
     """Of those that the target was shown."""
 
 

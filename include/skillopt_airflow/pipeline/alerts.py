@@ -1,14 +1,12 @@
 """Alerts: a POST to the connection of `alerts.conn_id` when a run fails, and when a night is late."""
 
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
 from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
-from airflow.sdk.timezone import coerce_datetime, utcnow
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.types import JsonObject
@@ -20,12 +18,10 @@ if TYPE_CHECKING:
 
 MOST_SECONDS = 20
 """An alert may take so long; Airflow ends the process that sends it soon after."""
-NIGHTS = 60
-"""Nights of a schedule that are looked at to find the longest one."""
 
 
 LATE = timedelta(hours=6)
-"""After a night's end."""
+"""After a night was queued."""
 
 
 def on_failure(config: TrainConfig) -> "Callable[[Context], None] | None":
@@ -37,10 +33,10 @@ def when_late(config: TrainConfig) -> DeadlineAlert | None:
     """Return the report of a night that is late by LATE; None where nobody wants to know."""
     if config.alerts.conn_id is None:
         return None
-    # Airflow counts from the logical date, which is the beginning of the night.
+    # Airflow queues a night at its end.
     return DeadlineAlert(
-        reference=DeadlineReference.DAGRUN_LOGICAL_DATE,
-        interval=longest_night(config.regate.schedule, config.regate.timezone) + LATE,
+        reference=DeadlineReference.DAGRUN_QUEUED_AT,
+        interval=LATE,
         callback=AsyncCallback(tell_late, kwargs={"conn_id": config.alerts.conn_id}),
     )
 
@@ -62,39 +58,12 @@ async def tell_late(conn_id: str, context: Mapping[str, Any]) -> None:
 
     run = context["dag_run"]
     # A past night that is backfilled or triggered by hand is late by nature.
-    if run["run_type"] != "scheduled" or _began_late(run["queued_at"], context["deadline"]["deadline_time"]):
+    if run["run_type"] != "scheduled":
         return
     said = _message(
         run["dag_id"], run["dag_run_id"], f"is late: {run['state']}, but due by {context['deadline']['deadline_time']}"
     )
     await HttpNotifier(http_conn_id=conn_id, json=said).async_notify({})
-
-
-def _began_late(queued: str | datetime | None, due: str | datetime) -> bool:
-    """Return whether a night was begun when it was due already, such as when its DAG was paused until then."""
-    return queued is not None and _moment(queued) > _moment(due)
-
-
-def _moment(told: str | datetime) -> datetime:
-    return told if isinstance(told, datetime) else datetime.fromisoformat(told)
-
-
-def longest_night(schedule: str, timezone: str) -> timedelta:
-    """Return the longest time between two dates of a schedule, such as a weekend if it has working days only.
-
-    Where clocks are put back, one night of the year is an hour longer.
-    """
-    from airflow.timetables.interval import CronDataIntervalTimetable
-
-    nights, longest = CronDataIntervalTimetable(schedule, timezone="UTC"), timedelta()
-    end = coerce_datetime(utcnow())
-    for _ in range(NIGHTS):
-        night = nights.infer_manual_data_interval(run_after=end)
-        # A sum of its own type: what Airflow has to store must be a plain timedelta.
-        longest = max(longest, timedelta(seconds=(night.end - night.start).total_seconds()))
-        end = night.start
-    moves = len({datetime(2026, month, 1, tzinfo=ZoneInfo(timezone)).utcoffset() for month in range(1, 13)}) > 1
-    return longest + timedelta(hours=moves)
 
 
 def _message(dag_id: str, run_id: str, what: str) -> JsonObject:

@@ -5,8 +5,7 @@ is a DAG run, and an epoch of many steps, or of steps with many chunks, is sever
 the same in the first epoch and in the tenth, in a run of 10 steps and in one of 200.
 """
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
@@ -41,9 +40,8 @@ TASKS_OF_STEP = 5
 STEPS_OF_END = 2
 """Steps that have as many task instances as an epoch's end."""
 
-SHARE_BETWEEN_LOOKS = 0.005
-"""Airflow is asked whether a part has ended once in so large a share of the time that the part is expected to take."""
-MOST_SECONDS_BETWEEN_LOOKS = 30
+POKE_SECONDS = 2
+"""Seconds after which the triggerer asks again whether a part has ended."""
 
 CHILD = "__epoch_"
 """Between the id of the training's DAG run and the rest of its task's, in the id of a DAG run of its own."""
@@ -111,27 +109,6 @@ def epoch_parts(steps: int, fit: int, most: int, *, ends: bool) -> list[Part]:
     if parts[-1].steps + STEPS_OF_END <= fit:
         return [*parts[:-1], parts[-1]._replace(ends=True)]
     return [*parts, Part(steps, 0, ends=True)]
-
-
-def part_behind(parts: Sequence[Part], steps: int, *, ends: bool) -> int:
-    """Return the index of the first part with something behind so many steps, and behind the epoch's end if `ends`.
-
-    It is the number of parts if none has.
-    """
-    beyond = (index for index, part in enumerate(parts) if part.offset + part.steps > steps or (part.ends and not ends))
-    return next(beyond, len(parts))
-
-
-def seconds_between_looks(elapsed: float, done: int, steps: int) -> int:
-    """Return after how many seconds each Airflow is to be asked whether a part has ended.
-
-    Args:
-        elapsed: seconds since the training began.
-        done: steps since then, with the seed's measurement as the first.
-        steps: of the part.
-    """
-    expected = elapsed / done * steps
-    return max(1, min(MOST_SECONDS_BETWEEN_LOOKS, round(SHARE_BETWEEN_LOOKS * expected)))
 
 
 def check_training(benchmark: str) -> None:
@@ -221,6 +198,7 @@ class EpochRun(TriggerDagRunOperator):
             # What the part is triggered with is read strictly.
             openlineage_inject_parent_info=False,
             deferrable=True,
+            poke_interval=POKE_SECONDS,
             # A second attempt goes through what is left of the part.
             reset_dag_run=True,
             # A run of a paused DAG would never begin, and this task wait for ever.
@@ -268,19 +246,16 @@ class EpochRun(TriggerDagRunOperator):
         training, name, number = _parted(str(self.trigger_run_id))
         run = self._opened()
         parts = self._parts(run)
-        # By what it was triggered with: parts may have other sizes now, under code that came while it ran.
-        ended = context["ti"].xcom_pull(task_ids=self.task_id, key=f"{RUN_OF}{number}")
-        last = _moments(run, Part(ended["offset"], ended["part"], ended["ends"]))[-1]
+        last = _moments(run, parts[number - 1])[-1]
         if not run.committed(last) and not run.stopped():
             raise AirflowException(
                 f"run {self.trigger_run_id} of {self.trigger_dag_id} ended without {last.name}: the graph has fewer "
                 "steps than when it began, tasks were marked, or a gate that was done again took it back; another try, "
                 "or clearing this task, goes on behind what is there"
             )
-        index = part_behind(parts, ended["offset"] + ended["part"], ends=ended["ends"])
-        if index < len(parts) and not run.stopped_before(_moments(run, parts[index])[0]):
+        if number < len(parts) and not run.stopped_before(_moments(run, parts[number])[0]):
             self.trigger_run_id = f"{training}{CHILD}{name}"
-            self._trigger(context, run, parts, index)
+            self._trigger(context, run, parts, number)
         if self.epoch == run.config.train.num_epochs:
             self._skip_surplus()
 
@@ -317,10 +292,6 @@ class EpochRun(TriggerDagRunOperator):
         check_graph(run.config, benchmark_config(run.ref.benchmark))
         part = _left_of(run, parts[index])
         self.conf = {**self.run, "epoch": self.epoch, "offset": part.offset, "part": part.steps, "ends": part.ends}
-        # Airflow is asked seldom in a training that takes long.
-        elapsed = (datetime.now(UTC) - datetime.fromisoformat(run.record.created)).total_seconds()
-        done = (self.epoch - 1) * run.record.steps_in_epoch + part.offset
-        self.poke_interval = seconds_between_looks(elapsed, 1 + done, part.steps + part.ends)
         context["ti"].xcom_push(key=f"{RUN_OF}{index + 1}", value=self.conf)
         if index:
             self.trigger_run_id = f"{self.trigger_run_id}{PART}{index + 1}"

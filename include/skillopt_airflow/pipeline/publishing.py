@@ -9,7 +9,7 @@ from airflow.sdk import DAG, Asset, Param, TaskGroup, chain, get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.errors import UNAVAILABLE, Conflict, DataError, ObjectMissing, SkillOptError
+from skillopt_airflow.core.errors import Conflict, DataError, ObjectMissing
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.types import JsonObject
@@ -24,7 +24,6 @@ from skillopt_airflow.training.connections import published_skills
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from skillopt_airflow.core.run_history import Publication
     from skillopt_airflow.store.aliases import Alias
     from skillopt_airflow.store.artifacts import ArtifactStore
     from skillopt_airflow.training.rollback import RollbackRequest
@@ -157,10 +156,7 @@ class Approval(ApprovalOperator):
         except DownstreamTasksSkipped:
             why = f"nobody approved it within {self.hours:g} hours" if event.get("timedout") else "it was not approved"
             self.log.info("Rejected: %s", why)
-            try:
-                self.rejected(context, why)
-            except Exception:  # a task that failed here would ask once more what was rejected
-                self.log.exception("That is not told elsewhere")
+            self.rejected(context, why)
             raise
 
 
@@ -241,6 +237,7 @@ def gate_publication(run: JsonObject) -> None:
 def publish(benchmark: str, run: JsonObject) -> JsonObject:
     """Store the best skill as an immutable version and move the champion alias to it."""
     from skillopt_airflow.training.publication import publish_best
+    from skillopt_airflow.training.reporting import write_report
 
     opened, context = open_run(run), get_current_context()
     artifacts = opened.published
@@ -254,7 +251,8 @@ def publish(benchmark: str, run: JsonObject) -> JsonObject:
         beaten = f"{error}: trigger {publish_dag_id(benchmark)} with run = {opened.ref.run}{target}"
         _tell(opened, beaten)
         raise AirflowFailException(beaten) from None
-    _report(opened, published)
+    if not opened.for_another_model:
+        write_report(opened, published)
     champion = artifacts.champion.read()
     if champion is not None:
         announce(context, benchmark, artifacts, champion)
@@ -335,24 +333,6 @@ def _publication(context: "Context", run: "TrainingRun") -> str:
     if context["dag"].dag_id == publish_dag_id(run.ref.benchmark):
         return publication_name(str(context["run_id"]), run.ref.run)
     return _name(context)
-
-
-def _report(run: "TrainingRun", published: "Publication") -> None:
-    """Write it into the run's report, whose lasting errors keep nobody from hearing of a champion that has moved.
-
-    Raises:
-        StoreUnavailable: the store does not answer now, so that the task is tried again.
-    """
-    from skillopt_airflow.training.reporting import write_report
-
-    try:
-        if not run.for_another_model:
-            write_report(run, published)
-    except UNAVAILABLE:
-        raise
-    except SkillOptError:
-        text = "%s is published, but the report of run %s cannot say so: clear this task when what follows is mended"
-        log.exception(text, published.version, run.ref.run)
 
 
 def _tell(run: "TrainingRun", withheld: str) -> None:

@@ -215,7 +215,6 @@ def _ended(view: ReportView) -> str:
     if view.task:
         return ""
     if view.published:
-        split, look = view.published.split, view.published.look
-        by = "" if split is None or look is None else f", by look {look} at these items of the {split} split"
-        return f"The run published {view.published.version}{by}."
+        found = view.published
+        return f"The run published {found.version}, by look {found.look} at these items of the {found.split} split."
     return f"The run published nothing: {view.withheld}." if view.withheld else "The run published nothing."

@@ -21,7 +21,7 @@ class RolloutSettings(Value):
     task: JsonObject | None = None
     """The section `task` of the benchmark, if it is declared by its data alone; no adapter of it is in the image then.
     Plain JSON here: the rules of all sections need not be imported for the other benchmarks."""
-    image_program: str = Field(default="", exclude_if=lambda program: not program)
+    image_program: str = ""
     """What the image has to have, see `image_program`; anything when empty, as in an image of the user's own."""
     harness: HarnessName = "chat"
     dialect: Dialect

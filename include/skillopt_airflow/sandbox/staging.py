@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-import stat
 import subprocess
 import tempfile
 import time
@@ -109,7 +108,7 @@ class TaskFolder:
                 folder.chmod(0o777)
             yield made
         finally:
-            _remove_all(made.path)
+            _remove(made.path)
 
 
 @contextmanager
@@ -185,18 +184,14 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a task's folder, if it is one, is this user's own and still there."""
-    with suppress(FileNotFoundError):
-        found = folder.lstat()
-        if folder.name.startswith(PREFIX) and stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
-            _remove_all(folder)
+    """Remove a task's folder, if it is one."""
+    if folder.name.startswith(PREFIX):
+        _remove(folder)
 
 
-def _remove_all(folder: Path) -> None:
-    """Remove a folder, however deep; what code in a container closed to its own user is opened first."""
-    for command in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
-        if folder.exists():
-            subprocess.run([*command, "--", folder], stderr=subprocess.DEVNULL, check=False)  # noqa: S603
+def _remove(folder: Path) -> None:
+    # A container may leave a tree that is too deep for `shutil.rmtree`.
+    subprocess.run(["rm", "-rf", "--", folder], stderr=subprocess.DEVNULL, check=False)  # noqa: S603, S607
 
 
 def container_user() -> str:

@@ -124,7 +124,7 @@ class Provenance(Value):
     """The origin of a skill, as the run that trained it knows it."""
 
     publish_gate: PublishGate | None = None
-    """None in a manifest of a version that passed the gate on the selection split."""
+    """None if the rows of its rollouts were removed between the gate and the approval."""
     selected_on: Split = Split.VAL
     """Split by whose scores the training chose the skill."""
     run: str

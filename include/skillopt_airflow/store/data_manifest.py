@@ -33,7 +33,7 @@ class DataManifest(Document):
     split_seed: int | None
     """None unless a file was cut by ratio."""
     limit: int | None
-    split_manifest: str = Field(default="", exclude_if=lambda address: not address)
+    split_manifest: str = ""
     """Address of the manifest that listed the items, if one did."""
     splits: dict[Split, SplitManifest]
 

@@ -90,20 +90,13 @@ def load_item_refs(store: ObjectStore, key: str) -> list[ItemRef]:
 
 
 def load_ref_table(store: ObjectStore, key: str, columns: Sequence[str] = ItemRef._fields) -> pa.Table:
-    """Return columns of ItemRef, as far as they are stored, of a split's items in its order; task_types are JSON.
+    """Return columns of ItemRef of a split's items in its order; task_types are JSON.
 
     Raises:
         ObjectMissing: the split was not saved.
     """
-    try:
-        file = opened(store, keys.item_refs(key))
-    except ObjectMissing:
-        # A run that began before there were such files.
-        file = opened(store, key)
-    # A column may be missing whose field has a default.
-    named = [column for column in columns if column in file.schema_arrow.names]
     # Of these few bytes each thread would keep memory of its own.
-    return file.read(columns=named, use_threads=False)
+    return opened(store, keys.item_refs(key)).read(columns=[*columns], use_threads=False)
 
 
 def count_items(store: ObjectStore, key: str) -> int:
@@ -121,8 +114,7 @@ def _values(table: pa.Table, column: str) -> list[Any]:
 
 
 def _item(row: dict[str, str]) -> Item:
-    # A column may be missing whose field has a default.
-    parts = {part: json.loads(row[part]) for part in _PARTS if part in row}
+    parts = {part: json.loads(row[part]) for part in _PARTS}
     return Item.model_validate(row | parts, extra="ignore")
 
 

@@ -53,8 +53,8 @@ class Night(Document):
     """The champion before; None if there was none, or it was the seed."""
     items: int
     metric: Metric
-    mixed_weight: float | None = Field(default=None, exclude_if=lambda weight: weight is None)
-    """`evaluation.gate_mixed_weight` where the metric is mixed; None otherwise, and where it was not stored yet."""
+    mixed_weight: float | None = None
+    """`evaluation.gate_mixed_weight` where the metric is mixed; None otherwise."""
     scores: dict[str, float]
     """Means by role: champion, seed, previous."""
     against_seed: PairedTable
@@ -67,15 +67,13 @@ class Night(Document):
     """None where nothing was published for this target, or not with a score of this metric on items that nothing was
     selected on."""
     contents: dict[str, str] = Field(default_factory=dict)
-    """By id, a fingerprint of what the target saw of each item that has a score; empty as `means`, and where all nights
-    are read."""
+    """By id, a fingerprint of what the target saw of each item that has a score; empty where all nights are read."""
     intervals: dict[str, tuple[float, float]] = Field(default_factory=dict)
-    """95 % intervals of the scores by role; empty in a night that was stored before this was a field."""
+    """95 % intervals of the scores by role."""
 
     def measures_as(self, other: "Night") -> bool:
-        """Return whether the scores of both are of one metric; a weight that is not known is taken for equal."""
-        weights = {self.mixed_weight, other.mixed_weight} - {None}
-        return self.metric == other.metric and len(weights) < 2
+        """Return whether the scores of both are of one metric."""
+        return (self.metric, self.mixed_weight) == (other.metric, other.mixed_weight)
 
     def against(self, rival: Rival) -> NightMean | None:
         """Return the champion's score less a rival's; None without that rival."""
@@ -116,7 +114,7 @@ class NightTable:
         return sorted(bare, key=lambda night: (night.settled, night.date))
 
     def contents(self, nights: Sequence[Night]) -> dict[str, dict[str, str]]:
-        """Return the contents of settled nights by date: fingerprints by item, none where a night was stored without.
+        """Return the contents of settled nights by date: fingerprints by item.
 
         They are read in one piece, apart from the nights: they are most of these, and few tasks ask for them.
         """

@@ -145,13 +145,11 @@ class ObjectStore:
         self.create(key, model_bytes(document))
 
     def first_model(self, key: str, document: Kind) -> Kind:
-        """Write a document unless one is there; return the stored one; raises StoreUnavailable if it vanished."""
+        """Write a document unless one is there; return the stored one."""
         try:
             self.create_model(key, document)
-        except Conflict as error:
-            if (found := self.find_model(key, type(document))) is None:
-                raise StoreUnavailable(f"{self.address(key)} is gone since another writer's. Try again") from error
-            return found
+        except Conflict:
+            return self.get_model(key, type(document))
         return document
 
     def replace(self, key: str, body: bytes, etag: str) -> None:

@@ -75,10 +75,7 @@ class RolloutRow(NamedTuple):
 
 
 class UsageRow(NamedTuple):
-    """A model call, the steps taken with it (0 before the first), and the name of the moment that made it.
-
-    The name is empty where the table has no such column.
-    """
+    """A model call, the steps taken with it (0 before the first), and the name of the moment that made it."""
 
     step: int
     moment: str
@@ -93,7 +90,7 @@ def rollouts_to_table(rows: Iterable[RolloutRow]) -> pa.Table:
 
 
 def rollouts_from_table(table: pa.Table) -> list[RolloutRow]:
-    """Return the rows of TRAJECTORIES, in order; other columns are passed over, and missing ones filled in."""
+    """Return the rows of TRAJECTORIES, in order; other columns are passed over."""
     return [_rollout_row(record) for record in table.to_pylist()]
 
 
@@ -111,11 +108,11 @@ def usage_to_table(rows: Iterable[UsageRow]) -> pa.Table:
 
 
 def usage_from_table(table: pa.Table) -> list[UsageRow]:
-    """Return the rows of USAGE, in order; other columns are passed over, and missing ones filled in."""
+    """Return the rows of USAGE, in order; other columns are passed over."""
     return [
         UsageRow(
             record["step"],
-            record.get("moment", ""),
+            record["moment"],
             ModelCall.model_validate(record | {"started": _seconds(record["started"])}, extra="ignore"),
             record["share"],
         )
@@ -155,8 +152,8 @@ def _rollout_row(record: dict[str, Any]) -> RolloutRow:
     )
     score = None
     if record["hard"] is not None:
-        grade = record.get("grade")
-        judged = None if grade is None else Grade.model_validate_json(grade, extra="ignore")
+        grade = record["grade"]
+        judged = None if grade is None else Grade.model_validate_json(grade)
         score = Score.model_validate(record | {"grade": judged}, extra="ignore")
     origin = {field: record[field] for field in RolloutRow._fields if field != "rollout"}
     return RolloutRow(**origin, rollout=Rollout(trajectory=trajectory, score=score))

@@ -56,8 +56,6 @@ class RunStates:
 
     def _whole(self, measured: Measured) -> Measured:
         evaluation = measured.evaluation
-        if not evaluation.stored:
-            return measured
         scores, groups = self._items(evaluation.stored)
         items = {"scores": scores, "groups": groups}
         return measured.model_copy(update={"evaluation": evaluation.model_copy(update=items)})

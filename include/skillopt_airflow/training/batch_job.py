@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
 from skillopt_airflow.core.budget import Left
 from skillopt_airflow.core.config import TrainConfig
@@ -63,9 +63,9 @@ class BatchJob(Document):
     """Unix time in seconds."""
     landed: bool = False
     """True once its answers are recorded."""
-    later: tuple[Entry, ...] = Field(default=(), exclude_if=lambda entries: not entries)
+    later: tuple[Entry, ...] = ()
     """What the provider does not take in the same job; the next one has it."""
-    earlier: int = Field(default=0, exclude_if=lambda requests: not requests)
+    earlier: int = 0
     """Requests of the jobs whose next one this is."""
 
 

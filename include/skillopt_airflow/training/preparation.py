@@ -213,8 +213,8 @@ def check_same_inputs(run: TrainingRun, items: Items, seed: SkillDocument, image
     # Not by `run.record`, which is settled anew.
     former = run.store.get_model(run.keys.config, RunRecord)
     program = rollout_program(former.config, image, benchmarks.folder(run.ref.benchmark))
-    same = former.program == program if former.program else former.image == image
-    changed += [] if same else ["the program of its rollouts (its task or adapter, or the sandbox image)"]
+    if former.program != program:
+        changed.append("the program of its rollouts (its task or adapter, or the sandbox image)")
     changed += ["the corpus"] if former.corpus != corpus else []
     changed += ["the benchmark's guidance"] if former.guidance != benchmarks.guidance(run.ref.benchmark) else []
     if changed:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -37,18 +37,15 @@ log = logging.getLogger(__name__)
 class PublishContest(Document):
     """The two competitors, fixed when the first task asked for this candidate."""
 
-    contract: ClassVar[int] = 2
-    """In number 1, both were to run on fresh draws of the selection split."""
-
     withheld: str = ""
     """Reason why the run has nothing to publish, or empty."""
     champion: Alias | None = None
     """The present champion; None if there is none, and the seed skill is the one to beat."""
     rules: PublishingGroup = PublishingGroup()
     look: Look | None = None
-    """The comparison as the ledger has it; None if there is none, and in number 1."""
-    overrides: JsonObject = Field(default_factory=dict, exclude_if=lambda knobs: not knobs)
-    """Those of `RunRef`, such as another target; one that was stored before this was a field has none."""
+    """The comparison as the ledger has it; None if there is nothing to publish."""
+    overrides: JsonObject = Field(default_factory=dict)
+    """Those of `RunRef`, such as another target."""
 
     @property
     def split(self) -> Split:
@@ -98,7 +95,7 @@ def gate_publication(run: TrainingRun, name: str) -> str:
     if contest.withheld:
         return contest.withheld
     if contest.look is None:
-        raise DataError("an earlier version of the project planned this publication; clear plan_publication")
+        raise DataError("nothing to publish was planned")
     look, best = contest.look, _planned(run, contest)
     skills = {"candidate": run.skill(best.version), "rival": run.document(keys.rival_skill)}
     run.merge_parts(contest.split, skills.values(), contest.draws)
@@ -133,6 +130,7 @@ def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Pub
     contest = run.store.get_model(keys.contest, PublishContest)
     decision = run.store.get_model(keys.gate, GateDecision)
     best = _planned(run, contest)
+    assert contest.look is not None
     published = artifacts.publish(
         run.skill(best.version).text,
         _provenance(run, best, contest, decision, name),
@@ -147,7 +145,7 @@ def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Pub
         key=artifacts.address(published.key),
         created=published.created,
         split=contest.split,
-        look=None if contest.look is None else contest.look.number,
+        look=contest.look.number,
     )
 
 

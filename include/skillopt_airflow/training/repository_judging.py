@@ -22,7 +22,7 @@ def judged_repository(
         benchmark: says which tests judge.
         item: the exercise.
         trajectory: one that has a score.
-        produced: what the target left; without it the change is the trajectory's answer, as stored before.
+        produced: what the target left; without it, when it is judged again, the change is the trajectory's answer.
         run_tests: runs them.
     """
     # What is stored is Unicode, but a file of another encoding is only changed by its own bytes.

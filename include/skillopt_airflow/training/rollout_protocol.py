@@ -30,8 +30,7 @@ def rollout_program(config: TrainConfig, image: str, benchmark: Path) -> str:
     if config.sandbox.image is not None:
         beside = {name: text for name, text in files.items() if name not in IN_IMAGE}
         return f"{image}/beside-{sha256(canonical_json(beside))[:12]}" if beside else image
-    text = canonical_json(files) if len(files) > 1 else str(files["adapter.py"])
-    return f"protocol-{PROTOCOL}/adapter-{sha256(text)[:12]}"
+    return f"protocol-{PROTOCOL}/adapter-{sha256(canonical_json(files))[:12]}"
 
 
 def check_program(settled: str, program: str, config: TrainConfig, benchmark: Path) -> None:
@@ -39,7 +38,7 @@ def check_program(settled: str, program: str, config: TrainConfig, benchmark: Pa
 
     Args:
         settled: the digest or id of the image that the run settled on.
-        program: what its rollouts are stored under; empty in a run that is older than such names.
+        program: what its rollouts are stored under.
         config: that of the run.
         benchmark: the benchmark's folder as it is.
 
@@ -47,7 +46,7 @@ def check_program(settled: str, program: str, config: TrainConfig, benchmark: Pa
         ConfigError: the files changed since the run began.
     """
     now = rollout_program(config, settled, benchmark)
-    if program and now != program:
+    if now != program:
         raise ConfigError(
             f"{benchmark}: the adapter, what scores beside it, or the project's rollout program changed since the run "
             f"began ({now}, and not {program}): restore the former files and clear this task, or trigger a new run"

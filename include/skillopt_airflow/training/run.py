@@ -301,7 +301,7 @@ class TrainingRun:
             skill_sha256=skill.sha256,
             draw=draw,
             settings_sha256=self._settings_sha256,
-            image=self.record.program if self.record.program else self.record.image,
+            image=self.record.program,
         )
 
     @cached_property
@@ -313,11 +313,9 @@ class TrainingRun:
         shaping |= {"corpus": self.record.corpus} if self.record.corpus else {}
         sandbox = self.config.sandbox
         if needs_container_each(self.benchmark, self.config):
-            # A repository's memory is below, by default, too.
-            limits = {"code_timeout"} if isinstance(self.benchmark, JudgesRepository) else {"code_timeout", "memory"}
-            shaping |= sandbox.model_dump(mode="json", include=limits, exclude_defaults=True)
+            shaping |= sandbox.model_dump(mode="json", include={"code_timeout", "memory"})
         if isinstance(self.benchmark, JudgesRepository):
-            shaping |= {"repository": {"memory": sandbox.memory, "test_timeout": sandbox.test_timeout}}
+            shaping |= sandbox.model_dump(mode="json", include={"memory", "test_timeout"})
         if isinstance(self.benchmark, PlaysSession):
             shaping |= {"session": self.config.session.model_dump(mode="json")}
         return sha256(canonical_json(shaping))

@@ -22,9 +22,9 @@ class RunRef(Value):
     epoch: int = 0
     offset: int = 0
     """Steps of the epoch that lie before the part of it that a DAG run goes through."""
-    part: int = Field(default=0, exclude_if=lambda steps: not steps)
+    part: int = 0
     """Steps that the DAG run goes through at most; 0 for as many as its graph has."""
-    ends: bool = Field(default=True, exclude_if=lambda ends: ends)
+    ends: bool = True
     """Whether the epoch's end follows in this DAG run, once all steps of the epoch are behind it."""
     overrides: JsonObject = Field(default_factory=dict)
     """Knobs by path that a finished run is published under: another target model, budget, sandbox."""
@@ -48,8 +48,8 @@ class RunRecord(Document):
     """Complete: the model names are those of the connections where the configuration left them open."""
     image: str
     """Digest of the sandbox image."""
-    program: str = ""
-    """Program that its rollouts are stored under; empty if it is the image."""
+    program: str
+    """Program that its rollouts are stored under."""
     steps_in_epoch: int
     prices: dict[Role, ModelPrice | None]
     """Prices at the time when the run began."""

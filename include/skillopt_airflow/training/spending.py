@@ -44,7 +44,7 @@ def _spent_until(run: TrainingRun, moment: Moment) -> tuple[Spent, Spent]:
     moments = run.timeline[: run.timeline.index(moment) + 1]
     names = {one.name for one in moments}
     usage = run.usage.read(run.ref.benchmark, run.account)
-    rows = [row for row in usage if row.moment in names or (not row.moment and row.step <= moment.step)]
+    rows = [row for row in usage if row.moment in names]
     steps = [one.name for one in moments if one.kind == "step"]
     costs = [spent([row.call for row in rows if row.moment == step], run.prices) for step in steps]
     stored = Counter(row.share for row in rows)
