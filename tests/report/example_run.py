@@ -221,11 +221,6 @@ def _view(training: Training) -> ReportView:
         ),
         seed=estimate(training.seed),
         best=estimate(training.best, training.best_version),
-<<<<<<< HEAD
-=======
-        best_version=training.best_version,
-        test_looks=0,
->>>>>>> 49-shims
         moments=tuple(training.moments),
         test={name: estimate(evaluation(lost), version) for name, (version, lost) in tested.items()},
         val_items=ITEMS,
