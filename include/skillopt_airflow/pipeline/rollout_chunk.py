@@ -47,7 +47,7 @@ class ChunkTask(BaseOperator):
         return self._work
 
     def result(self, workload: "Workload", seconds: "SandboxSeconds") -> JsonObject:
-        """Merge what was stored, and store the timing; below the wanted coverage ask for a retry, while there is one.
+        """Close what was stored, and store the timing; below the wanted coverage ask for a retry, while there is one.
 
         Raises:
             AirflowFailException: the first items failed as all others would, so those were not tried.
@@ -55,7 +55,7 @@ class ChunkTask(BaseOperator):
         """
         self._save_timing(seconds)
         work = self._work
-        work.merge_parts()
+        work.close()
         if work.hopeless is not None:
             raise AirflowFailException(
                 f"{work.hopeless}; no retry mends this, so the chunk's other items were not tried: see to connection "

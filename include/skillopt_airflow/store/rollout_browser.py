@@ -17,7 +17,7 @@ from skillopt_airflow.core.errors import ObjectMissing, StoreUnavailable
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import RolloutRow, rollouts_from_table
-from skillopt_airflow.store.parts import Part, read_each
+from skillopt_airflow.store.parts import read_each
 from skillopt_airflow.store.rollout_partitions import Partition
 from skillopt_airflow.store.rollout_table import RolloutKey, has_score
 from skillopt_airflow.store.stored_parquet import opened, text_bounds
@@ -93,7 +93,7 @@ class RolloutBrowser:
         read = self._each(keys.trajectories(self._prefix, *partition), _origins)
         rows: defaultdict[tuple[str, ...], int] = defaultdict(int)
         runs: dict[tuple[str, ...], str] = {}
-        for _, origins in read:
+        for origins in read.values():
             for (run, *identity), count in origins.items():
                 rows[*identity] += count
                 runs[*identity] = run
@@ -118,14 +118,14 @@ class RolloutBrowser:
             return _listed(found)
 
         found = self._each(key.partition(self._prefix), read)
-        tables = [table.append_column("part", _all(number, table)) for number, (_, table) in enumerate(found)]
+        tables = [table.append_column("part", _all(number, table)) for number, table in enumerate(found.values())]
         together = pa.concat_tables(
             [LISTED.empty_table(), *(table.select(LISTED.names).cast(LISTED) for table in tables)]
         )
         if items is not None:
             # Not part by part, since each look for items makes a table of all of them.
             together = together.filter(_known(together, items))
-        return Listing(_one_an_item(together), tuple(part.key for part, _ in found))
+        return Listing(_one_an_item(together), tuple(found))
 
     def tries(self, key: RolloutKey, item_id: str) -> list[RolloutRow]:
         """Return all rollouts of an item, whole: first those with a score, each kind in the order of storing."""
@@ -133,7 +133,7 @@ class RolloutBrowser:
         def read(file: pq.ParquetFile) -> pa.Table:
             return _whole(file, _matching(file, key, ["item_id"], {"item_id": item_id})["row"].to_pylist())
 
-        tables = [table for _, table in self._each(key.partition(self._prefix), read)]
+        tables = list(self._each(key.partition(self._prefix), read).values())
         rows = [row for table in tables for row in rollouts_from_table(table)]
         return sorted(rows, key=lambda row: (row.rollout.score is None, row.stored))
 
@@ -144,7 +144,7 @@ class RolloutBrowser:
             found = _matching(file, key, _OF_ITEM)
             return [*found["item_id"].filter(pc.equal(_marks(found["item_fingerprint"]), mark)).to_pylist()]
 
-        found = [name for _, names in self._each(key.partition(self._prefix), read) for name in names]
+        found = [name for names in self._each(key.partition(self._prefix), read).values() for name in names]
         return found[0] if found else None
 
     def saying(self, listing: Listing, places: pa.Array, text: str, most_bytes: int) -> Said:
@@ -179,7 +179,7 @@ class RolloutBrowser:
                 found += (places[row] for row in _rows_saying(file, group, first, inside, text))
         return Said(pa.array(sorted(found), pa.uint64()), searched)
 
-    def _each(self, folder: str, read: Callable[[pq.ParquetFile], T]) -> list[tuple[Part, T]]:
+    def _each(self, folder: str, read: Callable[[pq.ParquetFile], T]) -> dict[str, T]:
         return read_each(self._store, folder, read, readers=READERS)
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from skillopt_airflow.core.budget import Role
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.parts import Part, parts_of, read_parts
+from skillopt_airflow.store.parts import parts_of, read_parts
 
 MOST_NEW_PARTS = 24
 """So many parts of a stage that nobody has read yet are read at once."""
@@ -38,7 +38,7 @@ class RunningUsage:
     def __init__(self, store: ObjectStore, prefix: str, benchmark: str, run: str) -> None:
         self._store = store
         self._partition = keys.usage(prefix, benchmark=benchmark, run=run)
-        self._known: dict[str, tuple[Part, dict[CallKind, CallSums]]] = {}
+        self._known: dict[str, dict[CallKind, CallSums]] = {}
 
     def sums(self) -> dict[CallKind, CallSums]:
         """Return the sums of all calls that are stored by now."""
@@ -61,7 +61,7 @@ class RunningRollouts:
 
     def __init__(self, store: ObjectStore, partition: str, run: str) -> None:
         self._store, self._partition, self._run = store, partition, run
-        self._known: dict[str, tuple[Part, frozenset[str]]] = {}
+        self._known: dict[str, frozenset[str]] = {}
 
     def ended(self) -> frozenset[str] | None:
         """Return the ids of the run's own rows; None if there are too many parts to look into."""

@@ -92,7 +92,6 @@ def _check(run: TrainingRun, request: ScoringRequest) -> None:
     skills = {name: run.skill(version) for version, name in enumerate(names)}
     tables = {}
     for split in request.splits:
-        run.merge_parts(split, skills.values())
         for name, rows in measured_tables(run, split, skills).items():
             tables[name if len(request.splits) == 1 else f"{name}, {split}"] = rows
     check_tables(run, request.splits, tables)

@@ -44,8 +44,6 @@ def conclude_transfer(run: TrainingRun, request: TransferRequest) -> TransferMat
     skills = [run.skill(place) for place in range(len(request.skills))]
     places = dict(enumerate(run.record.cells))
     views = {place: in_cell(run, place) for place in places}
-    for view in views.values():
-        view.merge_parts(split, dict.fromkeys(skills))
     by_name = {
         f"{_called(source)} ({skill.sha256[:12]})": skill for source, skill in zip(request.skills, skills, strict=True)
     }
