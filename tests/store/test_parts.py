@@ -9,7 +9,7 @@ from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.store import keys, parquet
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import to_parquet
-from skillopt_airflow.store.parts import close_parts, parts_of, read_each, read_parts
+from skillopt_airflow.store.parts import close_parts, parts_of, read_parts
 from skillopt_airflow.store.rollout_table import UsageTable
 
 FOLDER = "table/"
@@ -27,7 +27,7 @@ def numbers(file: pq.ParquetFile) -> list[int]:
 
 
 def read(store: ObjectStore) -> list[int]:
-    return sorted(number for part in read_parts(store, FOLDER, numbers) for number in part)
+    return sorted(number for part in read_parts(store, FOLDER, numbers).values() for number in part)
 
 
 class Interrupted(Exception):
@@ -62,10 +62,10 @@ def test_what_is_known_of_a_part_is_not_read_again(store: ObjectStore) -> None:
         put(store, str(number), number, writer="w")
     other = put(store, "other", 2)
     for _ in range(2):
-        assert sorted(read_parts(store, FOLDER, read_once, known)) == [[0], [1], [2]]
+        assert sorted(read_parts(store, FOLDER, read_once, known).values()) == [[0], [1], [2]]
     close_parts(store, FOLDER, "w")
     closed = keys.part(FOLDER, "w")
-    assert read_each(store, FOLDER, read_once, known) == {closed: [0, 1], other: [2]}
+    assert read_parts(store, FOLDER, read_once, known) == {closed: [0, 1], other: [2]}
     assert sorted(asked) == [0, 0, 1, 1, 2]
     assert known.keys() == {closed, other}
 
@@ -121,7 +121,7 @@ def test_a_closed_part_has_row_groups_of_a_limited_size(store: ObjectStore, monk
     for number in range(20):
         put(store, f"{number:02d}", *range(10 * number, 10 * number + 10), writer="w")
     close_parts(store, FOLDER, "w")
-    [groups] = read_parts(store, FOLDER, lambda file: [file.metadata.row_group(n).num_rows for n in range(2)])
+    [groups] = read_parts(store, FOLDER, lambda file: [file.metadata.row_group(n).num_rows for n in range(2)]).values()
     assert groups == [100, 100]
     assert read(store) == list(range(200))
 

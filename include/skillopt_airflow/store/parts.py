@@ -49,7 +49,7 @@ def close_parts(store: ObjectStore, partition: str, writer: str) -> None:
             store.delete(key)
 
 
-def read_each(
+def read_parts(
     store: ObjectStore,
     partition: str,
     read: Callable[[pq.ParquetFile], T],
@@ -97,13 +97,3 @@ def read_each(
         raise StoreUnavailable(
             f"{store.address(partition)}: its parts change faster than they can be read; try again"
         ) from None
-
-
-def read_parts(
-    store: ObjectStore,
-    partition: str,
-    read: Callable[[pq.ParquetFile], T],
-    known: MutableMapping[str, T] | None = None,
-) -> list[T]:
-    """Return what is read of each part that counts; raise as `read_each`."""
-    return [*read_each(store, partition, read, known).values()]

@@ -17,7 +17,7 @@ from skillopt_airflow.core.errors import ObjectMissing, StoreUnavailable
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import RolloutRow, rollouts_from_table
-from skillopt_airflow.store.parts import read_each
+from skillopt_airflow.store.parts import read_parts
 from skillopt_airflow.store.rollout_partitions import Partition
 from skillopt_airflow.store.rollout_table import RolloutKey, has_score
 from skillopt_airflow.store.stored_parquet import opened, text_bounds
@@ -180,7 +180,7 @@ class RolloutBrowser:
         return Said(pa.array(sorted(found), pa.uint64()), searched)
 
     def _each(self, folder: str, read: Callable[[pq.ParquetFile], T]) -> dict[str, T]:
-        return read_each(self._store, folder, read, readers=READERS)
+        return read_parts(self._store, folder, read, readers=READERS)
 
 
 def release_memory() -> None:

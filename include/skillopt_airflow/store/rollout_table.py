@@ -213,7 +213,7 @@ class RolloutTable:
         def look(file: pq.ParquetFile) -> pa.Table:
             return _small(file, mask, more) if run is None or _may_have(file, run) else file.schema_arrow.empty_table()
 
-        tables = read_parts(self._store, key.partition(self._prefix), look, known)
+        tables = read_parts(self._store, key.partition(self._prefix), look, known).values()
         named = [*SCORED, "error", *more]
         empty = TRAJECTORIES.empty_table().select(named)
         return pa.concat_tables([empty, *(table.select(named) for table in tables)]).sort_by("stored")
@@ -226,7 +226,7 @@ class RolloutTable:
         def mask(table: pa.Table) -> pa.BooleanArray:
             return pc.and_(pc.and_(same(table), wanted(table)), theirs(table))
 
-        tables = read_parts(self._store, key.partition(self._prefix), lambda file: _whole(file, mask))
+        tables = read_parts(self._store, key.partition(self._prefix), lambda file: _whole(file, mask)).values()
         rows = [row for table in tables for row in rollouts_from_table(table)]
         for row in sorted(rows, key=lambda row: row.stored):
             if fingerprints.get(row.rollout.trajectory.item_id) == row.item_fingerprint:
@@ -263,7 +263,7 @@ class UsageTable:
         return (row.call for row in self._rows(benchmark, run))
 
     def _rows(self, benchmark: str, run: str) -> Iterator[UsageRow]:
-        tables = read_parts(self._store, self._partition(benchmark, run), pq.ParquetFile.read)
+        tables = read_parts(self._store, self._partition(benchmark, run), pq.ParquetFile.read).values()
         for table in tables:
             for batch in table.to_batches(max_chunksize=_BATCH):
                 yield from usage_from_table(pa.Table.from_batches([batch]))

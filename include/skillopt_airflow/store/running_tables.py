@@ -43,7 +43,7 @@ class RunningUsage:
     def sums(self) -> dict[CallKind, CallSums]:
         """Return the sums of all calls that are stored by now."""
         total: dict[CallKind, CallSums] = {}
-        for part in read_parts(self._store, self._partition, _sums, self._known):
+        for part in read_parts(self._store, self._partition, _sums, self._known).values():
             for kind, sums in part.items():
                 before = total.get(kind, CallSums())
                 total[kind] = CallSums(*(mine + theirs for mine, theirs in zip(before, sums, strict=True)))
@@ -67,7 +67,7 @@ class RunningRollouts:
         """Return the ids of the run's own rows; None if there are too many parts to look into."""
         if len(parts_of(self._store, self._partition)) - len(self._known) > MOST_NEW_PARTS:
             return None
-        return frozenset[str]().union(*read_parts(self._store, self._partition, self._ids, self._known))
+        return frozenset[str]().union(*read_parts(self._store, self._partition, self._ids, self._known).values())
 
     def _ids(self, file: pq.ParquetFile) -> frozenset[str]:
         table = file.read(columns=["run", "item_id"])
