@@ -37,7 +37,6 @@ from skillopt_airflow.store.parquet import (
     usage_to_table,
 )
 from skillopt_airflow.store.parts import close_parts, read_parts
-from skillopt_airflow.store.stored_parquet import text_bounds
 
 SCORED = ["run", "item_id", "item_fingerprint", "status", "hard", "soft", "started", "stored"]
 """Columns that tell rows apart and hold their scores, without what the target said."""
@@ -203,7 +202,7 @@ class RolloutTable:
     ) -> pa.Table:
         """Return the wanted rows of this key with SCORED, the error and `more`, in the order in which they were stored.
 
-        With a run only its rows are wanted, and parts of other runs not read.
+        With a run only its rows are wanted.
         """
         masks = [_same(key), *([] if wanted is None else [wanted]), *([] if run is None else [_of_run(run)])]
 
@@ -211,7 +210,7 @@ class RolloutTable:
             return reduce(pc.and_, [one(table) for one in masks])
 
         def look(file: pq.ParquetFile) -> pa.Table:
-            return _small(file, mask, more) if run is None or _may_have(file, run) else file.schema_arrow.empty_table()
+            return _small(file, mask, more)
 
         tables = read_parts(self._store, key.partition(self._prefix), look, known).values()
         named = [*SCORED, "error", *more]
@@ -285,12 +284,6 @@ def _among(ids: Iterable[str]) -> Mask:
 
 def _of_run(run: str) -> Mask:
     return lambda table: pc.equal(table["run"], run)
-
-
-def _may_have(file: pq.ParquetFile, run: str) -> bool:
-    """Return whether a part may have rows of a run, by what its footer says of its row groups."""
-    found = [text_bounds(file, group, "run") for group in range(file.num_row_groups)]
-    return any(bounds is None or bounds[0] <= run <= bounds[1] for bounds in found)
 
 
 def _same(key: RolloutKey) -> Mask:
