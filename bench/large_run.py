@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -113,7 +114,7 @@ def chunk(place: Place, ref: JsonObject) -> None:
         now, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
         outcomes = [Outcome(_played(work.run, work.skill, item)) for item in now]
         work.record(outcomes, [_call(work.stage) for _ in now])
-    work.merge_parts()
+    work.close()
     tally = work.tally()
     if tally.scored != tally.planned:
         raise PlatformError(f"the chunk has {tally}")
@@ -150,7 +151,8 @@ def update(place: Place) -> list[JsonObject]:
     run = place.open()
     moment = run.timeline[1]
     patch = Patch(edits=(Edit(op="append", content=RULE),))
-    run.store.put_model(run.keys.moment(moment).ranked_edits, patch)
+    for key in (run.keys.moment(moment).merged_patch, run.keys.moment(moment).ranked_edits):
+        run.store.put_model(key, patch)
     # Nothing was reflected on.
     run.store.put_model(run.keys.moment(moment).reflected_items, ReflectedItems(item_ids=(), failed=0))
     return store_plan(run, moment, "evaluate", propose(run, moment, patch))
@@ -192,7 +194,7 @@ def clean(place: Place) -> None:
 
     run = place.open()
     for partition in partitions(run.store, "", "searchqa"):
-        compact(run.store, partition, None)
+        compact(run.store, partition, None, datetime.now(UTC) + timedelta(days=1))
 
 
 def _config(place: Place) -> TrainConfig:

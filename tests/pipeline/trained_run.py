@@ -17,6 +17,7 @@ from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.store.keys import RunKeys, run_name, trajectories_of
 from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.parts import parts_of
 from skillopt_airflow.store.run_states import RunStates
 
 DAG = "train_searchqa"
@@ -136,9 +137,8 @@ def token(platform: Any) -> str:
 
 def trajectories(run: TrainedRun) -> pd.DataFrame:
     """All stored rollouts of the benchmark in the run's part of the bucket, the Hive partitions as columns."""
-    keys = run.store.list_keys(trajectories_of(run.prefix, "searchqa"))
     parts = []
-    for key in keys:
+    for key in parts_of(run.store, trajectories_of(run.prefix, "searchqa")):
         part = pd.read_parquet(BytesIO(run.store.get_bytes(key)))
         values = dict(folder.split("=", 1) for folder in key.split("/") if "=" in folder)
         parts.append(part.assign(**{name: value for name, value in values.items() if name not in part}))

@@ -1,7 +1,4 @@
-import random
 from collections.abc import Callable
-from contextlib import suppress
-from datetime import timedelta
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,244 +6,136 @@ import pytest
 
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import ModelCall
-from skillopt_airflow.store import parts
+from skillopt_airflow.store import keys, parquet
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import to_parquet
-from skillopt_airflow.store.parts import FEW, counted, merge_parts, merge_these, parts_of, read_parts
+from skillopt_airflow.store.parts import close_parts, parts_of, read_parts
 from skillopt_airflow.store.rollout_table import UsageTable
 
 FOLDER = "table/"
 
 
-def put(store: ObjectStore, name: str, *numbers: int) -> str:
-    key = f"{FOLDER}part-{name}.parquet"
+def put(store: ObjectStore, name: str, *numbers: int, writer: str = "") -> str:
+    key = keys.part(FOLDER, name, writer)
     store.put_bytes(key, to_parquet(pa.table({"number": numbers})))
     return key
 
 
+def numbers(file: pq.ParquetFile) -> list[int]:
+    found: list[int] = file.read()["number"].to_pylist()
+    return found
+
+
 def read(store: ObjectStore) -> list[int]:
-    tables = read_parts(store, FOLDER, lambda file: file.read())
-    return sorted(number for table in tables for number in table["number"].to_pylist())
+    return sorted(number for part in read_parts(store, FOLDER, numbers).values() for number in part)
 
 
 class Interrupted(Exception):
-    """The process that merges is gone."""
+    """The process that closes its parts is gone."""
 
 
 class Watched(ObjectStore):
-    """A store in which something happens before every write and removal, or after the write of a merged part."""
+    """A store in which something happens before every write and removal."""
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        happens: Callable[[], object] = lambda: None,
-        created: Callable[[], object] = lambda: None,
-    ) -> None:
+    def __init__(self, store: ObjectStore, happens: Callable[[], object]) -> None:
         super().__init__(store._client, store.bucket)
-        self._happens, self._created = happens, created
+        self._happens = happens
 
-    def create(self, key: str, body: bytes) -> None:
+    def put_bytes(self, key: str, body: bytes) -> None:
         self._happens()
-        super().create(key, body)
-        self._created()
+        super().put_bytes(key, body)
 
     def delete(self, key: str) -> None:
         self._happens()
         super().delete(key)
 
 
-def dies_after(writes: int) -> Callable[[], None]:
-    rest = [writes]
-
-    def happens() -> None:
-        rest[0] -= 1
-        if rest[0] < 0:
-            raise Interrupted
-
-    return happens
-
-
-def put_each(store: ObjectStore, names: range, prefix: str = "") -> list[str]:
-    """Store one part per number."""
-    return [put(store, f"{prefix}{number:02d}", number) for number in names]
-
-
 def test_what_is_known_of_a_part_is_not_read_again(store: ObjectStore) -> None:
-    known: dict[str, tuple[parts.Part, list[int]]] = {}
+    known: dict[str, list[int]] = {}
     asked: list[int] = []
 
-    def numbers(file: pq.ParquetFile) -> list[int]:
-        found: list[int] = file.read()["number"].to_pylist()
-        asked.extend(found)
-        return found
+    def read_once(file: pq.ParquetFile) -> list[int]:
+        asked.extend(numbers(file))
+        return numbers(file)
 
-    written = [put(store, str(number), number) for number in range(3)]
-    for expected in ([[0], [1], [2]], [[0], [1], [2]]):
-        assert read_parts(store, FOLDER, numbers, known) == expected
-    merge_these(store, FOLDER, written[:2])
-    assert sorted(read_parts(store, FOLDER, numbers, known)) == [[0, 1], [2]]
+    for number in range(2):
+        put(store, str(number), number, writer="w")
+    other = put(store, "other", 2)
+    for _ in range(2):
+        assert sorted(read_parts(store, FOLDER, read_once, known).values()) == [[0], [1], [2]]
+    close_parts(store, FOLDER, "w")
+    closed = keys.part(FOLDER, "w")
+    assert read_parts(store, FOLDER, read_once, known) == {closed: [0, 1], other: [2]}
     assert sorted(asked) == [0, 0, 1, 1, 2]
-    assert len(known) == 2
+    assert known.keys() == {closed, other}
 
 
-def test_few_parts_are_left_as_they_are(store: ObjectStore) -> None:
-    written = put_each(store, range(FEW))
-    merge_parts(store, FOLDER)
-    assert parts_of(store, FOLDER) == written
-    put(store, "more", FEW)
-    merge_parts(store, FOLDER)
-    assert len(parts_of(store, FOLDER)) == 1
-    assert read(store) == list(range(FEW + 1))
+def test_a_writer_closes_its_own_parts_alone(store: ObjectStore) -> None:
+    for number in range(3):
+        put(store, str(number), number, writer="w")
+    others = [put(store, "0", 3, writer="x"), put(store, "1", 4, writer="x"), put(store, "w", 5, writer="y")]
+    close_parts(store, FOLDER, "w")
+    assert store.list_keys(FOLDER) == sorted([keys.part(FOLDER, "w"), *others])
+    assert read(store) == list(range(6))
+    # One part, or none, has nothing to be put together with.
+    for writer in ("y", "z"):
+        close_parts(store, FOLDER, writer)
+    assert store.list_keys(FOLDER) == sorted([keys.part(FOLDER, "w"), *others])
 
 
-def test_a_large_stage_has_at_most_one_part_a_thousand_rows_and_one_more(store: ObjectStore) -> None:
-    written = put_each(store, range(4))
-    merge_parts(store, FOLDER, 999)
-    merge_parts(store, FOLDER, 3000)
-    assert parts_of(store, FOLDER) == written
-    merge_parts(store, FOLDER, 2999)
-    assert len(parts_of(store, FOLDER)) == 1
-
-
-def test_a_writer_merges_its_own_parts_alone(store: ObjectStore) -> None:
-    mine = put_each(store, range(3))
-    other = put(store, "other", 3)
-    merge_these(store, FOLDER, mine)
-    before = parts_of(store, FOLDER)
-    assert len(before) == 2
-    assert other in before
-    assert read(store) == [0, 1, 2, 3]
-    merge_these(store, FOLDER, [other])
-    assert parts_of(store, FOLDER) == before
-
-
-def test_who_reads_at_any_moment_of_a_merge_finds_every_row_once(store: ObjectStore) -> None:
+def test_who_reads_at_any_moment_of_a_closing_finds_every_row_once(store: ObjectStore) -> None:
     found: list[list[int]] = []
-    put_each(store, range(12))
-    merge_parts(Watched(store, lambda: found.append(read(store))), FOLDER)
+    for number in range(12):
+        put(store, f"{number:02d}", number, writer="w")
+    close_parts(Watched(store, lambda: found.append(read(store))), FOLDER, "w")
     assert found == [list(range(12))] * 13
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("at", ["before it is written", "after it is written", "after it, while others count"])
-def test_who_merges_some_of_the_parts_at_the_same_moment_doubles_no_row(store: ObjectStore, at: str) -> None:
-    """The writer of some of the parts merges them beside who merges all of them."""
-    mine = put_each(store, range(6), "mine-")
-    put_each(store, range(6, 12), "other-")
-    beside = Watched(store, created=lambda: counted(store, FOLDER)) if "count" in at else store
-    once = [lambda: merge_these(beside, FOLDER, mine)]
-
-    def merge() -> None:
-        if once:
-            once.pop()()
-
-    merge_parts(Watched(store, merge) if at.startswith("before") else Watched(store, created=merge), FOLDER)
-    assert read(store) == list(range(12))
-    merge_parts(store, FOLDER)
     assert read(store) == list(range(12))
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(("one", "other"), [(1, 1), (1, 4), (5, 1), (9, 1), (9, 9)])
-def test_after_two_merges_of_some_of_the_same_parts_that_died_every_row_counts_once(
-    store: ObjectStore, one: int, other: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parts, "LONGEST_MERGE", timedelta(seconds=-2))
-    written = put_each(store, range(12))
+@pytest.mark.parametrize("writes", range(5))
+def test_every_row_counts_once_after_a_closing_that_died(store: ObjectStore, writes: int) -> None:
+    left = [writes]
 
-    def reads_until(writes: int) -> Callable[[], None]:
-        dies = dies_after(writes)
+    def dies() -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Interrupted
 
-        def happens() -> None:
-            assert read(store) == list(range(12))
-            dies()
-
-        return happens
-
-    def merge_others() -> None:
-        with suppress(Interrupted):
-            merge_these(Watched(store, reads_until(other)), FOLDER, written[4:])
-
-    with suppress(Interrupted):
-        merge_these(Watched(store, reads_until(one), merge_others), FOLDER, written[:8])
-    assert read(store) == list(range(12))
-    assert sum(part.rows for part in counted(store, FOLDER)) == 12
-    assert sum(part.rows for part in counted(store, FOLDER)) == 12
-    assert read(store) == list(range(12))
+    for number in range(4):
+        put(store, f"{number:02d}", number, writer="w")
+    with pytest.raises(Interrupted):
+        close_parts(Watched(store, dies), FOLDER, "w")
+    assert read(store) == list(range(4))
+    assert len(parts_of(store, FOLDER)) == (1 if writes else 4)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("after", range(1, 14))
-def test_after_a_merge_that_died_every_row_counts_once_and_the_next_one_finishes_it(
-    store: ObjectStore, after: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parts, "LONGEST_MERGE", timedelta(seconds=-2))
-    put_each(store, range(12))
-    try:
-        merge_parts(Watched(store, dies_after(after)), FOLDER)
-    except Interrupted:
-        assert after < 13
-    assert read(store) == list(range(12))
-    put(store, "later", 12)
-    assert sum(part.rows for part in counted(store, FOLDER)) == 13
-    put_each(store, range(13, 24))
-    merge_parts(store, FOLDER)
-    assert read(store) == list(range(24))
-    assert len(parts_of(store, FOLDER)) == 1
+def test_a_listing_has_the_closing_part_after_those_that_it_has_the_rows_of(store: ObjectStore) -> None:
+    small = [put(store, name, 0, writer="w") for name in ("00", "ff", "zz")]
+    assert keys.part(FOLDER, "w") > max(small)
+    assert {keys.closing_part(key) for key in small} == {keys.part(FOLDER, "w")}
+    assert keys.closing_part(keys.part(FOLDER, "w")) == ""
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("after", range(1, 6))
-def test_what_a_merge_that_died_has_replaced_does_not_come_back_when_its_part_is_merged(
-    store: ObjectStore, after: int
-) -> None:
-    mine = put_each(store, range(4), "mine-")
-    try:
-        merge_these(Watched(store, dies_after(after)), FOLDER, mine)
-    except Interrupted:
-        assert after < 5
-    for last in (12, 24, 36):
-        put_each(store, range(max(4, last - 12), last), "other-")
-        merge_parts(store, FOLDER)
-        assert read(store) == list(range(last))
-
-
-@pytest.mark.nightly
-def test_merged_parts_are_no_larger_than_a_task_can_hold(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "LARGE_ROWS", 50)
-    for number in range(40):
-        put(store, f"{number:02d}", *range(10 * number, 10 * number + 10))
-    merge_parts(store, FOLDER)
-    assert sorted(part.rows for part in counted(store, FOLDER)) == [50] * 8
-    monkeypatch.setattr(parts, "LARGE_BYTES", 1)
-    before = {put(store, "more", 400), *parts_of(store, FOLDER)}
-    merge_parts(store, FOLDER)
-    assert {*parts_of(store, FOLDER)} == before
-    assert read(store) == list(range(401))
-
-
-@pytest.mark.nightly
-def test_a_merged_part_is_listed_behind_those_that_it_replaces(store: ObjectStore) -> None:
-    listed: list[str] = []
-    for round_ in range(3):
-        for number in range(FEW + 1):
-            put(store, random.Random(f"{round_} {number}").randbytes(16).hex(), number)
-        listed = parts_of(store, FOLDER)
-        merge_parts(store, FOLDER)
-        [merged] = parts_of(store, FOLDER)
-        assert merged > max(listed)
+def test_a_closed_part_has_row_groups_of_a_limited_size(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "GROUP_BYTES", 800)
+    for number in range(20):
+        put(store, f"{number:02d}", *range(10 * number, 10 * number + 10), writer="w")
+    close_parts(store, FOLDER, "w")
+    [groups] = read_parts(store, FOLDER, lambda file: [file.metadata.row_group(n).num_rows for n in range(2)]).values()
+    assert groups == [100, 100]
+    assert read(store) == list(range(200))
 
 
 def test_no_call_counts_twice(store: ObjectStore) -> None:
-    table, moment = UsageTable(store, ""), Moment(kind="step", epoch=1, step=1)
+    moment = Moment(kind="step", epoch=1, step=1)
     equal = ModelCall(role="target", stage="rollout", model="m", http_status=200, attempts=1, started=1.0, seconds=0.5)
-    # Parts have the names of their contents.
-    parts = [[equal.model_copy(update={"seconds": float(number)})] * 2 for number in range(10)]
-    written = [table.append("searchqa", "run", part, moment) for part in parts]
     counts: list[int] = []
-    watched = Watched(store, lambda: counts.append(len(table.read("searchqa", "run"))))
-    UsageTable(watched, "").merge_written("searchqa", "run", written[:2])
-    UsageTable(watched, "").merge_written("searchqa", "run", written[2:3])
-    UsageTable(watched, "").merge("searchqa", "run")
+    table = UsageTable(Watched(store, lambda: counts.append(len(UsageTable(store, "").read("searchqa", "run")))), "")
+    parts = [[equal.model_copy(update={"seconds": float(number)})] * 2 for number in range(10)]
+    for part in (*parts, parts[-1]):
+        # The last write had no answer, and is made again.
+        table.append("searchqa", "run", part, moment, "w")
+    counts.clear()
+    table.close("searchqa", "run", "w")
     assert set(counts) == {20}
     assert len(table.read("searchqa", "run")) == 20

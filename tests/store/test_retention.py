@@ -1,5 +1,6 @@
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ import pytest
 
 from skillopt_airflow.core.errors import Conflict, ObjectMissing
 from skillopt_airflow.core.types import Item, Rollout, Score, Status, Trajectory
+from skillopt_airflow.store import retention
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.corpora import SourceCorpus, StoredCorpus, store_corpus
-from skillopt_airflow.store.keys import CorpusKeys, grades_of, searches_of
+from skillopt_airflow.store.keys import CorpusKeys, grades_of, parts_of_writer, searches_of
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import from_parquet, to_parquet
 from skillopt_airflow.store.parts import parts_of
@@ -42,11 +44,11 @@ def test_many_parts_become_one_and_read_the_same(store: ObjectStore, table: Roll
     before = table.read(KEY, ITEMS)
     assert before["i-0"].score == rollout(ITEMS[0]).score
     [partition] = partitions(store, "team/", "searchqa")
-    assert compact(store, partition, None) == Cleaned(7, 1, 7, 0)
+    assert compact(store, partition, None, FUTURE) == Cleaned(7, 1, 7, 0)
     assert table.read(KEY, ITEMS) == before
     assert len(parts_of(store, partition)) == 1
     again = store.list_keys("")
-    assert compact(store, partition, None) == Cleaned(1, 1, 0, 0)
+    assert compact(store, partition, None, FUTURE) == Cleaned(1, 1, 0, 0)
     assert store.list_keys("") == again
 
 
@@ -54,9 +56,9 @@ def test_old_rows_go_and_new_ones_stay(store: ObjectStore, table: RolloutTable) 
     [partition] = partitions(store, "team/", "searchqa")
     moment = datetime.now(UTC)
     table.append(KEY, "run-2", [(ITEMS[0], rollout(ITEMS[0], hard=0.0))])
-    assert compact(store, partition, moment) == Cleaned(7, 1, 1, 6)
+    assert compact(store, partition, moment, FUTURE) == Cleaned(7, 1, 1, 6)
     assert set(table.read(KEY, ITEMS)) == {"i-0"}
-    assert compact(store, partition, FUTURE) == Cleaned(1, 0, 0, 1)
+    assert compact(store, partition, FUTURE, FUTURE) == Cleaned(1, 0, 0, 1)
     assert store.list_keys(partition) == []
 
 
@@ -66,7 +68,7 @@ def test_columns_of_another_version_stay(store: ObjectStore, table: RolloutTable
         rows = from_parquet(store.get_bytes(part))
         later = rows.append_column("reasoning_tokens", pa.array([7], pa.int64()))
         store.put_bytes(part, to_parquet(later.set_column(6, "status", pa.array(["of a later version"]))))
-    assert compact(store, partition, None) == Cleaned(6, 2, 6, 0)
+    assert compact(store, partition, None, FUTURE) == Cleaned(6, 2, 6, 0)
     tables = [from_parquet(store.get_bytes(part)) for part in parts_of(store, partition)]
     [kept] = [table.to_pylist() for table in tables if "reasoning_tokens" in table.column_names]
     assert [(row["status"], row["reasoning_tokens"]) for row in kept] == [("of a later version", 7)] * 2
@@ -82,23 +84,74 @@ def test_who_reads_while_parts_are_merged_misses_nothing(store: ObjectStore, tab
         def list_keys(self, prefix: str) -> list[str]:
             found = super().list_keys(prefix)
             if len(found) > 1:
-                compact(store, partition, None)
+                compact(store, partition, None, FUTURE)
             return found
 
     assert set(RolloutTable(Merging(store._client, store.bucket), "team/").read(KEY, ITEMS)) == {i.id for i in ITEMS}
 
 
-def test_two_who_merge_at_once_lose_nothing(store: ObjectStore, table: RolloutTable) -> None:
+def test_parts_of_the_last_day_are_left_alone(store: ObjectStore, table: RolloutTable) -> None:
     [partition] = partitions(store, "team/", "searchqa")
+    before = store.list_keys(partition)
+    assert compact(store, partition, FUTURE, datetime.now(UTC) - timedelta(days=1)) == Cleaned()
+    assert store.list_keys(partition) == before
 
-    class Overtaken(ObjectStore):
-        def create(self, key: str, body: bytes) -> None:
-            compact(store, partition, None)
-            super().create(key, body)
 
-    compact(Overtaken(store._client, store.bucket), partition, None)
-    assert set(table.read(KEY, ITEMS)) == {item.id for item in ITEMS}
+def test_what_a_writer_that_died_has_closed_goes(store: ObjectStore, table: RolloutTable) -> None:
+    [partition] = partitions(store, "team/", "searchqa")
+    for item in ITEMS[:2]:
+        table.append(KEY, "another-run", [(item, rollout(item, hard=0.0))], "w")
+    small = store.list_keys(parts_of_writer(partition, "w"))
+    bodies = [store.get_bytes(key) for key in small]
+    table.close(KEY, "w")
+    for key, body in zip(small, bodies, strict=True):
+        store.put_bytes(key, body)
+    assert compact(store, partition, None, FUTURE) == Cleaned(7, 1, 8, 0)
+    assert len(store.list_keys(partition)) == 1
+
+
+@pytest.mark.parametrize("writes", range(8))
+def test_after_a_merge_that_died_items_count_once_and_the_next_one_finishes_it(
+    store: ObjectStore, table: RolloutTable, writes: int
+) -> None:
+    [partition] = partitions(store, "team/", "searchqa")
+    before = table.results(KEY, "run", ITEMS)
+
+    class Dying(ObjectStore):
+        left = writes
+
+        def put_bytes(self, key: str, body: bytes) -> None:
+            self._lives()
+            super().put_bytes(key, body)
+
+        def delete(self, key: str) -> None:
+            self._lives()
+            super().delete(key)
+
+        def _lives(self) -> None:
+            self.left -= 1
+            if self.left < 0:
+                raise InterruptedError
+
+    with suppress(InterruptedError):
+        compact(Dying(store._client, store.bucket), partition, None, FUTURE)
+    for _ in range(2):
+        assert table.results(KEY, "run", ITEMS) == before
+        assert len(table.unparsed(KEY, "run", ITEMS)) == len(table.carried_out(KEY, "run")) == len(ITEMS)
+        compact(store, partition, None, FUTURE)
     assert len(parts_of(store, partition)) == 1
+
+
+def test_merged_parts_are_no_larger_than_a_task_can_hold(
+    store: ObjectStore, table: RolloutTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [partition] = partitions(store, "team/", "searchqa")
+    monkeypatch.setattr(retention, "LARGE_BYTES", 1)
+    assert compact(store, partition, None, FUTURE) == Cleaned(6, 6, 6, 0)
+    monkeypatch.undo()
+    monkeypatch.setattr(retention, "LARGE_ROWS", 4)
+    assert compact(store, partition, None, FUTURE) == Cleaned(6, 2, 6, 0)
+    assert set(table.read(KEY, ITEMS)) == {item.id for item in ITEMS}
 
 
 @pytest.mark.parametrize("folder_of", [grades_of, searches_of])

@@ -164,9 +164,8 @@ def test_rows_in_the_middle_of_a_row_group_are_found(store: LocalStore, browser:
 
 def test_rows_of_parts_that_are_being_merged_are_there_once(store: LocalStore, browser: RolloutBrowser) -> None:
     put(store, rollout_key(), [[Try(f"{part}-{number}") for number in range(3)] for part in range(10)])
-    before = {key: store.get_bytes(key) for key in parts_of(store, "")}
-    RolloutTable(store, "").merge(rollout_key(), 0)
-    store.put_bytes(next(iter(before)), next(iter(before.values())))
+    for key in parts_of(store, ""):
+        store.put_bytes(key.replace("part-", "part-merged"), store.get_bytes(key))
     assert len(browser.listing(rollout_key()).rows) == 30
 
 

@@ -22,8 +22,8 @@ from skillopt_airflow.training.connections import published_skills
 log = logging.getLogger(__name__)
 
 DOC = """
-For each benchmark, merges the many small parts of its trajectories into few, drops what is older than its
-`retention.trajectory_days` if that is set, and removes versions older than a week that no alias ever named.
+For each benchmark, merges the small parts of its trajectories that are older than a day into few, drops what is older
+than its `retention.trajectory_days` if that is set, and removes versions older than a week that no alias ever named.
 Images of items that no task has used for two weeks go, too, from the engine of the worker that looks.
 Versions that an alias points to, or ever did, are kept. A benchmark that fails leaves the others done.
 """
@@ -31,6 +31,8 @@ Versions that an alias points to, or ever did, are kept. A benchmark that fails 
 UNUSED_DAYS = 7
 """A version without an alias may be on its way to one, and a run may take some days."""
 UNUSED_IMAGE_DAYS = 14
+UNTOUCHED = timedelta(days=1)
+"""Age of the parts that are merged: no task has them open any more."""
 CLEANING = timedelta(hours=12)
 """Time for all partitions of a benchmark, which no retry could go on with in the middle."""
 
@@ -97,10 +99,10 @@ def compact_trajectories(benchmark: str) -> JsonObject:
     prefix, store = config.storage.prefix, AirflowConnections().object_store(config.storage, config.storage.bucket)
     days = config.retention.trajectory_days
     oldest = None if days is None else datetime.now(UTC) - timedelta(days=days)
-    total = Cleaned()
+    total, untouched = Cleaned(), datetime.now(UTC) - UNTOUCHED
     found = partitions(store, prefix, benchmark)
     for number, partition in enumerate(found, start=1):
-        cleaned = compact(store, partition, oldest)
+        cleaned = compact(store, partition, oldest, untouched)
         total += cleaned
         log.info("%d of %d, %s: %s", number, len(found), partition, cleaned)
     grades = 0 if oldest is None else drop_old(store, grades_of(prefix, benchmark), oldest)

@@ -52,7 +52,7 @@ class RolloutChunk(RolloutOperator):
         return ExchangeFolder(signing_store(run.ref.storage, run.ref.storage.bucket), run.keys.sandbox(name))
 
     def result(self, workload: "Workload", seconds: "SandboxSeconds") -> JsonObject:
-        """Merge what was stored, and store the timing; below the wanted coverage ask for a retry, while there is one.
+        """Close what was stored, and store the timing; below the wanted coverage ask for a retry, while there is one.
 
         Raises:
             AirflowFailException: the first items failed as all others would, so those were not tried.
@@ -60,7 +60,7 @@ class RolloutChunk(RolloutOperator):
         """
         self._save_timing(seconds)
         work = self._work
-        work.merge_parts()
+        work.close()
         if work.hopeless is not None:
             raise AirflowFailException(
                 f"{work.hopeless}; no retry mends this, so the chunk's other items were not tried: see to connection "

@@ -1,7 +1,7 @@
 """Every object key, in one place; nothing else in the project builds one. Folders and prefixes end with a slash."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,6 @@ from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import SourceType, Split, sha256
 
 MAX_RUN_NAME = 120
-_MERGED = re.compile(r"part-merged-(\d{6})-")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -419,21 +418,21 @@ def usage(prefix: str, *, benchmark: str, run: str) -> str:
     return f"{prefix}usage/{_partitions({'benchmark': benchmark, 'run': run})}"
 
 
-def part(partition: str, identity: str) -> str:
-    """Return the key of one file of a partition."""
-    return f"{partition}part-{identity}.parquet"
+def part(partition: str, identity: str, writer: str = "") -> str:
+    """Return the key of one file of a partition; of a writer that closes its files with one, its name comes first."""
+    name = f"{writer}-{identity}" if writer else identity
+    return f"{partition}part-{name}.parquet"
 
 
-def merged_part(partition: str, names: Sequence[str]) -> str:
-    """Return the key of the file that replaces others, by their names; a listing has it behind all of them."""
-    generations = [int(found[1]) for found in map(_MERGED.match, names) if found]
-    identity = sha256("\n".join(sorted(names)))[:32]
-    return part(partition, f"merged-{1 + max(generations, default=0):06d}-{identity}")
+def parts_of_writer(partition: str, writer: str) -> str:
+    """Return the prefix of the files that a writer closes; a listing has the closing one, `part`, after them."""
+    return f"{partition}part-{writer}-"
 
 
-def is_merged(part: str) -> bool:
-    """Return whether the key is that of a merged part."""
-    return _MERGED.match(part.rpartition("/")[2]) is not None
+def closing_part(part: str) -> str:
+    """Return the key of the file that has the rows of a writer's own when there is one."""
+    folder, _, name = part.rpartition("/")
+    return f"{folder}/{'-'.join(name.split('-')[:2])}.parquet" if name.count("-") > 1 else ""
 
 
 def write_probe(document: str, identity: str) -> str:

@@ -2,21 +2,35 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from skillopt_airflow.core.errors import Conflict, ObjectMissing
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.parts import Part, counted, groups_of, parts_of, replace_parts, rows_of
+from skillopt_airflow.store.parquet import join_parquet
+from skillopt_airflow.store.parts import counting, parts_of
 from skillopt_airflow.store.stored_parquet import opened
 
+LARGE_ROWS = 10_000
+LARGE_BYTES = 64 * 1024 * 1024
+"""Limits of a merged part, before compression, so that a task that merges needs little memory."""
 _ORIGIN = [
     *("run", "item_fingerprint", "skill_sha256", "settings_sha256", "image", "stored"),
     *("item_id", "status", "started"),
 ]
 """Columns in which two rows differ unless they are one write."""
+
+
+class Part(NamedTuple):
+    """A part by its footer."""
+
+    key: str
+    rows: int
+    size: int
+    """Bytes before compression."""
+    columns: pa.Schema
 
 
 class Cleaned(NamedTuple):
@@ -39,22 +53,22 @@ def partitions(store: ObjectStore, prefix: str, benchmark: str) -> list[str]:
     return sorted({f"{part.rpartition('/')[0]}/" for part in parts})
 
 
-def compact(store: ObjectStore, partition: str, oldest: datetime | None) -> Cleaned:
-    """Make few large parts of the partition's, without the rows stored before `oldest` and without duplicates.
+def compact(store: ObjectStore, partition: str, oldest: datetime | None, untouched: datetime) -> Cleaned:
+    """Make few large parts of many, without the rows stored before `oldest` and without duplicates.
 
-    Parts that others write meanwhile are left alone, and so is a partition that somebody else merges.
+    Only parts written before `untouched` are merged, which no task has open any more. Readers find rows twice until the
+    merged parts are removed, and so does the next cleanup after one that died; readers count an item once.
     """
-    try:
-        parts = counted(store, partition)
-        if len(parts) == 1 and oldest is None:
-            return Cleaned(1, 1)
-        kept = _kept(store, parts, oldest)
-        total = Cleaned()
-        for group in groups_of(parts):
-            total += _merge(store, partition, group, kept)
-    except (Conflict, ObjectMissing):
-        found = len(parts_of(store, partition))
-        return Cleaned(found, found)
+    dated = store.list_dated(partition)
+    for key, written in dated.items():
+        if keys.closing_part(key) in dated and written < untouched:
+            store.delete(key)
+    parts = [_part(store, key) for key in counting(sorted(dated)) if dated[key] < untouched]
+    if len(parts) == 1 and oldest is None:
+        return Cleaned(1, 1)
+    kept, total = _kept(store, parts, oldest), Cleaned()
+    for group in _groups(parts):
+        total += _merge(store, partition, group, kept)
     return total
 
 
@@ -100,11 +114,40 @@ def _kept(store: ObjectStore, parts: Sequence[Part], oldest: datetime | None) ->
     return kept
 
 
+def _groups(parts: Sequence[Part]) -> list[list[Part]]:
+    """Divide parts into groups with the same columns, each small enough to be one part."""
+    groups: list[list[Part]] = []
+    for part in sorted(parts, key=lambda part: str(part.columns)):
+        group = groups[-1] if groups else []
+        fits = (
+            group
+            and group[0].columns == part.columns
+            and sum(one.rows for one in group) + part.rows <= LARGE_ROWS
+            and sum(one.size for one in group) + part.size <= LARGE_BYTES
+        )
+        if fits:
+            group.append(part)
+        else:
+            groups.append([part])
+    return groups
+
+
 def _merge(store: ObjectStore, partition: str, group: Sequence[Part], kept: Mapping[str, list[int]]) -> Cleaned:
     """Make a group of parts one, of the rows to keep."""
     before, after = sum(part.rows for part in group), sum(len(kept[part.key]) for part in group)
     if len(group) == 1 and before == after:
         return Cleaned(1, 1, after, 0)
-    tables = [rows_of(store, [part]).take(pa.array(sorted(kept[part.key]), pa.int64())) for part in group]
-    replace_parts(store, partition, group, pa.concat_tables(tables))
+    if after:
+        rows = (opened(store, part.key).read().take(pa.array(sorted(kept[part.key]), pa.int64())) for part in group)
+        name = sha256("\n".join(f"{part.key} {len(kept[part.key])}" for part in group).encode()).hexdigest()
+        store.put_bytes(keys.part(partition, name), join_parquet(rows))
+    for part in group:
+        store.delete(part.key)
     return Cleaned(len(group), int(after > 0), after, before - after)
+
+
+def _part(store: ObjectStore, key: str) -> Part:
+    file = opened(store, key)
+    metadata = file.metadata
+    size = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+    return Part(key, metadata.num_rows, size, file.schema_arrow.remove_metadata())

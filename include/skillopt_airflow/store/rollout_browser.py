@@ -21,7 +21,7 @@ from skillopt_airflow.core.types import Status
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import RolloutRow, rollouts_from_table
-from skillopt_airflow.store.parts import Part, read_each
+from skillopt_airflow.store.parts import read_parts
 from skillopt_airflow.store.rollout_partitions import Partition
 from skillopt_airflow.store.rollout_table import RolloutKey, has_score
 from skillopt_airflow.store.stored_parquet import opened, text_bounds
@@ -131,7 +131,7 @@ class RolloutBrowser:
             return [*table.to_pylist()]
 
         rows, runs = Counter[tuple[str, ...]](), dict[tuple[str, ...], str]()
-        for _, found in self._each(keys.trajectories(self._prefix, *partition), read):
+        for found in self._each(keys.trajectories(self._prefix, *partition), read).values():
             for one in found:
                 identity = tuple(one[name] for name in _IDENTITY)
                 rows[identity] += one["count_all"]
@@ -160,7 +160,7 @@ class RolloutBrowser:
         found = self._each(key.partition(self._prefix), read)
         numbered = [
             table.append_column("part", pa.repeat(pa.scalar(number, pa.int32()), len(table)))
-            for number, (_, table) in enumerate(found)
+            for number, table in enumerate(found.values())
         ]
         own = [table.select(_NOTHING.column_names).cast(_NOTHING.schema) for table in numbered]
         together = pa.concat_tables([_NOTHING, *own])
@@ -168,7 +168,7 @@ class RolloutBrowser:
             places = pc.index_in(together["item_id"], value_set=items["id"])
             same = pc.equal(_marks(items["fingerprint"]).take(places), together["mark"])
             together = together.filter(pc.fill_null(same, False))
-        return Listing(_one_an_item(together), tuple(part.key for part, _ in found))
+        return Listing(_one_an_item(together), tuple(found))
 
     def tries(self, key: RolloutKey, mark: str) -> list[RolloutRow]:
         """Return all rollouts of an item, whole: first those with a score, each kind in the order of storing."""
@@ -177,7 +177,7 @@ class RolloutBrowser:
             found = _matching(file, key, ["item_fingerprint"])
             return _whole(file, found["row"].filter(pc.equal(_marks(found["item_fingerprint"]), mark)).to_pylist())
 
-        tables = [table for _, table in self._each(key.partition(self._prefix), read)]
+        tables = list(self._each(key.partition(self._prefix), read).values())
         rows = [row for table in tables for row in rollouts_from_table(table)]
         return sorted(rows, key=lambda row: (row.rollout.score is None, row.stored))
 
@@ -207,8 +207,8 @@ class RolloutBrowser:
                 found += (placed[row] for row in _rows_saying(file, group, first, inside, text))
         return pa.array(sorted(found), pa.uint64()), searched
 
-    def _each(self, folder: str, read: Callable[[pq.ParquetFile], T]) -> list[tuple[Part, T]]:
-        return read_each(self._store, folder, read, readers=_READERS)
+    def _each(self, folder: str, read: Callable[[pq.ParquetFile], T]) -> dict[str, T]:
+        return read_parts(self._store, folder, read, readers=_READERS)
 
 
 def counting(tries: Sequence[RolloutRow], run: str = "") -> RolloutRow | None:

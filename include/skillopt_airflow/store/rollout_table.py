@@ -37,8 +37,7 @@ from skillopt_airflow.store.parquet import (
     usage_from_table,
     usage_to_table,
 )
-from skillopt_airflow.store.parts import Part, merge_parts, merge_these, read_parts
-from skillopt_airflow.store.stored_parquet import text_bounds
+from skillopt_airflow.store.parts import close_parts, read_parts
 
 SCORED = ["run", "item_id", "item_fingerprint", "status", "hard", "soft", "started", "stored"]
 """Columns that tell rows apart and hold their scores, without what the target said."""
@@ -53,7 +52,7 @@ _BATCH = 1000
 
 Items = Sequence[Item | ItemRef]
 Mask = Callable[[pa.Table], pa.BooleanArray]
-KnownParts = MutableMapping[str, tuple[Part, pa.Table]]
+KnownParts = MutableMapping[str, pa.Table]
 """What was read of each part, by its key: a part never changes."""
 
 
@@ -83,27 +82,23 @@ class RolloutTable:
         self._store = store
         self._prefix = prefix
 
-    def append(self, key: RolloutKey, run: str, rollouts: Sequence[tuple[Item | ItemRef, Rollout]]) -> str:
-        """Write the rollouts of a run as one new part; return its key, which is empty if there are no rollouts."""
+    def append(
+        self, key: RolloutKey, run: str, rollouts: Sequence[tuple[Item | ItemRef, Rollout]], writer: str = ""
+    ) -> None:
+        """Write the rollouts of a run, if there are any, as one new part, of a writer that may close its parts."""
         if not rollouts:
-            return ""
+            return
         stored = datetime.now(UTC)
         rows = [
             RolloutRow(run, item.fingerprint, key.skill_sha256, key.settings_sha256, key.image, stored, rollout)
             for item, rollout in rollouts
         ]
         body = to_parquet(rollouts_to_table(rows))
-        part = keys.part(key.partition(self._prefix), uuid4().hex)
-        self._store.put_bytes(part, body)
-        return part
+        self._store.put_bytes(keys.part(key.partition(self._prefix), uuid4().hex, writer), body)
 
-    def merge(self, key: RolloutKey, rows: int) -> None:
-        """Make few parts of the key's many, if they are many for so many rows of a stage."""
-        merge_parts(self._store, key.partition(self._prefix), rows)
-
-    def merge_written(self, key: RolloutKey, parts: Sequence[str]) -> None:
-        """Make one part of those that the caller has written."""
-        merge_these(self._store, key.partition(self._prefix), parts)
+    def close(self, key: RolloutKey, writer: str) -> None:
+        """Make one part of a writer's."""
+        close_parts(self._store, key.partition(self._prefix), writer)
 
     def read(self, key: RolloutKey, items: Items) -> dict[str, Rollout]:
         """Return any run's rollouts that have a score, by item id; of duplicates, the first that was stored."""
@@ -161,7 +156,8 @@ class RolloutTable:
 
         That is every row of the run itself, of whatever items, and what other runs have stored of these items with a
         score where the run has nothing. A second row of an item counts if it is of the same write: other tasks
-        may store an item at the same time, and parts that are being merged are there twice. `own` is that of `results`.
+        may store an item at the same time. Rows that the cleanup is merging are there twice, and count once. `own` is
+        that of `results`.
         """
         fingerprints = {item.id: item.fingerprint for item in items}
         first: dict[str, dict[str, Any]] = {}
@@ -171,12 +167,12 @@ class RolloutTable:
         def concerns(table: pa.Table) -> pa.BooleanArray:
             return pc.or_(theirs(table), pc.equal(table["run"], run))
 
-        for values in self._values(key, ["stored", *SCORED[:-1]], concerns, run if own else None):
+        for values in dict.fromkeys(self._values(key, ["stored", *SCORED[:-1]], concerns, run if own else None)):
             row = dict(zip(("stored", *SCORED[:-1]), values, strict=True))
             name, mine = row["item_id"], row["run"] == run
             if row["status"] in HAS_SCORE and fingerprints.get(name) == row["item_fingerprint"]:
                 counted = first.setdefault(name, row)
-                if counted is row or (counted["stored"] == row["stored"] and counted != row):
+                if counted is row or counted["stored"] == row["stored"]:
                     chosen.append(row)
             elif mine:
                 chosen.append(row)
@@ -185,7 +181,7 @@ class RolloutTable:
     def carried_out(self, key: RolloutKey, run: str) -> list[RolloutResult]:
         """Return every rollout that a run itself stored, failures and retries too, in the order of storing."""
         rows = self._table(key, run=run).sort_by([("stored", "ascending"), ("item_id", "ascending")])
-        # Parts that are being merged are there twice.
+        # Parts that the cleanup is merging are there twice.
         stored = dict.fromkeys(zip(rows["stored"].cast(pa.int64()).to_pylist(), _results(rows), strict=True))
         return [result for _, result in stored]
 
@@ -207,7 +203,7 @@ class RolloutTable:
     ) -> pa.Table:
         """Return the wanted rows of this key with SCORED, the error and `more`, in the order in which they were stored.
 
-        With a run only its rows are wanted, and parts of other runs not read.
+        With a run only its rows are wanted.
         """
         masks = [_same(key), *([] if wanted is None else [wanted]), *([] if run is None else [_of_run(run)])]
 
@@ -215,9 +211,9 @@ class RolloutTable:
             return reduce(pc.and_, [one(table) for one in masks])
 
         def look(file: pq.ParquetFile) -> pa.Table:
-            return _small(file, mask, more) if run is None or _may_have(file, run) else file.schema_arrow.empty_table()
+            return _small(file, mask, more)
 
-        tables = read_parts(self._store, key.partition(self._prefix), look, known)
+        tables = read_parts(self._store, key.partition(self._prefix), look, known).values()
         named = [*SCORED, "error", *more]
         empty = TRAJECTORIES.empty_table().select(named)
         return pa.concat_tables([empty, *(table.select(named) for table in tables)]).sort_by("stored")
@@ -230,7 +226,7 @@ class RolloutTable:
         def mask(table: pa.Table) -> pa.BooleanArray:
             return pc.and_(pc.and_(same(table), wanted(table)), theirs(table))
 
-        tables = read_parts(self._store, key.partition(self._prefix), lambda file: _whole(file, mask))
+        tables = read_parts(self._store, key.partition(self._prefix), lambda file: _whole(file, mask)).values()
         rows = [row for table in tables for row in rollouts_from_table(table)]
         for row in sorted(rows, key=lambda row: row.stored):
             if fingerprints.get(row.rollout.trajectory.item_id) == row.item_fingerprint:
@@ -244,25 +240,31 @@ class UsageTable:
         self._store = store
         self._prefix = prefix
 
-    def append(self, benchmark: str, run: str, calls: Sequence[ModelCall], moment: Moment, share: str = "") -> str:
-        """Write calls of a moment, paid by a share of the budget, as one part; return its key, empty without calls.
+    def append(
+        self, benchmark: str, run: str, calls: Sequence[ModelCall], moment: Moment, share: str = "", writer: str = ""
+    ) -> str:
+        """Write calls of a moment as one part; return its key, empty without calls.
 
         Equal calls are one part, so one whose writing had no answer can be written again.
+
+        Args:
+            benchmark: the run's.
+            run: the run that pays.
+            calls: the calls.
+            moment: what they were made for.
+            share: the share of the budget that paid for them.
+            writer: one that may close its parts.
         """
         if not calls:
             return ""
         body = to_parquet(usage_to_table(UsageRow(moment.step, moment.name, call, share) for call in calls))
-        part = keys.part(self._partition(benchmark, run), sha256(body).hexdigest())
+        part = keys.part(self._partition(benchmark, run), sha256(body).hexdigest(), writer)
         self._store.put_bytes(part, body)
         return part
 
-    def merge(self, benchmark: str, run: str) -> None:
-        """Make few parts of the run's, if they are many."""
-        merge_parts(self._store, self._partition(benchmark, run))
-
-    def merge_written(self, benchmark: str, run: str, parts: Sequence[str]) -> None:
-        """Make one part of those that the caller has written."""
-        merge_these(self._store, self._partition(benchmark, run), parts)
+    def close(self, benchmark: str, run: str, writer: str) -> None:
+        """Make one part of a writer's."""
+        close_parts(self._store, self._partition(benchmark, run), writer)
 
     def read(self, benchmark: str, run: str) -> list[UsageRow]:
         """Return all calls of a run, by the time they started."""
@@ -275,11 +277,13 @@ class UsageTable:
     def tokens(self, benchmark: str, run: str) -> Iterator[tuple[str, Role, bool, int, int]]:
         """Yield share, role, batch, prompt tokens and completion tokens of each call, in no order."""
         columns = ["share", "role", "batch", "prompt_tokens", "completion_tokens"]
-        for table in read_parts(self._store, self._partition(benchmark, run), lambda file: file.read(columns=columns)):
+        for table in read_parts(
+            self._store, self._partition(benchmark, run), lambda file: file.read(columns=columns)
+        ).values():
             yield from zip(*(table[name].to_pylist() for name in columns), strict=True)
 
     def _rows(self, benchmark: str, run: str) -> Iterator[UsageRow]:
-        tables = read_parts(self._store, self._partition(benchmark, run), pq.ParquetFile.read)
+        tables = read_parts(self._store, self._partition(benchmark, run), pq.ParquetFile.read).values()
         for table in tables:
             for batch in table.to_batches(max_chunksize=_BATCH):
                 yield from usage_from_table(pa.Table.from_batches([batch]))
@@ -301,12 +305,6 @@ def _among(ids: Iterable[str]) -> Mask:
 
 def _of_run(run: str) -> Mask:
     return lambda table: pc.equal(table["run"], run)
-
-
-def _may_have(file: pq.ParquetFile, run: str) -> bool:
-    """Return whether a part may have rows of a run, by what its footer says of its row groups."""
-    found = [text_bounds(file, group, "run") for group in range(file.num_row_groups)]
-    return any(bounds is None or bounds[0] <= run <= bounds[1] for bounds in found)
 
 
 def _same(key: RolloutKey) -> Mask:

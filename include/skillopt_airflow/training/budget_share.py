@@ -116,16 +116,15 @@ class BudgetShare:
                 self._left = self._left.plus(unspent)
                 self._spent = self._spent.plus(given.spent.model_copy(update={"calls": 0}))
 
-    def store(self, calls: Sequence[ModelCall]) -> str:
-        """Store calls that the share has paid for; return the key of their part of the usage table, if there are any.
+    def store(self, calls: Sequence[ModelCall], writer: str = "") -> None:
+        """Store calls that the share has paid for, as a part of the usage table that `writer` may close.
 
         Raises:
             StoreError: they cannot be stored.
         """
         run = self._run
-        key = run.usage.append(run.ref.benchmark, run.account, calls, self._moment, self._id)
+        key = run.usage.append(run.ref.benchmark, run.account, calls, self._moment, self._id, writer)
         self._stored[key] = len(calls)
-        return key
 
     def close(self) -> None:
         """Free what was not spent; of calls that were begun and not stored, the record stays. Raise StoreError."""

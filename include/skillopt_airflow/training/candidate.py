@@ -19,8 +19,8 @@ from skillopt_airflow.core.timeline import Moment, writes_guidance
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Edit, Patch, Split
 from skillopt_airflow.training import timing
-from skillopt_airflow.training.batch_screen import screening, screens
-from skillopt_airflow.training.choice import proposals, settle, to_measure
+from skillopt_airflow.training.batch_screen import screening
+from skillopt_airflow.training.choice import settle, to_measure
 from skillopt_airflow.training.evaluation import (
     by_type,
     cut_or_measured,
@@ -96,7 +96,6 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
     keys, store = run.keys.moment(moment), run.store
     with timing.timed(store, keys, "gate"):
         before = run.state_before(moment)
-        _merge_parts(run, moment, before)
         contenders, others = settle(run, moment)
         candidate = run.document(keys.candidate_skill)
         rules = rules_among(run.config.evaluation, contenders)
@@ -132,14 +131,6 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
     store_row(run, moment, before, state, evaluation, decision)
     run.commit(moment, state, newest=run.is_newest(moment))
     return state
-
-
-def _merge_parts(run: TrainingRun, moment: Moment, before: RunState) -> None:
-    """Make large parts of what the moment's evaluations left, and of what was rolled out before them."""
-    candidates = [run.document(proposal.keys.candidate_skill) for proposal in proposals(run, moment)]
-    on_batch = [run.skill(before.current.version), *(candidates if screens(run, moment) else [])]
-    run.merge_parts(Split.VAL, candidates)
-    run.merge_parts(Split.TRAIN, on_batch, run.batch_draws(moment))
 
 
 def _findings(run: TrainingRun, candidate: SkillDocument, evaluation: Evaluation) -> dict[str, Any]:

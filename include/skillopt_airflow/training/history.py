@@ -207,7 +207,6 @@ def _test(run: TrainingRun, final: RunState) -> dict[str, SplitScore]:
         return {}
     scores: dict[str, SplitScore] = {}
     for name, version in tested_versions(run, final).items():
-        run.merge_parts(Split.TEST, [run.skill(version)])
         evaluation = measured(run, Split.TEST, run.skill(version))
         if evaluation.scores:
             scores[name] = SplitScore.of(

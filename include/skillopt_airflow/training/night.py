@@ -66,7 +66,6 @@ def settle_night(run: TrainingRun) -> LedgerRow:
     night = nights.read(contest.date)
     if night is None:
         skills = {role: run.skill(version) for version, role in contest.roles}
-        run.merge_parts(Split.FRESH, skills.values())
         check_measured(run, Split.FRESH, skills)
         evaluations = _evaluations(run, contest)
         champion, contents = evaluations["champion"], fingerprints(run.store, run.keys)

@@ -98,7 +98,6 @@ def gate_publication(run: TrainingRun, name: str) -> str:
         raise DataError("nothing to publish was planned")
     look, best = contest.look, _planned(run, contest)
     skills = {"candidate": run.skill(best.version), "rival": run.document(keys.rival_skill)}
-    run.merge_parts(contest.split, skills.values(), contest.draws)
     check_measured(run, contest.split, skills, contest.draws)
     candidate, rival = (_covered(run, name, skill, contest) for name, skill in skills.items())
     rules = publishing_rules(run.config.evaluation, contest.rules, look.number)

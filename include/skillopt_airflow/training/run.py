@@ -34,7 +34,7 @@ from skillopt_airflow.training.run_record import RunRecord, RunRef
 from skillopt_airflow.training.search_settings import search_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from skillopt_airflow.rollout.settings import RolloutSettings
     from skillopt_airflow.store.artifacts import ArtifactStore
@@ -332,16 +332,6 @@ class TrainingRun:
         own = split in OF_ONE_RUN
         found = self.rollouts.results(self.rollout_key(split, skill, draw), self.ref.run, items, own=own, known=known)
         return {**found, **{item.id: _unusable(item).result for item in items if item.unusable}}
-
-    def merge_parts(
-        self, split: Split, skills: "Iterable[SkillDocument]", draws: "Sequence[int] | None" = None
-    ) -> None:
-        """Make large parts of the small ones that a stage left, if they are many; the draws are those of `measured`."""
-        rows = len(self.item_refs(split))
-        for skill in skills:
-            for draw in range(self.config.evaluation.draws) if draws is None else draws:
-                self.rollouts.merge(self.rollout_key(split, skill, draw), rows)
-        self.usage.merge(self.ref.benchmark, self.account)
 
     def stored(
         self, split: Split, skill: SkillDocument, draw: int, items: "Sequence[Item | ItemRef]"

@@ -62,7 +62,6 @@ def start(run: TrainingRun) -> RunState:
         DataError: too few items have a score to compare anything with it.
     """
     moment, seed = run.timeline[0], run.skill(0)
-    run.merge_parts(Split.VAL, [seed])
     evaluation = measured(run, Split.VAL, seed)
     rules, advice = run.config.evaluation, "clear evaluate_seed and what follows it to try these again"
     require_coverage(evaluation, rules, "the seed skill on the selection split", advice)

@@ -10,6 +10,7 @@ from fractions import Fraction
 from functools import cached_property
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.budget import Role
@@ -95,9 +96,8 @@ class ChunkWorkload:
         self.started = time.time()
         self._released = 0
         self._recorded = 0
-        self._parts: list[str] = []
-        """Keys of what it has written."""
-        self._usage_parts: list[str] = []
+        self._writer, self._has_stored = uuid4().hex, False
+        """The name of its parts; random, since a task that was given up may still write beside the next attempt."""
         self._known: KnownParts = {}
         """What it has read of the rollouts of its items."""
         self._looked: Mapping[int, KnownParts] = defaultdict(dict)
@@ -276,19 +276,19 @@ class ChunkWorkload:
         pairs = [(by_id[one.trajectory.item_id], one) for one in scored]
         rollouts = judged(self.run, pairs, self.concurrency, self._judge_share, judges)
         rows = [(self._refs[rollout.trajectory.item_id], rollout) for rollout in rollouts]
-        if self.chunk.stage == "rollout" and not self._parts:
+        if self.chunk.stage == "rollout" and not self._has_stored:
             # If it was reflected on the batch before, then without these.
             self.run.store.delete(self.run.keys.moment(self.moment).reflected_items)
-        self._parts.append(self.run.rollouts.append(self._key, self.run.ref.run, rows))
+        self.run.rollouts.append(self._key, self.run.ref.run, rows, self._writer)
+        self._has_stored = True
         # In parts of their own, since a judge is asked again about what is handed over again.
-        self._usage_parts += [self.share.store(calls), self._judge_share.store(judges)]
+        self.share.store(calls, self._writer)
+        self._judge_share.store(judges, self._writer)
 
-    def merge_parts(self) -> None:
-        """Make one part of those that were written while the chunk ran."""
-        run = self.run
-        run.rollouts.merge_written(self._key, [part for part in self._parts if part])
-        run.usage.merge_written(run.ref.benchmark, run.account, [part for part in self._usage_parts if part])
-        self._parts, self._usage_parts = [], []
+    def close(self) -> None:
+        """Make one part of those that were written while the chunk ran, after which nothing is stored."""
+        self.run.rollouts.close(self._key, self._writer)
+        self.run.usage.close(self.run.ref.benchmark, self.run.account, self._writer)
 
     def ended(self) -> list[RolloutResult]:
         """Return the rollouts of the chunk's items that are stored by now: those with a score, and failures."""
