@@ -271,7 +271,6 @@ def _check_rows(runs: Sequence[TrainingRun], splits: Sequence[Split], skills: Ma
     tables = {}
     for run in runs:
         for split in splits:
-            run.merge_parts(split, dict.fromkeys(skills.values()))
             for name, rows in measured_tables(run, split, skills).items():
                 tables[f"{_named(run)}, {split}, {name}"] = rows
     check_tables(runs[0], splits, tables)
