@@ -6,7 +6,7 @@ from skillopt_airflow.core.buffer import BufferEntry, ReflectedItems, StepBuffer
 from skillopt_airflow.core.gate import Action, GateDecision, decide
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.paired import paired_values
-from skillopt_airflow.core.state import Measured, RunState, advance, compete, remember, seed_state
+from skillopt_airflow.core.state import Measured, RunState, advance, compete, seed_state
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Edit, FailurePattern, Status
@@ -98,7 +98,8 @@ def test_best_only_rises_and_versions_count_what_was_accepted(outcomes: list[lis
 
 
 def test_a_state_keeps_what_a_decision_is_not_about() -> None:
-    before = remember(SEED, BufferEntry(step=1)).model_copy(update={"meta_skill": "short edits", "stopped": "why"})
+    kept = {"buffer": StepBuffer(entries=(BufferEntry(step=1),)), "meta_skill": "short edits", "stopped": "why"}
+    before = SEED.model_copy(update=kept)
     state, _ = after(before, version(1, 1, 0, 0))
     assert (state.buffer, state.meta_skill, state.stopped) == (before.buffer, "short edits", "why")
     state = compete(before, Moment(kind="final", epoch=1, step=0), before.current, judged(before, before.current))
@@ -117,9 +118,10 @@ def test_at_the_end_the_last_skill_is_best_if_it_beats_it(hard: tuple[float, ...
 
 
 def test_the_memory_of_steps_lives_for_an_epoch() -> None:
-    state = SEED
+    buffer = StepBuffer()
     for number in (1, 2):
-        state = remember(state, entry_of(number, SEEN, PATTERNS, Action.REJECT, EDITS, WORSE))
+        buffer = buffer.with_entry(entry_of(number, SEEN, PATTERNS, Action.REJECT, EDITS, WORSE))
+    state = SEED.model_copy(update={"buffer": buffer})
     assert [entry.step for entry in state.buffer.entries] == [1, 2]
     assert StepBuffer.model_validate_json(state.buffer.model_dump_json()) == state.buffer
     fresh = state.in_new_epoch()

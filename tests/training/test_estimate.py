@@ -87,10 +87,7 @@ CONSOLIDATES = {"optimizer.skill_aware_consolidate_threshold": 5}
         ({"evaluation.eval_test": False}, {"test": None, "publish": 2_800}),
         ({"evaluation.test_each_epoch": True}, {"test": 6 * 1_400}),
         ({"evaluation.test_each_epoch": True, "evaluation.eval_test": False}, {"test": None, "publish": 2_800}),
-        ({"evaluation.screen": "batch"}, {"screen": 40 * 40}),
         ({"evaluation.use_gate": False}, {"final": 200}),
-        # What no gate can reject is not screened.
-        ({"evaluation.use_gate": False, "evaluation.screen": "batch"}, {"final": 200}),
         ({"optimizer.slow_update_gate": False}, {"final": 200}),
         ({"optimizer.use_slow_update": False}, {"evaluate": 8_000, "longitudinal": 80, "slow_update": None}),
         ({"optimizer.use_meta_skill": False}, {"meta_skill": None}),
@@ -116,10 +113,6 @@ CONSOLIDATES = {"optimizer.skill_aware_consolidate_threshold": 5}
         # It takes two rejections to expect the next one.
         ({"train.speculative_rollout": "auto"}, {"speculate": 37 * 40}),
         ({"train.rollouts_per_item": 3}, {"rollout": 3 * 4 * 400}),
-        (
-            {"train.proposals": 2},
-            {"evaluate": (2 * 40 + 3) * 200} | {stage: 2 * BASE[stage] for stage in ("reflect", "merge", "rank")},
-        ),
         (
             {"train.accumulation": 3},
             # Three slices a step, one for the fourth; up to 18 minibatches, such as 9 and 9, then 2 + 2 + 1 merges.

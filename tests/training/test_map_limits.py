@@ -61,8 +61,7 @@ def test_the_demand_of_skills_on_items() -> None:
 
 
 # The slow update that a step follows.
-SCREENED = {
-    "evaluation__screen": "batch",
+AHEAD = {
     "train__speculative_rollout": True,
     "train__num_epochs": 3,
     "train__steps_per_epoch": 1,
@@ -77,10 +76,9 @@ SCREENED = {
         {},
         {"train__speculative_rollout": True, "evaluation__draws": 2, "publishing__draws": 2},
         {"evaluation__draws": 2, "evaluation__val_limit": 11, "train__num_epochs": 1},
-        SCREENED,
-        SCREENED | {"train__rollouts_per_item": 3},
+        AHEAD,
+        AHEAD | {"train__rollouts_per_item": 3},
         {"optimizer__slow_update_samples": 30, "evaluation__val_limit": 24},
-        {"train__proposals": 3, "gradient__minibatch_size": 2, "evaluation__draws": 2},
     ],
 )
 def test_no_plan_of_a_training_is_larger_than_its_demand(knobs: dict[str, Any]) -> None:
@@ -99,7 +97,6 @@ def test_no_plan_of_a_training_is_larger_than_its_demand(knobs: dict[str, Any]) 
     kinds = {
         "rollout": "a step's batch",
         "ahead": "a step's batch",
-        "screen": "a step's screen",
         "longitudinal": "the comparison of two epochs",
         "test": "the test of 2 skills",
         "publish-manual__a": "publishing",
@@ -111,7 +108,7 @@ def test_no_plan_of_a_training_is_larger_than_its_demand(knobs: dict[str, Any]) 
         kind = kinds.get(name, EVALUATION)
         largest[kind] = max(largest[kind], len(chunks))
     assert all(largest[kind] <= most[kind] for kind in largest), largest
-    exact = {"a step's batch", EVALUATION} | (most.keys() & {"a step's screen"})
+    exact = {"a step's batch", EVALUATION}
     if training.state.best.version:
         exact.add("publishing")
     assert {kind: largest[kind] for kind in exact} == {kind: most[kind] for kind in exact}

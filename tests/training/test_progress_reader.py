@@ -240,20 +240,6 @@ def test_a_process_that_dies_leaves_what_it_has_done() -> None:
     assert again.left is not None
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("knobs", "interrupted", "stage"),
-    [
-        ({"evaluation__screen": "batch"}, "steps/step_0001/update", "screen"),
-        ({"train__proposals": 2}, "steps/step_0001/update", "evaluation"),
-    ],
-)
-def test_stages_that_a_run_may_have(knobs: dict[str, Any], interrupted: str, stage: str) -> None:
-    found = Watched(train__num_epochs=1, evaluation__val_limit=None, **knobs).until(interrupted)
-    assert found.stage.name == stage
-    assert found.stage.planned is not None
-
-
 def test_a_candidate_that_is_taken_without_a_score_leaves_none_and_the_next_one_has_its_own() -> None:
     watched = Watched(train__num_epochs=1, evaluation__use_gate=False, evaluation__eval_test=False)
     training = watched.training

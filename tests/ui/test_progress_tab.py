@@ -90,7 +90,7 @@ def put(store: ObjectStore, training: Training, point: str) -> None:
 
     objects: dict[str, bytes]
     objects, written = training.points[point]  # type: ignore[attr-defined]
-    keys = [key for key in objects if not re.search("/(answers|reflections|timing|proposals)/", key)]
+    keys = [key for key in objects if not re.search("/(answers|reflections|timing)/", key)]
     dated = ("/gate.json", "/state.json", "/runtime_state.json")
     last = [key for key in keys if key.endswith(dated) or "/plans/" in key]
     with ThreadPoolExecutor(8) as pool:

@@ -29,9 +29,7 @@ class ReflectedItems(Document):
 class BufferEntry(Value):
     """One step: how its items failed, what was tried, what came of it, and how current skill and candidate scored.
 
-    What was tried is in one of three fields, by the gate's action; an indecisive one lists nothing. Of a step with
-    several candidates, edits of those that were not chosen are there as well: rejected if they were not better than the
-    current skill, undecided if they were. The scores are the chosen one's.
+    What was tried is in one of three fields, by the gate's action; an indecisive one lists nothing.
     """
 
     step: int
@@ -42,7 +40,7 @@ class BufferEntry(Value):
     accepted_edits: tuple[Edit, ...] = ()
     rejected_edits: tuple[Edit, ...] = ()
     undecided_edits: tuple[Edit, ...] = ()
-    """The edits of a candidate that differed from the skill on too few items to judge, or was not the step's best."""
+    """The edits of a candidate that differed from the skill on too few items to judge."""
     score_before: float | None = None
     score_after: float | None = None
     interval: tuple[float, float] | None = None
@@ -66,31 +64,19 @@ def entry_of(
     action: Action,
     tried: Sequence[Edit],
     compared: PairedTable,
-    others: Sequence[tuple[Sequence[Edit], bool]] = (),
 ) -> BufferEntry:
-    """Return the entry of a step; `compared` is the candidate against the current skill.
-
-    `others` are the edits of each candidate that was not chosen, and whether it was better than the current skill.
-    """
+    """Return the entry of a step; `compared` is the candidate against the current skill."""
     listed = () if action is Action.INDECISIVE else tuple(tried)
     measured = compared if listed and compared.pairs else None
-    worse, better = (_new(others, wanted, listed) for wanted in (False, True))
     return BufferEntry(
         step=step,
         items=len(reflected.item_ids),
         failed=reflected.failed,
         failure_patterns=tuple(patterns),
         accepted_edits=listed if action.accepted else (),
-        rejected_edits=(*(listed if action is Action.REJECT else ()), *worse),
-        undecided_edits=(*(listed if action is Action.UNDERPOWERED else ()), *better),
+        rejected_edits=listed if action is Action.REJECT else (),
+        undecided_edits=listed if action is Action.UNDERPOWERED else (),
         score_before=None if measured is None else measured.other_score,
         score_after=None if measured is None else measured.score,
         interval=None if measured is None else (measured.low, measured.high),
     )
-
-
-def _new(others: Sequence[tuple[Sequence[Edit], bool]], better: bool, listed: Sequence[Edit]) -> list[Edit]:
-    """Return the edits of the others that were better, or were not, without those that the chosen one tried too."""
-    known = {(edit.op, edit.anchor, edit.content) for edit in listed}
-    found = {(edit.op, edit.anchor, edit.content): edit for edits, was in others if was is better for edit in edits}
-    return [edit for text, edit in found.items() if text not in known]

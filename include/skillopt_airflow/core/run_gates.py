@@ -6,7 +6,6 @@ from typing import NamedTuple, TypeVar
 from pydantic import Field
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.contenders import at_level_of
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.groups import count_groups, group_sizes
@@ -75,8 +74,7 @@ def gates_of(config: TrainConfig, look: int = 1) -> list[RunGate]:
         look: which look at its items the gate of publishing is.
     """
     gates = [
-        # A step that has several candidates tests the best of them at a stricter level.
-        RunGate("evaluation.gate_policy", Split.VAL, at_level_of(config.evaluation, config.train.proposals)),
+        RunGate("evaluation.gate_policy", Split.VAL, config.evaluation),
         RunGate(
             "publishing.gate_policy",
             Split(config.publishing.split),

@@ -38,7 +38,7 @@ class MomentHistory(Value):
     decision: GateDecision
     candidate_score: float | None
     """On the items that ran and that the current skill has a score for, too; None if there is none. See the decision's
-    bound after an early rejection, its screen where that let nothing run, and its candidate_mean for all items."""
+    bound after an early rejection, and its candidate_mean for all items."""
     current_score: float | None
     """Score of the skill that the candidate was compared with, on all items; None if none of them has a score."""
     best_score: float
@@ -50,7 +50,7 @@ class MomentHistory(Value):
     fallbacks: tuple[str, ...]
     """Each optimizer answer that gave way to a deterministic rule, as `<stage>: why`."""
     cancelled: int
-    """Rollouts of the selection split that an early rejection or a screen saved."""
+    """Rollouts of the selection split that an early rejection saved."""
     seconds: StepSeconds
 
     @property
@@ -66,7 +66,7 @@ class RolloutCounts(Value):
     ran: int
     """Carried out by this run, retries included."""
     cancelled: int
-    """Left out because the candidate was rejected without them, early or by its screen."""
+    """Left out because the candidate was rejected early."""
     speculated: int
     """Carried out for a batch before it was known under which skill it would run."""
     wasted: int

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
+from skillopt_airflow.core.buffer import StepBuffer
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.gate import Action, GateDecision
 from skillopt_airflow.core.item_scores import Evaluation
@@ -68,11 +68,6 @@ def advance(state: RunState, moment: Moment, candidate: Measured, decision: Gate
             "newest": candidate.version if accepted else state.newest,
         }
     )
-
-
-def remember(state: RunState, entry: BufferEntry) -> RunState:
-    """Return the state with one more step in its buffer."""
-    return state.model_copy(update={"buffer": state.buffer.with_entry(entry)})
 
 
 def compete(state: RunState, moment: Moment, last: Measured, decision: GateDecision) -> RunState:

@@ -24,8 +24,7 @@ class MomentView(MomentHistory):
     """A step, or a part of an epoch's end."""
 
     candidate: SplitScore | None
-    """On the selection split; None if it was not measured, or rejected early: then decision.bound is not None, or the
-    decision has a screen."""
+    """On the selection split; None if it was not measured, or rejected early: then decision.bound is not None."""
     score_after: float
     """Score of the current skill after the moment; nan if it was taken without a score."""
     edits: tuple[EditReport, ...]
@@ -109,11 +108,6 @@ class ReportView(History):
     def troubled(self) -> tuple[StageRollouts, ...]:
         """The stages in which rollouts have no score, or answers were cut off or empty."""
         return tuple(stage for stage in self.outcomes if stage.failures or stage.truncated or stage.empty)
-
-    @property
-    def screened(self) -> bool:
-        """True if candidates ran on their step's batch before the selection split."""
-        return any(moment.decision.screen is not None for moment in self.moments)
 
     @property
     def fallbacks(self) -> int:

@@ -9,7 +9,6 @@ from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.timeline import timeline
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.optimizer.minibatches import most_minibatches
-from skillopt_airflow.training.lapse_notes import notes_enter
 from skillopt_airflow.training.speculation import batches_ahead
 
 
@@ -42,7 +41,6 @@ def target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Sequen
     compared = sum(moment.compares for moment in timeline(config, len(slices)))
     slow_updates = compared if optimizer.use_slow_update else 0
     gated = kinds["step"] + slow_updates + kinds["meta_reflect"]
-    candidates = gated + kinds["step"] * (config.train.proposals - 1)
     forced = not rules.use_gate or (slow_updates > 0 and not optimizer.slow_update_gate)
     # All of them are in vain.
     ahead = [batches[place] for place in _places_ahead(config, len(batches))]
@@ -50,11 +48,10 @@ def target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Sequen
         "seed": val * rules.draws,
         "rollout": config.train.num_epochs * sum(batches) * tries,
         "speculate": sum(ahead) * tries,
-        "screen": config.train.num_epochs * sum(batches) if rules.screens else 0,
-        "evaluate": candidates * val * rules.draws,
+        "evaluate": gated * val * rules.draws,
         "longitudinal": compared * 2 * min(optimizer.slow_update_samples, sizes[Split.TRAIN]),
         # Only what was taken in any case, or notes that no gate saw, can lack a score at the end.
-        "final": val * rules.draws if forced or notes_enter(optimizer) else 0,
+        "final": val * rules.draws if forced or optimizer.notes_enter else 0,
         "test": rules.most_tested(config.train.num_epochs) * test * rules.draws,
         "publish": _published_rollouts(config, sizes, test),
     }
@@ -69,8 +66,8 @@ def _places_ahead(config: TrainConfig, steps: int) -> list[int]:
 
 
 def _reflections(config: TrainConfig, steps: int) -> list[int]:
-    """Return the steps that are reflected on, by their place in the epoch, once per proposal."""
-    return list(range(steps)) * (config.train.num_epochs * config.train.proposals)
+    """Return the steps that are reflected on, by their place in the epoch."""
+    return list(range(steps)) * config.train.num_epochs
 
 
 def turns(config: TrainConfig) -> int:
@@ -101,8 +98,7 @@ def optimizer_calls(config: TrainConfig, slices: Sequence[Sequence[int]]) -> dic
     rewrites = rules.skill_update_mode == "full_rewrite_minibatch"
     merges = [most_merges(count, gradient.merge_batch_size, gradient.failure_only) for count in minibatches]
     consolidates = rules.use_skill_aware_reflection and rules.skill_aware_consolidate_threshold > 0
-    # Each proposal of a step has analysts, merges and a selection of its own.
-    made, places = config.train.proposals * kinds["step"], _reflections(config, len(slices))
+    made, places = kinds["step"], _reflections(config, len(slices))
     return {
         # The target's part of it is one of the first step's rollouts.
         "preflight": int(config.train.preflight),

@@ -77,8 +77,8 @@ class StageEstimate(NamedTuple):
 class Estimate:
     """A run before its first call.
 
-    Calls are upper bounds: rollouts that are stored already, candidates that equal their skill or are screened out,
-    early rejects and merges without need make them fewer. Calls that are tried or asked again come on top. The tokens
+    Calls are upper bounds: rollouts that are stored already, candidates that equal their skill, early rejects and
+    merges without need make them fewer. Calls that are tried or asked again come on top. The tokens
     rest on this module's constants.
     """
 

@@ -81,9 +81,7 @@ class DoneRollouts:
         steps = {moment.step for moment in moments if moment.kind == "step"}
         accepted = {moment.name for moment in moments if moment.action.accepted}
         cancelled = sum(moment.cancelled for moment in moments)
-        # No plan has the evaluation of a candidate that was screened out.
-        planned = sum(moment.cancelled for moment in moments if moment.decision.screened_out is not None)
-        own = speculated = wasted = 0
+        planned = own = speculated = wasted = 0
         met: set[tuple[RolloutKey, str]] = set()
         for moment, chunk, place in self.planned:
             # What was rolled out ahead serves no step if the skill changed, or if the run stopped before that step.
@@ -209,13 +207,10 @@ def _moment(run: TrainingRun, moment: Moment, before: RunState, after: RunState,
 def _cancelled(run: TrainingRun, moment: Moment, decision: GateDecision) -> int:
     """Count the rollouts of whole evaluations that were left out: those without a row after an early rejection."""
     whole, keys = len(run.item_refs(Split.VAL)) * run.config.evaluation.draws, run.keys.moment(moment)
-    if decision.screened_out is not None:
-        return whole
-    cut = [keys.proposal(one.proposal) for one in decision.contenders if one.bound is not None]
-    if not decision.contenders and decision.bound is not None:
-        cut = [keys]
-    ran = (draws_of(run, Split.VAL, run.document(one.candidate_skill)) for one in cut)
-    return sum(whole - sum(len(draws) for draws in found.values()) for found in ran)
+    if decision.bound is None:
+        return 0
+    ran = draws_of(run, Split.VAL, run.document(keys.candidate_skill))
+    return whole - sum(len(draws) for draws in ran.values())
 
 
 def _test(run: TrainingRun, final: RunState) -> dict[str, SplitScore]:

@@ -44,11 +44,9 @@ def step_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[Demand
     batch = _chunks(config, in_batch, train.rollouts_per_item)
     of_batch = ("train.batch_size", "train.accumulation")
     demands = [Demand("a step's batch", batch, (*of_batch, "train.rollouts_per_item"))]
-    if rules.screens:
-        demands.append(Demand("a step's screen", _chunks(config, in_batch), of_batch))
     if not config.model.batch:
-        evaluated = _chunks(config, val, rules.draws, train.proposals)
-        more = ("evaluation.draws", *(["train.proposals"] if train.proposals > 1 else []), "evaluation.val_limit")
+        evaluated = _chunks(config, val, rules.draws)
+        more = ("evaluation.draws", "evaluation.val_limit")
         demands.append(Demand("the evaluation of a candidate", evaluated, more))
     return demands
 

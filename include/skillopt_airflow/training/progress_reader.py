@@ -268,8 +268,7 @@ def _moments(
 
 
 def _candidate(decision: GateDecision) -> CandidateScore | None:
-    cut_short = decision.bound is not None or decision.screened_out is not None
-    if cut_short or decision.memory_only or decision.equal:
+    if decision.bound is not None or decision.memory_only or decision.equal:
         return None
     if decision.candidate_mean is not None:
         return CandidateScore(decision.candidate_mean, decision.interval)

@@ -16,11 +16,11 @@ from skillopt_airflow.core.types import Patch, Split, Trajectory
 from skillopt_airflow.report.item_examples import Example, Judging, chosen, example_of, judging_of
 from skillopt_airflow.report.run_page import render, with_outcome
 from skillopt_airflow.report.view import MomentView, ReportView, diff_of
+from skillopt_airflow.training.candidate import note_rows
 from skillopt_airflow.training.evaluation import by_type, measured
 from skillopt_airflow.training.history import READERS, gated_moments, history_of
 from skillopt_airflow.training.item_files import pictures
 from skillopt_airflow.training.judge_settings import judge_use
-from skillopt_airflow.training.lapse_notes import note_rows
 from skillopt_airflow.training.publication import looks_at
 from skillopt_airflow.training.run import TrainingRun
 
@@ -131,8 +131,7 @@ def _moment(run: TrainingRun, moment: Moment, row: MomentHistory) -> MomentView:
     keys, rules, after = run.keys.moment(moment), run.config.evaluation, run.state(moment)
     state_before = run.state_before(moment)
     before, candidate = run.skill(state_before.current.version), run.document(keys.candidate_skill)
-    cut_short = row.decision.bound is not None or row.decision.screened_out is not None
-    whole = not cut_short and candidate != before
+    whole = row.decision.bound is None and candidate != before
     evaluation = measured(run, Split.VAL, candidate) if whole else None
     score = None
     if evaluation is not None and evaluation.scores:

@@ -21,7 +21,6 @@ Stage = Literal[
     "seed",
     "rollout",
     "speculate",
-    "screen",
     "evaluate",
     "longitudinal",
     "final",

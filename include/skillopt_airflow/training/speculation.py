@@ -12,7 +12,6 @@ from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.timeline import Moment, writes_guidance
 from skillopt_airflow.core.training_groups import TrainGroup
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.training.lapse_notes import notes_enter
 from skillopt_airflow.training.rollout_plan import BATCH_AHEAD, Chunk, batch_chunks, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import affords_rest
@@ -68,7 +67,7 @@ def may_precede(moment: Moment, config: TrainConfig) -> bool:
     if not config.evaluation.use_gate:
         return False
     if moment.kind == "step":
-        return not notes_enter(rules)
+        return not rules.notes_enter
     if moment.kind == "slow_update":
         # Without guidance it leaves a memory, and the skill as it is.
         return rules.slow_update_gate or not writes_guidance(moment, rules)

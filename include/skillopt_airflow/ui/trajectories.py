@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.rollout_table import RolloutKey
     from skillopt_airflow.training.rollout_stages import Planned, Stage
 
-GATED = ("evaluate", "screen")
-"""Stages whose skill has to beat another one."""
-
 
 def of_run(ref: RunRef, asked: TrajectoryQuery) -> Subject:
     """Return the rollouts of a run that the address asks for: of one stage and skill.
@@ -71,7 +68,7 @@ def of_run(ref: RunRef, asked: TrajectoryQuery) -> Subject:
     )
     if not stage.splits:
         return begun
-    rival = stages.current_before(run, stage.moment) if stage.name in GATED else ""
+    rival = stages.current_before(run, stage.moment) if stage.name == "evaluate" else ""
     return _with_skills(run, begun, stage, asked)._replace(rival=rival or "")
 
 
