@@ -1,12 +1,11 @@
 """The step buffer: what an epoch has seen fail and tried so far, as feedback for its later steps."""
 
-from collections.abc import Sequence
-
 from pydantic import Field
 
 from skillopt_airflow.core.documents import Document
+from skillopt_airflow.core.edits import EditApplyReport, EditReport
 from skillopt_airflow.core.paired import PairedTable
-from skillopt_airflow.core.types import Edit, FailurePattern, Value
+from skillopt_airflow.core.types import Edit, FailurePattern, Patch, Value
 from skillopt_airflow.core.verdict import Action
 
 
@@ -60,19 +59,19 @@ class StepBuffer(Value):
 def entry_of(
     step: int,
     reflected: ReflectedItems,
-    patterns: Sequence[FailurePattern],
+    ranked: Patch,
+    report: EditApplyReport,
     action: Action,
-    tried: Sequence[Edit],
     compared: PairedTable,
 ) -> BufferEntry:
     """Return the entry of a step; `compared` is the candidate against the current skill."""
-    listed = () if action is Action.INDECISIVE else tuple(tried)
+    listed = () if action is Action.INDECISIVE else tried_edits(ranked, report)
     measured = compared if listed and compared.pairs else None
     return BufferEntry(
         step=step,
         items=len(reflected.item_ids),
         failed=reflected.failed,
-        failure_patterns=tuple(patterns),
+        failure_patterns=ranked.failure_patterns,
         accepted_edits=listed if action.accepted else (),
         rejected_edits=listed if action is Action.REJECT else (),
         undecided_edits=listed if action is Action.UNDERPOWERED else (),
@@ -80,3 +79,18 @@ def entry_of(
         score_after=None if measured is None else measured.score,
         interval=None if measured is None else (measured.low, measured.high),
     )
+
+
+def tried_edits(ranked: Patch, report: EditApplyReport) -> tuple[Edit, ...]:
+    """Return what a candidate tried, as the optimizer proposed it: the edits that reached it, and its new notes."""
+    made = [row for row in report.rows if row.status != "skipped"]
+    written_anew, reached = any(row.edit.op == "rewrite" for row in made), [row.edit for row in made]
+    edits = (edit for edit in ranked.edits if written_anew or edit in reached)
+    return (*edits, *(_new_lines(row) for row in made if row.edit.op == "region"))
+
+
+def _new_lines(row: EditReport) -> Edit:
+    """Return an edit of a region with only the lines that it adds."""
+    before = row.removed.split("\n")
+    added = [line for line in row.inserted.split("\n") if line not in before]
+    return row.edit.model_copy(update={"content": "\n".join(added)})

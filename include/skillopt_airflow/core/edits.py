@@ -8,7 +8,7 @@ from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import SkillError
 from skillopt_airflow.core.hidden_text import flaw_of_text
 from skillopt_airflow.core.skill import REGIONS, SkillDocument, Span, before_markers, has_marker, without_markers
-from skillopt_airflow.core.types import Edit, Patch, Value
+from skillopt_airflow.core.types import Edit, Value
 
 EditStatus = Literal["applied", "applied_as_append", "skipped"]
 
@@ -76,21 +76,6 @@ def apply_edits(skill: SkillDocument, edits: Sequence[Edit]) -> tuple[SkillDocum
         )
         document = changed
     return document, EditApplyReport(sha256_before=skill.sha256, sha256_after=document.sha256, rows=tuple(rows))
-
-
-def tried_edits(ranked: Patch, report: EditApplyReport) -> tuple[Edit, ...]:
-    """Return what a candidate tried, as the optimizer proposed it: the edits that reached it, and its new notes."""
-    made = [row for row in report.rows if row.status != "skipped"]
-    written_anew, reached = any(row.edit.op == "rewrite" for row in made), [row.edit for row in made]
-    edits = (edit for edit in ranked.edits if written_anew or edit in reached)
-    return (*edits, *(_new_lines(row) for row in made if row.edit.op == "region"))
-
-
-def _new_lines(row: EditReport) -> Edit:
-    """Return an edit of a region with only the lines that it adds."""
-    before = row.removed.split("\n")
-    added = [line for line in row.inserted.split("\n") if line not in before]
-    return row.edit.model_copy(update={"content": "\n".join(added)})
 
 
 def _append(document: SkillDocument, edit: Edit) -> _Splice:

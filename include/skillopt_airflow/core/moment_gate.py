@@ -8,7 +8,7 @@ from skillopt_airflow.core.buffer import ReflectedItems, entry_of
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.density import density
 from skillopt_airflow.core.early_rejection import RunningEvaluation, may_end_early, reject_early
-from skillopt_airflow.core.edits import EditApplyReport, apply_edits, tried_edits
+from skillopt_airflow.core.edits import EditApplyReport, apply_edits
 from skillopt_airflow.core.gate import EQUAL, GateDecision, decide, reject
 from skillopt_airflow.core.item_scores import Evaluation, covers, evaluation_of
 from skillopt_airflow.core.paired import interval
@@ -82,8 +82,9 @@ def pass_gate(given: GateInput) -> GateOutcome:
     if given.memory is not None:
         update["meta_skill"] = given.memory
     if given.ranked is not None and given.reflected is not None:
-        tried, patterns = tried_edits(given.ranked, given.report), given.ranked.failure_patterns
-        entry = entry_of(given.moment.step, given.reflected, patterns, decision.action, tried, decision.against_current)
+        entry = entry_of(
+            given.moment.step, given.reflected, given.ranked, given.report, decision.action, decision.against_current
+        )
         update["buffer"] = state.buffer.with_entry(entry)
     versions = {number: given.candidate} if decision.action.accepted else {}
     outcome = GateOutcome(decision, state.model_copy(update=update), versions, None)
@@ -137,6 +138,8 @@ def _with_notes(given: GateInput, outcome: GateOutcome) -> GateOutcome:
 
     The best skill has no notes that were not measured with it.
     """
+    if not given.notes:
+        return outcome
     state = outcome.state
     skill, lines = given.candidate if outcome.decision.action.accepted else given.current
     noted, report = apply_edits(skill, given.notes)

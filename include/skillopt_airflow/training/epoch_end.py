@@ -3,7 +3,8 @@
 import logging
 from concurrent.futures import ThreadPoolExecutor
 
-from skillopt_airflow.core.edits import EditApplyReport, tried_edits
+from skillopt_airflow.core.buffer import tried_edits
+from skillopt_airflow.core.edits import EditApplyReport
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.pictures import sizes
 from skillopt_airflow.core.schedule import edit_budget, sample

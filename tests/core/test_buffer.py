@@ -1,7 +1,8 @@
 """What the optimizer is told that a candidate tried."""
 
 from skillopt_airflow.core.appendix import note_edits
-from skillopt_airflow.core.edits import apply_edits, tried_edits
+from skillopt_airflow.core.buffer import tried_edits
+from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Edit, Note, Patch
 
