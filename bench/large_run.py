@@ -151,6 +151,7 @@ def update(place: Place) -> list[JsonObject]:
     run = place.open()
     moment = run.timeline[1]
     patch = Patch(edits=(Edit(op="append", content=RULE),))
+    run.store.put_model(run.keys.moment(moment).merged_patch, patch)
     run.store.put_model(run.keys.moment(moment).ranked_edits, patch)
     # Nothing was reflected on.
     run.store.put_model(run.keys.moment(moment).reflected_items, ReflectedItems(item_ids=(), failed=0))

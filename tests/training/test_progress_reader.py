@@ -319,7 +319,7 @@ def test_verdicts_that_a_step_has_taken_back_are_not_shown() -> None:
     step, meta = run.timeline[1:3]
     assert [one.name for one in watched.look().moments] == [step.name, meta.name]
     run.store.delete(run.keys.moment(meta).state)
-    run.commit(step, run.state(step), newest=True)
+    run.commit(step, run.state(step))
     assert [one.name for one in watched.look().moments] == [step.name]
 
 
@@ -332,7 +332,7 @@ def test_what_an_attempt_before_left_of_a_step_is_not_where_it_is() -> None:
     # The first step is decided again, and otherwise.
     store.delete(keys.reflected_items)
     store.delete(keys.state)
-    run.commit(first, run.state(first), newest=True)
+    run.commit(first, run.state(first))
     begun = watched.look().stage
     assert (begun.name, begun.moment, begun.planned) == ("rollout", "Step 2", None)
     plan = store.get_model(keys.plan("rollout"), RolloutPlan)

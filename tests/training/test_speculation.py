@@ -114,7 +114,7 @@ def test_a_batch_that_was_rolled_out_ahead_takes_no_task(status: Status | None) 
     )
     training.fail = lambda stage, item_id: status if stage == "speculate" else None
     training()
-    assert training.actions() == ["reject", "reject"]
+    assert training.actions() == ["underpowered", "underpowered"]
     chunks = training.done["steps/step_0002/plan"]
     assert bool(chunks) is (status is not None)
     assert training.rollouts["rollout"] == (8 if status is None else 16)

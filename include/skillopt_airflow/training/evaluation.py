@@ -35,19 +35,15 @@ def evaluation_chunks(run: TrainingRun, moment: Moment, skill: str) -> list[Chun
 
 
 def draws_of(
-    run: TrainingRun,
-    split: Split,
-    skill: SkillDocument,
-    draws: Sequence[int] | None = None,
-    known: "Mapping[int, KnownParts] | None" = None,
+    run: TrainingRun, split: Split, skill: SkillDocument, known: "Mapping[int, KnownParts] | None" = None
 ) -> dict[str, list[RolloutResult]]:
-    """Return the stored rollouts of a skill on a split by item id, one a draw; the draws of an evaluation if None.
+    """Return the stored rollouts of a skill on a split by item id, one per draw of an evaluation.
 
     `known` has what was read before of each draw.
     """
     items = run.item_refs(split)
     found: dict[str, list[RolloutResult]] = {}
-    for draw in range(run.config.evaluation.draws) if draws is None else draws:
+    for draw in range(run.config.evaluation.draws):
         before = None if known is None else known[draw]
         for item_id, rollout in run.results(split, skill, draw, items, before).items():
             found.setdefault(item_id, []).append(rollout)

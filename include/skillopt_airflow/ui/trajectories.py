@@ -1,6 +1,6 @@
 """Trajectories: what the target did on each item, as a list with filters and as the conversation of one item."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from threading import Semaphore
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,7 +79,7 @@ def _with_skills(run: TrainingRun, begun: Subject, stage: "Stage", asked: Trajec
     split = next((one for one in stage.splits if one == asked.split), next(iter(stage.splits)))
     plan = stage.splits[split]
     labels = dict(skills_of(run, stage.moment, stage.name, plan.skills))
-    skill = asked.skill if asked.skill in labels else _first(run, plan, labels)
+    skill = asked.skill if asked.skill in labels else plan.skills[0]
     other = asked.other if asked.other in labels and asked.other != skill else ""
     draw = asked.draw if asked.draw in plan.draws else plan.draws[0]
     # The page of an item lists nothing.
@@ -114,12 +114,6 @@ def _with_skills(run: TrainingRun, begun: Subject, stage: "Stage", asked: Trajec
 def _cells(run: TrainingRun, plan: "Planned") -> dict[str, str]:
     cells = run.record.cells
     return {str(place): f"{cells[place].target}, {cells[place].harness}" for place in plan.cells}
-
-
-def _first(run: TrainingRun, plan: "Planned", labels: Mapping[str, str]) -> str:
-    """Return the candidate that a moment with several of them chose, or else the first skill of its plan."""
-    chosen = [name for name in labels if name.endswith("/candidate_skill.md") and "/proposals/" not in name]
-    return chosen[0] if chosen and "/proposals/" in plan.skills[0] else plan.skills[0]
 
 
 def _items(run: TrainingRun, split: Split, plan: "Planned") -> "pa.Table":
