@@ -84,7 +84,7 @@ AHEAD = {
 def test_no_plan_of_a_training_is_larger_than_its_demand(knobs: dict[str, Any]) -> None:
     small = {"sandbox__items_per_container": 3, "sandbox__max_containers": 2, "train__speculative_rollout": False}
     small |= {"train__num_epochs": 2, "train__steps_per_epoch": 1, "train__preflight": False}
-    small |= {"evaluation__val_limit": 12, "evaluation__test_limit": 6}
+    small |= {"evaluation__val_limit": 12, "evaluation__test_limit": 6, "publishing__gate_policy": "strict"}
     training = Training.of(**(small | knobs))
     training()
     artifacts = ArtifactStore(LocalStore(), ArtifactKeys("", "searchqa", "openai-chat:stand-in-target"))

@@ -129,11 +129,6 @@ class OptimizerGroup(Group):
         """Return whether the optimizer merges whole bodies."""
         return self.merge_rewrites and self.skill_update_mode == "full_rewrite_minibatch"
 
-    @property
-    def notes_enter(self) -> bool:
-        """Return whether notes enter the skill without asking the gate."""
-        return self.use_skill_aware_reflection and not self.skill_aware_notes_gate
-
 
 class EvaluationGroup(Group):
     """The validation gate (paper section 3.5) and the test at the end."""

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from skillopt_airflow.core.appendix import notes_enter
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.timeline import timeline
@@ -51,7 +52,7 @@ def target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Sequen
         "evaluate": gated * val * rules.draws,
         "longitudinal": compared * 2 * min(optimizer.slow_update_samples, sizes[Split.TRAIN]),
         # Only what was taken in any case, or notes that no gate saw, can lack a score at the end.
-        "final": val * rules.draws if forced or optimizer.notes_enter else 0,
+        "final": val * rules.draws if forced or notes_enter(optimizer) else 0,
         "test": rules.most_tested(config.train.num_epochs) * test * rules.draws,
         "publish": _published_rollouts(config, sizes, test),
     }

@@ -2,6 +2,7 @@
 
 import logging
 
+from skillopt_airflow.core.appendix import notes_enter
 from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.density import length_warning
 from skillopt_airflow.core.edits import EditApplyReport, EditReport, apply_edits
@@ -53,7 +54,7 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
 
 def note_rows(run: TrainingRun, moment: Moment) -> tuple[EditReport, ...]:
     """Return the outcome of each note that the moment added without the gate."""
-    if not run.config.optimizer.notes_enter:
+    if not notes_enter(run.config.optimizer):
         return ()
     report = run.store.find_model(run.keys.moment(moment).notes_apply_report, EditApplyReport)
     return () if report is None else report.rows
@@ -67,7 +68,7 @@ def _load(run: TrainingRun, moment: Moment) -> GateInput:
     candidate = SkillVersion(run.document(keys.candidate_skill), store.get_model(keys.line_origins, LinesOfSkill))
     run.merge_parts(Split.VAL, [candidate.skill])
     run.merge_parts(Split.TRAIN, [current.skill], run.batch_draws(moment))
-    notes = store.find_model(keys.notes, Patch) if config.optimizer.notes_enter else None
+    notes = store.find_model(keys.notes, Patch) if notes_enter(config.optimizer) else None
     return GateInput(
         moment=moment,
         config=config,
@@ -97,7 +98,7 @@ def _store(run: TrainingRun, moment: Moment, outcome: GateOutcome) -> None:
             log.warning("version %d: %s", number, long)
     if outcome.notes_report is not None:
         store.put_model(keys.notes_apply_report, outcome.notes_report)
-    elif run.config.optimizer.notes_enter:
+    elif notes_enter(run.config.optimizer):
         # The moment may have added notes before it was done again.
         store.delete(keys.notes_apply_report)
     store.put_model(keys.gate, outcome.decision)

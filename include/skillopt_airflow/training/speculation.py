@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+from skillopt_airflow.core.appendix import notes_enter
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.timeline import Moment, writes_guidance
@@ -67,7 +68,7 @@ def may_precede(moment: Moment, config: TrainConfig) -> bool:
     if not config.evaluation.use_gate:
         return False
     if moment.kind == "step":
-        return not rules.notes_enter
+        return not notes_enter(rules)
     if moment.kind == "slow_update":
         # Without guidance it leaves a memory, and the skill as it is.
         return rules.slow_update_gate or not writes_guidance(moment, rules)

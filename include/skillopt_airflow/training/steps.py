@@ -2,7 +2,7 @@
 
 import logging
 
-from skillopt_airflow.core.appendix import consolidated_edit, note_edits, notes_of
+from skillopt_airflow.core.appendix import consolidated_edit, note_edits, notes_enter, notes_of
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.schedule import edit_budget
 from skillopt_airflow.core.skill import SkillDocument
@@ -78,7 +78,7 @@ def _with_notes(run: TrainingRun, moment: Moment, step: StepInput, models: Assis
         patch = rewrite(models.optimizer, step.skill.text, ranked, step.state.buffer)
     notes = _notes(run, models, step.skill, patch)
     patch = patch.model_copy(update={"fallback": joined(patch.fallback, notes.fallback)})
-    if not rules.notes_enter:
+    if not notes_enter(rules):
         return patch.model_copy(update={"edits": (*patch.edits, *notes.edits)})
     if notes.edits:
         run.store.put_model(key, notes)
