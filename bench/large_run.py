@@ -146,16 +146,15 @@ def read_scores(place: Place) -> float:
 def update(place: Place) -> list[JsonObject]:
     """Store a candidate; return the references of its chunks."""
     from skillopt_airflow.training.candidate import propose
-    from skillopt_airflow.training.rollout_plan import store_plan
 
     run = place.open()
     moment = run.timeline[1]
     patch = Patch(edits=(Edit(op="append", content=RULE),))
-    for key in (run.keys.moment(moment).merged_patch, run.keys.moment(moment).ranked_edits):
-        run.store.put_model(key, patch)
+    run.store.put_model(run.keys.moment(moment).merged_patch, patch)
+    run.store.put_model(run.keys.moment(moment).ranked_edits, patch)
     # Nothing was reflected on.
     run.store.put_model(run.keys.moment(moment).reflected_items, ReflectedItems(item_ids=(), failed=0))
-    return store_plan(run, moment, "evaluate", propose(run, moment, patch))
+    return propose(run, moment, patch)
 
 
 def gate(place: Place) -> None:

@@ -3,7 +3,7 @@
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
@@ -15,7 +15,6 @@ from bench.world_server import SIGMA, SLOTS, WorldServer
 from local.environment import model_connection
 from local.served import served
 from local.standin.economy import World
-from skillopt_airflow.core.config import nest
 from skillopt_airflow.core.run_history import History, StepSeconds
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.sandbox.task_workload import union_seconds
@@ -36,8 +35,6 @@ class Form:
     steps: int
     """Of an epoch."""
     items: Mapping[Split, int]
-    knobs: Mapping[str, Any] = field(default_factory=dict)
-    """By their paths, those that are not as by default."""
     economy: BenchEconomy = MANY_EDITS
 
     @property
@@ -49,29 +46,23 @@ class Form:
     def title(self) -> str:
         """Return the head of its column."""
         sizes = "/".join(str(count) for count in self.items.values())
-        knobs = "".join(f", {path} {value}" for path, value in self.knobs.items())
         steps = f"{self.epochs} x {self.steps} steps"
-        return f"{self.latency:g} s a call, {sizes} items, {steps}, {self.economy.name}{knobs}"
+        return f"{self.latency:g} s a call, {sizes} items, {steps}, {self.economy.name}"
 
     @property
     def layer(self) -> dict[str, Any]:
         """Return its benchmark.yaml."""
-        layer: dict[str, Any] = {
+        return {
             "data": {"uri": str(PLACE / ".local" / "data" / self.name), "split_mode": "split_dir"},
             "train": {"num_epochs": self.epochs, "steps_per_epoch": self.steps, "batch_size": BATCH},
             "model": {"target_conn_id": self.name, "optimizer_conn_id": self.name, "concurrency": SLOTS},
         }
-        for group, values in nest(self.knobs).items():
-            layer[group] = layer.get(group, {}) | values
-        return layer
 
 
 PAPER = {Split.TRAIN: 400, Split.VAL: 200, Split.TEST: 1400}
 FORMS = (
     Form("world", 1.0, 4, 10, PAPER),
-    Form("world_screen", 1.0, 4, 10, PAPER, {"evaluation.screen": "batch"}),
-    Form("world_few_edits", 1.0, 4, 10, PAPER, economy=FEW_EDITS),
-    Form("world_few_edits_screen", 1.0, 4, 10, PAPER, {"evaluation.screen": "batch"}, FEW_EDITS),
+    Form("world_few_edits", 1.0, 4, 10, PAPER, FEW_EDITS),
     Form("world_5s", 5.0, 4, 10, PAPER),
     # A few minutes, for comparison with the same before a change.
     Form("world_small", 1.0, 2, 3, {Split.TRAIN: 3 * BATCH, Split.VAL: 100, Split.TEST: 140}),

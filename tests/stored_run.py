@@ -58,7 +58,7 @@ def store_run(run: TrainingRun, config: TrainConfig, items: Mapping[Split, Seque
     measured = Measured(version=0, sha256=run.skill(0).sha256, evaluation=Evaluation(scores={}))
     for moment in (beginning, step):
         state = RunState(moment=moment.name, step=moment.step, current=measured, best=measured)
-        run.commit(moment, state, newest=True)
+        run.commit(moment, state)
     return StoredRun(run, run.document(seed), run.document(candidate))
 
 

@@ -27,8 +27,8 @@ from skillopt_airflow.store.items import load_items
 from skillopt_airflow.store.run_states import same
 from skillopt_airflow.training import seed_and_final, steps
 from skillopt_airflow.training.candidate import gate as decide_again
+from skillopt_airflow.training.candidate import note_rows
 from skillopt_airflow.training.history import history_of
-from skillopt_airflow.training.lapse_notes import note_rows
 from skillopt_airflow.training.preparation import check_same_inputs, check_unchanged
 from skillopt_airflow.training.run import TrainingRun
 from tests.gateway.foreign_server import IN_TEXT, ForeignServer, serving
@@ -630,73 +630,6 @@ def test_early_rejection_decides_alike_for_fewer_rollouts(full: Training, contai
     for name, verdict in decisions(early).items():
         if verdict.bound is not None:
             assert decisions(full)[name].against_current.score <= verdict.bound
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("knobs", [{"evaluation__screen": "batch"}, {"train__proposals": 2}])
-def test_a_step_with_more_tasks_that_is_interrupted_after_any_ends_like_one_that_is_not(knobs: dict[str, Any]) -> None:
-    whole = WatchedTraining.of(**TINY, **knobs)
-    expected = whole()
-    assert sum(name.endswith(("/screen_rollout", "/screen")) for name in whole.order) in (0, 4)
-    for task in whole.order:
-        if task.startswith("steps/"):
-            assert whole.left[task].resumed(whole.config)() == expected
-
-
-SIDE_BY_SIDE = {"train__steps_per_epoch": 3, "train__batch_size": 16, "gradient__minibatch_size": 3}
-
-
-@pytest.mark.nightly
-def test_a_step_makes_several_candidates_and_gates_the_best() -> None:
-    rules = SIDE_BY_SIDE | {"reports": True}
-    one, three = Training.of(**rules), Training.of(**rules, train__proposals=3)
-    one(), three()
-    assert not any("/proposals/" in key for key in one.store.objects)
-    assert not any(verdict.contenders for verdict in decisions(one).values())
-    run, chosen = three.run, []
-    for name, verdict in decisions(three).items():
-        if not name.startswith("steps/"):
-            assert not verdict.contenders
-            continue
-        assert [contender.proposal for contender in verdict.contenders] == [1, 2, 3]
-        [best] = [contender for contender in verdict.contenders if contender.chosen]
-        assert best.lead == max(contender.lead for contender in verdict.contenders if contender.measured)
-        assert all(contender.reason for contender in verdict.contenders if contender is not best)
-        keys = step_keys(run.keys, int(name[-4:]))
-        for own, theirs in zip(keys.of_candidate, keys.proposal(best.proposal).of_candidate, strict=True):
-            assert three.store.objects.get(own) == three.store.objects.get(theirs)
-        chosen.append(best.proposal)
-    assert set(chosen) > {1}
-    # The first proposal of the first step is the one candidate that a run without the others makes.
-    alone, first = step_keys(one.run.keys, 1), step_keys(run.keys, 1).proposal(1)
-    for own, theirs in zip(alone.of_candidate, first.of_candidate, strict=True):
-        assert one.store.objects.get(own) == three.store.objects.get(theirs)
-    assert len({run.document(step_keys(run.keys, 1).proposal(number).candidate_skill).text for number in (1, 2, 3)}) > 1
-    entries = [entry for moment in run.timeline[1:-1] for entry in run.state(moment).buffer.entries]
-    assert any(entry.accepted_edits and (entry.rejected_edits or entry.undecided_edits) for entry in entries)
-    assert history_of(run).best.score > history_of(run).seed.score
-    page = three.store.get_text(run.keys.report)
-    assert page.count("<h3>Proposals</h3>") == len(chosen)
-    assert "<h3>Proposals</h3>" not in one.store.get_text(one.run.keys.report)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("policy", ["strict", "exact_paired"])
-def test_early_rejection_decides_alike_on_proposals_side_by_side(policy: str) -> None:
-    overrides = {**SIDE_BY_SIDE, "train__proposals": 3, "evaluation__gate_policy": policy, "train__num_epochs": 1}
-    full, early = Training.of(**overrides, evaluation__early_reject=False), Training.of(**overrides)
-    early.containers, early.seed = 4, 2
-    full(), early()
-    assert early.actions()[0] == full.actions()[0]
-    assert early.rollouts["evaluate"] < full.rollouts["evaluate"]
-    first, whole = (decisions(one)["steps/step_0001"] for one in (early, full))
-    for contender, complete in zip(first.contenders, whole.contenders, strict=True):
-        assert (contender.sha256, contender.better) == (complete.sha256, complete.better)
-        if contender.bound is not None and complete.score is not None:
-            assert complete.score <= contender.bound
-    counts = history_of(early.run).rollouts
-    assert counts.ran == sum(early.rollouts.values())
-    assert counts.cancelled > 0
 
 
 @pytest.mark.nightly

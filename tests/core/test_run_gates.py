@@ -1,11 +1,17 @@
+from datetime import UTC, datetime
+
 import pytest
 
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.item_scores import LOST, WON, Evaluation
+from skillopt_airflow.core.looks import Look, Question
 from skillopt_airflow.core.run_gates import (
     check_groups,
+    decide_publication,
     deciding,
     gates_of,
+    level_at,
     promising,
     publishing_rules,
     smallest_gains,
@@ -33,6 +39,28 @@ def test_a_gate_that_no_result_could_pass_is_refused() -> None:
         check_groups(config(), groups)
     check_groups(config(publishing__gate_alpha=0.08), groups)
     check_groups(config(), groups | {Split.TEST: ["a", "a", "", "", "", "", ""]})
+
+
+@pytest.mark.parametrize(("number", "action"), [(1, "accept_new_best"), (2, "underpowered")])
+def test_a_later_look_at_the_same_items_takes_more_to_publish(number: int, action: str) -> None:
+    knobs = config(publishing__gate_alpha=0.08)
+    question = Question(candidate="c", rival="r", draws=1, metric="hard", policy="exact_paired", alpha=0.08)
+    look = Look(
+        number=number,
+        split=Split.TEST,
+        items=4,
+        marks=(),
+        question=question,
+        run="run",
+        publication="run",
+        entered=datetime(2026, 11, 1, tzinfo=UTC),
+    )
+    won, lost = (Evaluation(scores={f"i{place}": score for place in range(4)}) for score in (WON, LOST))
+    decision = decide_publication(won, lost, knobs.evaluation, knobs.publishing, look)
+    assert decision.action == action
+    assert str(look) in decision.reason
+    assert level_at(look) == look.level
+    assert level_at(look.model_copy(update={"question": question.model_copy(update={"policy": "strict"})})) is None
 
 
 def test_the_promise_comes_from_items_that_decide_nothing() -> None:

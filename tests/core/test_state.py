@@ -3,17 +3,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.buffer import BufferEntry, ReflectedItems, StepBuffer, entry_of
+from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.gate import Action, GateDecision, decide
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.paired import paired_values
-from skillopt_airflow.core.state import Measured, RunState, advance, compete, remember, seed_state
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.state import Measured, RunState, advance, compete, seed_state
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.types import Edit, FailurePattern, Status
+from skillopt_airflow.core.types import Edit, FailurePattern, Patch, Status
 
 EDITS = (Edit(op="append", content="x"),)
+REPORT = apply_edits(SkillDocument("# Skill\n"), EDITS)[1]
 WORSE = paired_values([(0.0, 1.0), (0.5, 0.5), (0.0, 0.0), (0.5, 0.5)])
 PATTERNS = (FailurePattern(description="d", item_ids=("a",)),)
+RANKED = Patch(edits=EDITS, failure_patterns=PATTERNS)
 SEEN = ReflectedItems(item_ids=("a", "b", "c"), failed=2)
 RULES = EvaluationGroup(min_coverage=0.95)
 
@@ -98,7 +102,8 @@ def test_best_only_rises_and_versions_count_what_was_accepted(outcomes: list[lis
 
 
 def test_a_state_keeps_what_a_decision_is_not_about() -> None:
-    before = remember(SEED, BufferEntry(step=1)).model_copy(update={"meta_skill": "short edits", "stopped": "why"})
+    kept = {"buffer": StepBuffer(entries=(BufferEntry(step=1),)), "meta_skill": "short edits", "stopped": "why"}
+    before = SEED.model_copy(update=kept)
     state, _ = after(before, version(1, 1, 0, 0))
     assert (state.buffer, state.meta_skill, state.stopped) == (before.buffer, "short edits", "why")
     state = compete(before, Moment(kind="final", epoch=1, step=0), before.current, judged(before, before.current))
@@ -117,9 +122,10 @@ def test_at_the_end_the_last_skill_is_best_if_it_beats_it(hard: tuple[float, ...
 
 
 def test_the_memory_of_steps_lives_for_an_epoch() -> None:
-    state = SEED
+    buffer = StepBuffer()
     for number in (1, 2):
-        state = remember(state, entry_of(number, SEEN, PATTERNS, Action.REJECT, EDITS, WORSE))
+        buffer = buffer.with_entry(entry_of(number, SEEN, RANKED, REPORT, Action.REJECT, WORSE))
+    state = SEED.model_copy(update={"buffer": buffer})
     assert [entry.step for entry in state.buffer.entries] == [1, 2]
     assert StepBuffer.model_validate_json(state.buffer.model_dump_json()) == state.buffer
     fresh = state.in_new_epoch()
@@ -137,7 +143,7 @@ def test_the_memory_of_steps_lives_for_an_epoch() -> None:
     ],
 )
 def test_a_step_leaves_what_it_tried_and_what_came_of_it(action: Action, tried: str) -> None:
-    entry = entry_of(1, SEEN, PATTERNS, action, EDITS, WORSE)
+    entry = entry_of(1, SEEN, RANKED, REPORT, action, WORSE)
     listed = {name: edits for name, edits in entry if name.endswith("_edits") and edits}
     assert listed == {tried: EDITS}
     assert (entry.items, entry.failed, entry.score_before, entry.score_after) == (3, 2, 0.5, 0.25)
@@ -146,7 +152,7 @@ def test_a_step_leaves_what_it_tried_and_what_came_of_it(action: Action, tried: 
 
 def test_scores_go_with_edits_that_were_judged() -> None:
     unscored = BufferEntry(step=1, items=3, failed=2, failure_patterns=PATTERNS)
-    assert entry_of(1, SEEN, PATTERNS, Action.REJECT, (), WORSE) == unscored
-    assert entry_of(1, SEEN, PATTERNS, Action.INDECISIVE, EDITS, WORSE) == unscored
-    nothing = entry_of(1, SEEN, PATTERNS, Action.REJECT, EDITS, paired_values([]))
+    assert entry_of(1, SEEN, Patch(failure_patterns=PATTERNS), REPORT, Action.REJECT, WORSE) == unscored
+    assert entry_of(1, SEEN, RANKED, REPORT, Action.INDECISIVE, WORSE) == unscored
+    nothing = entry_of(1, SEEN, RANKED, REPORT, Action.REJECT, paired_values([]))
     assert (nothing.rejected_edits, nothing.score_before, nothing.interval) == (EDITS, None, None)

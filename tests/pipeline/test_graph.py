@@ -32,15 +32,10 @@ def test_a_step_has_the_stages_of_the_algorithm() -> None:
     }
 
 
-def test_a_screen_comes_between_update_and_evaluation_of_steps_alone() -> None:
-    config = TrainConfig.from_layers(SMALL.model_dump(), {"evaluation": {"screen": "batch"}, "model": {"batch": True}})
-    dag = epoch_dag("searchqa", config)
-    expected = ["rollout", "update", "screen_rollout", "screen", "evaluate", "gate"]
-    assert stages(dag, "step_01") == expected
-    assert dag.task_dict["step_01.evaluate"].upstream_task_ids == {"step_01.screen"}
-    assert {name for name in dag.task_dict if "screen" in name} == {"step_01.screen_rollout", "step_01.screen"}
-    # It runs in containers where evaluations are batch jobs.
-    assert dag.task_dict["step_01.screen_rollout"].is_mapped
+def test_an_evaluation_may_be_a_batch_job_and_a_step_s_batch_is_none() -> None:
+    dag = epoch_dag("searchqa", TrainConfig.from_layers(SMALL.model_dump(), {"model": {"batch": True}}))
+    assert stages(dag, "step_01") == ["rollout", "update", "evaluate", "gate"]
+    assert dag.task_dict["step_01.rollout"].is_mapped
     assert isinstance(dag.task_dict["step_01.evaluate"], BatchRollouts)
 
 

@@ -73,7 +73,6 @@ def test_the_form_refuses_what_the_configuration_refuses(path: str, value: Any) 
     [
         ({"optimizer.rate": 2}, "optimizer.rate: no such key"),
         ({"train.num_epochs": 5}, "train.num_epochs = 5: the graph has room for 4"),
-        ({"evaluation.screen": "batch"}, "evaluation.screen = batch: the graph has no tasks"),
         ({"sandbox.engine": "kubernetes"}, "sandbox.engine is fixed"),
         ({"model.batch": True}, "model.batch is fixed"),
         (["train.seed"], "overrides: expected keys and values"),
@@ -83,13 +82,6 @@ def test_bad_overrides_are_explained(overrides: Any, said: str) -> None:
     with pytest.raises(ConfigError) as raised:
         params.run_config(CONFIG, {"overrides": overrides})
     assert str(raised.value).startswith(said)
-
-
-def test_a_graph_with_a_screen_does_without_one() -> None:
-    screening = TrainConfig.from_layers({"evaluation": {"screen": "batch"}})
-    for screen in ("none", "batch"):
-        asked = params.run_config(screening, {"overrides": {"evaluation.screen": screen}})
-        assert asked.evaluation.screen == screen
 
 
 def test_a_bad_benchmark_file_is_named(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,13 +7,12 @@ from PIL import Image
 from skillopt_airflow.core.budget import StageCost
 from skillopt_airflow.core.early_rejection import RunningEvaluation, evaluation_order, reject_early
 from skillopt_airflow.core.edits import apply_edits
-from skillopt_airflow.core.gate import EQUAL, Action, GateDecision, decide, reject, reject_screened
+from skillopt_airflow.core.gate import EQUAL, Action, GateDecision, decide, reject
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.measured_score import SplitScore
 from skillopt_airflow.core.provenance import LineOrigin, seed_lines, trace
 from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.run_history import MomentHistory, Publication, RolloutCounts, StageRollouts, StepSeconds
-from skillopt_airflow.core.screening import screened
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.track_record import TrackRecord
@@ -68,7 +67,6 @@ class Training:
     def take(self, moment: Moment, edits: tuple[Edit, ...], measured: Evaluation | None, **more: object) -> None:
         candidate, report = apply_edits(self.skill, edits)
         decision = self._decision(measured, more.pop("action", None))
-        cut_short = decision.bound is not None or decision.screened_out is not None
         if decision.action.accepted and measured is not None:
             self.lines = trace(self.skill, self.lines, report, moment.name)
             self.current, self.version = measured, self.version + 1
@@ -78,7 +76,7 @@ class Training:
             "name": moment.name,
             **moment.model_dump(include={"kind", "epoch", "step"}),
             "decision": decision,
-            "candidate": None if measured is None or cut_short else estimate(measured),
+            "candidate": None if measured is None or decision.bound is not None else estimate(measured),
             "score_after": self.current.mean("hard"),
             "best_score": self.best.mean("hard"),
             "skill_version": self.version,
@@ -104,10 +102,6 @@ class Training:
             lost = RunningEvaluation(measured.scores, {}, order, self.current, RULES).lost()
             assert lost is not None
             return reject_early(*lost, self.current, self.best, RULES)
-        if action == "screened out":
-            nothing = Evaluation(scores={}, cancelled=measured.size)
-            screen = screened("sha256", measured, self.current, RULES)
-            return reject_screened(screen, nothing, self.current, self.best, RULES)
         decision = decide(measured, self.current, self.best, RULES)
         return decision if action is None else decision.model_copy(update={"action": action, "statistic": 0.125})
 
@@ -129,8 +123,8 @@ def proposed(number: int, op: str = "append", anchor: str = "", **more: object) 
     )
 
 
-def example(screens: bool = False) -> ReportView:
-    """Twelve steps, a slow update and a meta reflection; a fallback, skipped edits, an early rejection, a screen."""
+def example() -> ReportView:
+    """Twelve steps, a slow update and a meta reflection; a fallback, skipped edits, an early rejection."""
     training = Training()
     wrong = [30, 34, 27, 27, 40, 22, 22, 19, 30, 19, 17, 24]
     patterns = (
@@ -150,8 +144,6 @@ def example(screens: bool = False) -> ReportView:
         if step == 7:
             more["fallbacks"] = ("merge: the answer was not valid after 2 tries; failures first, then successes",)
             edits, measured = (proposed(1, "delete", "no such line"),), None
-        if step == 5 and screens:
-            more["action"] = "screened out"
         if step == 10:
             more["action"] = Action.UNDERPOWERED
         training.take(Moment(kind="step", epoch=1 if step <= 6 else 2, step=step), edits, measured, **more)

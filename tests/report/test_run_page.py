@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from example_run import SEED, example
+from example_run import SEED
 from pydantic import BaseModel
 
 from skillopt_airflow.core.paired import paired_values
@@ -137,24 +137,12 @@ def test_a_candidate_without_an_item_of_the_current_skill_has_no_difference(view
     assert "+0.0000" not in text
 
 
-def test_a_candidate_that_was_rejected_early_or_screened_out_has_a_bound_or_its_batch(
-    view: ReportView, page: Page
-) -> None:
+def test_a_candidate_that_was_rejected_early_has_a_bound(view: ReportView, page: Page) -> None:
     early = [moment for moment in view.moments if moment.decision.bound is not None]
     assert early
     for moment in early:
         assert moment.candidate is None
         assert f"≤ {moment.decision.bound:.4f}" in page.text
-    view = example(screens=True)
-    [moment] = [moment for moment in view.moments if moment.decision.screened_out is not None]
-    assert moment.candidate is None
-    batch = moment.decision.screened_out
-    assert batch is not None
-    screened = Page(render(view))
-    assert "screened out" in screened.text
-    assert moment.decision.reason in screened.text
-    assert f"{batch.score:.4f} against {batch.other_score:.4f}" in screened.text
-    assert "screen" not in page.text
 
 
 def test_each_line_of_the_skill_links_to_the_edit_that_wrote_it(view: ReportView, page: Page) -> None:

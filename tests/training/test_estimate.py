@@ -68,16 +68,12 @@ BASE = dict(estimated(SEARCHQA).rollouts)
         ({"evaluation.test_limit": 100}, {"test": 300, "publish": 200}),
         ({"evaluation.eval_test": False}, {"test": 0}),
         ({"evaluation.test_each_epoch": True}, {"test": 6 * 1_400}),
-        ({"evaluation.screen": "batch"}, {"screen": 40 * 40}),
-        # A candidate that no gate can reject isn't screened.
-        ({"evaluation.use_gate": False, "evaluation.screen": "batch"}, {}),
         ({"optimizer.use_slow_update": False}, {"evaluate": 8_000, "longitudinal": 80}),
         ({"optimizer.use_meta_reflect": True}, {"evaluate": 47 * 200}),
         ({"optimizer.slow_update_samples": 1_000}, {"longitudinal": 3 * 2 * 400}),
         ({"gradient.use_deep_reflect": True}, {"follow_up": 240}),
         ({"train.speculative_rollout": True}, {"speculate": 4 * 400}),
         ({"train.rollouts_per_item": 3}, {"rollout": 3 * 4 * 400}),
-        ({"train.proposals": 2}, {"evaluate": (2 * 40 + 3) * 200}),
         ({"train.accumulation": 3}, {"evaluate": 19 * 200}),
     ],
 )

@@ -48,7 +48,9 @@ def workers() -> Any:
 @pytest.fixture(scope="module")
 def training(s3_client: "S3Client") -> Training:
     """A finished run whose documents are on the server; it passed the gate against the seed and against a champion."""
-    training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, evaluation__val_limit=None)
+    training = Training.of(
+        train__num_epochs=1, train__steps_per_epoch=1, evaluation__val_limit=None, evaluation__test_limit=None
+    )
     training()
     for name, champion in (("first", False), ("second", True)):
         artifacts = ArtifactStore(bucket(s3_client, f"killed-{name}"), KEYS)

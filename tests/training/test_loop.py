@@ -2,7 +2,6 @@
 
 import re
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from airflow.sdk import DAG
@@ -15,15 +14,8 @@ pytestmark = pytest.mark.slow
 NOT_IN_THE_LOOP = {"publication.approve", "leave_out"}
 
 
-WITH_TASKS_OF_ITS_OWN = {
-    "screen": {"evaluation__screen": "batch"},
-}
-
-
-@pytest.fixture(
-    scope="module", params=["plain", *(pytest.param(name, marks=pytest.mark.nightly) for name in WITH_TASKS_OF_ITS_OWN)]
-)
-def training(request: Any) -> Training:
+@pytest.fixture(scope="module")
+def training() -> Training:
     """A run with all that an epoch's end may have, published."""
     training = Training.of(
         train__num_epochs=2,
@@ -32,7 +24,6 @@ def training(request: Any) -> Training:
         evaluation__val_limit=None,
         evaluation__test_limit=60,
         reports=True,
-        **WITH_TASKS_OF_ITS_OWN.get(request.param, {}),
     )
     training()
     training.publish("run")

@@ -362,7 +362,7 @@ def published(monkeypatch: pytest.MonkeyPatch) -> TrainingRun:
     run.store.put_text(run.keys.skill(1), stored.candidate.text)
     state = run.newest_state()
     best = state.best.model_copy(update={"version": 1, "sha256": stored.candidate.sha256})
-    run.commit(final, state.model_copy(update={"moment": final.name, "best": best, "newest": 1}), newest=True)
+    run.commit(final, state.model_copy(update={"moment": final.name, "best": best, "newest": 1}))
     other = TrainingRun(run.ref.model_copy(update={"overrides": {"model.target": "c:d"}}), run.connections, run.store)
     plan_publication(other, other.published, "later", PublishingGroup())
     store_rollouts(run, Split.TEST, stored.candidate, items, partial(play_for, 1.0))

@@ -4,11 +4,17 @@ import re
 from collections.abc import Iterable, Sequence
 
 from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.training_groups import OptimizerGroup
 from skillopt_airflow.core.types import Edit, Note
 
 _BULLET = "- "
 _BULLETS = re.compile(r"(?:[-*+•]\s+)*")
 """What a model may write before a note, which gets a bullet here."""
+
+
+def notes_enter(rules: OptimizerGroup) -> bool:
+    """Return whether notes enter the skill without asking the gate."""
+    return rules.use_skill_aware_reflection and not rules.skill_aware_notes_gate
 
 
 def notes_of(document: SkillDocument) -> tuple[str, ...]:

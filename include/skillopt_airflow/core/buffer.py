@@ -1,12 +1,11 @@
 """The step buffer: what an epoch has seen fail and tried so far, as feedback for its later steps."""
 
-from collections.abc import Sequence
-
 from pydantic import Field
 
 from skillopt_airflow.core.documents import Document
+from skillopt_airflow.core.edits import EditApplyReport, EditReport
 from skillopt_airflow.core.paired import PairedTable
-from skillopt_airflow.core.types import Edit, FailurePattern, Value
+from skillopt_airflow.core.types import Edit, FailurePattern, Patch, Value
 from skillopt_airflow.core.verdict import Action
 
 
@@ -29,9 +28,7 @@ class ReflectedItems(Document):
 class BufferEntry(Value):
     """One step: how its items failed, what was tried, what came of it, and how current skill and candidate scored.
 
-    What was tried is in one of three fields, by the gate's action; an indecisive one lists nothing. Of a step with
-    several candidates, edits of those that were not chosen are there as well: rejected if they were not better than the
-    current skill, undecided if they were. The scores are the chosen one's.
+    What was tried is in one of three fields, by the gate's action; an indecisive one lists nothing.
     """
 
     step: int
@@ -42,7 +39,7 @@ class BufferEntry(Value):
     accepted_edits: tuple[Edit, ...] = ()
     rejected_edits: tuple[Edit, ...] = ()
     undecided_edits: tuple[Edit, ...] = ()
-    """The edits of a candidate that differed from the skill on too few items to judge, or was not the step's best."""
+    """The edits of a candidate that differed from the skill on too few items to judge."""
     score_before: float | None = None
     score_after: float | None = None
     interval: tuple[float, float] | None = None
@@ -62,35 +59,38 @@ class StepBuffer(Value):
 def entry_of(
     step: int,
     reflected: ReflectedItems,
-    patterns: Sequence[FailurePattern],
+    ranked: Patch,
+    report: EditApplyReport,
     action: Action,
-    tried: Sequence[Edit],
     compared: PairedTable,
-    others: Sequence[tuple[Sequence[Edit], bool]] = (),
 ) -> BufferEntry:
-    """Return the entry of a step; `compared` is the candidate against the current skill.
-
-    `others` are the edits of each candidate that was not chosen, and whether it was better than the current skill.
-    """
-    listed = () if action is Action.INDECISIVE else tuple(tried)
+    """Return the entry of a step; `compared` is the candidate against the current skill."""
+    listed = () if action is Action.INDECISIVE else tried_edits(ranked, report)
     measured = compared if listed and compared.pairs else None
-    worse, better = (_new(others, wanted, listed) for wanted in (False, True))
     return BufferEntry(
         step=step,
         items=len(reflected.item_ids),
         failed=reflected.failed,
-        failure_patterns=tuple(patterns),
+        failure_patterns=ranked.failure_patterns,
         accepted_edits=listed if action.accepted else (),
-        rejected_edits=(*(listed if action is Action.REJECT else ()), *worse),
-        undecided_edits=(*(listed if action is Action.UNDERPOWERED else ()), *better),
+        rejected_edits=listed if action is Action.REJECT else (),
+        undecided_edits=listed if action is Action.UNDERPOWERED else (),
         score_before=None if measured is None else measured.other_score,
         score_after=None if measured is None else measured.score,
         interval=None if measured is None else (measured.low, measured.high),
     )
 
 
-def _new(others: Sequence[tuple[Sequence[Edit], bool]], better: bool, listed: Sequence[Edit]) -> list[Edit]:
-    """Return the edits of the others that were better, or were not, without those that the chosen one tried too."""
-    known = {(edit.op, edit.anchor, edit.content) for edit in listed}
-    found = {(edit.op, edit.anchor, edit.content): edit for edits, was in others if was is better for edit in edits}
-    return [edit for text, edit in found.items() if text not in known]
+def tried_edits(ranked: Patch, report: EditApplyReport) -> tuple[Edit, ...]:
+    """Return what a candidate tried, as the optimizer proposed it: the edits that reached it, and its new notes."""
+    made = [row for row in report.rows if row.status != "skipped"]
+    written_anew, reached = any(row.edit.op == "rewrite" for row in made), [row.edit for row in made]
+    edits = (edit for edit in ranked.edits if written_anew or edit in reached)
+    return (*edits, *(_new_lines(row) for row in made if row.edit.op == "region"))
+
+
+def _new_lines(row: EditReport) -> Edit:
+    """Return an edit of a region with only the lines that it adds."""
+    before = row.removed.split("\n")
+    added = [line for line in row.inserted.split("\n") if line not in before]
+    return row.edit.model_copy(update={"content": "\n".join(added)})

@@ -45,15 +45,6 @@ class TrainConfig(Group):
     """The task by its data alone; None where the benchmark's adapter.py defines it."""
 
     @model_validator(mode="after")
-    def _one_proposal_to_screen(self) -> Self:
-        if self.train.proposals > 1 and self.evaluation.screen != "none":
-            raise ValueError(
-                f"evaluation.screen = {self.evaluation.screen} looks at one candidate of a step, and train.proposals = "
-                f"{self.train.proposals} makes several: set one to none, or the other to 1"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _search_by_tools(self) -> Self:
         if self.search.conn_id is not None and not HARNESSES[self.model.harness].needs_tools:
             raise ValueError(

@@ -16,12 +16,33 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.gate import GateDecision, reject
-from skillopt_airflow.core.item_scores import WON, Evaluation, ItemScore, metric_value
+from skillopt_airflow.core.item_scores import (
+    WON,
+    Evaluation,
+    ItemScore,
+    evaluation_of,
+    failed_draw,
+    metric_value,
+)
 from skillopt_airflow.core.paired import SAME_MEAN, paired
+from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.track_record import TrackRecord
 from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.types import Status
+from skillopt_airflow.core.types import RolloutResult, Status
+
+
+def may_end_early(moment: Moment, config: TrainConfig) -> bool:
+    """Return whether an evaluation may be ended as soon as a win is impossible: only where a gate decides on it.
+
+    A batch job is paid for as a whole.
+    """
+    rules = config.evaluation
+    gated = moment.kind in ("step", "meta_reflect") or (
+        moment.kind == "slow_update" and config.optimizer.slow_update_gate
+    )
+    return rules.early_reject and rules.use_gate and gated and not config.model.batch
 
 
 def evaluation_order(
@@ -55,6 +76,22 @@ class RunningEvaluation:
     rules: EvaluationGroup
     record: TrackRecord = field(default_factory=TrackRecord)
     """The scores of earlier candidates."""
+
+    @classmethod
+    def of(
+        cls,
+        item_ids: Sequence[str],
+        rollouts: Mapping[str, Sequence[RolloutResult]],
+        current: Evaluation,
+        rules: EvaluationGroup,
+        record: TrackRecord,
+    ) -> "RunningEvaluation":
+        """Collect the rollouts so far, by item id; an item counts once all of its draws have ended."""
+        complete = {item: draws for item, draws in rollouts.items() if len(draws) == rules.draws}
+        ended = [one for draws in complete.values() for one in draws]
+        scores = evaluation_of(list(complete), ended, draws=rules.draws).scores
+        failed = {item: failed_draw(item, draws).status for item, draws in complete.items() if item not in scores}
+        return cls(scores, failed, evaluation_order(item_ids, current, rules, record), current, rules, record)
 
     def lost(self) -> tuple[Evaluation, float] | None:
         """Return the evaluation up to where the loss was certain, and the bound of its mean; see `certain_loss`.

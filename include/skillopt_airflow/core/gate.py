@@ -2,14 +2,12 @@
 
 from collections.abc import Iterable
 
-from skillopt_airflow.core.contenders import Contender
 from skillopt_airflow.core.density import weighed
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.gate_policies.policy import Evidence, evidence_of
 from skillopt_airflow.core.item_scores import LOST, WON, Evaluation, covers, missing_as
 from skillopt_airflow.core.paired import SAME_MEAN, PairedTable, paired, signs
-from skillopt_airflow.core.screening import Screening
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.task_types import TypeScore
 from skillopt_airflow.core.training_groups import EvaluationGroup
@@ -47,12 +45,8 @@ class GateDecision(Document):
     """95 % interval of that mean."""
     by_type: tuple[TypeScore, ...] = ()
     """The candidate's scores by the type of task, where items have one and all were measured."""
-    screen: Screening | None = None
-    """The candidate on its step's batch, where that ran before the selection split."""
     memory_only: bool = False
     """True of an epoch's end that made no candidate: it left the optimizer a memory."""
-    contenders: tuple[Contender, ...] = ()
-    """All candidates of a step that made several, of which this is the verdict on the chosen one."""
 
     @property
     def ungated(self) -> bool:
@@ -63,11 +57,6 @@ class GateDecision(Document):
     def equal(self) -> bool:
         """Return whether the candidate is the current skill itself, so that nothing ran."""
         return self.reason.startswith(EQUAL)
-
-    @property
-    def screened_out(self) -> PairedTable | None:
-        """Return what the step's batch says of a candidate that went no further; None if it did."""
-        return None if self.screen is None or self.screen.passed else self.screen.against_current
 
 
 def decide(
@@ -115,18 +104,6 @@ def decide(
         statistic=verdict.statistic,
         weighed=scores,
     )
-
-
-def reject_screened(
-    screen: Screening, evaluation: Evaluation, current: Evaluation, best: Evaluation, rules: EvaluationGroup
-) -> GateDecision:
-    """Reject a candidate that the screen did not let pass; its evaluation is one of which nothing ran."""
-    batch = screen.against_current
-    reason = (
-        f"screened out: worse on the step's batch of {batch.pairs} items, current {batch.other_score:.4f}, "
-        f"candidate {batch.score:.4f}; the selection split did not run"
-    )
-    return reject(evaluation, current, best, rules, reason).model_copy(update={"screen": screen})
 
 
 def reject(

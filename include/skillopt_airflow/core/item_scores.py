@@ -35,7 +35,7 @@ class Evaluation(Value):
     reason: FailureReason | None = Field(default=None, exclude=True)
     """The most frequent reason of the failures, where it is known; not stored."""
     cancelled: int = Field(default=0, ge=0)
-    """Items that were not needed because the candidate had already lost, or been screened out; they are no failures."""
+    """Items that were not needed because the candidate had already lost; they are no failures."""
     groups: dict[str, str] = Field(default_factory=dict)
     """Group of each item that has one, by id; see `Item.group`."""
     stored: str = ""

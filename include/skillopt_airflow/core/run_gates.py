@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.contenders import at_level_of
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.gate_policies import policy_of
+from skillopt_airflow.core.gate import GateDecision, decide
+from skillopt_airflow.core.gate_policies import POLICIES, policy_of
 from skillopt_airflow.core.groups import count_groups, group_sizes
-from skillopt_airflow.core.looks import level_of
+from skillopt_airflow.core.item_scores import Evaluation
+from skillopt_airflow.core.looks import Look, level_of
 from skillopt_airflow.core.power import can_accept, smallest_gain
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.training_groups import EvaluationGroup
@@ -73,8 +74,7 @@ def gates_of(config: TrainConfig, look: int = 1) -> list[RunGate]:
         look: which look at its items the gate of publishing is.
     """
     gates = [
-        # A step that has several candidates tests the best of them at a stricter level.
-        RunGate("evaluation.gate_policy", Split.VAL, at_level_of(config.evaluation, config.train.proposals)),
+        RunGate("evaluation.gate_policy", Split.VAL, config.evaluation),
         RunGate(
             "publishing.gate_policy",
             Split(config.publishing.split),
@@ -90,6 +90,21 @@ def publishing_rules(evaluation: EvaluationGroup, publishing: PublishingGroup, l
     level = level_of(look, publishing.gate_alpha)
     policy = {"use_gate": True, "gate_policy": publishing.gate_policy, "gate_alpha": level, "gate_protected_items": ()}
     return evaluation.model_copy(update=policy | {"draws": publishing.draws})
+
+
+def decide_publication(
+    candidate: Evaluation, rival: Evaluation, evaluation: EvaluationGroup, publishing: PublishingGroup, look: Look
+) -> GateDecision:
+    """Decide whether the candidate may become the champion; the reason names the look and its level."""
+    decision = decide(candidate, rival, rival, publishing_rules(evaluation, publishing, look.number))
+    level = level_at(look)
+    seen = f"{decision.reason}; {look}{'' if level is None else f', level {level:.2g}'}"
+    return decision.model_copy(update={"reason": seen})
+
+
+def level_at(look: Look) -> float | None:
+    """Return the level at which a look judges; None under a policy without one."""
+    return look.level if POLICIES[look.question.policy].has_level else None
 
 
 def deciding(split: Split, items: Sequence[T]) -> list[T]:

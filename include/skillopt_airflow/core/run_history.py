@@ -43,8 +43,8 @@ class MomentHistory(Document):
     epoch: int
     decision: GateDecision
     candidate: SplitScore | None
-    """None if the candidate equals the current skill, has no score, was screened out or was rejected early: see the
-    decision's bound and screen."""
+    """None if the candidate equals the current skill, has no score or was rejected early: see the decision's
+    bound."""
     score_after: float | None
     """Score of the current skill after the moment; None if it was taken without a score."""
     best_score: float
@@ -58,7 +58,7 @@ class MomentHistory(Document):
     fallbacks: tuple[str, ...]
     """Each optimizer answer that gave way to a deterministic rule, as `<stage>: why`."""
     cancelled: int
-    """Rollouts of the selection split that an early rejection or a screen saved."""
+    """Rollouts of the selection split that an early rejection saved."""
     ended: float
     """Unix seconds."""
     seconds: StepSeconds
@@ -86,7 +86,7 @@ class RolloutCounts(Value):
     ran: int = 0
     """Carried out by this run, retries included."""
     cancelled: int = 0
-    """Left out because the candidate was rejected without them, early or by its screen."""
+    """Left out because the candidate was rejected early."""
     speculated: int = 0
     """Carried out for a batch before it was known under which skill it would run."""
     wasted: int = 0

@@ -1,6 +1,6 @@
 """The state of a training at a moment: all that the next one needs."""
 
-from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
+from skillopt_airflow.core.buffer import StepBuffer
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.gate import Action, GateDecision
 from skillopt_airflow.core.item_scores import Evaluation
@@ -61,11 +61,6 @@ def advance(state: RunState, moment: Moment, candidate: Measured, decision: Gate
             "newest": candidate.version if accepted else state.newest,
         }
     )
-
-
-def remember(state: RunState, entry: BufferEntry) -> RunState:
-    """Return the state with one more step in its buffer."""
-    return state.model_copy(update={"buffer": state.buffer.with_entry(entry)})
 
 
 def compete(state: RunState, moment: Moment, last: Measured, decision: GateDecision) -> RunState:

@@ -29,9 +29,6 @@ class TrainGroup(Group):
     fresh_rollouts: bool | Literal["auto"] = "auto"
     """Roll out items again in each epoch, also under an unchanged skill, so that analysts see new trajectories. auto
     does so unless model.temperature is 0, at which a target answers alike."""
-    proposals: Positive = 1
-    """Candidates that a step makes side by side of one batch, each from other minibatches; all are measured at the same
-    time, and the gate decides on the best. Not with evaluation.screen."""
     seed: int = 42
     """Seed of every shuffle of the training."""
     preflight: bool = True
@@ -137,9 +134,6 @@ class EvaluationGroup(Group):
     early_reject: bool = True
     """Stop an evaluation when what is certain rules a win out: what could not be accepted takes fewer rollouts. Without
     effect where nothing is gated, and on batch jobs."""
-    screen: Literal["none", "batch"] = "none"
-    """batch runs a step's candidate on the step's own batch first: what is worse there than the current skill is
-    rejected without the selection split. Without effect where nothing is gated."""
     judge: JudgeUse = "rules_first"
     """Who scores an answer, in a benchmark that asks a judge: the rules alone, the judge where these cannot decide, or
     the judge in any case. Without effect in other benchmarks."""
@@ -162,11 +156,6 @@ class EvaluationGroup(Group):
     test_each_epoch: bool = False
     """Also measure each epoch's last skill on the test split, at the end of the run. No skill is selected by these
     scores."""
-
-    @property
-    def screens(self) -> bool:
-        """Return whether the candidates of steps are screened."""
-        return self.screen == "batch" and self.use_gate
 
     def most_tested(self, epochs: int) -> int:
         """Return the most skills that a run of so many epochs measures on the test split, the seed included."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from skillopt_airflow.core.item_scores import is_failure
-from skillopt_airflow.core.training_groups import TrainGroup
 from skillopt_airflow.core.types import Rollout, Score, SourceType, Value
 
 Tries = tuple[Rollout, ...]
@@ -64,9 +63,9 @@ def minibatches(slices: Sequence[Sequence[Rollout]], size: int, seed: str, failu
     return cut
 
 
-def minibatch_seed(train: TrainGroup, step: int, proposal: int) -> str:
-    """Return the seed by which a step's items are shuffled for a proposal (1-based)."""
-    return f"{train.seed}-step-{step}" + (f"-proposal-{proposal}" if proposal > 1 else "")
+def most_minibatches(batch_size: int, size: int, accumulation: int) -> int:
+    """Return the most minibatches of a step, whichever way its slices split into failures and successes."""
+    return accumulation * min(batch_size, (batch_size - 2) // size + 2)
 
 
 def by_outcome(rollouts: Sequence[Rollout]) -> dict[SourceType, list[Tries]]:

@@ -87,9 +87,8 @@ def steps_that_fit(config: TrainConfig, sizes: Mapping[Split, int]) -> int:
     batch = min(sizes[Split.TRAIN], train.batch_size * train.accumulation)
     val = len(range(sizes[Split.VAL])[: rules.limit(Split.VAL)])
     chunks = largest_plan(batch, config, 1, train.rollouts_per_item)
-    chunks += largest_plan(batch, config, 1, 1) if rules.screens else 0
     # All chunks of an evaluation go as one batch job.
-    chunks += 0 if config.model.batch else largest_plan(val, config, train.proposals, rules.draws)
+    chunks += 0 if config.model.batch else largest_plan(val, config, 1, rules.draws)
     return max(1, MOST_TASKS // (chunks + TASKS_OF_STEP))
 
 

@@ -108,11 +108,6 @@ def run_config(config: TrainConfig, params: Mapping[str, Any], *layers: JsonObje
     asked = TrainConfig.from_layers(config.model_dump(), *layers, nest(fields), nest(overrides))
     _check_room("train.num_epochs", asked.train.num_epochs, config.train.num_epochs)
     check_fixed(asked, config)
-    if _lacks_screen(asked, config):
-        raise ConfigError(
-            f"evaluation.screen = {asked.evaluation.screen}: the graph has no tasks for a screen; set it in the "
-            "benchmark's benchmark.yaml, and start the run when Airflow has parsed it again"
-        )
     check_allowed(asked, config)
     return asked
 
@@ -151,11 +146,8 @@ def check_graph(config: TrainConfig, own: TrainConfig) -> None:
     Raises:
         AirflowFailException: naming what the run began with.
     """
-    lacking = [f"evaluation.screen = {config.evaluation.screen}"] if _lacks_screen(config, own) else []
     if config.model.batch != own.model.batch:
-        lacking.append(f"model.batch = {json.dumps(config.model.batch)}")
-    if lacking:
-        raise graph_changed(", ".join(lacking), "this task")
+        raise graph_changed(f"model.batch = {json.dumps(config.model.batch)}", "this task")
 
 
 def graph_changed(began: str, to_clear: str) -> AirflowFailException:
@@ -169,11 +161,6 @@ def graph_changed(began: str, to_clear: str) -> AirflowFailException:
         f"benchmark.yaml has changed since this run began with {began}, and the graph with it: "
         f"restore it and clear {to_clear}, or trigger a new run"
     )
-
-
-def _lacks_screen(asked: TrainConfig, config: TrainConfig) -> bool:
-    """Return whether the graph has no tasks for a screen that is asked for; one that has them does without, too."""
-    return asked.evaluation.screen != "none" and config.evaluation.screen == "none"
 
 
 def _check_room(path: str, asked: int, room: int) -> None:

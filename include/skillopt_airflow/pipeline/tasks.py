@@ -79,23 +79,14 @@ def leave_out(run: JsonObject, room: int) -> None:
 
 
 @task(execution_timeout=timedelta(hours=1), trigger_rule="none_failed")
-def update(run: JsonObject, at: int, screened: bool) -> list[JsonObject]:
+def update(run: JsonObject, at: int) -> list[JsonObject]:
     """Reflect, merge the patches, keep the edits within the learning rate and apply them; each stage keeps its result.
 
-    Does so once for each proposal. Returns the chunks to evaluate the candidates on, none of one that equals the
-    skill; where the graph has a screen before that, the chunks of it.
+    Returns the chunks to evaluate the candidate on, none if it equals the skill.
     """
     from skillopt_airflow.training.steps import update
 
-    return update(*moment_at(run, at), screened)
-
-
-@task(trigger_rule="none_failed_min_one_success")
-def screen(run: JsonObject, at: int) -> list[JsonObject]:
-    """Return the chunks to evaluate the candidate on, none if it equals the skill or is worse on the step's batch."""
-    from skillopt_airflow.training.steps import screen
-
-    return screen(*moment_at(run, at))
+    return update(*moment_at(run, at))
 
 
 @task(trigger_rule="none_failed_min_one_success")

@@ -102,11 +102,10 @@ def epoch_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 def training_step(batch: Any, position: int, config: TrainConfig) -> Any:
     """Build step t: forward, backward, update, and the gate that decides what stays; return the next step's batch."""
-    screened = config.evaluation.screen == "batch"
     with TaskGroup(f"step_{position:02d}"):
         rollout = rollouts(config, "rollout", THIS_RUN, batch)
-        update = tasks.update.override(pool=config.model.optimizer_pool)(THIS_RUN, position, screened)
-        gate = evaluate_and_gate(screen(update, position, config) if screened else update, position, config)
+        update = tasks.update.override(pool=config.model.optimizer_pool)(THIS_RUN, position)
+        gate = evaluate_and_gate(update, position, config)
         chain(rollout, update)
         # While the optimizer thinks, the target would have nothing to do.
         chain(rollout, speculation(config, THIS_RUN, position), gate)
@@ -131,17 +130,8 @@ def epoch_end(steps: list[Any], config: TrainConfig) -> None:
     chain(guided, meta_reflect)
 
 
-def screen(update: Any, position: int, config: TrainConfig) -> Any:
-    """Run a candidate on its step's own batch; return what is to be evaluated after that."""
-    passed = tasks.screen(THIS_RUN, position)
-    chain(rollouts(config, "screen_rollout", THIS_RUN, update), passed)
-    # Without a screen's rollouts, as for a candidate that equals the present skill, it goes on all the same.
-    chain(update, passed)
-    return passed
-
-
 def evaluate_and_gate(candidate: Any, at: int | MomentKind, config: TrainConfig) -> Any:
-    """Measure a candidate on the selection split, or several at the same time, and let the gate decide on the best."""
+    """Measure a candidate on the selection split and let the gate decide."""
     evaluate = evaluations(config, "evaluate", THIS_RUN, candidate)
     gate = tasks.gate(THIS_RUN, at)
     # Equal to the present skill, a candidate is not evaluated; the gate still has to say so.

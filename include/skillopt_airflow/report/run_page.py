@@ -21,7 +21,6 @@ SYMBOLS = {
     Action.UNDERPOWERED: "□",
 }
 EARLY = "▽"
-SCREENED_OUT = "⊘"
 NO_CANDIDATE = "–"
 LEAD = '<p class="lead">'
 """Begins the outcome on the page."""
@@ -98,8 +97,6 @@ def verdict(decision: GateDecision) -> VerdictSign:
     action = decision.action
     if decision.memory_only:
         return VerdictSign(NO_CANDIDATE, "memory only", "")
-    if decision.screened_out is not None:
-        return VerdictSign(SCREENED_OUT, "screened out", action.value)
     if decision.bound is not None:
         return VerdictSign(EARLY, "rejected early", action.value)
     return VerdictSign(SYMBOLS[action], plots.MARKS[action].name, action.value)

@@ -56,11 +56,6 @@ class ReportView(History):
         return tuple(stage for stage in self.outcomes if stage.failures or stage.truncated or stage.empty)
 
     @property
-    def screened(self) -> bool:
-        """True if candidates ran on their step's batch before the selection split."""
-        return any(moment.decision.screen is not None for moment in self.moments)
-
-    @property
     def fallbacks(self) -> int:
         """The number of optimizer answers that gave way to a deterministic rule."""
         return sum(len(moment.fallbacks) for moment in self.moments)

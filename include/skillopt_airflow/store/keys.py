@@ -107,8 +107,6 @@ class MomentKeys:
     """The skill after the edits."""
     edit_apply_report = Below("edit_apply_report.json")
     """The outcome of each edit."""
-    screen = Below("screen.json")
-    """The candidate on the step's own batch, where that runs before the selection split."""
     gate = Below("gate.json")
     """The gate's verdict."""
     history_row = Below("history_row.json")
@@ -119,16 +117,6 @@ class MomentKeys:
     """Prefix of the step's reflections."""
     timings = Below("timing/")
     """Prefix of the step's timings."""
-
-    @property
-    def of_candidate(self) -> tuple[str, ...]:
-        """Return the keys of all that a candidate is made of, itself last."""
-        made = (self.merged_patch, self.learning_rate, self.ranked_edits, self.notes)
-        return (*made, self.applied_patch, self.edit_apply_report, self.line_origins, self.candidate_skill)
-
-    def proposal(self, number: int) -> "MomentKeys":
-        """Return the keys of a proposal (1-based), where a step makes several side by side."""
-        return MomentKeys(f"{self.folder}proposals/{number:02d}/")
 
     def plan(self, stage: str) -> str:
         """Return the key of a stage's rollouts, cut into containers."""

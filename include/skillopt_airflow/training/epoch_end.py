@@ -3,6 +3,8 @@
 import logging
 from concurrent.futures import ThreadPoolExecutor
 
+from skillopt_airflow.core.buffer import tried_edits
+from skillopt_airflow.core.edits import EditApplyReport
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.pictures import sizes
 from skillopt_airflow.core.schedule import edit_budget, sample
@@ -15,7 +17,7 @@ from skillopt_airflow.optimizer.meta_skill import meta_reflect as reflect_on_epo
 from skillopt_airflow.optimizer.meta_skill import meta_skill
 from skillopt_airflow.optimizer.slow_update import guidance_edit
 from skillopt_airflow.optimizer.slow_update import slow_update as write_guidance
-from skillopt_airflow.training.candidate import compared, propose, remembers, tried_edits
+from skillopt_airflow.training.candidate import propose, remembers
 from skillopt_airflow.training.item_files import shown_items
 from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
@@ -44,7 +46,7 @@ def slow_update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
         remembered = pool.submit(_memory, run, moment, models, comparison)
         patch = guided.result()
         patch = patch.model_copy(update={"fallback": joined(patch.fallback, remembered.result())})
-        return store_plan(run, moment, "evaluate", propose(run, moment, patch))
+        return propose(run, moment, patch)
 
 
 def meta_reflect(run: TrainingRun, moment: Moment) -> list[JsonObject]:
@@ -56,7 +58,7 @@ def meta_reflect(run: TrainingRun, moment: Moment) -> list[JsonObject]:
         budget = edit_budget(moment.step, run.record.total_steps, optimizer)
         most = run.config.optimizer.learning_rate if budget is None else budget
         patch = reflect_on_epoch(models.optimizer, skill.text, epoch_steps(run, moment.epoch), most)
-        return store_plan(run, moment, "evaluate", propose(run, moment, patch))
+        return propose(run, moment, patch)
 
 
 def epoch_steps(run: TrainingRun, epoch: int) -> list[EpochStep]:
@@ -66,7 +68,9 @@ def epoch_steps(run: TrainingRun, epoch: int) -> list[EpochStep]:
         if moment.kind == "step" and moment.epoch == epoch:
             keys = run.keys.moment(moment)
             decision = run.store.get_model(keys.gate, GateDecision)
-            table = compared(decision)
+            ranked = run.store.get_model(keys.ranked_edits, Patch)
+            report = run.store.get_model(keys.edit_apply_report, EditApplyReport)
+            table = decision.against_current
             steps.append(
                 EpochStep(
                     step=moment.step,
@@ -74,7 +78,7 @@ def epoch_steps(run: TrainingRun, epoch: int) -> list[EpochStep]:
                     score_before=table.other_score if table.pairs else None,
                     score_after=table.score if table.pairs else None,
                     interval=(table.low, table.high) if table.pairs else None,
-                    edits=tried_edits(run, keys),
+                    edits=tried_edits(ranked, report),
                 )
             )
     return steps

@@ -85,7 +85,7 @@ class Estimate:
     config: TrainConfig
     prices: Prices
     rollouts: Mapping[str, int]
-    """By stage, at most: stored rollouts, screens and early rejections make them fewer."""
+    """By stage, at most: stored rollouts and early rejections make them fewer."""
     roles: Sequence[RoleEstimate]
 
     def tokens(self, case: Case) -> int:
@@ -186,7 +186,7 @@ def estimate_training(
     measured = estimate_rollouts(config, rollouts, prompt, (skill_chars, longest), prices)
     gradient, batch = config.gradient, min(config.train.batch_size, sizes[Split.TRAIN])
     minibatches = min(batch, math.ceil(batch / gradient.minibatch_size) + (not gradient.failure_only))
-    analyzed = steps * config.train.proposals
+    analyzed = steps
     reflections = analyzed * config.train.accumulation * minibatches * gradient.analyst_rounds + rollouts["follow_up"]
     # A selection for each merged patch, and what an epoch's end asks, besides the calls for each minibatch.
     calls = OPTIMIZER_FACTOR * (reflections + analyzed + config.train.num_epochs)
@@ -237,7 +237,7 @@ def _rollouts(config: TrainConfig, sizes: Mapping[Split, int], steps_in_epoch: i
     moments = timeline(config, steps_in_epoch)
     steps, compared = train.num_epochs * steps_in_epoch, sum(moment.compares for moment in moments)
     guidance = compared if optimizer.use_slow_update else 0
-    candidates = steps * train.proposals + guidance + sum(moment.kind == "meta_reflect" for moment in moments)
+    candidates = steps + guidance + sum(moment.kind == "meta_reflect" for moment in moments)
     in_epoch = min(sizes[Split.TRAIN], steps_in_epoch * train.batch_size * train.accumulation)
     batches, val = train.num_epochs * in_epoch, limited[Split.VAL] * rules.draws
     probes = config.gradient.deep_reflect_failures + config.gradient.deep_reflect_successes
@@ -245,8 +245,7 @@ def _rollouts(config: TrainConfig, sizes: Mapping[Split, int], steps_in_epoch: i
         "seed": val,
         "rollout": batches * train.rollouts_per_item,
         "speculate": batches * train.rollouts_per_item if train.speculative_rollout else 0,
-        "follow_up": steps * train.proposals * probes if config.gradient.use_deep_reflect else 0,
-        "screen": batches if rules.screens else 0,
+        "follow_up": steps * probes if config.gradient.use_deep_reflect else 0,
         "evaluate": candidates * val,
         "longitudinal": compared * 2 * min(optimizer.slow_update_samples, sizes[Split.TRAIN]),
         "final": val,

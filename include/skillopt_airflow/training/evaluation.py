@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from skillopt_airflow.core.early_rejection import RunningEvaluation, evaluation_order
-from skillopt_airflow.core.item_scores import Evaluation, evaluation_of, failed_draw
+from skillopt_airflow.core.early_rejection import RunningEvaluation, evaluation_order, may_end_early
+from skillopt_airflow.core.item_scores import Evaluation, evaluation_of
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.task_types import TypeScore, scores_by_type
@@ -17,50 +17,33 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.rollout_table import KnownParts
 
 
-def may_end_early(run: TrainingRun, moment: Moment) -> bool:
-    """Return whether an evaluation may be ended as soon as a win is impossible: only where a gate decides on it.
-
-    A batch job is paid for as a whole.
-    """
-    rules = run.config.evaluation
-    gated = moment.kind in ("step", "meta_reflect") or (
-        moment.kind == "slow_update" and run.config.optimizer.slow_update_gate
-    )
-    return rules.early_reject and rules.use_gate and gated and not run.config.model.batch
-
-
-def evaluation_chunks(run: TrainingRun, moment: Moment, skills: Sequence[str]) -> list[Chunk]:
-    """Return the rollouts that measure candidates, by key, on the selection split at the same time; every draw apart.
+def evaluation_chunks(run: TrainingRun, moment: Moment, skill: str) -> list[Chunk]:
+    """Return the rollouts that measure a candidate, by its key, on the selection split; every draw apart.
 
     Where the evaluation may end early, the items on which the current skill leaves most to win come first.
     """
-    draws = range(run.config.evaluation.draws)
-    if not skills or not may_end_early(run, moment):
-        item_ids = ids(run.item_refs(Split.VAL))
-        return chunks_of(run.config, "evaluate", skills, Split.VAL, item_ids, draws)
-    order = order_of(run, run.state_before(moment))
+    config, items, draws = run.config, ids(run.item_refs(Split.VAL)), range(run.config.evaluation.draws)
+    if not may_end_early(moment, config):
+        return chunks_of(config, "evaluate", [skill], Split.VAL, items, draws)
+    before = run.state_before(moment)
+    order = evaluation_order(items, before.current.evaluation, config.evaluation, run.states.record(before))
     return [
         Chunk(stage="evaluate", skill=skill, split=Split.VAL, draw=draw, item_ids=tuple(part), contested=True)
-        for part in cut_contested(order, run.config, len(skills) * len(draws))
-        for skill in skills
+        for part in cut_contested(order, config, len(draws))
         for draw in draws
     ]
 
 
 def draws_of(
-    run: TrainingRun,
-    split: Split,
-    skill: SkillDocument,
-    draws: Sequence[int] | None = None,
-    known: "Mapping[int, KnownParts] | None" = None,
+    run: TrainingRun, split: Split, skill: SkillDocument, known: "Mapping[int, KnownParts] | None" = None
 ) -> dict[str, list[RolloutResult]]:
-    """Return the stored rollouts of a skill on a split by item id, one a draw; the draws of an evaluation if None.
+    """Return the stored rollouts of a skill on a split by item id, one per draw of an evaluation.
 
     `known` has what was read before of each draw.
     """
     items = run.item_refs(split)
     found: dict[str, list[RolloutResult]] = {}
-    for draw in range(run.config.evaluation.draws) if draws is None else draws:
+    for draw in range(run.config.evaluation.draws):
         before = None if known is None else known[draw]
         for item_id, rollout in run.results(split, skill, draw, items, before).items():
             found.setdefault(item_id, []).append(rollout)
@@ -82,14 +65,6 @@ def evaluation_of_draws(
     return evaluation_of(ids(items), rollouts, draws=draws, groups=_groups(items))
 
 
-def cut_or_measured(
-    run: TrainingRun, moment: Moment, state: RunState, skill: SkillDocument
-) -> tuple[Evaluation, float | None]:
-    """Return a candidate's evaluation; cut short where its loss is certain, and then with the bound of its mean."""
-    early = running_evaluation(run, state, skill).lost() if may_end_early(run, moment) else None
-    return (measured(run, Split.VAL, skill), None) if early is None else early
-
-
 def running_evaluation(
     run: TrainingRun, state: RunState, skill: SkillDocument, known: "Mapping[int, KnownParts] | None" = None
 ) -> RunningEvaluation:
@@ -97,20 +72,9 @@ def running_evaluation(
 
     `known` has what was read at earlier looks of each draw.
     """
-    rules = run.config.evaluation
-    complete = _complete(draws_of(run, Split.VAL, skill, known=known), rules.draws)
-    rollouts = [rollout for draws in complete.values() for rollout in draws]
-    scores = evaluation_of(list(complete), rollouts, draws=rules.draws).scores
-    failed = {item: failed_draw(item, draws).status for item, draws in complete.items() if item not in scores}
-    record = run.states.record(state)
-    return RunningEvaluation(scores, failed, order_of(run, state), state.current.evaluation, rules, record)
-
-
-def order_of(run: TrainingRun, state: RunState) -> tuple[str, ...]:
-    """Return the order in which a candidate's items are begun where its evaluation may end early."""
-    rules = run.config.evaluation
-    items = ids(run.item_refs(Split.VAL))
-    return evaluation_order(items, state.current.evaluation, rules, run.states.record(state))
+    items, current, record = ids(run.item_refs(Split.VAL)), state.current.evaluation, run.states.record(state)
+    rollouts = draws_of(run, Split.VAL, skill, known=known)
+    return RunningEvaluation.of(items, rollouts, current, run.config.evaluation, record)
 
 
 def measured_on(
@@ -129,7 +93,3 @@ def by_type(run: TrainingRun, split: Split, evaluation: Evaluation) -> tuple[Typ
 
 def _groups(items: Sequence[ItemRef]) -> dict[str, str]:
     return {item.id: item.group for item in items if item.group}
-
-
-def _complete(rollouts: Mapping[str, list[RolloutResult]], draws: int) -> dict[str, list[RolloutResult]]:
-    return {item_id: found for item_id, found in rollouts.items() if len(found) == draws}

@@ -71,9 +71,7 @@ class DoneRollouts:
         steps = {moment.step for moment in moments if moment.kind == "step"}
         accepted = {moment.name for moment in moments if moment.action.accepted}
         cancelled = sum(moment.cancelled for moment in moments)
-        # No plan has the evaluation of a candidate that was screened out.
-        planned = sum(moment.cancelled for moment in moments if moment.decision.screened_out is not None)
-        own = speculated = wasted = 0
+        planned = own = speculated = wasted = 0
         met: set[tuple[RolloutKey, str]] = set()
         for moment, chunk, place in self.planned:
             # What was rolled out ahead serves no step if the skill changed, or if the run stopped before that step.

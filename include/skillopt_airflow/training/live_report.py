@@ -63,7 +63,6 @@ def _documents(keys: MomentKeys) -> Sequence[tuple[str, str]]:
         (keys.reflected_items, "update"),
         (keys.merged_patch, "update"),
         (keys.comparison, "slow_update"),
-        (keys.plan("screen"), "screen_rollout"),
         (keys.plan("evaluate"), "evaluate"),
         (keys.gate, "gate"),
         (keys.plan("final"), "evaluate_last"),

@@ -1,7 +1,6 @@
 """A training without Airflow: the stages in the order of the DAGs, under the names of their tasks."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from skillopt_airflow.core.config import TrainConfig
@@ -79,14 +78,9 @@ class TrainingLoop:
         return work()
 
     def _step(self, moment: Moment) -> None:
-        name, screened = moment.name, self.config.evaluation.screen == "batch"
-        self._rollouts(f"{name}/rollout", self._plan(moment, "plan", steps.rollout))
+        self._rollouts(f"{moment.name}/rollout", self._plan(moment, "plan", steps.rollout))
         self._speculate(moment)
-        planned = self._plan(moment, "update", partial(steps.update, screened=screened))
-        if screened:
-            self._rollouts(f"{name}/screen_rollout", planned)
-            planned = self._plan(moment, "screen", steps.screen)
-        self._evaluate_and_gate(moment, planned)
+        self._evaluate_and_gate(moment, self._plan(moment, "update", steps.update))
 
     def _slow_update(self, moment: Moment) -> None:
         self._speculate(moment)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.item_scores import Evaluation, metric_value
@@ -22,6 +23,7 @@ from skillopt_airflow.training.data_checks import check_measured
 from skillopt_airflow.training.evaluation import measured
 from skillopt_airflow.training.night_plan import Contest, fingerprints
 from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_record import RunRef
 
 if TYPE_CHECKING:
     from skillopt_airflow.store.artifacts import ArtifactStore
@@ -61,48 +63,51 @@ def settle_night(run: TrainingRun) -> LedgerRow:
     Raises:
         DataError: rows cannot be concluded from, or too few items have a score.
     """
-    contest, rules = run.store.get_model(run.keys.contest, Contest), run.config.evaluation
-    nights = night_table(run)
+    contest, nights, rules = run.store.get_model(run.keys.contest, Contest), night_table(run), run.config.regate
     night = nights.read(contest.date)
     if night is None:
-        skills = {role: run.skill(version) for version, role in contest.roles}
-        check_measured(run, Split.FRESH, skills)
-        evaluations = _evaluations(run, contest)
-        champion, contents = evaluations["champion"], fingerprints(run.store, run.keys)
-        scored = {item for evaluation in evaluations.values() for item in evaluation.scores}
-        night = nights.settle(
-            Night(
-                benchmark=run.ref.benchmark,
-                target=str(run.config.model.target),
-                date=contest.date,
-                run=run.ref.run,
-                champion=contest.champion,
-                seed=contest.seed,
-                previous=contest.previous,
-                items=len(champion.scores),
-                metric=rules.gate_metric,
-                mixed_weight=rules.gate_mixed_weight if rules.gate_metric == "mixed" else None,
-                scores={role: evaluation.gate_mean(rules) for role, evaluation in evaluations.items()},
-                against_seed=paired(champion, evaluations["seed"], rules),
-                against_previous=(
-                    paired(champion, evaluations["previous"], rules) if "previous" in evaluations else None
-                ),
-                settled=datetime.now(UTC),
-                means=_means(evaluations, contest.promised, rules),
-                promised=contest.promised,
-                contents={item: contents[item] for item in sorted(scored & contents.keys())},
-                intervals={role: interval(evaluation, rules) for role, evaluation in evaluations.items()},
-            ),
-            evaluations,
-            rules.gate_mixed_weight,
-        )
-    row = verdict_after(nights.all(), run.config.regate.alpha, night.date)
-    row = row.model_copy(update={"warning": _below_floor(night, run.config.regate.floor)})
+        evaluations, contents = _load(run, contest)
+        found = night_of(run.ref, run.config, contest, evaluations, contents)
+        night = nights.settle(found, evaluations, run.config.evaluation.gate_mixed_weight)
+    row = verdict_after(nights.all(), rules.alpha, night.date)
+    row = row.model_copy(update={"warning": _below_floor(night, rules.floor)})
+    run.store.put_model(_keys(run).report(night.date), row)
     if row.warning:
         log.warning("%s", row.warning)
-    run.store.put_model(_keys(run).report(night.date), row)
     log.info("%s: %s, %s", night.date, row.judgement.verdict, row.judgement.reason)
     return row
+
+
+def night_of(
+    ref: RunRef,
+    config: TrainConfig,
+    contest: Contest,
+    evaluations: Mapping[str, Evaluation],
+    contents: Mapping[str, str],
+) -> Night:
+    """Return what a night found: the evaluations by role, and the fingerprints of its items by id."""
+    rules, champion = config.evaluation, evaluations["champion"]
+    scored = {item for evaluation in evaluations.values() for item in evaluation.scores}
+    return Night(
+        benchmark=ref.benchmark,
+        target=str(config.model.target),
+        date=contest.date,
+        run=ref.run,
+        champion=contest.champion,
+        seed=contest.seed,
+        previous=contest.previous,
+        items=len(champion.scores),
+        metric=rules.gate_metric,
+        mixed_weight=rules.gate_mixed_weight if rules.gate_metric == "mixed" else None,
+        scores={role: evaluation.gate_mean(rules) for role, evaluation in evaluations.items()},
+        against_seed=paired(champion, evaluations["seed"], rules),
+        against_previous=paired(champion, evaluations["previous"], rules) if "previous" in evaluations else None,
+        settled=datetime.now(UTC),
+        means=_means(evaluations, contest.promised, rules),
+        promised=contest.promised,
+        contents={item: contents[item] for item in sorted(scored & contents.keys())},
+        intervals={role: interval(evaluation, rules) for role, evaluation in evaluations.items()},
+    )
 
 
 def settled(run: TrainingRun) -> tuple[LedgerRow, list[Night]]:
@@ -283,14 +288,19 @@ def _means(
     return {rival: NightMean.of(values, champion.groups) for rival, values in against.items() if values}
 
 
-def _evaluations(run: TrainingRun, contest: Contest) -> dict[str, Evaluation]:
-    """Return the evaluations by role, without a former champion that is the seed, which is measured anyway."""
-    found = {}
-    for version, role in contest.roles:
-        found[role] = measured(run, Split.FRESH, run.skill(version))
-        measured_on = f"{contest.date}, the {role} skill on the fresh items"
-        require_coverage(found[role], run.config.evaluation, measured_on)
-    return found
+def _load(run: TrainingRun, contest: Contest) -> tuple[dict[str, Evaluation], dict[str, str]]:
+    """Return the evaluations by role and the fingerprints of the items, once the stored rollouts are checked.
+
+    A former champion that is the seed has no role, since the seed is measured anyway.
+    """
+    skills = {role: run.skill(version) for version, role in contest.roles}
+    run.merge_parts(Split.FRESH, skills.values())
+    check_measured(run, Split.FRESH, skills)
+    found = {role: measured(run, Split.FRESH, skill) for role, skill in skills.items()}
+    for role, evaluation in found.items():
+        what = f"{contest.date}, the {role} skill on the fresh items"
+        require_coverage(evaluation, run.config.evaluation, what)
+    return found, fingerprints(run.store, run.keys)
 
 
 def _keys(run: TrainingRun) -> RegateKeys:

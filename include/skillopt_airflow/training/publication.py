@@ -8,14 +8,20 @@ from pydantic import Field
 
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing
-from skillopt_airflow.core.gate import GateDecision, decide
-from skillopt_airflow.core.gate_policies import POLICIES
+from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.hidden_text import flaw_of_text
 from skillopt_airflow.core.item_scores import Evaluation
 from skillopt_airflow.core.looks import Look, Question, marks_of
 from skillopt_airflow.core.measured_score import require_coverage
 from skillopt_airflow.core.provenance import LinesOfSkill
-from skillopt_airflow.core.run_gates import deciding, hopeless, promising, publishing_rules
+from skillopt_airflow.core.run_gates import (
+    decide_publication,
+    deciding,
+    hopeless,
+    level_at,
+    promising,
+    publishing_rules,
+)
 from skillopt_airflow.core.run_history import Publication
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.skill import SkillDocument
@@ -100,11 +106,7 @@ def gate_publication(run: TrainingRun, name: str) -> str:
     skills = {"candidate": run.skill(best.version), "rival": run.document(keys.rival_skill)}
     check_measured(run, contest.split, skills, contest.draws)
     candidate, rival = (_covered(run, name, skill, contest) for name, skill in skills.items())
-    rules = publishing_rules(run.config.evaluation, contest.rules, look.number)
-    decision = decide(candidate, rival, rival, rules)
-    level = _level(look)
-    seen = f"{decision.reason}; {look}{'' if level is None else f', level {level:.2g}'}"
-    decision = decision.model_copy(update={"reason": seen})
+    decision = decide_publication(candidate, rival, run.config.evaluation, contest.rules, look)
     run.store.put_model(keys.gate, decision)
     log.info("publish gate against %s: %s, %s", contest.rival, decision.action, decision.reason)
     if decision.action.accepted:
@@ -264,11 +266,6 @@ def _missing(run: TrainingRun, skills: Sequence[SkillDocument], contest: Publish
     )
 
 
-def _level(look: Look) -> float | None:
-    """Return the level at which a look judges; None under a policy without one."""
-    return look.level if POLICIES[look.question.policy].has_level else None
-
-
 def _provenance(
     run: TrainingRun, best: Measured, contest: PublishContest, decision: GateDecision, name: str
 ) -> "Provenance":
@@ -312,7 +309,7 @@ def _publish_gate(run: TrainingRun, best: Measured, contest: PublishContest, nam
     return PublishGate(
         split=contest.split,
         look=look.number,
-        level=_level(look),
+        level=level_at(look),
         score=score,
         rival=contest.rival,
         rival_score=rival_score,

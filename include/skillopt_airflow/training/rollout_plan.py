@@ -18,7 +18,6 @@ Stage = Literal[
     "seed",
     "rollout",
     "speculate",
-    "screen",
     "evaluate",
     "longitudinal",
     "final",

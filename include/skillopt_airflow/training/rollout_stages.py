@@ -16,7 +16,6 @@ STAGES: Mapping[str, str] = {
     "evaluate": "candidate on the selection split",
     "rollout": "batch",
     "seed": "seed on the selection split",
-    "screen": "candidate on the batch",
     "longitudinal": "skills of two epochs",
     "final": "last skill on the selection split",
     "test": "test",
@@ -27,7 +26,6 @@ STAGES: Mapping[str, str] = {
 """Plans by name, the one that people look for first at the beginning."""
 PUBLICATION = "publish-"
 _VERSION = re.compile(r"skills/skill_v(\d{4})\.md")
-_PROPOSAL = re.compile(r".*proposals/(\d+)/candidate_skill\.md")
 
 
 class RunSkill(NamedTuple):
@@ -153,7 +151,4 @@ def _label(name: str, moment: Moment, stage: str) -> str:
         return f"skill {int(version[1]) + 1}"
     if version is not None:
         return "seed" if int(version[1]) == 0 else f"version {int(version[1])}"
-    proposal = _PROPOSAL.fullmatch(name)
-    if proposal is not None:
-        return f"proposal {int(proposal[1])} of {label_of(moment).lower()}"
     return "what it had to beat" if name.endswith("rival_skill.md") else f"candidate of {label_of(moment).lower()}"

@@ -196,18 +196,38 @@ class TrainingRun:
             return True
 
     def is_newest(self, moment: Moment) -> bool:
-        """Return whether nothing behind the moment is committed; only then does it speak for the whole run."""
-        following = self.timeline[self.timeline.index(moment) + 1]
-        return not self.committed(following)
+        """Return whether nothing after the moment is committed; only then does it speak for the whole run."""
+        following = self.timeline[self.timeline.index(moment) + 1 :]
+        return not any(map(self.committed, following[:1]))
 
     def state(self, moment: Moment) -> RunState:
         """Return the state that the moment committed."""
         return self.states.read(self.keys.moment(moment).state)
 
-    def commit(self, moment: Moment, state: RunState, *, newest: bool) -> None:
-        """Store the state that a moment ends with; where it speaks for the whole run, as the run's, too."""
-        keys = [self.keys.runtime_state] if newest else []
-        self.states.write([*keys, self.keys.moment(moment).state], state)
+    def commit(self, moment: Moment, state: RunState) -> None:
+        """Store the state that a moment ends with, last; the newest moment's is the run's, and so is its best skill.
+
+        If the moment ended otherwise before, what followed from that goes first.
+        """
+        from skillopt_airflow.store.run_states import same
+
+        later = self.timeline[self.timeline.index(moment) + 1 :]
+        # The next moment may have begun without a state of its own.
+        if later and self.committed(moment) and not same(self.state(moment), state):
+            for undone in map(self.keys.moment, reversed(later)):
+                self.store.delete(undone.reflected_items)
+                self.store.delete(undone.state)
+            log.warning(
+                "%s has another outcome than before, so what followed from it does not count: clear the training's "
+                "task of this part, with all that comes after it",
+                moment.name,
+            )
+        keys = [self.keys.moment(moment).state]
+        if self.is_newest(moment):
+            # Not only an accepted candidate: a gate that is done again may take back the best skill of before.
+            self.store.put_text(self.keys.best_skill, self.skill(state.best.version).text)
+            keys = [self.keys.runtime_state, *keys]
+        self.states.write(keys, state)
 
     def state_before(self, moment: Moment) -> RunState:
         """Return the state that the moment starts from."""

@@ -11,7 +11,6 @@ from skillopt_airflow.core.provenance import LinesOfSkill, continued, seed_lines
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured, RunState, compete, seed_state
 from skillopt_airflow.core.types import JsonObject, Split
-from skillopt_airflow.training.candidate import leave_behind
 from skillopt_airflow.training.evaluation import measured
 from skillopt_airflow.training.named_skill import NamedSkill
 from skillopt_airflow.training.rollout_plan import Chunk, Stage, chunks_of, ids, store_plan, stored_chunks
@@ -68,10 +67,7 @@ def start(run: TrainingRun) -> RunState:
     state = seed_state(moment, Measured(version=0, sha256=seed.sha256, evaluation=evaluation))
     log.info("seed skill: %.4f on %d items", evaluation.gate_mean(rules), evaluation.size)
     # Items that failed before may have a score by now, and the steps were compared without them.
-    leave_behind(run, moment, state)
-    if run.is_newest(moment):
-        run.store.put_text(run.keys.best_skill, seed.text)
-    run.commit(moment, state, newest=run.is_newest(moment))
+    run.commit(moment, state)
     return state
 
 
@@ -107,8 +103,7 @@ def finish(run: TrainingRun) -> list[JsonObject]:
         final = compete(state, moment, last, decision)
         run.store.put_model(run.keys.moment(moment).gate, decision)
         log.info("last skill against best: %s, %s", decision.action, decision.reason)
-    run.store.put_text(run.keys.best_skill, run.skill(final.best.version).text)
-    run.commit(moment, final, newest=True)
+    run.commit(moment, final)
     return store_plan(run, moment, "test", [] if final.stopped else _tested(run, final))
 
 

@@ -7,12 +7,12 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+from skillopt_airflow.core.appendix import notes_enter
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.timeline import Moment, writes_guidance
 from skillopt_airflow.core.training_groups import TrainGroup
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.training.lapse_notes import notes_enter
 from skillopt_airflow.training.rollout_plan import BATCH_AHEAD, Chunk, batch_chunks, store_plan
 from skillopt_airflow.training.run import TrainingRun
 

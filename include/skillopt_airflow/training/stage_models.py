@@ -89,20 +89,16 @@ class Assistants:
 
 
 @contextmanager
-def optimizing(
-    run: TrainingRun, moment: Moment, stage: str, index: int = 0, workers: int | None = None
-) -> Iterator[Assistants]:
+def optimizing(run: TrainingRun, moment: Moment, stage: str, workers: int | None = None) -> Iterator[Assistants]:
     """Open the models for one task of a moment; store their calls while it runs, and its time when it ends.
 
     An answer is stored under its question, so a task that is tried again pays for no call twice. At most so many
     questions are asked at the same time, all of `gradient.analyst_workers` when None, and none beyond the budget.
     """
     keys, config = run.keys.moment(moment), run.config.model
-    # The proposals of a step are made beside each other.
-    part = Fraction(1, run.config.train.proposals if moment.kind == "step" else 1)
-    share = BudgetShare(run, moment, stage, str(index), part)
+    share = BudgetShare(run, moment, stage, "0", Fraction(1))
     turn = Semaphore(run.config.gradient.analyst_workers if workers is None else workers)
-    with timing.timed(run.store, keys, stage, index) as clock, ExitStack() as opened:
+    with timing.timed(run.store, keys, stage) as clock, ExitStack() as opened:
         opened.callback(share.close)
         calls = opened.enter_context(stored_calls(share))
 

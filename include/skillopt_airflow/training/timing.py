@@ -55,11 +55,11 @@ def repeated(seconds: float, work: Callable[[], object]) -> Iterator[None]:
 
 
 @contextmanager
-def timed(store: "ObjectStore", keys: "MomentKeys", stage: str, index: int = 0) -> Iterator[StageClock]:
+def timed(store: "ObjectStore", keys: "MomentKeys", stage: str) -> Iterator[StageClock]:
     """Store the timing of a task's body when it has ended well."""
     clock, started = StageClock(), time.time()
     yield clock
-    save(store, keys, StageTiming(stage=stage, started=started, ended=time.time(), model=clock.model), index)
+    save(store, keys, StageTiming(stage=stage, started=started, ended=time.time(), model=clock.model), 0)
 
 
 def save(store: "ObjectStore", keys: "MomentKeys", timing: StageTiming, index: int) -> None:

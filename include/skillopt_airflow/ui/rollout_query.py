@@ -29,8 +29,6 @@ MOST_SKILLS = 300
 """Skills that can be chosen for a comparison, the newest versions first; the address can name any."""
 DIGITS = 12
 """Digits of a skill's hash that its rollouts are found by."""
-GATED = ("evaluate", "screen")
-"""Stages whose skill has to beat another one."""
 
 
 class RolloutQuery(BaseModel):
@@ -180,7 +178,7 @@ def of_run(ref: RunRef, asked: RolloutQuery) -> Subject:
     )
     if not stage.splits:
         return begun
-    rival = stages.current_before(run, stage.moment) if stage.name in GATED else ""
+    rival = stages.current_before(run, stage.moment) if stage.name == "evaluate" else ""
     return _with_skills(run, begun, stage, asked)._replace(rival=rival or "")
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from local.standin.economy import RULES as ALL_RULES
 from skillopt_airflow.core.types import Status
-from skillopt_airflow.training.choice import proposals, settle
-from skillopt_airflow.training.lapse_notes import note_rows
+from skillopt_airflow.training.candidate import note_rows
 from tests.training.in_process import Training
 
 pytestmark = pytest.mark.slow
@@ -52,19 +51,3 @@ def test_a_step_that_finds_no_lapse_when_it_is_done_again_has_no_notes() -> None
     assert noted.has_new_notes
     assert not note_rows(run, second)
     assert run.state(second).current.version == noted.version
-
-
-@pytest.mark.nightly
-def test_a_proposal_without_notes_gets_none_of_the_one_that_was_the_best_before() -> None:
-    training = noting(train__proposals=2, train__steps_per_epoch=1)
-    training()
-    run, moment = training.run, training.run.timeline[1]
-    mine, before = run.keys.moment(moment), run.state_before(moment).current.version
-    assert training.store.exists(mine.notes)
-    first, second = (proposal.keys for proposal in proposals(run, moment))
-    # As if both were done again, and the optimizer proposed something else.
-    training.store.put_text(first.candidate_skill, run.skill(before).text)
-    training.store.delete(second.notes)
-    chosen = next(one.proposal for one in settle(run, moment).contenders if one.chosen)
-    assert chosen == 2
-    assert not training.store.exists(mine.notes)
