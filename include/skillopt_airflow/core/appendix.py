@@ -14,7 +14,7 @@ _BULLETS = re.compile(r"(?:[-*+•]\s+)*")
 
 def notes_enter(rules: OptimizerGroup) -> bool:
     """Return whether notes enter the skill without asking the gate."""
-    return rules.use_skill_aware_reflection and not rules.skill_aware_notes_gate
+    return rules.use_skill_aware_reflection
 
 
 def notes_of(document: SkillDocument) -> tuple[str, ...]:

@@ -294,7 +294,6 @@ def _load(run: TrainingRun, contest: Contest) -> tuple[dict[str, Evaluation], di
     A former champion that is the seed has no role, since the seed is measured anyway.
     """
     skills = {role: run.skill(version) for version, role in contest.roles}
-    run.merge_parts(Split.FRESH, skills.values())
     check_measured(run, Split.FRESH, skills)
     found = {role: measured(run, Split.FRESH, skill) for role, skill in skills.items()}
     for role, evaluation in found.items():

@@ -189,7 +189,7 @@ def _with_skills(run: TrainingRun, begun: Subject, stage: "Stage", asked: Rollou
     split = next((one for one in stage.splits if one == asked.split), next(iter(stage.splits)))
     plan = stage.splits[split]
     labels = dict(skills_of(run, stage.moment, stage.name, plan.skills))
-    skill = asked.skill if asked.skill in labels else _first(plan, labels)
+    skill = asked.skill if asked.skill in labels else plan.skills[0]
     other = asked.other if asked.other in labels and asked.other != skill else ""
     draw = asked.draw if asked.draw in plan.draws else plan.draws[0]
     # The page of an item lists nothing.
@@ -215,12 +215,6 @@ def _with_skills(run: TrainingRun, begun: Subject, stage: "Stage", asked: Rollou
         alone=split in OF_ONE_RUN,
         planned=len(plan.item_ids),
     )
-
-
-def _first(plan: "Planned", labels: Mapping[str, str]) -> str:
-    """Return the candidate that a moment with several of them chose, or else the first skill of its plan."""
-    chosen = [name for name in labels if name.endswith("/candidate_skill.md") and "/proposals/" not in name]
-    return chosen[0] if chosen and "/proposals/" in plan.skills[0] else plan.skills[0]
 
 
 def _items(run: TrainingRun, split: Split, plan: "Planned") -> "pa.Table":
