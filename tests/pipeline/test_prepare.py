@@ -369,7 +369,7 @@ def test_connections_are_looked_up_one_after_the_other(monkeypatch: pytest.Monke
     connections, model = AirflowConnections(), ModelGroup(target_conn_id="own", optimizer_conn_id="openai")
     with ThreadPoolExecutor(3) as pool:
         for opened in (connections.optimizer, connections.target):
-            pool.submit(opened, model, lambda call: None)
+            pool.submit(opened, model, lambda call: None, lambda: None)
         pool.submit(connections.upstream, model)
     assert len(most) >= 3
     assert max(most) == 1
