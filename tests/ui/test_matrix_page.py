@@ -54,7 +54,7 @@ def test_the_tab_of_a_run_shows_its_matrix(viewer: TestClient, store: LocalStore
     assert text.count("no score</span>") == 2
     assert "12 of 12 items: model_error: " in text
     assert "s3://local/evaluations/benchmark=searchqa/run=" in text
-    assert html.fromstring(text).xpath("//li/a/@href") == ["trajectories?cell=0", "trajectories?cell=1"]
+    assert html.fromstring(text).xpath("//li/a/@href") == ["rollouts?cell=0", "rollouts?cell=1"]
 
 
 def test_a_verdict_and_the_types_of_task_are_shown(viewer: TestClient, store: LocalStore) -> None:
