@@ -26,13 +26,20 @@ APPROVE_ROLLBACK = "approve"
 WAITING = "awaiting_input"
 SECONDS_TO_BEGIN = 300
 CHANGED = {
-    "train": {"train.num_epochs": 1, "train.steps_per_epoch": 2, "train.seed": 1},
-    "evaluation": {"evaluation.eval_test": False},
-    # However few items a short training wins by, it publishes.
-    "publishing": {"publishing.gate_policy": "strict", "publishing.approval": True},
+    "train": {"train.num_epochs": 1},
+    "publishing": {"publishing.approval": True},
 }
-DRAWS = {"publishing.draws": 2, "evaluation.test_limit": 20, "train.preflight": False}
-"""Among the overrides, the first of which wins over the form's own field."""
+OVERRIDES = {
+    "publishing.draws": 2,
+    # However few items a short training wins by, it publishes.
+    "publishing.gate_policy": "strict",
+    "evaluation.test_limit": 20,
+    "evaluation.eval_test": False,
+    "train.preflight": False,
+    "train.steps_per_epoch": 2,
+    "train.seed": 1,
+}
+"""Knobs that the form has no field for."""
 REASON = "worse on fresh items since <b>Monday</b>"
 
 
@@ -73,7 +80,7 @@ def before(platform: Any) -> Published:
 @pytest.fixture(scope="module")
 def watched(platform: Any, page: Page, before: Published, shots: Path) -> list[ShownReport]:
     """Triggered by the form; what the run's report showed from its first step until its second, without a reload."""
-    page.trigger(DAG, before.name, CHANGED | {"more": before.more(**DRAWS)})
+    page.trigger(DAG, before.name, CHANGED | {"more": before.more(**OVERRIDES)})
     run = TrainedRun(platform, before.name, before.prefix)
     deadline = time.monotonic() + SECONDS_TO_BEGIN
     while not run.store.exists(step_keys(run.keys, 1).state):
@@ -123,7 +130,7 @@ def test_the_report_of_a_training_that_is_over_is_not_asked_for_again(page: Page
 def test_the_form_changes_what_the_run_does(platform: Any, trained: TrainedRun, before: Published) -> None:
     asked = platform.api.run(DAG, trained.run_id)["conf"]
     wanted = {name: value for values in CHANGED.values() for name, value in values.items()}
-    wanted |= before.more(**DRAWS)
+    wanted |= before.more(**OVERRIDES)
     assert {name: asked[name] for name in wanted} == wanted
     assert len(trained.history.steps) == 2
     keys = trained.keys.publication(run_name(trained.run_id))
