@@ -27,7 +27,6 @@ from skillopt_airflow.store.items import load_items
 from skillopt_airflow.store.run_states import same
 from skillopt_airflow.training import seed_and_final, steps
 from skillopt_airflow.training.candidate import gate as decide_again
-from skillopt_airflow.training.candidate import note_rows
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.preparation import check_same_inputs, check_unchanged
 from skillopt_airflow.training.run import TrainingRun
@@ -564,7 +563,8 @@ def test_notes_enter_the_skill_without_the_gate_and_are_measured_with_the_next_c
     lines = run.store.get_model(run.keys.line_origins(after.current.version), LinesOfSkill).lines
     wrote = [line.edit for line, text in zip(lines, noted.text.split("\n"), strict=True) if "Mind" in text]
     report = run.store.get_model(run.keys.moment(first).edit_apply_report, EditApplyReport)
-    assert wrote == [row.index for row in note_rows(run, first)] == [len(report.rows) + n for n in range(len(wrote))]
+    notes = run.store.get_model(run.keys.moment(first).notes_apply_report, EditApplyReport).rows
+    assert wrote == [row.index for row in notes] == [len(report.rows) + n for n in range(len(wrote))]
     # In the end the last skill is measured with its notes, and competes.
     assert training.rollouts["final"] > 0
     assert not final.current.has_new_notes

@@ -50,6 +50,9 @@ def test_a_task_is_stored_and_read_as_it_was_written() -> None:
         "group": None,
         "files": (),
         "score": TASK["score"] | {"absolute": 0.0},
+        "alternatives": False,
+        "judge": None,
+        "pictures": (),
     }
 
 

@@ -65,7 +65,7 @@ def given(*hard: float | None, current: tuple[float, ...] = (1, 0, 0, 0), **knob
 
 def test_a_better_candidate_becomes_the_next_version() -> None:
     step = given(1, 1, 0, 0)
-    decision, state, versions, notes = pass_gate(step)
+    _, decision, state, versions, notes = pass_gate(step)
     assert (decision.action, decision.candidate_mean) == (Action.ACCEPT_NEW_BEST, 0.5)
     assert [(one.task_type, one.score) for one in decision.by_type] == [("even", 0.5), ("odd", 0.5)]
     assert (state.moment, state.newest, state.current.version, state.best.version) == (STEP.name, 1, 1, 1)
@@ -79,7 +79,7 @@ def test_a_better_candidate_becomes_the_next_version() -> None:
 
 def test_a_candidate_that_cannot_win_any_more_is_rejected_by_the_items_that_show_it() -> None:
     step = given(0, current=(1, 1, 1, 1))
-    decision, state, versions, _ = pass_gate(step)
+    _, decision, state, versions, _ = pass_gate(step)
     assert (decision.action, decision.bound) == (Action.REJECT, 1.0)
     assert decision.candidate_mean is None
     assert (state.current, versions) == (step.before.current, {})
@@ -90,7 +90,7 @@ def test_a_candidate_that_cannot_win_any_more_is_rejected_by_the_items_that_show
 def test_a_candidate_that_is_the_current_skill_is_not_measured() -> None:
     step = given()
     same = replace(step, candidate=step.current, report=apply_edits(SEED, ())[1])
-    decision, state, versions, _ = pass_gate(same)
+    _, decision, state, versions, _ = pass_gate(same)
     assert decision.equal
     assert (decision.action, versions, state.record) == (Action.REJECT, {}, step.before.record)
     assert state.buffer.entries[0].rejected_edits == ()
@@ -100,7 +100,7 @@ def test_a_candidate_that_is_the_current_skill_is_not_measured() -> None:
 def test_guidance_without_a_gate_is_taken_if_it_was_measured(hard: tuple[float | None, ...], action: Action) -> None:
     step = given(*hard, optimizer={"slow_update_gate": False})
     end = Moment(kind="slow_update", epoch=2, step=1)
-    decision, state, _, _ = pass_gate(replace(step, moment=end, ranked=None, reflected=None, memory="be brief"))
+    _, decision, state, _, _ = pass_gate(replace(step, moment=end, ranked=None, reflected=None, memory="be brief"))
     assert decision.action is action
     assert (state.meta_skill, state.buffer.entries) == ("be brief", ())
 
@@ -112,7 +112,7 @@ def test_notes_enter_the_skill_whatever_the_verdict_and_are_not_measured_yet(
     step = given(*hard)
     skill = (step.current, step.candidate)[before].skill
     notes = note_edits(SEED, (Note(text="Mind the unit.", minibatch="failure-0"),))
-    decision, state, versions, report = pass_gate(replace(step, notes=notes, stop="the budget is spent"))
+    _, decision, state, versions, report = pass_gate(replace(step, notes=notes, stop="the budget is spent"))
     assert decision.action.accepted == bool(before)
     assert (state.newest, state.current.version, state.best.version) == (before + 1, before + 1, before)
     assert state.current.has_new_notes

@@ -56,12 +56,12 @@ def test_each_benchmark_has_a_preset_which_its_graph_has_room_for(benchmark: str
 
 
 def test_a_field_that_was_touched_wins_over_the_preset_and_an_override_over_both() -> None:
-    preset = Preset(settings={"train": {"batch_size": 10, "seed": 1}, "optimizer": {"learning_rate": 9}}).settings
+    preset = Preset(settings={"train": {"batch_size": 10, "num_epochs": 1}, "optimizer": {"learning_rate": 9}}).settings
     plain = params.run_config(CONFIG, filled(), preset)
-    assert (plain.train.batch_size, plain.train.seed, plain.optimizer.learning_rate) == (10, 1, 9)
-    typed = filled(**{"train.seed": 7, "optimizer.learning_rate": 8, "overrides": {"optimizer.learning_rate": 3}})
+    assert (plain.train.batch_size, plain.train.num_epochs, plain.optimizer.learning_rate) == (10, 1, 9)
+    typed = filled(**{"train.num_epochs": 2, "optimizer.learning_rate": 8, "overrides": {"optimizer.learning_rate": 3}})
     asked = params.run_config(CONFIG, typed, preset)
-    assert (asked.train.batch_size, asked.train.seed, asked.optimizer.learning_rate) == (10, 7, 3)
+    assert (asked.train.batch_size, asked.train.num_epochs, asked.optimizer.learning_rate) == (10, 2, 3)
     assert params.run_config(CONFIG, filled()) == CONFIG
 
 

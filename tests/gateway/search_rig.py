@@ -84,8 +84,5 @@ def web_search(server: SearchServer, memory: Memory | None = None) -> WebSearch:
             api_key=SecretStr(KEY),
         ),
         memory=memory or Memory(),
-        results=3,
-        characters=2000,
-        seconds=5.0,
         left=100,
     )

@@ -243,7 +243,7 @@ def test_a_tool_call_with_the_id_of_another_conversations(provider: Serve, quest
 @pytest.mark.parametrize(
     ("knobs", "thinking"),
     [
-        ({"thinking_budget": 3000}, {"type": "enabled", "budget_tokens": 3000}),
+        ({"thinking": 3000}, {"type": "enabled", "budget_tokens": 3000}),
         ({"thinking": "off"}, {"type": "disabled"}),
         ({}, None),
     ],

@@ -61,12 +61,12 @@ def test_of_two_who_ask_at_once_both_go_on_with_what_was_stored_first(server: Se
 
 def test_no_more_results_come_than_are_wanted(server: SearchServer) -> None:
     server.answer = lambda query: (200, [{"url": f"https://{number}.example"} for number in range(9)])
-    assert len(search(web_search(server))) == 3
+    assert len(search(web_search(server))) == 5
 
 
 def test_a_text_is_cut_at_the_limit(server: SearchServer) -> None:
-    server.answer = lambda query: (200, [{"url": "https://a.example", "content": "a" * 2001}])
-    assert search(web_search(server))[0].text == "a" * 2000
+    server.answer = lambda query: (200, [{"url": "https://a.example", "content": "a" * 12_001}])
+    assert search(web_search(server))[0].text == "a" * 12_000
 
 
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:

@@ -28,15 +28,14 @@ from tests.training.local_store import LocalStore
 NO_ENGINE = "tcp://127.0.0.1:9"
 
 
-def test_it_runs_at_every_schedule_and_tells_every_connection_once() -> None:
-    def config(schedule: str, conn_id: str | None) -> TrainConfig:
-        return TrainConfig.from_layers({"retention": {"schedule": schedule}, "alerts": {"conn_id": conn_id}})
+def test_it_tells_every_connection_once() -> None:
+    def config(conn_id: str | None) -> TrainConfig:
+        return TrainConfig.from_layers({"alerts": {"conn_id": conn_id}})
 
-    configs = {"a": config("@weekly", "x"), "b": config("0 4 * * *", "x"), "c": config("@weekly", "y")}
-    dag = cleanup_dag([*configs], configs | {"d": config("@weekly", None)})
-    assert [one.expression for one in dag.timetable.timetables] == ["0 4 * * *", "0 0 * * 0"]
+    configs = {"a": config("x"), "b": config("x"), "c": config("y"), "d": config(None)}
+    dag = cleanup_dag([*configs], configs)
     assert [teller.args for teller in dag.on_failure_callback] == [("x",), ("y",)]
-    assert cleanup_dag(["a"], {"a": config("@weekly", None)}).on_failure_callback is None
+    assert cleanup_dag(["a"], {"a": config(None)}).on_failure_callback is None
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.rollout.single_item import program_inputs, trajectories
 
 HEAVY = {
     *("anthropic", "openai", "pydantic_ai"),
-    *("airflow", "h11", "httpx", "httpx2", "jinja2", "numpy", "opentelemetry", "pandas", "requests", "yaml"),
+    *("airflow", "httpx", "httpx2", "jinja2", "numpy", "opentelemetry", "pandas", "requests", "yaml"),
     "skillopt_airflow.core.config",
     "skillopt_airflow.core.scoring.rules",
     "skillopt_airflow.core.task_group",

@@ -13,7 +13,7 @@ from skillopt_airflow.sandbox.docker_limits import (
 
 
 def test_the_limits_reach_docker():
-    options = host_options(SandboxGroup(memory="256m", cpus=0.5, pids=32, output_mb=3))
+    options = host_options(SandboxGroup(memory="256m", cpus=0.5, output_mb=3))
 
     assert options["mem_limit"] == options["memswap_limit"] == "256m"
     assert (options["pids_limit"], options["nano_cpus"]) == (32, 500_000_000)

@@ -24,6 +24,7 @@ class LocalStore(ObjectStore):
         """Bytes of parts of objects that were read."""
         self.before_write: Callable[[str], None] = lambda key: None
         self.before_read: Callable[[str], None] = lambda key: None
+        self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         made = datetime.now(UTC)
         self.written: dict[str, datetime] = defaultdict(lambda: made)
         """When each object was; one that a test puts among `objects` itself is as old as the store."""
@@ -53,21 +54,21 @@ class LocalStore(ObjectStore):
         self.before_write(key)
         content = body if isinstance(body, bytes) else body.read()
         with self._lock:
-            self.objects[key], self.written[key] = content, datetime.now(UTC)
+            self.objects[key], self.written[key] = content, self.clock()
 
     def create(self, key: str, body: bytes) -> None:
         self.before_write(key)
         with self._lock:
             if key in self.objects:
                 raise Conflict(key)
-            self.objects[key], self.written[key] = body, datetime.now(UTC)
+            self.objects[key], self.written[key] = body, self.clock()
 
     def replace(self, key: str, body: bytes, etag: str) -> None:
         self.before_write(key)
         with self._lock:
             if self.get(key).etag != etag:
                 raise Conflict(key)
-            self.objects[key], self.written[key] = body, datetime.now(UTC)
+            self.objects[key], self.written[key] = body, self.clock()
 
     def delete(self, key: str) -> None:
         with self._lock:

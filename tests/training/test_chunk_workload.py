@@ -207,20 +207,6 @@ def test_chunks_at_the_same_time_share_the_runs_concurrency(
     assert {(limit.max_concurrency, limit.share) for limit in limits} == {(concurrency, share)}
 
 
-@pytest.mark.parametrize(
-    ("calls", "judge", "target_share", "judge_share"),
-    [(None, "openai-chat:judge", 16, 16), (8, None, 8, 2), (8, "openai-chat:judge", 6, 2), (40, None, 16, 10)],
-)
-def test_a_chunk_keeps_to_the_slots_of_its_task(
-    calls: int | None, judge: str | None, target_share: int, judge_share: int
-) -> None:
-    prepared = Training.of(model__judge=judge)
-    (ref, *_) = prepared.prepare()
-    work = ChunkWorkload(prepared.run, ref, "run", calls)
-    assert work.settings.concurrency == gateway_settings(work, RemainingBudget()).share == target_share
-    assert work._judged_at_once == judge_share
-
-
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_a_contested_chunk_holds_back_what_a_candidate_that_does_badly_need_not_begin(

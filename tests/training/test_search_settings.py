@@ -1,5 +1,4 @@
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.search_group import SearchGroup
 from skillopt_airflow.training.search_settings import search_settings
 
 DAY = "2026-11-23"
@@ -12,4 +11,3 @@ def test_rollouts_of_another_day_or_search_are_others_and_those_without_a_search
     assert one == search_settings(config, f"{DAY}T00:00:00+00:00")
     assert one != search_settings(config, "2026-11-24T00:00:00+00:00")
     assert search_settings(TrainConfig(), f"{DAY}T00:00:00+00:00") == {}
-    assert SearchGroup(seconds=5).patience == 4 * 25

@@ -6,7 +6,6 @@ import pytest
 
 from local.standin.economy import RULES as ALL_RULES
 from skillopt_airflow.core.types import Status
-from skillopt_airflow.training.candidate import note_rows
 from tests.training.in_process import Training
 
 pytestmark = pytest.mark.slow
@@ -34,6 +33,10 @@ def noting(**more: Any) -> Training:
     )
 
 
+def notes_of(run: TrainingRun, moment: Moment) -> EditApplyReport | None:
+    return run.store.find_model(run.keys.moment(moment).notes_apply_report, EditApplyReport)
+
+
 @pytest.mark.nightly
 def test_a_step_that_finds_no_lapse_when_it_is_done_again_has_no_notes() -> None:
     training = noting()
@@ -41,13 +44,13 @@ def test_a_step_that_finds_no_lapse_when_it_is_done_again_has_no_notes() -> None
     training()
     run = training.run
     first, second = run.timeline[1:3]
-    assert note_rows(run, first)
-    assert note_rows(run, second)
+    assert notes_of(run, first)
+    assert notes_of(run, second)
     training.fail = lambda stage, item: None
     training.clear_steps()
     training()
     noted = run.state(first).current
-    assert note_rows(run, first)
+    assert notes_of(run, first)
     assert noted.has_new_notes
-    assert not note_rows(run, second)
+    assert not notes_of(run, second)
     assert run.state(second).current.version == noted.version

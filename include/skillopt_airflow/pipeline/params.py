@@ -55,7 +55,7 @@ CHOICES: Mapping[str, Sequence[Any]] = {"boolean": (True, False), "null": (None,
 """The values of a type, where a field has other choices besides."""
 
 
-def form(config: TrainConfig, presets: Sequence[str] = ()) -> dict[str, Param]:
+def form(config: TrainConfig, presets: Sequence[str] = (), paths: Sequence[str] = FORM) -> dict[str, Param]:
     """Return the fields of the form, by dotted path, with the benchmark's values as defaults."""
     fields: dict[str, Param] = {}
     if presets:
@@ -68,7 +68,7 @@ def form(config: TrainConfig, presets: Sequence[str] = ()) -> dict[str, Param]:
             description="Settings that belong together. Fields below that differ from their defaults win over it.",
         )
     values = values_by_path(config)
-    for path in FORM:
+    for path in paths:
         group, key = path.split(".")
         knobs: Group = getattr(config, group)
         schema = _properties(type(knobs))[key]
@@ -104,7 +104,7 @@ def run_config(config: TrainConfig, params: Mapping[str, Any], *layers: JsonObje
     if not isinstance(overrides, Mapping):
         raise ConfigError(f'overrides: expected keys and values such as {{"train.seed": 7}}, got {overrides!r}')
     own = values_by_path(config)
-    fields = {path: params[path] for path in FORM if path in params and params[path] != own[path]}
+    fields = {path: value for path, value in params.items() if path in own and value != own[path]}
     asked = TrainConfig.from_layers(config.model_dump(), *layers, nest(fields), nest(overrides))
     _check_room("train.num_epochs", asked.train.num_epochs, config.train.num_epochs)
     check_fixed(asked, config)

@@ -59,7 +59,7 @@ def publish_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 def rollback_dag(benchmark: str, config: TrainConfig) -> DAG:
     """Build the DAG: check the request, have it approved, move the alias."""
-    knobs = params.form(config)
+    knobs = params.form(config, paths=("model.target",))
     asked = {
         "version": Param(type="string", minLength=1, description="Such as `v0003-0123456789ab`."),
         "reason": Param(type="string", minLength=1, format="multiline", description="Kept in the alias's history."),
@@ -109,8 +109,7 @@ def publish_form(config: TrainConfig) -> dict[str, Param]:
             None, type=["string", "null"], description="Another target model than the run's; the gate is on that model."
         ),
     }
-    knobs = params.form(config)
-    return asked | {path: knob for path, knob in knobs.items() if path.partition(".")[0] in ("publishing", "overrides")}
+    return asked | params.form(config, paths=("publishing.gate_policy", "publishing.draws", "publishing.approval"))
 
 
 class Approval(ApprovalOperator):
