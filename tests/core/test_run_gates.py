@@ -44,7 +44,9 @@ def test_a_gate_that_no_result_could_pass_is_refused() -> None:
 @pytest.mark.parametrize(("number", "action"), [(1, "accept_new_best"), (2, "underpowered")])
 def test_a_later_look_at_the_same_items_takes_more_to_publish(number: int, action: str) -> None:
     knobs = config(publishing__gate_alpha=0.08)
-    question = Question(candidate="c", rival="r", draws=1, metric="hard", policy="exact_paired", alpha=0.08)
+    question = Question(
+        candidate="c", rival="r", draws=1, metric="hard", policy="exact_paired", alpha=0.08, settings=""
+    )
     look = Look(
         number=number,
         split=Split.TEST,

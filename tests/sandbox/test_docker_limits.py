@@ -16,7 +16,7 @@ def test_the_limits_reach_docker():
     options = host_options(SandboxGroup(memory="256m", cpus=0.5, output_mb=3))
 
     assert options["mem_limit"] == options["memswap_limit"] == "256m"
-    assert (options["pids_limit"], options["nano_cpus"]) == (32, 500_000_000)
+    assert (options["pids_limit"], options["nano_cpus"]) == (128, 500_000_000)
     assert options["cap_drop"] == ["ALL"]
     assert options["read_only"]
     assert {limit["Name"]: limit["Hard"] for limit in options["ulimits"]}["fsize"] == 3 * 1024 * 1024
