@@ -43,7 +43,6 @@ class AirflowApi:
         return str(self.request("POST", f"/dags/{dag_id}/dagRuns", json=body)["dag_run_id"])
 
     def run(self, dag_id: str, run_id: str) -> Row:
-        """Return one run, with its `state`."""
         return self.request("GET", f"/dags/{dag_id}/dagRuns/{run_id}")
 
     def runs(self, dag_id: str) -> list[Row]:
@@ -51,7 +50,6 @@ class AirflowApi:
         return self._pages(f"/dags/{dag_id}/dagRuns", "dag_runs", {"order_by": "-run_after"})
 
     def task_instances(self, dag_id: str, run_id: str) -> list[Row]:
-        """Return the run's task instances, mapped ones each by itself."""
         return self._pages(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", "task_instances", {})
 
     def log(self, dag_id: str, run_id: str, task_id: str, try_number: int, map_index: int = -1) -> list[str]:

@@ -27,7 +27,6 @@ START_SECONDS = 240.0
 
 
 def api(settings: Settings) -> AirflowApi:
-    """Return a client of the platform's Airflow, as its administrator."""
     return AirflowApi(airflow_url(settings), ADMIN, settings.password)
 
 

@@ -86,7 +86,6 @@ def push_images(settings: Settings, docker_host: str) -> None:
 
 
 def worker_name(number: int) -> str:
-    """Return the name of a worker and its service; the first is number 1."""
     return f"worker-{number}"
 
 

@@ -85,7 +85,6 @@ def own_variables(home: Home, outer: Mapping[str, str]) -> dict[str, str]:
 
 
 def stand_in_serves(outer: Mapping[str, str]) -> bool:
-    """Return whether a connection is left that leads to the offline stand-in."""
     return not (outer.get(TARGET_CONNECTION) and outer.get(OPTIMIZER_CONNECTION))
 
 
@@ -113,7 +112,6 @@ def model_url(settings: Settings) -> str:
 
 
 def s3_connection(address: str) -> str:
-    """Return the Airflow connection of an S3 server that checks no key, as a URI."""
     return f"aws://{UNCHECKED_KEY}:{UNCHECKED_KEY}@/?region_name={REGION}&endpoint_url={quote(address, safe='')}"
 
 
@@ -124,7 +122,6 @@ def model_connection(address: str, model: str) -> str:
 
 
 def registry_address(settings: Settings) -> str:
-    """Return host and port of the registry of images, as the first part of their names."""
     return f"127.0.0.1:{settings.ports.registry}"
 
 

@@ -79,7 +79,6 @@ def gateway_files(root: Path) -> Files:
 
 
 def airflow_files(root: Path) -> Files:
-    """Return the files that Airflow's image gets beside its packages: those of the DAGs and of the plugin."""
     return {path.relative_to(root): path for name in ("dags", "plugins") for path in sorted((root / name).glob("*.py"))}
 
 

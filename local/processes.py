@@ -29,7 +29,6 @@ def of_home(home: Home) -> list[psutil.Process]:
 
 
 def of_postgres(home: Home) -> list[psutil.Process]:
-    """Return the database's processes, the postmaster among them."""
     return [process for process in psutil.process_iter() if _works_in(process, home)]
 
 

@@ -54,7 +54,6 @@ class Service:
 
 
 def running(home: Home, name: str) -> psutil.Process | None:
-    """Return the service's main process, if it lives."""
     return next((process for process in _members(home, name) if _leads_session(process.pid)), None)
 
 

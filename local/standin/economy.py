@@ -134,7 +134,6 @@ class World:
         return nature.chance * (1 - self.noise)
 
     def fraction(self, *parts: str) -> float:
-        """Return a number in [0, 1) that depends on the seed and the parts alone."""
         return fraction(str(self.seed), *parts)
 
 

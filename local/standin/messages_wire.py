@@ -44,7 +44,6 @@ def stream(request: Mapping[str, Any], answering: Answering) -> Iterator[dict[st
 
 
 def count_tokens(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how many tokens a request has."""
     return {"input_tokens": read(request).words}
 
 

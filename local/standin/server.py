@@ -127,7 +127,6 @@ class StandInServer(ThreadingHTTPServer):
         self.stand_in = of_all_benchmarks() if stand_in is None else stand_in
 
     def answering(self, request: Document) -> Answering:
-        """Return what decides the answer to a request; another kind of server may take its time."""
         return self.stand_in.reply
 
     @property

@@ -30,7 +30,6 @@ class SeenItem(BaseModel):
 
     @property
     def explained(self) -> bool:
-        """Whether the target was asked about it."""
         return "~~~ follow-up answer\n" in self.text
 
 

@@ -95,7 +95,6 @@ class Optimizer:
         return self.reflect(request) | {"notes": [note for note in notes if note not in request.skill]}
 
     def reflect_brief(self, request: StageRequest) -> Answer:
-        """Reflect, with the texts of the edits as rules."""
         return {"rules": [edit["content"] for edit in self.reflect(request)["edits"]]}
 
     def reflect_rewrite(self, request: StageRequest) -> Answer:
