@@ -211,7 +211,6 @@ class EpochRun(TriggerDagRunOperator):
         self.steps = steps
 
     def execute(self, context: Any) -> None:
-        """Trigger the epoch's first part that is not done."""
         run = self._opened()
         if self.epoch > run.config.train.num_epochs:
             raise AirflowSkipException(f"the run has fewer than {self.epoch} epochs")
@@ -298,7 +297,6 @@ class EpochRun(TriggerDagRunOperator):
 
 
 def _moments(run: "TrainingRun", part: Part) -> list[Moment]:
-    """Return the moments that a part of the epoch goes through, in order."""
     steps = [moment for moment in run.timeline if (moment.kind, moment.epoch) == ("step", run.ref.epoch)]
     return steps[part.offset : part.offset + part.steps] + (run.epoch_ends() if part.ends else [])
 

@@ -87,7 +87,6 @@ def _chunk_task(config: TrainConfig, task_id: str, run: Any) -> Any:
 
 
 def preflight(config: TrainConfig, run: Any) -> Any:
-    """Return the task that tries what a run will use."""
     return Preflight(task_id="preflight", run=run, chunk=None, **_in_sandboxes(config, 1))
 
 

@@ -141,7 +141,6 @@ class Approval(ApprovalOperator):
         """Act on a rejection, by a person or by the time limit."""
 
     def execute(self, context: "Context") -> Any:
-        """Wait for the answer, or pass at once."""
         body = self.wanted(context)
         if not body:
             self.log.info("Nobody has to approve")
@@ -150,7 +149,6 @@ class Approval(ApprovalOperator):
         return super().execute(context)
 
     def execute_complete(self, context: "Context", event: dict[str, Any]) -> Any:
-        """Go on, or skip what would have followed."""
         try:
             return super().execute_complete(context, event)
         except DownstreamTasksSkipped:
@@ -174,7 +172,6 @@ class PublicationApproval(Approval):
         return publication_body(run, name) if contest.rules.approval else ""
 
     def rejected(self, context: "Context", why: str) -> None:
-        """Write it into the run's report."""
         _tell(open_run(self.reference), why)
 
 

@@ -34,7 +34,6 @@ class RolloutChunk(RolloutOperator):
         self.chunk = chunk
 
     def workload(self, context: "Context") -> "ChunkWorkload":
-        """Return the chunk's work."""
         from skillopt_airflow.training.workload import ChunkWorkload
 
         ti = context["ti"]
@@ -45,7 +44,6 @@ class RolloutChunk(RolloutOperator):
         return self._work
 
     def exchange(self, name: str) -> "ExchangeFolder":
-        """Return a folder below the run's keys."""
         from skillopt_airflow.store.signed_folder import ExchangeFolder
 
         run = self._work.run

@@ -30,7 +30,6 @@ class LookLedger:
         self._keys = keys
 
     def next_number(self, marks: Collection[str]) -> int:
-        """Return the number that the next look at items with these marks will have."""
         return next_number(self._looks()[0], marks)
 
     def enter(
@@ -182,7 +181,6 @@ class ArtifactStore:
 
     @property
     def target(self) -> str:
-        """Return the model that these skills are for."""
         return self._keys.target
 
     def publish(

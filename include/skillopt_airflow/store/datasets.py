@@ -113,7 +113,6 @@ def _matching(uri: str, root: Path, client: "S3Client") -> list[str]:
 
 
 def _fixed_folder(uri: str) -> str:
-    """Return the folder that all files of an address are below."""
     return uri.partition(ANY)[0].rpartition("/")[0]
 
 
@@ -188,7 +187,6 @@ def read_partition(
 
 
 def _items_files(folder: str, root: Path, client: "S3Client") -> list[str]:
-    """Return the addresses of a folder's `items` in all formats in which they are there."""
     names = located(folder, root, client).paths(f"items.{ANY}", _CHECK)
     return [f"{folder}/{name}" for name in sorted(names) if is_one_file(name) and "/" not in name]
 

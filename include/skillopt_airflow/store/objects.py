@@ -68,7 +68,6 @@ class ObjectStore:
             return StoredObject(answer["Body"].read(), answer["ETag"])
 
     def get_bytes(self, key: str) -> bytes:
-        """Return the body; raises ObjectMissing."""
         return self.get(key).body
 
     def get_start(self, key: str, most: int) -> bytes:
@@ -171,7 +170,6 @@ class ObjectStore:
             )
 
     def delete(self, key: str) -> None:
-        """Remove what is stored under the key, if anything is."""
         with self._explained(key):
             self._client.delete_object(Bucket=self.bucket, Key=key)
 
@@ -193,7 +191,6 @@ class ObjectStore:
             )
 
     def exists(self, key: str) -> bool:
-        """Return whether an object has exactly this key."""
         return bool(self._found(key))
 
     def list_keys(self, prefix: str) -> list[str]:
@@ -201,7 +198,6 @@ class ObjectStore:
         return sorted(key for key, _ in self._listed(prefix))
 
     def list_dated(self, prefix: str) -> dict[str, datetime]:
-        """Return when each key below the prefix was last written."""
         return dict(self._listed(prefix))
 
     def list_folders(self, prefix: str) -> list[str]:
@@ -214,7 +210,6 @@ class ObjectStore:
         return sorted(name.removeprefix(prefix).removesuffix("/") for name in found)
 
     def list_older(self, prefix: str, than: datetime) -> list[str]:
-        """Return the keys below the prefix that were last written before a time."""
         return sorted(key for key, written in self._listed(prefix) if written < than)
 
     def _listed(self, prefix: str) -> Iterator[tuple[str, datetime]]:
@@ -320,5 +315,4 @@ def json_bytes(value: Any) -> bytes:
 
 
 def model_bytes(document: Document) -> bytes:
-    """Return a document as `json_bytes`."""
     return json_bytes(document.to_json())

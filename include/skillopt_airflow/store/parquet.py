@@ -143,7 +143,6 @@ def join_parquet(tables: Iterable[pa.Table]) -> bytes:
 
 
 def from_parquet(body: bytes) -> pa.Table:
-    """Return the table in a Parquet file."""
     # `pq.read_table` would import pyarrow's data sets, and with them pandas: half a second of a short task's one. So
     # would a table's filter by an expression, which is why rows are chosen by masks.
     return pq.ParquetFile(pa.BufferReader(body)).read()

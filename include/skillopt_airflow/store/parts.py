@@ -29,7 +29,6 @@ T = TypeVar("T")
 
 
 def parts_of(store: ObjectStore, partition: str) -> list[str]:
-    """Return the keys of the parts that count."""
     return counting(store.list_keys(partition))
 
 

@@ -37,7 +37,6 @@ def page_of(path: str) -> tuple[str, int]:
 
 
 def picture_reader() -> LimitedProcess:
-    """Return a process for `prepared`."""
     return LimitedProcess("skillopt_airflow.store.picture_files:prepared_here", LIMITS)
 
 

@@ -82,7 +82,6 @@ def _records(address: str, values: Iterable[object]) -> list[JsonObject]:
 
 
 def _json(address: str, content: bytes) -> list[object]:
-    """Return the records of a document, or of JSON Lines."""
     try:
         value = json.loads(_text(address, content), parse_constant=_refuse)
     except (ValueError, RecursionError) as error:

@@ -48,7 +48,6 @@ class Cleaned(NamedTuple):
 
 
 def partitions(store: ObjectStore, prefix: str, benchmark: str) -> list[str]:
-    """Return the partitions of a benchmark's trajectories, each with a slash at its end."""
     parts = parts_of(store, keys.trajectories_of(prefix, benchmark))
     return sorted({f"{part.rpartition('/')[0]}/" for part in parts})
 

@@ -100,7 +100,6 @@ class ListedRollout(NamedTuple):
 
     @property
     def types(self) -> list[str]:
-        """Return the types of task of the item."""
         return [*json.loads(self.task_types)]
 
 
@@ -284,14 +283,12 @@ def sorted_by(rows: pa.Table, places: pa.Array, order: Sort, *, descending: bool
 
 
 def page(rows: pa.Table, places: pa.Array) -> list[ListedRollout]:
-    """Return the rows at some places."""
     found = rows.take(places)
     columns = (found[name].to_pylist() for name in ListedRollout._fields)
     return [ListedRollout(*row) for row in zip(*columns, strict=True)]
 
 
 def counts(rows: pa.Table) -> Counts:
-    """Count the rows by what can be filtered."""
 
     def count(mask: Any) -> int:
         return int(pc.sum(pc.fill_null(mask, False)).as_py() or 0)
@@ -307,7 +304,6 @@ def counts(rows: pa.Table) -> Counts:
 
 
 def task_types(rows: pa.Table) -> list[str]:
-    """Return the types of task that rows have, sorted."""
     return sorted({name for texts in pc.unique(rows["task_types"]).to_pylist() for name in json.loads(texts)})
 
 

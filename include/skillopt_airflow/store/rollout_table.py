@@ -71,7 +71,6 @@ class RolloutKey(Value):
     """Program that made it: the version of the project's own rollout program, or the digest of another image."""
 
     def partition(self, prefix: str) -> str:
-        """Return the prefix of such rollouts in the trajectory table."""
         return keys.trajectories(prefix, **self.model_dump(exclude={"settings_sha256", "image"}))
 
 
@@ -97,7 +96,6 @@ class RolloutTable:
         self._store.put_bytes(keys.part(key.partition(self._prefix), uuid4().hex, writer), body)
 
     def close(self, key: RolloutKey, writer: str) -> None:
-        """Make one part of a writer's."""
         close_parts(self._store, key.partition(self._prefix), writer)
 
     def read(self, key: RolloutKey, items: Items) -> dict[str, Rollout]:
@@ -263,11 +261,9 @@ class UsageTable:
         return part
 
     def close(self, benchmark: str, run: str, writer: str) -> None:
-        """Make one part of a writer's."""
         close_parts(self._store, self._partition(benchmark, run), writer)
 
     def read(self, benchmark: str, run: str) -> list[UsageRow]:
-        """Return all calls of a run, by the time they started."""
         return sorted(self._rows(benchmark, run), key=lambda row: row.call.started)
 
     def calls(self, benchmark: str, run: str) -> Iterator[ModelCall]:
@@ -293,7 +289,6 @@ class UsageTable:
 
 
 def has_score(table: pa.Table) -> pa.BooleanArray:
-    """Return which rows of a table with the column status have a score."""
     return pc.is_in(table["status"], value_set=pa.array(HAS_SCORE))
 
 

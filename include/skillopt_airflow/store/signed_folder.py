@@ -17,15 +17,12 @@ class ExchangeFolder:
         self._seen: dict[str, str] = {}
 
     def put(self, name: str, body: bytes) -> None:
-        """Leave something for the other side."""
         self._store.put_bytes(f"{self._folder}{name}", body)
 
     def address(self, name: str, method: Literal["get", "put"], seconds: int) -> str:
-        """Return an address at which its holder can fetch or leave an object for so many seconds."""
         return self._store.signed_address(f"{self._folder}{name}", method, seconds)
 
     def shared_address(self, key: str, seconds: int) -> str:
-        """Return an address at which its holder can fetch another object of the bucket for so many seconds."""
         return self._store.signed_address(key, "get", seconds)
 
     def take(self, name: str, most: int) -> bytes | None:
@@ -37,6 +34,5 @@ class ExchangeFolder:
         return found.body
 
     def clear(self) -> None:
-        """Remove everything."""
         for key in self._store.list_keys(self._folder):
             self._store.delete(key)

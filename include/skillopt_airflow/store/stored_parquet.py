@@ -40,24 +40,19 @@ class _Ranges(io.RawIOBase):
         self._place = 0
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Return the place of the next byte."""
         return self._place
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place; return it."""
         self._place = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
         return self._place
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes."""
         start, stop = self._place, self._size if size < 0 else min(self._size, self._place + size)
         self._place = max(start, stop)
         if start >= stop:

@@ -174,7 +174,6 @@ class BatchWork:
 
     @property
     def results(self) -> str:
-        """Address of the job's folder, by the store's own connection."""
         storage = self.run.ref.storage
         return f"s3://{storage.conn_id}@{storage.bucket}/{self._folder}"
 
@@ -204,7 +203,6 @@ class BatchWork:
             chunk.record([Outcome(row) for row in rows], ())
 
     def tally(self) -> RolloutTally:
-        """Return what became of the stage's items by now."""
         return _tally(self.chunks)
 
     def tallies(self) -> list[tuple[RolloutTally, float]]:
@@ -216,7 +214,6 @@ class BatchWork:
 
     @property
     def _share(self) -> BudgetShare:
-        """The share of the run's budget that pays for the job, whichever process has taken it."""
         return self.chunks[0].share_of("target", "batch", 1, f"job-{self.job.number}")
 
     @property
@@ -225,12 +222,10 @@ class BatchWork:
 
     @cached_property
     def _content(self) -> str:
-        """Hash of the plan."""
         return sha256(canonical_json([chunk.chunk.model_dump(mode="json") for chunk in self.chunks]))
 
     @cached_property
     def _before(self) -> BatchJob | None:
-        """The plan's last job, as far as this attempt found one."""
         return self.run.store.find_model(batch_job(self._plan), BatchJob)
 
     def _item(self, entry: Entry) -> Item:

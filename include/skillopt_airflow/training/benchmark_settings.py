@@ -84,7 +84,6 @@ def other_connection(benchmark: str, config: TrainConfig) -> dict[str, str]:
 
 
 def preset_names(benchmark: str) -> list[str]:
-    """Return the names of a benchmark's presets, sorted."""
     return sorted(path.stem for path in (benchmarks.folder(benchmark) / PRESETS).glob("*.yaml"))
 
 

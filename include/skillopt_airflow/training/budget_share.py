@@ -142,7 +142,6 @@ class BudgetShare:
 
     @property
     def _made(self) -> int:
-        """Return the calls that may have been made."""
         return 0 if self._left.calls is None else self._recorded - self._left.calls
 
     @property
@@ -208,7 +207,6 @@ class GatewayShare:
         """Whether the gateway has ended, and every call of it is counted."""
 
     def count(self, call: ModelCall) -> None:
-        """Count a call that it made."""
         if self._run.config.budget.is_limited:
             self.spent = self.spent.plus(spent((call,), self._run.prices))
 

@@ -56,7 +56,6 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
 
 
 def _load(run: TrainingRun, moment: Moment) -> GateInput:
-    """Read everything that decides on the candidate."""
     keys, store, config = run.keys.moment(moment), run.store, run.config
     before, is_step = run.state_before(moment), moment.kind == "step"
     current = _version(run, before.current.version)

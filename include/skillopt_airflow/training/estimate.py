@@ -89,7 +89,6 @@ class Estimate:
     roles: Sequence[RoleEstimate]
 
     def tokens(self, case: Case) -> int:
-        """Return all tokens, of all roles."""
         return sum(sum(getattr(one, case)) for one in self.roles)
 
     def usd(self, case: Case) -> float | None:
@@ -99,7 +98,6 @@ class Estimate:
 
     @property
     def totals(self) -> EstimateTotals:
-        """Return all roles together."""
         return EstimateTotals(
             calls={one.role: one.calls for one in self.roles},
             tokens_likely=self.tokens("likely"),

@@ -32,7 +32,6 @@ def live_view(run: TrainingRun) -> ReportView | None:
 
 
 def has_ended(run: TrainingRun) -> bool:
-    """Return whether the run's last state is stored, and its report."""
     newest = run.store.find_model(run.keys.runtime_state, RunState)
     return newest is not None and newest.moment == FINAL and run.store.exists(run.keys.report)
 

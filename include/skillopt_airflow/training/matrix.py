@@ -325,7 +325,6 @@ def _check_decided(matrix: SkillMatrix) -> None:
 
 
 def _called(source: str) -> str:
-    """Return the name of a skill, or the beginning of its text in one line."""
     line = " ".join(source.split())
     return line if len(line) <= NAME_CHARS else f"{line[: NAME_CHARS - 4]} ..."
 

@@ -49,6 +49,5 @@ def _begun(run: TrainingRun, moment: Moment, timings: list[timing.StageTiming]) 
 
 
 def _cancelled(given: GateInput) -> int:
-    """Count the rollouts of a whole evaluation that an early rejection left out."""
     whole = len(given.items) * given.config.evaluation.draws
     return whole - sum(len(draws) for draws in given.rollouts.values())

@@ -53,7 +53,6 @@ class LedgerRow(Document):
 
 
 def night_table(run: TrainingRun) -> NightTable:
-    """Return the nights of the run's benchmark and target."""
     return NightTable(run.store, _keys(run))
 
 
@@ -227,7 +226,6 @@ def _stands(run: TrainingRun, night: Night) -> bool:
 
 
 def _to_demote(run: TrainingRun, action: str) -> tuple[LedgerRow, Alias | None]:
-    """Return the night, and the champion to leave if that is what `regate.on_demote` does about it."""
     row, nights = settled(run)
     return row, to_demote(row, nights, run.published) if run.config.regate.on_demote == action else None
 

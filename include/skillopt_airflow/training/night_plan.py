@@ -52,7 +52,6 @@ class Contest(Document):
 
     @property
     def roles(self) -> list[tuple[int, str]]:
-        """The versions under which the run keeps the texts, with the roles."""
         return [*enumerate(ROLES if self.previous is not None else ROLES[:2])]
 
 

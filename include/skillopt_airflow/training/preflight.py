@@ -137,7 +137,6 @@ def _listed(tried: Sequence[Trajectory]) -> str:
 
 
 def _check_target(who: str, trajectory: Trajectory, calls: Sequence[ModelCall]) -> None:
-    """Raise what speaks against the run, if the target could not be asked."""
     why = f"training item {trajectory.item_id}: {trajectory.status}: {trajectory.error}"
     status = calls[-1].http_status if calls else 0
     if trajectory.status is Status.SANDBOX_ERROR:

@@ -50,7 +50,6 @@ def _lacks_rollouts(history: History, before: History) -> bool:
 
 
 def view_of(run: TrainingRun, history: History) -> ReportView:
-    """Return everything that the page of a run that has ended shows."""
     final = run.state(run.timeline[-1])
     return with_skill(run, history, judging=_judging(run, final), examples=_examples(run, final.best))
 

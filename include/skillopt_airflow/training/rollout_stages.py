@@ -71,7 +71,6 @@ def reached(run: TrainingRun) -> tuple[Moment, ...]:
 
 
 def label_of(moment: Moment) -> str:
-    """Return what people call a moment."""
     if moment.kind in ("seed", "final"):
         return "Beginning" if moment.kind == "seed" else "End"
     return moment_label(moment.kind, moment.step, moment.epoch)

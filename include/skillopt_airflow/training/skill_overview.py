@@ -28,11 +28,9 @@ class Buckets(NamedTuple):
     """Of the keys in both."""
 
     def published(self, benchmark: str, target: str) -> ArtifactStore:
-        """Return what is published for a target model."""
         return ArtifactStore(self.artifacts, ArtifactKeys(self.prefix, benchmark, target))
 
     def nights(self, benchmark: str, target: str) -> RegateKeys:
-        """Return the keys of a target model's nights."""
         return RegateKeys(self.prefix, benchmark, target)
 
 
@@ -62,7 +60,6 @@ class Champion(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Return roughly how many tokens the skill has."""
         return tokens_of(SkillDocument(self.skill))
 
 

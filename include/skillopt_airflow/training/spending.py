@@ -76,7 +76,6 @@ def share_records(run: TrainingRun) -> dict[str, ShareRecord]:
 
 
 def shares_folder(run: TrainingRun) -> str:
-    """Return the prefix of the records of shares."""
     return run.keys.budget_shares(run.account)
 
 
@@ -95,7 +94,6 @@ def spent_by_share(run: TrainingRun) -> dict[str, Spent]:
 
 
 def spent_by(run: TrainingRun) -> Spent:
-    """Return what the run has spent until now."""
     return Spent().plus(*spent_by_share(run).values())
 
 

@@ -100,28 +100,23 @@ class Trial:
 
     @property
     def settings(self) -> "RolloutSettings":
-        """Return what the rollout program is told."""
         offline = self.config.model_copy(update={"search": SearchGroup()})
         return rollout_settings(self.benchmark, offline, self.upstream.dialect, self.upstream.model, 0)
 
     @property
     def run_concurrency(self) -> int:
-        """Return how many model calls the trial may have in flight."""
         return self.config.model.concurrency
 
     @property
     def image(self) -> str:
-        """Return the name of the sandbox image."""
         return self.config.image
 
     @property
     def limits(self) -> SandboxGroup:
-        """Return what a container may use."""
         return self.config.sandbox
 
     @property
     def one_item_each(self) -> bool:
-        """Return whether what the model writes is executed, so that the items need containers."""
         return needs_container_each(self.adapter, self.config)
 
     @property
@@ -130,16 +125,13 @@ class Trial:
         return self.one_item_each or self.seals_files
 
     def files(self, item: Item) -> Mapping[str, bytes]:
-        """Return the item's public files, from the data set, or what its world is made of."""
         return for_container(self.adapter, self.data.contents(item.files))
 
     def image_files(self, item: Item) -> Mapping[str, bytes]:
-        """Return what the item's own image is built from."""
         return {} if item.image is None else self.data.contents(item.image.files)
 
     @property
     def seals_files(self) -> bool:
-        """Return whether the files are those of worlds."""
         return isinstance(self.adapter, PlaysSession)
 
     def settled(self) -> bool:
@@ -147,14 +139,12 @@ class Trial:
         return False
 
     def allotted(self, gateways: int = 1) -> "AbstractContextManager[NoLimit]":
-        """Return a budget without limits."""
         return nullcontext(NoLimit())
 
     def settle(self) -> None:
         """Free nothing."""
 
     def record(self, outcomes: "Sequence[Outcome]", calls: Sequence[ModelCall]) -> None:
-        """Score what has arrived, and hand it on."""
         self.calls.extend(calls)
         by_id = {item.id: item for item in self.items}
         for outcome in outcomes:

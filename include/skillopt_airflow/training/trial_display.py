@@ -30,7 +30,6 @@ class TrialDisplay:
         self._system = ""
 
     def begin(self, trial: Trial, split: Split, skill: Path, target: str) -> None:
-        """Say what is tried."""
         self._total = len(trial.items)
         self._line(f"{trial.benchmark}: {_counted(self._total, 'item')} of {split} from {trial.config.data.uri}")
         self._line(f"Skill      {skill}")
@@ -49,11 +48,9 @@ class TrialDisplay:
         self._spinner = None
 
     def note(self, text: str) -> None:
-        """Say what takes its time before the items begin."""
         self._line(text, "dim")
 
     def show(self, row: Tried) -> None:
-        """Print an item's conversation and verdict."""
         self._rows.append(row)
         trajectory = row.trajectory
         self._console.rule(Text(visible(f"{len(self._rows)} of {self._total}: {row.item.id}")), align="left")
@@ -76,7 +73,6 @@ class TrialDisplay:
             self._spinner.update(f"{len(self._rows)} of {self._total} items")
 
     def end(self, trial: Trial, price: ModelPrice | None, *, is_free: bool) -> None:
-        """Print the means, what it cost and why items have no score."""
         self._console.rule(align="left")
         scores = [row.score for row in self._rows if row.score is not None]
         if scores:
@@ -89,7 +85,6 @@ class TrialDisplay:
             self._failures()
 
     def all_scored(self) -> bool:
-        """Return whether every item has a score."""
         return sum(row.score is not None for row in self._rows) == self._total
 
     def _failures(self) -> None:
