@@ -25,8 +25,15 @@ from skillopt_airflow.sandbox.staging import TaskFolder
 from skillopt_airflow.store.files import DataFiles
 from skillopt_airflow.training.judge_settings import check_judge
 from skillopt_airflow.training.run_corpus import source_corpus
-from skillopt_airflow.training.trial import TargetModel, Trial, configured, connected_target, first_items, skill_of
-from skillopt_airflow.training.trial_display import TrialDisplay
+from skillopt_airflow.training.trial import (
+    TargetModel,
+    Trial,
+    TrialDisplay,
+    configured,
+    connected_target,
+    first_items,
+    skill_of,
+)
 
 
 def run(

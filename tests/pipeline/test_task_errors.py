@@ -1,5 +1,6 @@
 """The errors of failed tasks as an alert and a waiting training tell them; with Airflow's parts in test_alerts.py."""
 
+import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +11,10 @@ from airflow.sdk.execution_time.xcom import XCom
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.rollout_tally import RolloutTally
+from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.pipeline.epochs import EpochRun
-from skillopt_airflow.pipeline.task_errors import MOST_CHARS, failed_tasks, keep_error
+from skillopt_airflow.pipeline.task_errors import MOST_CHARS, failed_tasks, keep_error, tell_rollouts
 from skillopt_airflow.pipeline.training import epoch_dag, train_dag
 
 SENTENCE = "8 of 8 items: model_error: who are you (for example item 3)"
@@ -89,3 +92,32 @@ def test_the_training_says_why_its_epoch_failed_and_tries_again_unless_that_last
     airflow["step_01.rollout_1"] = "the key is wrong."
     with pytest.raises(AirflowFailException, match="the key is wrong"):
         waiting.execute_complete({}, event)
+
+
+FAILED = [Trajectory(item_id=f"i-{n}", status=Status.MODEL_ERROR, error=f"request {n}: who are you") for n in range(3)]
+GOOD = [Trajectory(item_id="good", status=Status.OK)]
+TOO_FEW = (
+    "only 25% of the items have a score (95% are wanted); 3 of 4 items: model_error: request 0: who are you (for "
+    "example item i-0)"
+)
+
+
+def test_a_retry_is_asked_for_with_the_reason():
+    with pytest.raises(AirflowException) as caught:
+        tell_rollouts(RolloutTally.of([*FAILED, *GOOD], 4), 0.95, may_retry=True)
+    assert str(caught.value) == TOO_FEW
+
+
+def test_without_a_retry_the_log_has_the_reason(caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.INFO):
+        tell_rollouts(RolloutTally.of([*FAILED, *GOOD], 4), 0.95, may_retry=False)
+    assert caplog.messages == ["1 of 4 rollouts have a score; 3 model_error without a score", TOO_FEW]
+
+
+def test_cut_answers_are_counted_and_many_are_a_warning(caplog: pytest.LogCaptureFixture):
+    cut = [Trajectory(item_id=f"i-{n}", status=Status.TRUNCATED) for n in range(3)]
+    with caplog.at_level(logging.INFO):
+        tell_rollouts(RolloutTally.of([*cut, *GOOD], 4), 0.95, may_retry=True)
+    told, warning = caplog.records
+    assert told.getMessage() == "4 of 4 rollouts have a score; 3 of them cut off"
+    assert (warning.levelname, "raise model.max_tokens" in warning.getMessage()) == ("WARNING", True)

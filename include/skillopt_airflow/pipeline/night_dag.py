@@ -13,9 +13,9 @@ from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.airflow_connections import open_run
 from skillopt_airflow.pipeline.alerts import when_late
 from skillopt_airflow.pipeline.dag_ids import prefixed, publish_dag_id, regate_dag_id, rollback_dag_id, train_dag_id
-from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import dag_of, engine_queue, rollouts
 from skillopt_airflow.pipeline.publishing import announce, champion_asset
+from skillopt_airflow.pipeline.task_errors import wrong_input_fails
 from skillopt_airflow.pipeline.tasks import PREPARING
 from skillopt_airflow.training.run_record import RunRef
 
@@ -132,8 +132,7 @@ def settle_night(run: JsonObject) -> JsonObject:
     """Store what the night found, once; return the verdict."""
     from skillopt_airflow.pipeline.triggered import base_target
     from skillopt_airflow.store.keys import RegateKeys
-    from skillopt_airflow.training.night import settle_night
-    from skillopt_airflow.training.night_series import write_series
+    from skillopt_airflow.training.night import settle_night, write_series
     from skillopt_airflow.training.target_change import write_target_changes
 
     opened = open_run(run)

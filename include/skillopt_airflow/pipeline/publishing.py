@@ -16,8 +16,8 @@ from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections, open_run
 from skillopt_airflow.pipeline.dag_ids import prefixed, publish_dag_id, rollback_dag_id, train_dag_id
-from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import dag_of, rollouts
+from skillopt_airflow.pipeline.task_errors import wrong_input_fails
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.connections import published_skills
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from skillopt_airflow.store.aliases import Alias
     from skillopt_airflow.store.artifacts import ArtifactStore
-    from skillopt_airflow.training.rollback import RollbackRequest
+    from skillopt_airflow.training.approval import RollbackRequest
     from skillopt_airflow.training.run import TrainingRun
 
 log = logging.getLogger(__name__)
@@ -180,7 +180,7 @@ class RollbackApproval(Approval):
 
     def wanted(self, context: "Context") -> str:
         """Return both versions, and the alias's history."""
-        from skillopt_airflow.training.rollback import describe
+        from skillopt_airflow.training.approval import describe
 
         artifacts, request = _rollback(self.reference)
         return describe(artifacts, request) if request.approval else ""
@@ -261,8 +261,8 @@ def request_rollback(benchmark: str) -> JsonObject:
     """Check what is asked for; return the request, which names the champion that is left."""
     from skillopt_airflow.models import connection
     from skillopt_airflow.pipeline.triggered import checked_form
+    from skillopt_airflow.training.approval import rollback_request
     from skillopt_airflow.training.deployment_file import check_allowed
-    from skillopt_airflow.training.rollback import rollback_request
 
     context = get_current_context()
     with wrong_input_fails():
@@ -288,7 +288,7 @@ def request_rollback(benchmark: str) -> JsonObject:
 @task
 def move_back(benchmark: str, reference: JsonObject) -> JsonObject:
     """Move the alias."""
-    from skillopt_airflow.training.rollback import roll_back
+    from skillopt_airflow.training.approval import roll_back
 
     artifacts, request = _rollback(reference)
     with wrong_input_fails():
@@ -298,7 +298,7 @@ def move_back(benchmark: str, reference: JsonObject) -> JsonObject:
 
 
 def _rollback(reference: JsonObject) -> "tuple[ArtifactStore, RollbackRequest]":
-    from skillopt_airflow.training.rollback import RollbackRequest
+    from skillopt_airflow.training.approval import RollbackRequest
 
     storage = StorageGroup.model_validate(reference["storage"])
     artifacts = published_skills(AirflowConnections(), storage, str(reference["benchmark"]), str(reference["target"]))

@@ -1,15 +1,19 @@
-"""The errors of failed tasks, kept as XComs so that others can tell them: an alert, a training that waits for an epoch.
+"""The errors of tasks: which of them Airflow should try again, and what an alert or a waiting training tells of them.
 
 Airflow tells the callback of a DAG which tasks failed, and a task that waits for another DAG's run that it failed. It
-tells neither of them why.
+tells neither of them why, so errors are kept as XComs.
 """
 
+import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from skillopt_airflow.core.errors import SkillOptError
+from skillopt_airflow.core.errors import UNAVAILABLE, ModelUnreachable, SkillOptError
+from skillopt_airflow.core.failure_reasons import too_few
+from skillopt_airflow.core.rollout_tally import RolloutTally
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -83,3 +87,42 @@ def _words(error: BaseException) -> str:
     if isinstance(error, SkillOptError | AirflowException):
         return said
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def wrong_input_fails(*, awaits_models: bool = False) -> Iterator[None]:
+    """Fail the task for good, with one sentence, on errors that a retry would meet again.
+
+    A store, an engine or a model that cannot answer now is tried again, as the task's `retries` say.
+
+    Args:
+        awaits_models: whether so is one at whose address nothing answers: somebody who has just triggered a run wants
+            to hear that the address is wrong.
+    """
+    try:
+        yield
+    except SkillOptError as error:
+        if isinstance(error, UNAVAILABLE) and (awaits_models or not isinstance(error, ModelUnreachable)):
+            raise
+        raise AirflowFailException(str(error)) from None
+
+
+def tell_rollouts(tally: RolloutTally, wanted: float, *, may_retry: bool) -> None:
+    """Log what became of a task's rollouts, and ask for a retry if too few of them have a score.
+
+    Raises:
+        AirflowException: fewer than wanted have one, and Airflow may try again; the text names the reason.
+    """
+    log.info("%s", tally)
+    if tally.cuts:
+        log.warning("%s", tally.cuts)
+    if tally.coverage < wanted:
+        words = too_few(tally.coverage, wanted, tally.reason)
+        if may_retry:
+            raise AirflowException(words)
+        # Without a reason the rest did not run because it could not change the verdict.
+        if tally.reason is not None:
+            log.warning("%s", words)

@@ -10,7 +10,7 @@ from skillopt_airflow.core.timeline import EPOCH_ENDS, Moment, MomentKind
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.airflow_connections import open_run
 from skillopt_airflow.pipeline.epochs import check_training
-from skillopt_airflow.pipeline.failures import wrong_input_fails
+from skillopt_airflow.pipeline.task_errors import wrong_input_fails
 from skillopt_airflow.training.run import TrainingRun
 
 PREPARING = timedelta(hours=6)

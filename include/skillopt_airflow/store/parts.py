@@ -15,8 +15,7 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_d
 from skillopt_airflow.core.errors import ObjectMissing, StoreUnavailable
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.parquet import join_parquet
-from skillopt_airflow.store.stored_parquet import opened
+from skillopt_airflow.store.parquet import join_parquet, opened
 
 READERS = 8
 FIRST_PAUSE = 0.1

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.store.objects import ObjectStore, data_errors
-from skillopt_airflow.store.stored_parquet import opened
+from skillopt_airflow.store.parquet import opened
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

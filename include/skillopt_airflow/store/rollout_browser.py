@@ -20,11 +20,9 @@ from skillopt_airflow.core.item_scores import Metric
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.parquet import RolloutRow, rollouts_from_table
+from skillopt_airflow.store.parquet import RolloutRow, opened, rollouts_from_table, text_bounds
 from skillopt_airflow.store.parts import read_parts
-from skillopt_airflow.store.rollout_partitions import Partition
-from skillopt_airflow.store.rollout_table import RolloutKey, has_score
-from skillopt_airflow.store.stored_parquet import opened, text_bounds
+from skillopt_airflow.store.rollout_table import Partition, RolloutKey, has_score
 
 Show = Literal["all", "success", "failure", "no_score", "won", "lost", "tied", "flipped"]
 """success is a hard score of 1, failure one below it. The last four are against another skill: a higher, a lower or an

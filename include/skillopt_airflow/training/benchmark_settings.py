@@ -13,8 +13,7 @@ from skillopt_airflow.core.declared_task import checked_prompt
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.preset import Preset, StatedScores
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.training.deployment_file import check_defaults, defaults_place, deployment
-from skillopt_airflow.training.yaml_file import read_yaml
+from skillopt_airflow.training.deployment_file import check_defaults, defaults_place, deployment, read_yaml
 
 PRESETS = "presets"
 SAMPLE = "sample"

@@ -11,6 +11,7 @@ from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.item_scores import Evaluation, metric_value
 from skillopt_airflow.core.measured_score import require_coverage
 from skillopt_airflow.core.night_evidence import MEMORY, RECENT, NightMean
+from skillopt_airflow.core.night_point import NightPoint
 from skillopt_airflow.core.night_verdict import Judgement, NightVerdict, judge_nights
 from skillopt_airflow.core.paired import differences, interval, paired
 from skillopt_airflow.core.training_groups import EvaluationGroup
@@ -27,6 +28,7 @@ from skillopt_airflow.training.run_record import RunRef
 
 if TYPE_CHECKING:
     from skillopt_airflow.store.artifacts import ArtifactStore
+    from skillopt_airflow.store.objects import ObjectStore
 
 log = logging.getLogger(__name__)
 
@@ -302,3 +304,55 @@ def _load(run: TrainingRun, contest: Contest) -> tuple[dict[str, Evaluation], di
 
 def _keys(run: TrainingRun) -> RegateKeys:
     return RegateKeys(run.ref.storage.prefix, run.ref.benchmark, str(run.config.model.target))
+
+
+MOST_POINTS = 400
+"""Nights that the document holds, the newest ones: more than a year of them."""
+
+
+class NightSeries(Document):
+    """The newest nights with the verdict after each, in the order in which they were settled."""
+
+    points: tuple[NightPoint, ...]
+
+
+def write_series(store: "ObjectStore", keys: RegateKeys, alpha: float, row: LedgerRow) -> None:
+    """Add a night that was just settled; others that the document lacks are judged anew.
+
+    Args:
+        store: the bucket.
+        keys: of the night's benchmark and target.
+        alpha: `regate.alpha`.
+        row: the night.
+    """
+    nights = NightTable(store, keys).all()[-MOST_POINTS:]
+    stored = store.find_model(keys.series, NightSeries)
+    points = () if stored is None else stored.points
+    known = {point.date: point for point in points} | {row.night.date: point_of(row)}
+    for night in nights:
+        if night.date not in known:
+            known[night.date] = point_of(verdict_after(nights, alpha, night.date))
+    store.put_model(keys.series, NightSeries(points=tuple(known[night.date] for night in nights)))
+
+
+def read_series(store: "ObjectStore", keys: RegateKeys, most: int = MOST_POINTS) -> list[NightPoint]:
+    """Return the newest nights, at most so many, in the order in which they were settled."""
+    stored = store.find_model(keys.series, NightSeries)
+    return [] if stored is None else list(stored.points[-most:])
+
+
+def point_of(row: LedgerRow) -> NightPoint:
+    """Return what the document keeps of a night."""
+    night = row.night
+    return NightPoint(
+        date=night.date,
+        run=night.run,
+        champion=night.champion.version,
+        previous=None if night.previous is None else night.previous.version,
+        items=night.items,
+        metric=night.metric,
+        scores=night.scores,
+        intervals=night.intervals,
+        judgement=row.judgement,
+        settled=night.settled,
+    )

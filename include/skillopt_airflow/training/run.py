@@ -31,7 +31,7 @@ from skillopt_airflow.optimizer.prompt_room import prompt_room
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.judge_settings import judge_settings
 from skillopt_airflow.training.run_record import RunRecord, RunRef
-from skillopt_airflow.training.search_settings import search_settings
+from skillopt_airflow.training.run_search import search_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

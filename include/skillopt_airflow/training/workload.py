@@ -37,8 +37,7 @@ from skillopt_airflow.training.answer_judge import judged
 from skillopt_airflow.training.budget_share import BudgetShare, GatewayShare
 from skillopt_airflow.training.evaluation import running_evaluation
 from skillopt_airflow.training.item_files import contents, for_container
-from skillopt_airflow.training.judging import score_of
-from skillopt_airflow.training.repository_judging import engine_test_runner, judged_repository
+from skillopt_airflow.training.judging import engine_test_runner, judged_repository, score_of
 from skillopt_airflow.training.rollout_plan import planned
 from skillopt_airflow.training.rollout_protocol import check_program, image_to_use
 from skillopt_airflow.training.run import TrainingRun, needs_container_each
