@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from bench import tables
 from bench.real_place import EXAMPLE
+from local.trial import knobs
 from skillopt_airflow.core.budget import ROLES, Role
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.measured_score import MeasuredScore
@@ -30,7 +31,6 @@ from skillopt_airflow.training.loop import TrainingLoop
 from skillopt_airflow.training.matrix import prepare_matrix
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
-from skillopt_airflow.training.trial import knobs
 from skillopt_airflow.training.workload import ChunkWorkload
 
 BENCHMARK, PRESET = EXAMPLE.name, "cpu"

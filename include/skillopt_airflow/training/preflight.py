@@ -32,10 +32,10 @@ from skillopt_airflow.core.types import ItemRef, JsonObject, ModelCall, Split, S
 from skillopt_airflow.optimizer.readiness import check_answers
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.budget_share import BudgetShare
 from skillopt_airflow.training.rollout_plan import Chunk, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
+from skillopt_airflow.training.spending import BudgetShare
 from skillopt_airflow.training.timing import repeated
 
 STAGE = "preflight"

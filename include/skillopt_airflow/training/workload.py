@@ -34,7 +34,6 @@ from skillopt_airflow.core.types import (
     Trajectory,
 )
 from skillopt_airflow.training.answer_judge import judged
-from skillopt_airflow.training.budget_share import BudgetShare, GatewayShare
 from skillopt_airflow.training.evaluation import running_evaluation
 from skillopt_airflow.training.item_files import contents, for_container
 from skillopt_airflow.training.judging import engine_test_runner, judged_repository, score_of
@@ -43,6 +42,7 @@ from skillopt_airflow.training.rollout_protocol import check_program, image_to_u
 from skillopt_airflow.training.run import TrainingRun, needs_container_each
 from skillopt_airflow.training.run_corpus import stored_corpus
 from skillopt_airflow.training.run_search import run_search
+from skillopt_airflow.training.spending import BudgetShare, GatewayShare
 
 if TYPE_CHECKING:
     from skillopt_airflow.gateway.upstream import Upstream
