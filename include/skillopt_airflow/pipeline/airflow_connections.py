@@ -275,11 +275,6 @@ def attach_storage(storage: StorageGroup) -> None:
 def check_connection(key: str, conn_id: str, create: str) -> None:
     """Check that Airflow has the connection that a key of the configuration names.
 
-    Args:
-        key: the key, by its path.
-        conn_id: its value.
-        create: how such a connection is made.
-
     Raises:
         ConfigError: it has not.
     """

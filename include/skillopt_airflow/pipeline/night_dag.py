@@ -190,7 +190,6 @@ def _emit(asset: Asset, news: JsonObject | str, starts: str, is_first: Callable[
     """Emit an event.
 
     Args:
-        asset: the event's.
         news: what it says, or why there is nothing to say.
         starts: the DAG that it is to start; empty if there is none.
         is_first: keeps that the news are told, and returns whether no other night told them.

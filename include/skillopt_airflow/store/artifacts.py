@@ -38,10 +38,7 @@ class LookLedger:
         """Enter a look, and return it; the same question about the same rollouts is the same look, whoever asks.
 
         Args:
-            marks: marks of the items.
-            question: what is compared.
             split: which split of the run the items are.
-            run: the run that asks.
             publication: name of its attempt to publish; asked again by the same one, it is the same look.
             stored: whether the rollouts of an earlier look are there; else they would be made again.
         """
@@ -193,10 +190,7 @@ class ArtifactStore:
         never the same version.
 
         Args:
-            skill: the text.
-            provenance: where it comes from.
             seen: the champion that it was compared with.
-            reason: why it is published.
             description: when an agent should use it; None: its own title and first sentence.
 
         Raises:

@@ -36,8 +36,6 @@ class SourceCorpus:
 
         Args:
             address: a local path, relative ones from `root`, a file:// or an s3:// address.
-            root: the benchmark's folder.
-            client: reads s3:// addresses.
 
         Raises:
             DataError: the address is of no kind that is known.

@@ -36,10 +36,8 @@ def read_records(uri: str, root: Path, split_mode: SplitMode, client: "S3Client"
 
     Args:
         uri: a local path, relative ones from `root`, a file:// or an s3:// address.
-        root: the benchmark's folder.
         split_mode: ratio wants one file of records, split_dir a folder with the folders train, val and test,
             and publish where there is one; manifest takes either.
-        client: reads s3:// addresses.
 
     Raises:
         DataError: a folder, file or bucket is missing, or a file does not hold records.

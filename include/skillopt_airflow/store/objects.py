@@ -44,8 +44,6 @@ class ObjectStore:
     access is denied.
 
     Args:
-        client: the client.
-        bucket: the bucket's name.
         connection: what an error calls the connection that the client was made from.
     """
 

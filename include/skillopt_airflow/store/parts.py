@@ -58,11 +58,7 @@ def read_parts(
     """Return what is read of each part that counts, by key; parts that go meanwhile are listed again.
 
     Args:
-        store: the store.
-        partition: its parts.
-        read: what is wanted of one.
         known: what was read before, since a part never changes; it is brought up to date.
-        readers: parts that are read at the same time.
 
     Raises:
         StoreUnavailable: parts vanished between listing and reading for PATIENCE seconds.

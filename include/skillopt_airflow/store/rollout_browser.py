@@ -140,7 +140,6 @@ class RolloutBrowser:
         """Return a row an item: the rollout with a score that was stored first, or else the failure stored last.
 
         Args:
-            key: of the rollouts.
             run: whose failures count; those of every run if it is empty.
             items: `id` and `fingerprint` of the items that count; those of every item if None.
             alone: whether the run's own rollouts are all that count.
@@ -253,8 +252,6 @@ def filtered(
     """Return the places of the rows that are shown, in their order.
 
     Args:
-        rows: of all rollouts.
-        show: those of an outcome, or of a change against another skill.
         status: any, if it is None.
         task_type: any, if it is empty.
         text: in the item's id or the error, in any case of letters.

@@ -119,9 +119,7 @@ class RolloutTable:
         """Return what `read` finds and, of the other items, what `errors` does, without what was said.
 
         Args:
-            key: of the rollouts.
             run: whose failures count.
-            items: those that are asked for.
             own: whether they are the run's alone, so that no other run's rollouts are looked at.
             known: what was read before with the same arguments; only newer parts are read then.
         """
@@ -246,10 +244,7 @@ class UsageTable:
         Equal calls are one part, so one whose writing had no answer can be written again.
 
         Args:
-            benchmark: the run's.
             run: the run that pays.
-            calls: the calls.
-            moment: what they were made for.
             share: the share of the budget that paid for them.
             writer: one that may close its parts.
         """

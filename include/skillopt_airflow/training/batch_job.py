@@ -89,13 +89,7 @@ def check_batchable(config: TrainConfig, benchmark: Benchmark) -> None:
 
 
 class BatchWork:
-    """The open items of all chunks of a stage.
-
-    Args:
-        run: the run.
-        refs: references of the plan's chunks.
-        dag_run_id: Airflow's id of the run.
-    """
+    """The open items of all chunks of a stage."""
 
     def __init__(self, run: TrainingRun, refs: Sequence[JsonObject], dag_run_id: str) -> None:
         self.run = run
@@ -149,10 +143,6 @@ class BatchWork:
         """Store what is about to be sent, and return it as Airflow's batch operator takes it.
 
         A job that is under way stays as it was sent; another one leaves to the next what the limits do not allow.
-
-        Args:
-            most_requests: the provider's limit of a job.
-            most_bytes: its limit of all requests together.
 
         Raises:
             ConfigError: the benchmark opens with something else than instructions and one question.

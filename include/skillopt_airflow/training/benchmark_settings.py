@@ -25,7 +25,6 @@ def benchmark_config(benchmark: str, uri: str | None = None) -> TrainConfig:
     """Return the configuration of a benchmark without a run's overrides.
 
     Args:
-        benchmark: its name.
         uri: where a run's data is; as in benchmark.yaml when None. The sample's settings apply to the sample only.
 
     Raises:

@@ -300,9 +300,6 @@ def _items(
     """Return the records as items.
 
     Args:
-        benchmark: reads them.
-        split: where they are.
-        records: those of the split.
         unusable: why some are no items, by row (1-based).
         seen: the ids of the items so far, to which these are added.
     """

@@ -171,11 +171,6 @@ def estimate_training(
 
     Args:
         config: the resolved configuration; its limits of the selection and the test split are applied here.
-        sizes: items of each split.
-        prompt: the mean prompt of the training items.
-        skill_chars: characters of the seed skill.
-        steps_in_epoch: steps that an epoch of this training split takes.
-        prices: of the configured models, as far as they are known.
     """
     rollouts = _rollouts(config, sizes, steps_in_epoch)
     steps = config.train.num_epochs * steps_in_epoch

@@ -50,11 +50,6 @@ def score_of(
     """Return the score of an `ok` trajectory, by the files that it left where the benchmark judges files.
 
     Args:
-        name: the benchmark's.
-        benchmark: its adapter.
-        item: the exercise.
-        trajectory: the target's work on it.
-        produced: contents of the files that it left.
         references: reads the item's reference files; called only where files are judged.
 
     Raises:
@@ -149,11 +144,7 @@ def judged_repository(
     It is a `sandbox_error` where the answer cannot hold the change, which is to be made again then.
 
     Args:
-        benchmark: says which tests judge.
-        item: the exercise.
-        trajectory: one that has a score.
         produced: what the target left; without it, when it is judged again, the change is the trajectory's answer.
-        run_tests: runs them.
     """
     # What is stored is Unicode, but a file of another encoding is only changed by its own bytes.
     left = produced.get(PATCH_FILE, trajectory.answer.encode())
@@ -182,9 +173,6 @@ def engine_test_runner(
     """Return what runs tests on the engine of the sandboxes.
 
     Args:
-        limits: those of each container.
-        base: the run's sandbox image.
-        labels: of the task.
         contents: reads the files that an item's image is built from.
         docker_url: address of the worker's own engine; that of its environment when None.
     """

@@ -79,7 +79,6 @@ def prepare_matrix(run: TrainingRun, config: TrainConfig, request: MatrixRequest
     Args:
         run: the first cell's run, which gives the others their names.
         config: the configuration that the cells share. Champion and versions are those of its target.
-        request: the skills, and where they are compared.
         config_of: returns the complete configuration of a cell; raises if a target can't run under a harness.
 
     Raises:
@@ -235,9 +234,6 @@ def conclude_matrix(
     """Compute the matrix from the runs of its cells, and store it as document, table and text.
 
     Args:
-        runs: the run of each cell.
-        skills: the skills, as the preparation found them.
-        splits: the splits that they ran on.
         policy: the gate policy of the verdicts; None for none.
 
     Raises:

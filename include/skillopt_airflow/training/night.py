@@ -317,14 +317,7 @@ class NightSeries(Document):
 
 
 def write_series(store: "ObjectStore", keys: RegateKeys, alpha: float, row: LedgerRow) -> None:
-    """Add a night that was just settled; others that the document lacks are judged anew.
-
-    Args:
-        store: the bucket.
-        keys: of the night's benchmark and target.
-        alpha: `regate.alpha`.
-        row: the night.
-    """
+    """Add a night that was just settled; others that the document lacks are judged anew."""
     nights = NightTable(store, keys).all()[-MOST_POINTS:]
     stored = store.find_model(keys.series, NightSeries)
     points = () if stored is None else stored.points

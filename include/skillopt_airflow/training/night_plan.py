@@ -68,11 +68,8 @@ def prepare_night(
     """Store what a night needs; return the chunks of its rollouts, or why there is nothing to check.
 
     Args:
-        run: the night's run.
-        config: its configuration, complete.
         date: YYYY-MM-DD.
         base: the target that the benchmark is trained for when a run does not name another.
-        commands: what they consist of.
 
     Raises:
         SkillOptError: of the kind that says what is wrong, such as that only other targets have a champion.

@@ -60,7 +60,6 @@ def preflight(run: TrainingRun, roll_out: RollOut) -> None:
 
     Args:
         run: the run; there is nothing to try where its configuration says so, or when it is past the seed.
-        roll_out: carries out the chunks behind the references of a plan.
 
     Raises:
         SkillOptError: of the kind that says what is wrong, a sentence for each part that does not work; of one of the
@@ -237,7 +236,6 @@ def check_conditional_write(store: ObjectStore, key: str) -> None:
     """Create an object of which nothing is left, and see that a second writer would be told.
 
     Args:
-        store: a bucket.
         key: one that nobody else uses at the same time; what an interrupted try left there is no hindrance.
 
     Raises:

@@ -90,8 +90,6 @@ def find_stage(run: TrainingRun, moments: Sequence[Moment], moment: str, stage: 
     """Return the stage of these names, or else the newest one that has something to roll out.
 
     Args:
-        run: the run.
-        moments: those that it has reached.
         moment: a name; that of another moment stands for the newest.
         stage: a name; that of another stage stands for the one that people look for first.
     """

@@ -64,7 +64,6 @@ def search_settings(config: TrainConfig, created: str) -> JsonObject:
     """Return what a rollout depends on where its run searches the web: nothing in a run that does not.
 
     Args:
-        config: the run's configuration.
         created: when the run began, in ISO 8601.
     """
     if config.search.conn_id is None:

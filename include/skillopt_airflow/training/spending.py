@@ -135,11 +135,8 @@ class BudgetShare:
     """The share of one attempt at a task; in a run without limits nothing is read or stored for it.
 
     Args:
-        run: the run.
-        moment: the moment that the task belongs to.
         stage: its stage, whose tasks together get what was left when it began.
         task: the task within its stage, whatever attempt at it this is.
-        part: the task's part of the stage.
         attempt: a name by which the same attempt goes on in another process; a new one when empty.
     """
 

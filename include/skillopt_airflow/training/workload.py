@@ -68,11 +68,6 @@ JUDGES = 2
 class ChunkWorkload:
     """A chunk of a run's plan, as a sandbox carries it out; every row is scored and stored as it arrives.
 
-    Args:
-        run: the run.
-        ref: reference of the chunk.
-        dag_run_id: Airflow's id of the run.
-
     Raises:
         ConfigError: what makes and scores rollouts changed since the run began.
     """
