@@ -15,7 +15,7 @@ from skillopt_airflow.training.preparation import prepare_training
 from skillopt_airflow.training.publication import gate_publication, plan_publication, publish_best
 from skillopt_airflow.training.reporting import write_report
 from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.speculation import plan_ahead
+from skillopt_airflow.training.steps import plan_ahead
 
 
 class TrainingLoop:

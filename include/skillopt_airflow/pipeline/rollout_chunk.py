@@ -128,7 +128,7 @@ class Speculation(RolloutChunk):
 
     def execute(self, context: Any) -> None:
         """Roll the batch out, a chunk after the other; skipped where no rejection is expected."""
-        from skillopt_airflow.training.speculation import plan_ahead
+        from skillopt_airflow.training.steps import plan_ahead
 
         chunks = plan_ahead(*moment_at(self.run, self.at))
         if not chunks:

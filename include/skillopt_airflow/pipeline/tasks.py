@@ -67,7 +67,7 @@ def leave_out(run: JsonObject, room: int) -> None:
 
     Waiting, they cost the scheduler about 1 ms each in each of its loops, and a task that skips itself costs a process.
     """
-    from skillopt_airflow.training.speculation import batches_ahead
+    from skillopt_airflow.training.steps import batches_ahead
 
     opened = open_run(run)
     ahead = [moment for moment, _ in batches_ahead(opened.timeline, opened.config)]

@@ -41,8 +41,6 @@ DECLINES: Mapping[NightVerdict, str] = {
 """Verdicts that are told, and what each says of a champion; each of these is told once."""
 DEMOTED = "demoted on "
 """Beginning of the reason with which a night moves the alias back."""
-HARM: Mapping[NightVerdict, str] = {NightVerdict.STALE: "stale"}
-"""The verdict that a training may follow."""
 
 
 class LedgerRow(Document):
@@ -133,17 +131,17 @@ def verdict_after(nights: Sequence[Night], alpha: float, date: str) -> LedgerRow
     return LedgerRow(night=nights[place], judgement=_judge(nights[: place + 1], alpha))
 
 
-def is_news(run: TrainingRun, row: LedgerRow, nights: Sequence[Night], verdicts: Mapping[NightVerdict, str]) -> bool:
+def is_news(run: TrainingRun, row: LedgerRow, nights: Sequence[Night]) -> bool:
     """Return whether the run's night may report its verdict: the newest may, unless another did for this champion."""
-    what = verdicts.get(row.judgement.verdict)
+    what = DECLINES.get(row.judgement.verdict)
     if what is None or nights[-1].date != row.night.date:
         return False
     return night_table(run).told_by(row.night.champion.sha256, what) in (None, run.ref.run)
 
 
-def first_to_tell(run: TrainingRun, news: JsonObject, verdicts: Mapping[NightVerdict, str]) -> bool:
+def first_to_tell(run: TrainingRun, news: JsonObject) -> bool:
     """Keep that the run's night reports these news, since evidence may swing; return False if another night does."""
-    what = verdicts[NightVerdict(str(news["verdict"]))]
+    what = DECLINES[NightVerdict(str(news["verdict"]))]
     return night_table(run).first_to_tell(str(news["sha256"]), what, run.ref.run) == run.ref.run
 
 
@@ -203,13 +201,13 @@ def question_of(run: TrainingRun) -> JsonObject | str:
     return {"run_id": f"demote__{seen.version}-{seen.sequence}-{place[:8]}", "conf": conf}
 
 
-def news_of(run: TrainingRun, base: str, verdicts: Mapping[NightVerdict, str]) -> JsonObject | str:
+def news_of(run: TrainingRun, base: str) -> JsonObject | str:
     """Return what the night's event of a verdict says, of the benchmark's own target only, or why there is none.
 
     Nothing is told by this: who emits the event asks `first_to_tell` before.
     """
     row, nights = settled(run)
-    if row.night.target != base or not _stands(run, row.night) or not is_news(run, row, nights, verdicts):
+    if row.night.target != base or not _stands(run, row.night) or not is_news(run, row, nights):
         return f"{row.night.date}: {row.judgement.verdict}, which is no news"
     return {
         "benchmark": run.ref.benchmark,
