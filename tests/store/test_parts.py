@@ -134,7 +134,7 @@ def test_no_call_counts_twice(store: ObjectStore) -> None:
     parts = [[equal.model_copy(update={"seconds": float(number)})] * 2 for number in range(10)]
     for part in (*parts, parts[-1]):
         # The last write had no answer, and is made again.
-        table.append("searchqa", "run", part, moment, "w")
+        table.append("searchqa", "run", part, moment, "", "w")
     counts.clear()
     table.close("searchqa", "run", "w")
     assert set(counts) == {20}

@@ -191,7 +191,7 @@ def test_what_an_earlier_attempt_left_of_a_step_is_not_what_runs_now() -> None:
     first, second = run.timeline[1:3]
     keys = run.keys.moment(second)
     run.store.delete(keys.state)
-    run.commit(first, run.state(first), newest=True)
+    run.commit(first, run.state(first))
     assert current_task(run) == "Step 2: rollout"
     run.store.put_bytes(keys.merged_patch, run.store.get_bytes(keys.merged_patch))
     assert current_task(run) == "Step 2: update"

@@ -10,7 +10,6 @@ import pytest
 from pydantic import SecretStr
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.search_group import SearchGroup
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.gateway import web_search
 from skillopt_airflow.gateway.web_search import SearchUpstream
@@ -168,4 +167,3 @@ def test_rollouts_of_another_day_or_search_are_others_and_those_without_a_search
     assert one == search_settings(config, f"{DAY}T00:00:00+00:00")
     assert one != search_settings(config, "2026-11-24T00:00:00+00:00")
     assert search_settings(TrainConfig(), f"{DAY}T00:00:00+00:00") == {}
-    assert SearchGroup(seconds=5).patience == 4 * 25
