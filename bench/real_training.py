@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from bench import tables
 from bench.real_place import EXAMPLE
+from bench.training_loop import TrainingLoop
+from local.trial import knobs
 from skillopt_airflow.core.budget import ROLES, Role
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.measured_score import MeasuredScore
@@ -26,11 +28,9 @@ from skillopt_airflow.sandbox.rollout_process import ProcessRuntime
 from skillopt_airflow.sandbox.staging import TaskFolder
 from skillopt_airflow.training.benchmark_settings import benchmark_config, preset_of
 from skillopt_airflow.training.evaluation import measured
-from skillopt_airflow.training.loop import TrainingLoop
 from skillopt_airflow.training.matrix import prepare_matrix
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
-from skillopt_airflow.training.trial import knobs
 from skillopt_airflow.training.workload import ChunkWorkload
 
 BENCHMARK, PRESET = EXAMPLE.name, "cpu"

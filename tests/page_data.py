@@ -14,8 +14,7 @@ from skillopt_airflow.store.artifacts import ArtifactStore, Provenance, Publishe
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
 from skillopt_airflow.store.night_table import Contender, Night
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.night import ledger
-from skillopt_airflow.training.night_series import write_series
+from skillopt_airflow.training.night import ledger, write_series
 
 RULES = EvaluationGroup()
 ALPHA = 0.05

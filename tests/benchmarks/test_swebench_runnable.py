@@ -29,7 +29,7 @@ from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, JsonObject, Score, Status, Trajectory
 from skillopt_airflow.sandbox.item_images import ItemImages
 from skillopt_airflow.sandbox.judge_container import JudgeContainer
-from skillopt_airflow.training.repository_judging import judged_repository
+from skillopt_airflow.training.judging import judged_repository
 from tests.sandbox.small_repository import added, with_hashes
 
 pytestmark = [

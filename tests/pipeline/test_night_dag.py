@@ -20,7 +20,6 @@ from skillopt_airflow.pipeline.publishing import champion_asset
 from skillopt_airflow.pipeline.triggered import night_date
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
-from skillopt_airflow.training.night import DECLINES
 from tests.pipeline.own_airflow import dags_of, printed
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import configured
@@ -137,13 +136,13 @@ def test_an_event_that_would_start_no_training_is_neither_emitted_nor_counted_as
     monkeypatch.setattr(night_dag, "get_current_context", lambda: context)
     monkeypatch.setattr(night_dag, "open_run", lambda run: SimpleNamespace(config=rules))
     monkeypatch.setattr("skillopt_airflow.pipeline.triggered.base_target", lambda benchmark: "t")
-    monkeypatch.setattr("skillopt_airflow.training.night.news_of", lambda run, base, verdicts: news)
+    monkeypatch.setattr("skillopt_airflow.training.night.news_of", lambda run, base: news)
     monkeypatch.setattr("skillopt_airflow.training.night.first_to_tell", lambda run, *what: told.append(what) or True)
     refused = pytest.raises(AirflowFailException, match=r"train_searchqa is paused.*then clear this task")
     with refused if paused and starts else nullcontext():
         night_dag.tell.function("searchqa", {})
     assert emitted.extra == (None if paused and starts else news)
-    assert told == ([] if paused and starts else [(news, DECLINES)])
+    assert told == ([] if paused and starts else [(news,)])
 
 
 @pytest.mark.parametrize("task_id", ["demote", "tell"])

@@ -29,7 +29,7 @@ from skillopt_airflow.models import server_check
 from skillopt_airflow.optimizer.judge import grade
 from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections, attach_storage, signing_store
-from skillopt_airflow.pipeline.failures import wrong_input_fails
+from skillopt_airflow.pipeline.task_errors import wrong_input_fails
 from skillopt_airflow.pipeline.triggered import cell_config, configured, reopened
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run import TrainingRun

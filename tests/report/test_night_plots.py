@@ -6,8 +6,7 @@ import pytest
 from skillopt_airflow.core.night_point import NightPoint
 from skillopt_airflow.report.night_plots import AliasEvent, nights_chart
 from skillopt_airflow.store.night_table import Contender
-from skillopt_airflow.training.night import ledger
-from skillopt_airflow.training.night_series import point_of
+from skillopt_airflow.training.night import ledger, point_of
 from tests import page_data
 from tests.report.html_page import SVG, texts
 

@@ -33,7 +33,7 @@ from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.sandbox.docker_limits import host_options
 from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.repository_judging import engine_test_runner, judged_repository
+from skillopt_airflow.training.judging import engine_test_runner, judged_repository
 from skillopt_airflow.training.run_corpus import source_corpus
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, failure
 from tests.rollout.test_claude_code import COMMANDS

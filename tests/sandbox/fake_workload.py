@@ -18,8 +18,7 @@ from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.operator import RolloutOperator
 from skillopt_airflow.sandbox.task_workload import Corpus, Outcome, SandboxSeconds, Workload
-from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.signed_folder import ExchangeFolder
+from skillopt_airflow.store.objects import ExchangeFolder, ObjectStore
 from tests.gateway.scripted_provider import Asked, Reply, completion
 
 KEY = "sk-never-inside-a-sandbox"

@@ -17,7 +17,7 @@ from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, Rollout, Status, Trajectory
 from skillopt_airflow.sandbox.item_images import ItemImages
 from skillopt_airflow.sandbox.judge_container import JudgeContainer
-from skillopt_airflow.training.repository_judging import RunTests, judged_repository
+from skillopt_airflow.training.judging import RunTests, judged_repository
 from tests.sandbox.judge_cheats import (
     BUG,
     CHEATS,

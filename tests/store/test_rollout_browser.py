@@ -26,8 +26,7 @@ from skillopt_airflow.store.rollout_browser import (
     task_types,
     typed_by,
 )
-from skillopt_airflow.store.rollout_partitions import Partition
-from skillopt_airflow.store.rollout_table import RolloutTable
+from skillopt_airflow.store.rollout_table import Partition, RolloutTable
 from tests.store.stored_rollouts import OTHER, SKILL, Try, put, rollout_key
 from tests.training.local_store import LocalStore
 

@@ -16,7 +16,7 @@ from local.served import served
 from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError, StoreUnavailable
 from skillopt_airflow.core.types import Edit, Patch
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.write_probe import check_conditional_write
+from skillopt_airflow.training.preflight import check_conditional_write
 from tests.certificates import certificate
 from tests.store.conftest import make_client
 

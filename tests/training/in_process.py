@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from bench.training_loop import TrainingLoop
 from local.standin.chat_wire import complete
 from local.standin.stand_in import of_all_benchmarks
 from skillopt_airflow.core.budget import ROLES, Prices, Role
@@ -38,7 +39,6 @@ from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.keys import MomentKeys, RunKeys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.connections import Begin, OnCall
-from skillopt_airflow.training.loop import TrainingLoop
 from skillopt_airflow.training.preparation import prepare_training
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef

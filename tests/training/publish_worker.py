@@ -8,9 +8,9 @@ from skillopt_airflow.report import plots, run_page
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.training.approval import RollbackRequest, roll_back
 from skillopt_airflow.training.publication import publish_best
 from skillopt_airflow.training.reporting import write_report
-from skillopt_airflow.training.rollback import RollbackRequest, roll_back
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
 from tests.store.conftest import make_client

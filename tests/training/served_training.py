@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bench.training_loop import TrainingLoop
 from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.gateway.upstream import Upstream
@@ -19,7 +20,6 @@ from skillopt_airflow.sandbox.container_loop import run_workload
 from skillopt_airflow.sandbox.rollout_process import ProcessRuntime
 from skillopt_airflow.sandbox.staging import ContainerFolder
 from skillopt_airflow.training.connections import Begin, OnCall
-from skillopt_airflow.training.loop import TrainingLoop
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.in_process import InProcessConnections, Training

@@ -3,7 +3,7 @@
 import datetime
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import groupby
@@ -29,7 +29,6 @@ from skillopt_airflow.store.night_table import Contender, Night, NightTable, Pro
 from skillopt_airflow.training.data_items import checked_items
 from skillopt_airflow.training.night import (
     DECLINES,
-    HARM,
     LedgerRow,
     demote,
     first_to_tell,
@@ -112,10 +111,10 @@ class Nights:
         training.models.artifacts = self.store
         return training.run
 
-    def tells(self, row: LedgerRow, verdicts: Mapping[NightVerdict, str] = DECLINES) -> bool:
+    def tells(self, row: LedgerRow) -> bool:
         run = self.run(row)
         news = {"sha256": row.night.champion.sha256, "verdict": row.judgement.verdict}
-        return is_news(run, row, self.all(), verdicts) and first_to_tell(run, news, verdicts)
+        return is_news(run, row, self.all()) and first_to_tell(run, news)
 
     def all(self) -> list[Night]:
         return NightTable(self.store, RegateKeys("", "searchqa", self.target)).all()
@@ -299,19 +298,6 @@ def test_a_decline_is_told_once(nights: Nights) -> None:
 
 
 @pytest.mark.nightly
-def test_a_stale_champion_is_told_once_to_whoever_trains(nights: Nights) -> None:
-    rows = [nights.night(date(day), healthy(day, 3)) for day in (1, 2)]
-    stale, demoted = (
-        [row.model_copy(update={"judgement": row.judgement.model_copy(update={"verdict": verdict})}) for row in rows]
-        for verdict in (NightVerdict.STALE, NightVerdict.DEMOTE)
-    )
-
-    assert [nights.tells(row, HARM) for row in [*demoted, *stale]] == [False, False, False, True]
-    later = nights.night(date(3), healthy(3, 3))
-    assert not nights.tells(later.model_copy(update={"judgement": stale[0].judgement}), HARM)
-
-
-@pytest.mark.nightly
 def test_a_decline_that_was_held_back_is_news_of_the_night_that_follows(nights: Nights) -> None:
     days, told = iter(range(1, 40)), []
     while len(told) < 2:
@@ -319,7 +305,7 @@ def test_a_decline_that_was_held_back_is_news_of_the_night_that_follows(nights: 
         row = nights.night(date(day), changed(day))
         if declined(row):
             # The first one's event is not emitted, since the DAG that it starts is paused.
-            told.append(news_of(nights.run(row), TARGET, DECLINES))
+            told.append(news_of(nights.run(row), TARGET))
     assert [isinstance(news, dict) for news in told] == [True, True]
 
 
@@ -348,7 +334,7 @@ def test_what_became_of_a_replaced_champion_is_no_news(nights: Nights) -> None:
     sha256 = rows[-1].night.champion.sha256
 
     def told() -> JsonObject | str:
-        return news_of(run, TARGET, DECLINES)
+        return news_of(run, TARGET)
 
     assert isinstance(news := told(), dict)
     assert news["sha256"] == sha256

@@ -18,8 +18,9 @@ from skillopt_airflow.core.errors import (
 )
 from skillopt_airflow.core.types import JsonObject, Split, Status
 from skillopt_airflow.optimizer.readiness import check_answers
+from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training import seed_and_final
-from skillopt_airflow.training.preflight import ATTEMPTS, impatient, preflight, unmeasured
+from skillopt_airflow.training.preflight import ATTEMPTS, check_conditional_write, impatient, preflight, unmeasured
 from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from tests.core.provider_rows import ERRORS
@@ -336,3 +337,47 @@ def test_a_model_that_only_calls_tools_without_end_is_asked_in_plain_text(monkey
     with rambling(monkeypatch, server, model__call_timeout=1.0) as (trained, _):
         tried(trained)
         assert trained.run.model_of("optimizer").optimizer_output == "text"
+
+
+PROBE = "runs/b/r/write_probe"
+
+
+class Undeleting(LocalStore):
+    def delete(self, key: str) -> None:
+        raise StoreError("nothing is ever deleted here")
+
+
+class Unconditional(LocalStore):
+    """As S3 servers that pass over If-None-Match."""
+
+    def create(self, key: str, body: bytes) -> None:
+        self.put_bytes(key, body)
+
+
+class Careless(LocalStore):
+    """As S3 servers that pass over If-Match."""
+
+    def replace(self, key: str, body: bytes, etag: str) -> None:
+        self.put_bytes(key, body)
+
+
+def test_nothing_is_left_of_a_try_or_of_an_interrupted_one(store: ObjectStore) -> None:
+    check_conditional_write(store, PROBE)
+    assert store.list_keys("runs/") == []
+    store.put_bytes(PROBE, b"")
+    check_conditional_write(store, PROBE)
+    assert store.list_keys("runs/") == []
+
+
+@pytest.mark.parametrize(("store", "condition"), [(Unconditional(), "If-None-Match"), (Careless(), "If-Match")])
+def test_a_store_that_passes_over_the_condition(store: LocalStore, condition: str) -> None:
+    with pytest.raises(StoreError, match=rf"s3://local/runs/b/r/write_probe: .* {condition} protects"):
+        check_conditional_write(store, PROBE)
+    assert store.objects == {}
+
+
+def test_a_bucket_that_never_forgets_is_told_and_used(caplog: pytest.LogCaptureFixture) -> None:
+    store = Undeleting()
+    check_conditional_write(store, PROBE)
+    check_conditional_write(store, PROBE)
+    assert "nothing is ever deleted here" in caplog.text

@@ -28,7 +28,14 @@ from skillopt_airflow.store.artifacts import ArtifactStore, PublishedScore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training import approval
-from skillopt_airflow.training.approval import fenced, publication_body, rollback_body
+from skillopt_airflow.training.approval import (
+    describe,
+    fenced,
+    publication_body,
+    roll_back,
+    rollback_body,
+    rollback_request,
+)
 from skillopt_airflow.training.evaluation import measured
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.publication import (
@@ -39,7 +46,6 @@ from skillopt_airflow.training.publication import (
     publish_best,
 )
 from skillopt_airflow.training.reporting import view_of, write_report
-from skillopt_airflow.training.rollback import describe, roll_back, rollback_request
 from skillopt_airflow.training.rollout_plan import RolloutPlan, planned
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import left_of_run, spent_by

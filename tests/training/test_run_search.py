@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.gateway import web_search
 from skillopt_airflow.gateway.web_search import SearchUpstream
 from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.run_search import PER_TURN, StoredAnswers, run_search
+from skillopt_airflow.training.run_search import PER_TURN, StoredAnswers, run_search, search_settings
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 from tests.gateway.search_rig import KEY, SearchServer, search_server
 from tests.training.in_process import InProcessConnections
@@ -157,3 +158,12 @@ def test_a_search_that_is_down_fails_items_and_is_no_wrong_answer(web: Any) -> N
     rollouts = run.stored(Split.VAL, run.skill(0), 0, run.items(Split.VAL))
     assert {(one.trajectory.status, one.score) for one in rollouts.values()} == {(Status.SANDBOX_ERROR, None)}
     assert all("its key" in one.trajectory.error for one in rollouts.values())
+
+
+def test_rollouts_of_another_day_or_search_are_others_and_those_without_a_search_as_before() -> None:
+    searching = {"search": {"conn_id": "skillopt_search"}, "model": {"harness": "tools", "max_turns": 8}}
+    config = TrainConfig.from_layers(searching)
+    one = search_settings(config, f"{DAY}T23:59:00+00:00")
+    assert one == search_settings(config, f"{DAY}T00:00:00+00:00")
+    assert one != search_settings(config, "2026-11-24T00:00:00+00:00")
+    assert search_settings(TrainConfig(), f"{DAY}T00:00:00+00:00") == {}

@@ -23,7 +23,7 @@ from skillopt_airflow.core.types import DATA_SPLITS, Item, Message, Rollout, Sco
 from skillopt_airflow.pipeline import dag_ids
 from skillopt_airflow.store.keys import scoring_name
 from skillopt_airflow.store.rollout_browser import MARK
-from skillopt_airflow.store.rollout_partitions import RolloutPartitions
+from skillopt_airflow.store.rollout_table import RolloutPartitions
 from skillopt_airflow.training.publication import PublishContest, plan_publication
 from skillopt_airflow.training.rollout_plan import store_plan
 from skillopt_airflow.training.run import TrainingRun

@@ -10,7 +10,7 @@ from lxml import html
 from skillopt_airflow.core.paired import paired_values
 from skillopt_airflow.store.keys import ArtifactKeys, MatrixKeys, RegateKeys
 from skillopt_airflow.store.matrix_table import MatrixTable
-from skillopt_airflow.training import skill_details
+from skillopt_airflow.training import skill_overview
 from skillopt_airflow.training.target_change import Pooled, TargetChangeNight, TargetChangeReport
 from tests import page_data
 from tests.store.test_matrix_table import example
@@ -118,7 +118,7 @@ def test_an_unfinished_version_and_one_with_too_many_lines(viewer: TestClient, s
 
 
 def test_versions_have_pages(viewer: TestClient, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skill_details, "VERSIONS", 2)
+    monkeypatch.setattr(skill_overview, "VERSIONS", 2)
     artifacts = shelf.publish("searchqa", TARGET, *(page_data.skill_text(lines) for lines in range(1, 6)))
     read: list[str] = []
     shelf.published.before_read = read.append

@@ -57,13 +57,11 @@ class AirflowConnections:
             return client
 
     def object_store(self, storage: StorageGroup, bucket: str) -> "ObjectStore":
-        """Open a bucket behind the run's connection."""
         from skillopt_airflow.store.objects import ObjectStore
 
         return ObjectStore(self.s3_client(storage), bucket, f"connection {storage.conn_id} (storage.conn_id)")
 
     def optimizer(self, model: ModelGroup, on_call: "OnCall", begin: "Begin") -> "AbstractContextManager[Optimizer]":
-        """Open the optimizer behind pydantic-ai."""
         from skillopt_airflow.models.connection import target_dialect
 
         with self._lookup:
@@ -109,14 +107,12 @@ class AirflowConnections:
             )
 
     def upstream(self, model: ModelGroup) -> "Upstream":
-        """Return where the gateway sends a target's calls."""
         from skillopt_airflow.models.connection import target_upstream
 
         with self._lookup:
             return target_upstream(model.target_conn_id, model.target, model.harness)
 
     def search(self, search: SearchGroup) -> "SearchUpstream":
-        """Return where the gateway sends searches."""
         from skillopt_airflow.models.search_connection import CREATE, search_upstream
 
         with self._lookup:
@@ -278,11 +274,6 @@ def attach_storage(storage: StorageGroup) -> None:
 
 def check_connection(key: str, conn_id: str, create: str) -> None:
     """Check that Airflow has the connection that a key of the configuration names.
-
-    Args:
-        key: the key, by its path.
-        conn_id: its value.
-        create: how such a connection is made.
 
     Raises:
         ConfigError: it has not.

@@ -15,8 +15,8 @@ from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.airflow_connections import attach_storage, open_run
 from skillopt_airflow.pipeline.epochs import task_to_clear
-from skillopt_airflow.pipeline.failures import tell_rollouts
 from skillopt_airflow.pipeline.params import graph_changed
+from skillopt_airflow.pipeline.task_errors import tell_rollouts
 
 if TYPE_CHECKING:
     from airflow.providers.common.ai.batch.base import BatchAdapter

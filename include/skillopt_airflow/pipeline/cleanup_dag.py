@@ -12,10 +12,9 @@ from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, SkillOp
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
-from skillopt_airflow.pipeline.alerts import on_failure
 from skillopt_airflow.pipeline.dag_ids import cleanup_dag_id
-from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import TASK_DEFAULTS, engine_queue
+from skillopt_airflow.pipeline.task_errors import on_failure, wrong_input_fails
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.connections import published_skills
 

@@ -44,5 +44,4 @@ regate_dag_id = _ids("regate_{}")
 
 
 def cleanup_dag_id() -> str:
-    """Name the DAG whose runs keep the buckets of all benchmarks small."""
     return prefixed("cleanup")

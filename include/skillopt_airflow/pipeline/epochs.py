@@ -75,12 +75,7 @@ def epoch_runs(benchmark: str, train: TrainGroup, run: Any) -> "list[EpochRun]":
 
 
 def steps_that_fit(config: TrainConfig, sizes: Mapping[Split, int]) -> int:
-    """Return the steps that a DAG run has room for, by their tasks.
-
-    Args:
-        config: of the training.
-        sizes: items of train and val.
-    """
+    """Return the steps that a DAG run has room for, by their tasks."""
     from skillopt_airflow.training.rollout_plan import largest_plan
 
     train, rules = config.train, config.evaluation
@@ -96,7 +91,6 @@ def epoch_parts(steps: int, fit: int, most: int, *, ends: bool) -> list[Part]:
     """Return the parts of an epoch, in order. The epoch's end is in the last one, alone where the steps leave no room.
 
     Args:
-        steps: of the epoch.
         fit: steps that a DAG run has room for.
         most: steps that the graph has.
         ends: whether something follows the steps.
@@ -140,11 +134,6 @@ def run_of_part(benchmark: str, run_id: str, conf: Any) -> Any:
     Airflow keeps the conf that a DAG run was first triggered with, also when the part is gone through again under other
     code, storage or sizes of parts. If no training triggered it, the conf is all there is, but for the benchmark, and
     for settings and prices: those of the run hold.
-
-    Args:
-        benchmark: the training's.
-        run_id: of the part's DAG run.
-        conf: of that DAG run.
     """
     from airflow.sdk.execution_time.xcom import XCom
 
@@ -211,7 +200,6 @@ class EpochRun(TriggerDagRunOperator):
         self.steps = steps
 
     def execute(self, context: Any) -> None:
-        """Trigger the epoch's first part that is not done."""
         run = self._opened()
         if self.epoch > run.config.train.num_epochs:
             raise AirflowSkipException(f"the run has fewer than {self.epoch} epochs")
@@ -298,7 +286,6 @@ class EpochRun(TriggerDagRunOperator):
 
 
 def _moments(run: "TrainingRun", part: Part) -> list[Moment]:
-    """Return the moments that a part of the epoch goes through, in order."""
     steps = [moment for moment in run.timeline if (moment.kind, moment.epoch) == ("step", run.ref.epoch)]
     return steps[part.offset : part.offset + part.steps] + (run.epoch_ends() if part.ends else [])
 

@@ -14,8 +14,8 @@ from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.types import DATA_SPLITS, JsonObject, Split
 from skillopt_airflow.pipeline.airflow_connections import open_run
 from skillopt_airflow.pipeline.dag_ids import evaluate_dag_id
-from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import cell_rollouts, dag_of, engine_queue
+from skillopt_airflow.pipeline.task_errors import wrong_input_fails
 from skillopt_airflow.pipeline.tasks import PREPARING
 
 if TYPE_CHECKING:

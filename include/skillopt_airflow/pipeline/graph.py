@@ -10,12 +10,9 @@ from airflow.sdk.definitions.param import ParamsDict
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.timeline import MomentKind
-from skillopt_airflow.pipeline.alerts import on_failure
 from skillopt_airflow.pipeline.dag_ids import prefixed
-from skillopt_airflow.pipeline.preflight_task import Preflight
-from skillopt_airflow.pipeline.rollout_chunk import RolloutChunk
-from skillopt_airflow.pipeline.speculation_task import Speculation
-from skillopt_airflow.pipeline.task_errors import keep_error
+from skillopt_airflow.pipeline.rollout_chunk import Preflight, RolloutChunk, Speculation
+from skillopt_airflow.pipeline.task_errors import keep_error, on_failure
 from skillopt_airflow.sandbox.docker_limits import repository_seconds, task_seconds
 from skillopt_airflow.sandbox.pod import START_SECONDS
 
@@ -87,7 +84,6 @@ def _chunk_task(config: TrainConfig, task_id: str, run: Any) -> Any:
 
 
 def preflight(config: TrainConfig, run: Any) -> Any:
-    """Return the task that tries what a run will use."""
     return Preflight(task_id="preflight", run=run, chunk=None, **_in_sandboxes(config, 1))
 
 

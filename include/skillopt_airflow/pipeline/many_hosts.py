@@ -55,10 +55,6 @@ def check_data(benchmark: str, config: TrainConfig) -> None:
 def check_image(config: TrainConfig, digest: str) -> None:
     """Refuse an image that no registry has, where each worker asks an engine of its own.
 
-    Args:
-        config: names the image.
-        digest: what the engine of this worker knows it by.
-
     Raises:
         ConfigError: naming the image and what to do.
     """

@@ -11,11 +11,10 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.airflow_connections import open_run
-from skillopt_airflow.pipeline.alerts import when_late
 from skillopt_airflow.pipeline.dag_ids import prefixed, publish_dag_id, regate_dag_id, rollback_dag_id, train_dag_id
-from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import dag_of, engine_queue, rollouts
 from skillopt_airflow.pipeline.publishing import announce, champion_asset
+from skillopt_airflow.pipeline.task_errors import when_late, wrong_input_fails
 from skillopt_airflow.pipeline.tasks import PREPARING
 from skillopt_airflow.training.run_record import RunRef
 
@@ -132,8 +131,7 @@ def settle_night(run: JsonObject) -> JsonObject:
     """Store what the night found, once; return the verdict."""
     from skillopt_airflow.pipeline.triggered import base_target
     from skillopt_airflow.store.keys import RegateKeys
-    from skillopt_airflow.training.night import settle_night
-    from skillopt_airflow.training.night_series import write_series
+    from skillopt_airflow.training.night import settle_night, write_series
     from skillopt_airflow.training.target_change import write_target_changes
 
     opened = open_run(run)
@@ -179,19 +177,18 @@ def tell(benchmark: str, run: JsonObject) -> JsonObject:
     Done again, the task that told it tells it again if it was killed before Airflow heard of it.
     """
     from skillopt_airflow.pipeline.triggered import base_target
-    from skillopt_airflow.training.night import DECLINES, first_to_tell, news_of
+    from skillopt_airflow.training.night import first_to_tell, news_of
 
     opened = open_run(run)
     starts = train_dag_id(benchmark) if opened.config.regate.train_on_decline else ""
-    news = news_of(opened, base_target(benchmark), DECLINES)
-    return _emit(decline_asset(benchmark), news, starts, lambda news: first_to_tell(opened, news, DECLINES))
+    news = news_of(opened, base_target(benchmark))
+    return _emit(decline_asset(benchmark), news, starts, lambda news: first_to_tell(opened, news))
 
 
 def _emit(asset: Asset, news: JsonObject | str, starts: str, is_first: Callable[[JsonObject], bool]) -> JsonObject:
     """Emit an event.
 
     Args:
-        asset: the event's.
         news: what it says, or why there is nothing to say.
         starts: the DAG that it is to start; empty if there is none.
         is_first: keeps that the news are told, and returns whether no other night told them.

@@ -139,10 +139,6 @@ def run_storage(config: TrainConfig, params: Mapping[str, Any]) -> StorageGroup:
 def check_graph(config: TrainConfig, own: TrainConfig) -> None:
     """Refuse to go on with a run whose benchmark.yaml was edited, so that the graph is another than the run needs.
 
-    Args:
-        config: that of the run.
-        own: the benchmark's own, as it is.
-
     Raises:
         AirflowFailException: naming what the run began with.
     """

@@ -16,8 +16,8 @@ from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections, open_run
 from skillopt_airflow.pipeline.dag_ids import prefixed, publish_dag_id, rollback_dag_id, train_dag_id
-from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import dag_of, rollouts
+from skillopt_airflow.pipeline.task_errors import wrong_input_fails
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.connections import published_skills
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from skillopt_airflow.store.aliases import Alias
     from skillopt_airflow.store.artifacts import ArtifactStore
-    from skillopt_airflow.training.rollback import RollbackRequest
+    from skillopt_airflow.training.approval import RollbackRequest
     from skillopt_airflow.training.run import TrainingRun
 
 log = logging.getLogger(__name__)
@@ -140,7 +140,6 @@ class Approval(ApprovalOperator):
         """Act on a rejection, by a person or by the time limit."""
 
     def execute(self, context: "Context") -> Any:
-        """Wait for the answer, or pass at once."""
         body = self.wanted(context)
         if not body:
             self.log.info("Nobody has to approve")
@@ -149,7 +148,6 @@ class Approval(ApprovalOperator):
         return super().execute(context)
 
     def execute_complete(self, context: "Context", event: dict[str, Any]) -> Any:
-        """Go on, or skip what would have followed."""
         try:
             return super().execute_complete(context, event)
         except DownstreamTasksSkipped:
@@ -173,7 +171,6 @@ class PublicationApproval(Approval):
         return publication_body(run, name) if contest.rules.approval else ""
 
     def rejected(self, context: "Context", why: str) -> None:
-        """Write it into the run's report."""
         _tell(open_run(self.reference), why)
 
 
@@ -182,7 +179,7 @@ class RollbackApproval(Approval):
 
     def wanted(self, context: "Context") -> str:
         """Return both versions, and the alias's history."""
-        from skillopt_airflow.training.rollback import describe
+        from skillopt_airflow.training.approval import describe
 
         artifacts, request = _rollback(self.reference)
         return describe(artifacts, request) if request.approval else ""
@@ -263,8 +260,8 @@ def request_rollback(benchmark: str) -> JsonObject:
     """Check what is asked for; return the request, which names the champion that is left."""
     from skillopt_airflow.models import connection
     from skillopt_airflow.pipeline.triggered import checked_form
+    from skillopt_airflow.training.approval import rollback_request
     from skillopt_airflow.training.deployment_file import check_allowed
-    from skillopt_airflow.training.rollback import rollback_request
 
     context = get_current_context()
     with wrong_input_fails():
@@ -290,7 +287,7 @@ def request_rollback(benchmark: str) -> JsonObject:
 @task
 def move_back(benchmark: str, reference: JsonObject) -> JsonObject:
     """Move the alias."""
-    from skillopt_airflow.training.rollback import roll_back
+    from skillopt_airflow.training.approval import roll_back
 
     artifacts, request = _rollback(reference)
     with wrong_input_fails():
@@ -300,7 +297,7 @@ def move_back(benchmark: str, reference: JsonObject) -> JsonObject:
 
 
 def _rollback(reference: JsonObject) -> "tuple[ArtifactStore, RollbackRequest]":
-    from skillopt_airflow.training.rollback import RollbackRequest
+    from skillopt_airflow.training.approval import RollbackRequest
 
     storage = StorageGroup.model_validate(reference["storage"])
     artifacts = published_skills(AirflowConnections(), storage, str(reference["benchmark"]), str(reference["target"]))

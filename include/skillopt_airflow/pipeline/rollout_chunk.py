@@ -1,21 +1,25 @@
-"""One chunk of rollouts as a mapped task: one sandbox, and Airflow's retries for what failed in it."""
+"""The tasks that run sandboxes: a chunk of rollouts, the preflight, and the next step's batch ahead of its step."""
 
 import time
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from skillopt_airflow.core.timeline import MomentKind
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.airflow_connections import open_run, signing_store
 from skillopt_airflow.pipeline.epochs import task_to_clear
-from skillopt_airflow.pipeline.failures import tell_rollouts
+from skillopt_airflow.pipeline.task_errors import tell_rollouts, wrong_input_fails
+from skillopt_airflow.pipeline.tasks import moment_at
 from skillopt_airflow.sandbox.operator import RolloutOperator
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airflow.sdk import Context
 
     from skillopt_airflow.sandbox.task_workload import SandboxSeconds, Workload
-    from skillopt_airflow.store.signed_folder import ExchangeFolder
+    from skillopt_airflow.store.objects import ExchangeFolder
     from skillopt_airflow.training.workload import ChunkWorkload
 
 
@@ -34,7 +38,6 @@ class RolloutChunk(RolloutOperator):
         self.chunk = chunk
 
     def workload(self, context: "Context") -> "ChunkWorkload":
-        """Return the chunk's work."""
         from skillopt_airflow.training.workload import ChunkWorkload
 
         ti = context["ti"]
@@ -45,8 +48,7 @@ class RolloutChunk(RolloutOperator):
         return self._work
 
     def exchange(self, name: str) -> "ExchangeFolder":
-        """Return a folder below the run's keys."""
-        from skillopt_airflow.store.signed_folder import ExchangeFolder
+        from skillopt_airflow.store.objects import ExchangeFolder
 
         run = self._work.run
         return ExchangeFolder(signing_store(run.ref.storage, run.ref.storage.bucket), run.keys.sandbox(name))
@@ -82,3 +84,55 @@ class RolloutChunk(RolloutOperator):
             container=seconds.container,
         )
         timing.save(work.run.store, work.run.keys.moment(work.moment), row, work.index)
+
+
+class Preflight(RolloutChunk):
+    """Tries what a run will use, with a sandbox."""
+
+    def execute(self, context: Any) -> None:
+        """Try what the run will use.
+
+        Raises:
+            AirflowFailException: something is wrong that no retry mends.
+            SkillOptError: something is away that may come back.
+        """
+        from skillopt_airflow.training.preflight import impatient, preflight
+
+        def roll_out(chunks: "Sequence[JsonObject]") -> None:
+            for chunk in chunks:
+                self.chunk = chunk
+                super(Preflight, self).execute(context)
+
+        run = open_run(self.run)
+        with wrong_input_fails():
+            ref = impatient(run)
+            self.run = ref.model_dump(mode="json")
+            preflight(open_run(ref), roll_out)
+
+    def result(self, workload: "Workload", seconds: "SandboxSeconds") -> JsonObject:
+        """Leave the judgement to the preflight."""
+        return {}
+
+
+class Speculation(RolloutChunk):
+    """Rolls a batch out in sandboxes.
+
+    It is one task, since a mapped one would need another before it, and each costs the scheduler time in every step.
+
+    :param at: the step by its position in the DAG run, or the epoch's end by its kind, that the batch is behind.
+    """
+
+    def __init__(self, *, at: int | MomentKind, **kwargs: Any) -> None:
+        super().__init__(chunk=None, **kwargs)
+        self.at = at
+
+    def execute(self, context: Any) -> None:
+        """Roll the batch out, a chunk after the other; skipped where no rejection is expected."""
+        from skillopt_airflow.training.steps import plan_ahead
+
+        chunks = plan_ahead(*moment_at(self.run, self.at))
+        if not chunks:
+            raise AirflowSkipException("no step follows at once, or its batch is not expected to be of use")
+        for chunk in chunks:
+            self.chunk = chunk
+            super().execute(context)

@@ -1,15 +1,26 @@
-"""The errors of failed tasks, kept as XComs so that others can tell them: an alert, a training that waits for an epoch.
+"""The errors of tasks: which of them Airflow should try again, and what alerts and a waiting training tell of them.
 
 Airflow tells the callback of a DAG which tasks failed, and a task that waits for another DAG's run that it failed. It
-tells neither of them why.
+tells neither of them why, so errors are kept as XComs.
 """
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from airflow.sdk.definitions.callback import AsyncCallback
+from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from skillopt_airflow.core.errors import SkillOptError
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import UNAVAILABLE, ModelUnreachable, SkillOptError
+from skillopt_airflow.core.failure_reasons import too_few
+from skillopt_airflow.core.rollout_tally import RolloutTally
+from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.pipeline.addresses import run_address
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -83,3 +94,98 @@ def _words(error: BaseException) -> str:
     if isinstance(error, SkillOptError | AirflowException):
         return said
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def wrong_input_fails(*, awaits_models: bool = False) -> Iterator[None]:
+    """Fail the task for good, with one sentence, on errors that a retry would meet again.
+
+    A store, an engine or a model that cannot answer now is tried again, as the task's `retries` say.
+
+    Args:
+        awaits_models: whether so is one at whose address nothing answers: somebody who has just triggered a run wants
+            to hear that the address is wrong.
+    """
+    try:
+        yield
+    except SkillOptError as error:
+        if isinstance(error, UNAVAILABLE) and (awaits_models or not isinstance(error, ModelUnreachable)):
+            raise
+        raise AirflowFailException(str(error)) from None
+
+
+def tell_rollouts(tally: RolloutTally, wanted: float, *, may_retry: bool) -> None:
+    """Log what became of a task's rollouts, and ask for a retry if too few of them have a score.
+
+    Raises:
+        AirflowException: fewer than wanted have one, and Airflow may try again; the text names the reason.
+    """
+    log.info("%s", tally)
+    if tally.cuts:
+        log.warning("%s", tally.cuts)
+    if tally.coverage < wanted:
+        words = too_few(tally.coverage, wanted, tally.reason)
+        if may_retry:
+            raise AirflowException(words)
+        # Without a reason the rest did not run because it could not change the verdict.
+        if tally.reason is not None:
+            log.warning("%s", words)
+
+
+MOST_SECONDS = 20
+"""An alert may take so long; Airflow ends the process that sends it soon after."""
+
+
+LATE = timedelta(hours=6)
+"""After a night was queued."""
+
+
+def on_failure(config: TrainConfig) -> "Callable[[Context], None] | None":
+    """Return what Airflow calls when a run of a DAG has failed; None where nobody wants to know."""
+    return None if config.alerts.conn_id is None else partial(tell_failure, config.alerts.conn_id)
+
+
+def when_late(config: TrainConfig) -> DeadlineAlert | None:
+    """Return the report of a night that is late by LATE; None where nobody wants to know."""
+    if config.alerts.conn_id is None:
+        return None
+    # Airflow queues a night at its end.
+    return DeadlineAlert(
+        reference=DeadlineReference.DAGRUN_QUEUED_AT,
+        interval=LATE,
+        callback=AsyncCallback(tell_late, kwargs={"conn_id": config.alerts.conn_id}),
+    )
+
+
+def tell_failure(conn_id: str, context: "Context") -> None:
+    """Report which run failed, in which tasks and why; this runs where Airflow calls the callbacks of DAGs."""
+    from airflow.providers.http.notifications.http import HttpNotifier
+
+    dag_id, run_id = context["dag"].dag_id, str(context["run_id"])
+    failed = failed_tasks(dag_id, run_id).words
+    why = failed if failed else f"no task failed: {context.get('reason')}"
+    said = _message(dag_id, run_id, f"failed; {why}")
+    HttpNotifier(http_conn_id=conn_id, json=said, extra_options={"timeout": MOST_SECONDS}).notify(context)
+
+
+async def tell_late(conn_id: str, context: Mapping[str, Any]) -> None:
+    """Report which night is late; this runs in the triggerer."""
+    from airflow.providers.http.notifications.http import HttpNotifier
+
+    run = context["dag_run"]
+    # A past night that is backfilled or triggered by hand is late by nature.
+    if run["run_type"] != "scheduled":
+        return
+    said = _message(
+        run["dag_id"], run["dag_run_id"], f"is late: {run['state']}, but due by {context['deadline']['deadline_time']}"
+    )
+    await HttpNotifier(http_conn_id=conn_id, json=said).async_notify({})
+
+
+def _message(dag_id: str, run_id: str, what: str) -> JsonObject:
+    """Return the body of an alert; chat programs show its `text`."""
+    link = run_address(dag_id, run_id)
+    return {"text": f"{dag_id}, run {run_id}, {what}. {link}", "dag_id": dag_id, "run_id": run_id, "link": link}

@@ -10,7 +10,7 @@ from skillopt_airflow.core.timeline import EPOCH_ENDS, Moment, MomentKind
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.airflow_connections import open_run
 from skillopt_airflow.pipeline.epochs import check_training
-from skillopt_airflow.pipeline.failures import wrong_input_fails
+from skillopt_airflow.pipeline.task_errors import wrong_input_fails
 from skillopt_airflow.training.run import TrainingRun
 
 PREPARING = timedelta(hours=6)
@@ -67,7 +67,7 @@ def leave_out(run: JsonObject, room: int) -> None:
 
     Waiting, they cost the scheduler about 1 ms each in each of its loops, and a task that skips itself costs a process.
     """
-    from skillopt_airflow.training.speculation import batches_ahead
+    from skillopt_airflow.training.steps import batches_ahead
 
     opened = open_run(run)
     ahead = [moment for moment, _ in batches_ahead(opened.timeline, opened.config)]

@@ -48,8 +48,6 @@ def new_run(benchmark: str, name: str, form: Mapping[str, Any]) -> tuple[Trainin
     """Return a run that is to be prepared, and its configuration by the fields of the form.
 
     Args:
-        benchmark: its name.
-        name: the run's name.
         form: the fields, by dotted path, and `overrides`.
 
     Raises:
@@ -191,7 +189,6 @@ def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] 
     """Return the reference of a finished run that is to be published, under the knobs that this may change.
 
     Args:
-        run: the run.
         target: another target model, as `provider:name`, or None for the run's own.
         overrides: knobs by path: budget, sandbox, `model.target_conn_id` and, for another target, how it samples; those
             of publishing and storage are read elsewhere.

@@ -55,7 +55,6 @@ class ChampionAlias:
         return self._store.find_model(self._keys.champion_was(sequence), Alias)
 
     def versions(self) -> set[str]:
-        """Return every version that it names or left."""
         present = self.read()
         return {alias.version for alias in (*self._filed(), *([] if present is None else [present]))}
 

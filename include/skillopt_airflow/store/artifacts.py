@@ -30,7 +30,6 @@ class LookLedger:
         self._keys = keys
 
     def next_number(self, marks: Collection[str]) -> int:
-        """Return the number that the next look at items with these marks will have."""
         return next_number(self._looks()[0], marks)
 
     def enter(
@@ -39,10 +38,7 @@ class LookLedger:
         """Enter a look, and return it; the same question about the same rollouts is the same look, whoever asks.
 
         Args:
-            marks: marks of the items.
-            question: what is compared.
             split: which split of the run the items are.
-            run: the run that asks.
             publication: name of its attempt to publish; asked again by the same one, it is the same look.
             stored: whether the rollouts of an earlier look are there; else they would be made again.
         """
@@ -182,7 +178,6 @@ class ArtifactStore:
 
     @property
     def target(self) -> str:
-        """Return the model that these skills are for."""
         return self._keys.target
 
     def publish(
@@ -195,10 +190,7 @@ class ArtifactStore:
         never the same version.
 
         Args:
-            skill: the text.
-            provenance: where it comes from.
             seen: the champion that it was compared with.
-            reason: why it is published.
             description: when an agent should use it; None: its own title and first sentence.
 
         Raises:

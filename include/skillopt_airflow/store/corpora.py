@@ -36,8 +36,6 @@ class SourceCorpus:
 
         Args:
             address: a local path, relative ones from `root`, a file:// or an s3:// address.
-            root: the benchmark's folder.
-            client: reads s3:// addresses.
 
         Raises:
             DataError: the address is of no kind that is known.
@@ -60,7 +58,6 @@ class SourceCorpus:
 
     @property
     def archive_keys(self) -> Sequence[str]:
-        """Return none: it lies in no bucket of the project's."""
         return ()
 
     def archives(self) -> Iterator[bytes]:
@@ -101,7 +98,6 @@ class StoredCorpus:
 
     @property
     def archive_keys(self) -> Sequence[str]:
-        """Return the keys of the archives, in their order."""
         return [self._keys.archive(number) for number in range(len(self.manifest.archives))]
 
     def keep(self) -> None:
@@ -112,7 +108,6 @@ class StoredCorpus:
             self._store.replace(self._keys.manifest, body, etag)
 
     def archives(self) -> Iterator[bytes]:
-        """Yield the archives."""
         for key in self.archive_keys:
             yield self._store.get_bytes(key)
 

@@ -36,10 +36,8 @@ def read_records(uri: str, root: Path, split_mode: SplitMode, client: "S3Client"
 
     Args:
         uri: a local path, relative ones from `root`, a file:// or an s3:// address.
-        root: the benchmark's folder.
         split_mode: ratio wants one file of records, split_dir a folder with the folders train, val and test,
             and publish where there is one; manifest takes either.
-        client: reads s3:// addresses.
 
     Raises:
         DataError: a folder, file or bucket is missing, or a file does not hold records.
@@ -113,7 +111,6 @@ def _matching(uri: str, root: Path, client: "S3Client") -> list[str]:
 
 
 def _fixed_folder(uri: str) -> str:
-    """Return the folder that all files of an address are below."""
     return uri.partition(ANY)[0].rpartition("/")[0]
 
 
@@ -188,7 +185,6 @@ def read_partition(
 
 
 def _items_files(folder: str, root: Path, client: "S3Client") -> list[str]:
-    """Return the addresses of a folder's `items` in all formats in which they are there."""
     names = located(folder, root, client).paths(f"items.{ANY}", _CHECK)
     return [f"{folder}/{name}" for name in sorted(names) if is_one_file(name) and "/" not in name]
 

@@ -46,7 +46,6 @@ class DataFiles:
 
     @classmethod
     def of(cls, data: DataGroup, root: Path, client: "S3Client") -> "DataFiles":
-        """Return the files below the folder of the splits, or of the one file, that `data` names."""
         return cls(folder_of(data), root, client)
 
     def read(self, path: str) -> bytes:

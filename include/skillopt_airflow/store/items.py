@@ -13,8 +13,7 @@ from skillopt_airflow.core.errors import DataError, ObjectMissing
 from skillopt_airflow.core.types import Item, ItemFile, ItemRef, canonical_json
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.parquet import to_parquet
-from skillopt_airflow.store.stored_parquet import opened
+from skillopt_airflow.store.parquet import opened, to_parquet
 
 ITEMS: pa.Schema = pa.schema(
     [

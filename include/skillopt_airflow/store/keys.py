@@ -56,12 +56,10 @@ def partition_value(name: str) -> str:
 
 
 def partition_name(value: str) -> str:
-    """Return the name behind `partition_value`."""
     return unquote(value)
 
 
 def target_of(folder: str) -> str:
-    """Return the target model of a folder of published skills, or of one of nights, by the folder's own name."""
     return partition_name(folder.removeprefix("target="))
 
 
@@ -72,7 +70,6 @@ class Below:
         self._name = name
 
     def __get__(self, keys: Any, owner: type) -> str:
-        """Return the key."""
         return f"{keys.folder}{self._name}"
 
 
@@ -119,7 +116,6 @@ class MomentKeys:
     """Prefix of the step's timings."""
 
     def plan(self, stage: str) -> str:
-        """Return the key of a stage's rollouts, cut into containers."""
         return f"{self.folder}plans/{stage}.json"
 
     def reflection(self, source: SourceType, index: int) -> str:
@@ -156,7 +152,6 @@ class RunKeys:
 
     @property
     def folder(self) -> str:
-        """Return the prefix of all of the run's keys."""
         return f"{self.prefix}runs/{partition_value(self.benchmark)}/{self.run}/"
 
     config = Below("config.json")
@@ -187,11 +182,9 @@ class RunKeys:
     """An empty object that is there for a moment, while a write is tried."""
 
     def items(self, split: Split) -> str:
-        """Return the key of a split's items."""
         return f"{self.folder}data/{split.value}.parquet"
 
     def scores(self, name: str) -> str:
-        """Return the key of items' scores that states name."""
         return f"{self.folder}scores/{name}.parquet"
 
     def in_text(self, role: str) -> str:
@@ -203,7 +196,6 @@ class RunKeys:
         return PublicationKeys(f"{self.folder}publish/{name}/")
 
     def budget_shares(self, account: str) -> str:
-        """Return the prefix of the shares of an account's budget that tasks hold."""
         return f"{self.folder}budget/{partition_value(account)}/"
 
     def skill(self, version: int) -> str:
@@ -211,7 +203,6 @@ class RunKeys:
         return f"{self.folder}skills/skill_v{version:04d}.md"
 
     def line_origins(self, version: int) -> str:
-        """Return the key of the edits that wrote a version's lines."""
         return f"{self.folder}skills/skill_v{version:04d}.lines.json"
 
     def meta_skill(self, epoch: int) -> str:
@@ -219,7 +210,6 @@ class RunKeys:
         return f"{self.folder}meta_skill/epoch_{epoch:02d}/meta_skill.md"
 
     def moment(self, moment: Moment) -> MomentKeys:
-        """Return the keys of one moment."""
         return MomentKeys(f"{self.folder}{moment.name}/")
 
     def sandbox(self, name: str) -> str:
@@ -244,7 +234,6 @@ class RegateKeys:
 
     @property
     def folder(self) -> str:
-        """Return the prefix of all nights."""
         return f"{self.prefix}regate/{_partitions({'benchmark': self.benchmark, 'target': self.target})}"
 
     def _of(self, date: str) -> str:
@@ -261,11 +250,9 @@ class RegateKeys:
         return f"{self._of(date)}night.json"
 
     def paired(self, date: str) -> str:
-        """Return the key of the scores behind it, one row an item."""
         return f"{self._of(date)}paired.parquet"
 
     def report(self, date: str) -> str:
-        """Return the key of the verdict as it was when the night was settled."""
         return f"{self._of(date)}report.json"
 
     def told(self, champion_sha256: str, what: str) -> str:
@@ -281,7 +268,6 @@ class RegateKeys:
 
     @staticmethod
     def of_benchmark(prefix: str, benchmark: str) -> str:
-        """Return the prefix of the nights of all targets."""
         return f"{prefix}regate/{_partitions({'benchmark': benchmark})}"
 
     def target_change(self, other: str) -> str:
@@ -301,23 +287,18 @@ class MatrixKeys:
 
     @property
     def folder(self) -> str:
-        """Return the prefix of all of them."""
         return f"{self.prefix}evaluations/{_partitions({'benchmark': self.benchmark})}"
 
     def matrix(self, run: str) -> str:
-        """Return the key of a run's matrix."""
         return f"{self.folder}{_partitions({'run': run})}matrix.json"
 
     def table(self, run: str) -> str:
-        """Return the key of the matrix with a row per skill and cell."""
         return f"{self.folder}{_partitions({'run': run})}matrix.parquet"
 
     def markdown(self, run: str) -> str:
-        """Return the key of the matrix for people."""
         return f"{self.folder}{_partitions({'run': run})}matrix.md"
 
     def of_skill(self, sha256: str) -> str:
-        """Return the prefix of the objects that name the matrices of a skill."""
         return f"{self.folder}skills/{sha256}/"
 
     def naming(self, sha256: str, created: datetime, run: str) -> str:
@@ -326,7 +307,6 @@ class MatrixKeys:
 
     @staticmethod
     def named(key: str) -> str:
-        """Return the run whose matrix the object with such a key names."""
         return key.rpartition("/")[2].partition("-")[2]
 
 
@@ -359,7 +339,6 @@ class CorpusKeys:
 
     @property
     def folder(self) -> str:
-        """Return the prefix of its keys."""
         return f"{corpora_of(self.prefix)}{self.sha256}/"
 
     manifest = Below("manifest.json")
@@ -381,7 +360,6 @@ def corpus_folder(key: str) -> str:
 
 
 def grades_of(prefix: str, benchmark: str) -> str:
-    """Return the prefix of what judges said on a benchmark's answers, for all runs."""
     return f"{prefix}grades/{partition_value(benchmark)}/"
 
 
@@ -391,18 +369,15 @@ def searches_of(prefix: str, benchmark: str) -> str:
 
 
 def trajectories_of(prefix: str, benchmark: str) -> str:
-    """Return the prefix of all of a benchmark's rollouts."""
     return f"{prefix}trajectories/{_partitions({'benchmark': benchmark})}"
 
 
 def partition_values(part: str) -> dict[str, str]:
-    """Return the columns that a key of a partition's part names, with their values."""
     named = (folder.partition("=") for folder in part.split("/") if "=" in folder)
     return {column: partition_name(value) for column, _, value in named}
 
 
 def usage(prefix: str, *, benchmark: str, run: str) -> str:
-    """Return the prefix of one run's model calls in the usage table."""
     return f"{prefix}usage/{_partitions({'benchmark': benchmark, 'run': run})}"
 
 
@@ -434,7 +409,6 @@ def item_refs(items: str) -> str:
 
 
 def batch_job(plan: str) -> str:
-    """Return the key of the batch job that carries out a plan, beside the plan's own key."""
     return f"{plan.removesuffix('.json')}/batch.json"
 
 
@@ -467,7 +441,6 @@ class ArtifactKeys:
 
     @property
     def folder(self) -> str:
-        """Return the prefix of versions and aliases."""
         return f"{self.of_benchmark(self.prefix, self.benchmark)}{partition_value(self.target)}/"
 
     versions = Below("versions/")
@@ -488,7 +461,6 @@ class ArtifactKeys:
 
     @staticmethod
     def place_of(look: str) -> int:
-        """Return the place of a look by its key."""
         return int(look.rpartition("/")[2].removesuffix(".json"))
 
     @staticmethod
@@ -497,7 +469,6 @@ class ArtifactKeys:
         return f"{prefix}skills/{partition_value(benchmark)}/"
 
     def version(self, name: str) -> VersionKeys:
-        """Return the keys of one version, such as `v0003-0123456789ab`."""
         return VersionKeys(f"{self.versions}{name}/")
 
     def write_probe(self, run: str) -> str:

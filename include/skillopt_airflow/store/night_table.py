@@ -72,7 +72,6 @@ class Night(Document):
     """95 % intervals of the scores by role."""
 
     def measures_as(self, other: "Night") -> bool:
-        """Return whether the scores of both are of one metric."""
         return (self.metric, self.mixed_weight) == (other.metric, other.mixed_weight)
 
     def against(self, rival: Rival) -> NightMean | None:
@@ -100,7 +99,6 @@ class NightTable:
         self._keys = keys
 
     def read(self, date: str) -> Night | None:
-        """Return the night of a date, if it was settled."""
         return self._store.find_model(self._keys.night(date), Night)
 
     def all(self) -> list[Night]:

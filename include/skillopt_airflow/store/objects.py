@@ -44,8 +44,6 @@ class ObjectStore:
     access is denied.
 
     Args:
-        client: the client.
-        bucket: the bucket's name.
         connection: what an error calls the connection that the client was made from.
     """
 
@@ -68,7 +66,6 @@ class ObjectStore:
             return StoredObject(answer["Body"].read(), answer["ETag"])
 
     def get_bytes(self, key: str) -> bytes:
-        """Return the body; raises ObjectMissing."""
         return self.get(key).body
 
     def get_start(self, key: str, most: int) -> bytes:
@@ -171,7 +168,6 @@ class ObjectStore:
             )
 
     def delete(self, key: str) -> None:
-        """Remove what is stored under the key, if anything is."""
         with self._explained(key):
             self._client.delete_object(Bucket=self.bucket, Key=key)
 
@@ -193,7 +189,6 @@ class ObjectStore:
             )
 
     def exists(self, key: str) -> bool:
-        """Return whether an object has exactly this key."""
         return bool(self._found(key))
 
     def list_keys(self, prefix: str) -> list[str]:
@@ -201,7 +196,6 @@ class ObjectStore:
         return sorted(key for key, _ in self._listed(prefix))
 
     def list_dated(self, prefix: str) -> dict[str, datetime]:
-        """Return when each key below the prefix was last written."""
         return dict(self._listed(prefix))
 
     def list_folders(self, prefix: str) -> list[str]:
@@ -214,7 +208,6 @@ class ObjectStore:
         return sorted(name.removeprefix(prefix).removesuffix("/") for name in found)
 
     def list_older(self, prefix: str, than: datetime) -> list[str]:
-        """Return the keys below the prefix that were last written before a time."""
         return sorted(key for key, written in self._listed(prefix) if written < than)
 
     def _listed(self, prefix: str) -> Iterator[tuple[str, datetime]]:
@@ -320,5 +313,37 @@ def json_bytes(value: Any) -> bytes:
 
 
 def model_bytes(document: Document) -> bytes:
-    """Return a document as `json_bytes`."""
     return json_bytes(document.to_json())
+
+
+class ExchangeFolder:
+    """Objects that others reach by signed addresses; each is for one object, one method and a limited time.
+
+    Every method raises StoreError as `ObjectStore` does.
+    """
+
+    def __init__(self, store: ObjectStore, folder: str) -> None:
+        self._store = store
+        self._folder = folder
+        self._seen: dict[str, str] = {}
+
+    def put(self, name: str, body: bytes) -> None:
+        self._store.put_bytes(f"{self._folder}{name}", body)
+
+    def address(self, name: str, method: Literal["get", "put"], seconds: int) -> str:
+        return self._store.signed_address(f"{self._folder}{name}", method, seconds)
+
+    def shared_address(self, key: str, seconds: int) -> str:
+        return self._store.signed_address(key, "get", seconds)
+
+    def take(self, name: str, most: int) -> bytes | None:
+        """Return what the other side left since the last time, if it has at most `most` bytes."""
+        found = self._store.get_if_other(f"{self._folder}{name}", self._seen.get(name, ""), most)
+        if found is None:
+            return None
+        self._seen[name] = found.etag
+        return found.body
+
+    def clear(self) -> None:
+        for key in self._store.list_keys(self._folder):
+            self._store.delete(key)

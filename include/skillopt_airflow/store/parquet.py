@@ -1,9 +1,10 @@
-"""Arrow schemas of the two tables, and conversion between their rows and the domain's values.
+"""Arrow schemas of the two tables, conversion between their rows and the domain's values, and Parquet objects.
 
 Partition columns (benchmark, target, harness, split, skill, draw; benchmark, run) are in the keys alone: a reader
 with Hive partitioning adds them, and pyarrow refuses a column that is in both.
 """
 
+import io
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skillopt_airflow.core.types import Grade, ModelCall, Rollout, Score, Trajectory
+from skillopt_airflow.store.objects import ObjectStore
 
 GROUP_BYTES = 16 * 1024 * 1024
 """Of a row group, before compression: who wants all of one row reads its group."""
@@ -143,7 +145,6 @@ def join_parquet(tables: Iterable[pa.Table]) -> bytes:
 
 
 def from_parquet(body: bytes) -> pa.Table:
-    """Return the table in a Parquet file."""
     # `pq.read_table` would import pyarrow's data sets, and with them pandas: half a second of a short task's one. So
     # would a table's filter by an expression, which is why rows are chosen by masks.
     return pq.ParquetFile(pa.BufferReader(body)).read()
@@ -180,3 +181,59 @@ def _utc(seconds: float) -> datetime:
 
 def _seconds(moment: datetime) -> float:
     return moment.timestamp()
+
+
+TAIL = 64 * 1024
+"""Bytes of an object's end that are read at once: all of a small one, footer and last columns of a large one."""
+
+
+def opened(store: ObjectStore, key: str) -> pq.ParquetFile:
+    """Open a Parquet object; columns that are not read are not fetched either, unless it is small.
+
+    Raises:
+        ObjectMissing: nothing is stored under the key; also while it is read, if it goes meanwhile.
+    """
+    tail, size = store.get_tail(key, TAIL)
+    if len(tail) == size:
+        return pq.ParquetFile(pa.BufferReader(tail))
+    return pq.ParquetFile(pa.PythonFile(_Ranges(store, key, tail, size), mode="r"), pre_buffer=True)
+
+
+def text_bounds(file: pq.ParquetFile, group: int, column: str) -> tuple[str, str] | None:
+    """Return the smallest and the largest text of a column in a row group, if its statistics tell."""
+    found = file.metadata.row_group(group)
+    # A column with lists has several places, so that the others' numbers are not those of the schema.
+    place = next(place for place in range(found.num_columns) if found.column(place).path_in_schema == column)
+    told = found.column(place).statistics
+    return None if told is None or not told.has_min_max or told.null_count else (str(told.min), str(told.max))
+
+
+class _Ranges(io.RawIOBase):
+    """An object as a file, read in ranges."""
+
+    def __init__(self, store: ObjectStore, key: str, tail: bytes, size: int) -> None:
+        self._store, self._key, self._tail, self._size = store, key, tail, size
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._place = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
+        return self._place
+
+    def read(self, size: int = -1) -> bytes:
+        start, stop = self._place, self._size if size < 0 else min(self._size, self._place + size)
+        self._place = max(start, stop)
+        if start >= stop:
+            return b""
+        known = self._size - len(self._tail)
+        if start >= known:
+            return self._tail[start - known : stop - known]
+        return self._store.get_range(self._key, start, stop)

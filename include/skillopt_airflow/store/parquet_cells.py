@@ -81,7 +81,6 @@ class Cells:
 
 
 def file_columns(schema: "pa.Schema") -> frozenset[str]:
-    """Return the columns whose cells hold a file or a list of them."""
     return frozenset(field.name for field in schema if _is_file(field.type) or _is_list_of_files(field.type))
 
 

@@ -15,8 +15,7 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_d
 from skillopt_airflow.core.errors import ObjectMissing, StoreUnavailable
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.parquet import join_parquet
-from skillopt_airflow.store.stored_parquet import opened
+from skillopt_airflow.store.parquet import join_parquet, opened
 
 READERS = 8
 FIRST_PAUSE = 0.1
@@ -29,7 +28,6 @@ T = TypeVar("T")
 
 
 def parts_of(store: ObjectStore, partition: str) -> list[str]:
-    """Return the keys of the parts that count."""
     return counting(store.list_keys(partition))
 
 
@@ -60,11 +58,7 @@ def read_parts(
     """Return what is read of each part that counts, by key; parts that go meanwhile are listed again.
 
     Args:
-        store: the store.
-        partition: its parts.
-        read: what is wanted of one.
         known: what was read before, since a part never changes; it is brought up to date.
-        readers: parts that are read at the same time.
 
     Raises:
         StoreUnavailable: parts vanished between listing and reading for PATIENCE seconds.

@@ -37,7 +37,6 @@ def page_of(path: str) -> tuple[str, int]:
 
 
 def picture_reader() -> LimitedProcess:
-    """Return a process for `prepared`."""
     return LimitedProcess("skillopt_airflow.store.picture_files:prepared_here", LIMITS)
 
 
@@ -48,7 +47,6 @@ def prepared(content: bytes, name: str, page: int = 1, reader: LimitedProcess | 
         content: a PNG, JPEG, WebP, GIF or TIFF, of which one page (or frame) is taken, or a PDF, of which one is drawn.
         name: its name among the item's files, whose ending says the format.
         page: which one, 1-based.
-        reader: a process that is kept for further pictures.
 
     Raises:
         DataError: it is none of these, damaged, too large, takes too long, or has no such page.

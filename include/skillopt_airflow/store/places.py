@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.store.objects import ObjectStore, data_errors
-from skillopt_airflow.store.stored_parquet import opened
+from skillopt_airflow.store.parquet import opened
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -31,11 +31,9 @@ class LocalPlace(NamedTuple):
 
     @property
     def address(self) -> str:
-        """The path."""
         return str(self.path)
 
     def below(self, name: str) -> "LocalPlace":
-        """Return the place of a file or folder below this folder."""
         return LocalPlace(self.path / name, self.top)
 
     def without_links(self) -> "LocalPlace":
@@ -87,11 +85,9 @@ class StoredPlace(NamedTuple):
 
     @property
     def address(self) -> str:
-        """The s3:// URL."""
         return self.store.address(self.key)
 
     def below(self, name: str) -> "StoredPlace":
-        """Return a place below this one."""
         return StoredPlace(self.store, f"{self.key.rstrip('/')}/{name}".lstrip("/"))
 
     def without_links(self) -> "StoredPlace":
@@ -99,12 +95,10 @@ class StoredPlace(NamedTuple):
         return self
 
     def read(self, hint: str, limit: int | None = None) -> bytes:
-        """Return the content, or its beginning up to a limit."""
         with data_errors(self.address, hint):
             return self.store.get_bytes(self.key) if limit is None else self.store.get_start(self.key, limit)
 
     def table(self, hint: str) -> "ParquetFile":
-        """Open a Parquet object."""
         with data_errors(self.address, hint):
             return opened(self.store, self.key)
 

@@ -43,10 +43,6 @@ csv.field_size_limit(sys.maxsize)
 def parsed(address: str, content: bytes) -> list[JsonObject]:
     """Return the records of a file of text, JSON or CSV by the end of its name; one that cannot be read says why.
 
-    Args:
-        address: of the file, for messages.
-        content: what it holds.
-
     Raises:
         DataError: the file as a whole is in another format; the text names it, and the line as far as it is known.
     """
@@ -58,7 +54,6 @@ def table_records(address: str, table: Callable[[], "pa.parquet.ParquetFile"], p
     """Return the records of a Parquet file, a row each; what is null, or no number, is missing.
 
     Args:
-        address: of the file, for messages.
         table: opens it; files in its cells are not read.
         path: of the file below the folder of its data set, for references to files in its cells.
 
@@ -82,7 +77,6 @@ def _records(address: str, values: Iterable[object]) -> list[JsonObject]:
 
 
 def _json(address: str, content: bytes) -> list[object]:
-    """Return the records of a document, or of JSON Lines."""
     try:
         value = json.loads(_text(address, content), parse_constant=_refuse)
     except (ValueError, RecursionError) as error:

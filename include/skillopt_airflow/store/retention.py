@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.parquet import join_parquet
+from skillopt_airflow.store.parquet import join_parquet, opened
 from skillopt_airflow.store.parts import counting, parts_of
-from skillopt_airflow.store.stored_parquet import opened
 
 LARGE_ROWS = 10_000
 LARGE_BYTES = 64 * 1024 * 1024
@@ -48,7 +47,6 @@ class Cleaned(NamedTuple):
 
 
 def partitions(store: ObjectStore, prefix: str, benchmark: str) -> list[str]:
-    """Return the partitions of a benchmark's trajectories, each with a slash at its end."""
     parts = parts_of(store, keys.trajectories_of(prefix, benchmark))
     return sorted({f"{part.rpartition('/')[0]}/" for part in parts})
 

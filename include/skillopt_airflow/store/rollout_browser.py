@@ -20,11 +20,9 @@ from skillopt_airflow.core.item_scores import Metric
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.parquet import RolloutRow, rollouts_from_table
+from skillopt_airflow.store.parquet import RolloutRow, opened, rollouts_from_table, text_bounds
 from skillopt_airflow.store.parts import read_parts
-from skillopt_airflow.store.rollout_partitions import Partition
-from skillopt_airflow.store.rollout_table import RolloutKey, has_score
-from skillopt_airflow.store.stored_parquet import opened, text_bounds
+from skillopt_airflow.store.rollout_table import Partition, RolloutKey, has_score
 
 Show = Literal["all", "success", "failure", "no_score", "won", "lost", "tied", "flipped"]
 """success is a hard score of 1, failure one below it. The last four are against another skill: a higher, a lower or an
@@ -100,7 +98,6 @@ class ListedRollout(NamedTuple):
 
     @property
     def types(self) -> list[str]:
-        """Return the types of task of the item."""
         return [*json.loads(self.task_types)]
 
 
@@ -143,7 +140,6 @@ class RolloutBrowser:
         """Return a row an item: the rollout with a score that was stored first, or else the failure stored last.
 
         Args:
-            key: of the rollouts.
             run: whose failures count; those of every run if it is empty.
             items: `id` and `fingerprint` of the items that count; those of every item if None.
             alone: whether the run's own rollouts are all that count.
@@ -256,8 +252,6 @@ def filtered(
     """Return the places of the rows that are shown, in their order.
 
     Args:
-        rows: of all rollouts.
-        show: those of an outcome, or of a change against another skill.
         status: any, if it is None.
         task_type: any, if it is empty.
         text: in the item's id or the error, in any case of letters.
@@ -284,14 +278,12 @@ def sorted_by(rows: pa.Table, places: pa.Array, order: Sort, *, descending: bool
 
 
 def page(rows: pa.Table, places: pa.Array) -> list[ListedRollout]:
-    """Return the rows at some places."""
     found = rows.take(places)
     columns = (found[name].to_pylist() for name in ListedRollout._fields)
     return [ListedRollout(*row) for row in zip(*columns, strict=True)]
 
 
 def counts(rows: pa.Table) -> Counts:
-    """Count the rows by what can be filtered."""
 
     def count(mask: Any) -> int:
         return int(pc.sum(pc.fill_null(mask, False)).as_py() or 0)
@@ -307,7 +299,6 @@ def counts(rows: pa.Table) -> Counts:
 
 
 def task_types(rows: pa.Table) -> list[str]:
-    """Return the types of task that rows have, sorted."""
     return sorted({name for texts in pc.unique(rows["task_types"]).to_pylist() for name in json.loads(texts)})
 
 

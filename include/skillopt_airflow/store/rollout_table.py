@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from datetime import UTC, datetime
 from functools import reduce
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import pyarrow as pa
@@ -37,7 +37,7 @@ from skillopt_airflow.store.parquet import (
     usage_from_table,
     usage_to_table,
 )
-from skillopt_airflow.store.parts import close_parts, read_parts
+from skillopt_airflow.store.parts import close_parts, parts_of, read_parts
 
 SCORED = ["run", "item_id", "item_fingerprint", "status", "hard", "soft", "started", "stored"]
 """Columns that tell rows apart and hold their scores, without what the target said."""
@@ -71,7 +71,6 @@ class RolloutKey(Value):
     """Program that made it: the version of the project's own rollout program, or the digest of another image."""
 
     def partition(self, prefix: str) -> str:
-        """Return the prefix of such rollouts in the trajectory table."""
         return keys.trajectories(prefix, **self.model_dump(exclude={"settings_sha256", "image"}))
 
 
@@ -97,7 +96,6 @@ class RolloutTable:
         self._store.put_bytes(keys.part(key.partition(self._prefix), uuid4().hex, writer), body)
 
     def close(self, key: RolloutKey, writer: str) -> None:
-        """Make one part of a writer's."""
         close_parts(self._store, key.partition(self._prefix), writer)
 
     def read(self, key: RolloutKey, items: Items) -> dict[str, Rollout]:
@@ -121,9 +119,7 @@ class RolloutTable:
         """Return what `read` finds and, of the other items, what `errors` does, without what was said.
 
         Args:
-            key: of the rollouts.
             run: whose failures count.
-            items: those that are asked for.
             own: whether they are the run's alone, so that no other run's rollouts are looked at.
             known: what was read before with the same arguments; only newer parts are read then.
         """
@@ -248,10 +244,7 @@ class UsageTable:
         Equal calls are one part, so one whose writing had no answer can be written again.
 
         Args:
-            benchmark: the run's.
             run: the run that pays.
-            calls: the calls.
-            moment: what they were made for.
             share: the share of the budget that paid for them.
             writer: one that may close its parts.
         """
@@ -263,11 +256,9 @@ class UsageTable:
         return part
 
     def close(self, benchmark: str, run: str, writer: str) -> None:
-        """Make one part of a writer's."""
         close_parts(self._store, self._partition(benchmark, run), writer)
 
     def read(self, benchmark: str, run: str) -> list[UsageRow]:
-        """Return all calls of a run, by the time they started."""
         return sorted(self._rows(benchmark, run), key=lambda row: row.call.started)
 
     def calls(self, benchmark: str, run: str) -> Iterator[ModelCall]:
@@ -293,7 +284,6 @@ class UsageTable:
 
 
 def has_score(table: pa.Table) -> pa.BooleanArray:
-    """Return which rows of a table with the column status have a score."""
     return pc.is_in(table["status"], value_set=pa.array(HAS_SCORE))
 
 
@@ -347,3 +337,51 @@ def _results(rows: pa.Table) -> list[RolloutResult]:
     statuses = [_STATUSES[status] for status in rows["status"].to_pylist()]
     item_ids, errors, hard, soft = (rows[name].to_pylist() for name in ("item_id", "error", "hard", "soft"))
     return list(map(RolloutResult, item_ids, statuses, errors, started.to_pylist(), hard, soft))
+
+
+class Partition(NamedTuple):
+    """The rollouts of one skill on one split, as their keys tell; `skill` is the beginning of its hash."""
+
+    benchmark: str
+    target: str
+    harness: str
+    split: Split
+    skill: str
+    draw: int
+
+
+class RolloutPartitions:
+    """The folders below `<prefix>trajectories/`."""
+
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        self._store = store
+        self._prefix = prefix
+
+    def of_benchmark(self, benchmark: str) -> list[Partition]:
+        """Return what a benchmark has rollouts of, by target, harness, split, skill and draw; lists all keys."""
+        found = parts_of(self._store, keys.trajectories_of(self._prefix, benchmark))
+        return sorted({_partition(keys.partition_values(key)) for key in found})
+
+    def of_skill(self, benchmark: str, skill: str, target: str = "") -> list[Partition]:
+        """Return what there is of a skill (12 digits of its hash), with one target or with all."""
+        found = self._below(benchmark, target=target, harness="", split="", skill=skill, draw="")
+        return sorted(_partition(values) for values in found)
+
+    def skills_beside(self, partition: Partition) -> list[str]:
+        """Return the skills with rollouts of the same target, harness and split, whatever their draws."""
+        one = partition
+        found = self._below(one.benchmark, target=one.target, harness=one.harness, split=one.split.value, skill="")
+        return [values["skill"] for values in found]
+
+    def _below(self, benchmark: str, **columns: str) -> list[dict[str, str]]:
+        """Return the values in the columns of the folders that there are; a column without a value has all of them."""
+        found = [keys.trajectories_of(self._prefix, benchmark)]
+        for column, value in columns.items():
+            own = [f"{column}={keys.partition_value(value)}"] if value else []
+            found = [f"{folder}{name}/" for folder in found for name in own or self._store.list_folders(folder)]
+        return [keys.partition_values(folder) for folder in found]
+
+
+def _partition(values: Mapping[str, str]) -> Partition:
+    split, draw = Split(values["split"]), int(values["draw"])
+    return Partition(values["benchmark"], values["target"], values["harness"], split, values["skill"], draw)

@@ -43,7 +43,6 @@ class RunStates:
         return state.model_copy(update={"current": self._whole(state.current), "best": self._whole(state.best)})
 
     def record(self, state: RunState) -> TrackRecord:
-        """Return a state's track record."""
         return self._tries(state.record.stored) if state.record.stored else state.record
 
     def write(self, keys: Sequence[str], state: RunState) -> None:
@@ -80,7 +79,6 @@ class RunStates:
 
 
 def same(one: RunState, other: RunState) -> bool:
-    """Return whether two states say the same, whatever of them is stored apart."""
     return _named(one)[0] == _named(other)[0]
 
 

@@ -13,7 +13,7 @@ from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Grade, Item, ModelCall, Rollout, Status
 from skillopt_airflow.store.keys import grades_of
 from skillopt_airflow.training.answer_cache import RememberingJudge
-from skillopt_airflow.training.budget_share import BudgetShare
+from skillopt_airflow.training.spending import BudgetShare
 
 if TYPE_CHECKING:
     from skillopt_airflow.training.run import TrainingRun

@@ -1,19 +1,26 @@
-"""The page for a person who has to approve a publication or a rollback: Markdown, with every text of a model fenced."""
+"""Rollbacks, and the page for a person who has to approve one or a publication, with every text of a model fenced."""
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.config import TrainConfig, changed_paths, values_by_path
+from skillopt_airflow.core.errors import ConfigError, ObjectMissing, StoreError, StoreUnavailable
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.hidden_text import visible
 from skillopt_airflow.core.paired import PairedTable
 from skillopt_airflow.core.provenance import LineOrigin, LinesOfSkill
+from skillopt_airflow.core.types import Value
 from skillopt_airflow.report.view import diff_of
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.publication import PublishContest, as_published
 from skillopt_airflow.training.run import TrainingRun
+
+if TYPE_CHECKING:
+    from skillopt_airflow.store.artifacts import ArtifactStore
 
 MAX_DIFF_CHARS = 100_000
 """Length to which a difference is cut."""
@@ -123,3 +130,70 @@ def _origin(line: LineOrigin) -> str:
 def _plain(text: str) -> str:
     """Return one line that is no Markdown, also inside of a table."""
     return re.sub(r"([\\`*_\[\]<>|#!&])", r"\\\1", visible(" ".join(text.split())))
+
+
+log = logging.getLogger(__name__)
+
+
+class RollbackRequest(Value):
+    """A request to roll back that was checked."""
+
+    run: str
+    """The DAG run that asked."""
+    version: str
+    reason: str
+    approval: bool
+    """True if a person has to approve."""
+    seen: Alias
+    """The champion that is to be left."""
+
+
+def rollback_request(
+    artifacts: "ArtifactStore", run: str, version: str, reason: str, approval: bool, leaving: str | None = None
+) -> RollbackRequest:
+    """Check what is asked for.
+
+    Raises:
+        ConfigError: there is no champion, it is the wanted version already or not the one to be left, or the wanted
+            version does not exist.
+        StoreError: the wanted version was tampered with.
+    """
+    champion = artifacts.champion.read()
+    if champion is None:
+        raise ConfigError("version: nothing is published for this benchmark and target, so nothing can be rolled back")
+    if champion.version == version:
+        raise ConfigError(f"version: {version} is the champion already")
+    if leaving is not None and champion.version != leaving:
+        raise ConfigError(f"leaving: {leaving} is not the champion any more, {champion.version} is")
+    try:
+        artifacts.read(version)
+    except ObjectMissing:
+        there = ", ".join(artifacts.list_versions())
+        raise ConfigError(f"version: {version} is not a complete version; there are: {there}") from None
+    return RollbackRequest(run=run, version=version, reason=reason, approval=approval, seen=champion)
+
+
+def describe(artifacts: "ArtifactStore", request: RollbackRequest) -> str:
+    """Return what the person who has to approve it sees, also of a champion whose text was changed or lost."""
+    before, problem = "", ""
+    try:
+        before = artifacts.read(request.seen.version).skill
+    except StoreUnavailable:
+        raise
+    except StoreError as error:
+        problem = f"The present champion cannot be read: {error}\n\n"
+    after, history = artifacts.read(request.version).skill, artifacts.champion.history()
+    return problem + rollback_body(request.seen, request.version, request.reason, before, after, history)
+
+
+def roll_back(artifacts: "ArtifactStore", request: RollbackRequest) -> Alias:
+    """Move the champion; safe to repeat.
+
+    Raises:
+        Conflict: somebody moved it since the request.
+    """
+    alias = artifacts.roll_back(request.version, request.run, request.reason, request.seen)
+    log.info("champion %s, before %s: %s", alias.version, alias.previous, alias.reason)
+    for move in artifacts.champion.history():
+        log.info("move %d, %s: %s, %s", move.sequence, move.moved.isoformat(), move.version, move.reason)
+    return alias

@@ -34,9 +34,9 @@ from skillopt_airflow.core.wire_formats.anthropic_messages import message_conten
 from skillopt_airflow.core.wire_formats.openai_chat import chat_content
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.keys import batch_folder, batch_job
-from skillopt_airflow.training.budget_share import BudgetShare
 from skillopt_airflow.training.item_files import contents
 from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.spending import BudgetShare
 from skillopt_airflow.training.workload import ChunkWorkload
 
 MAX_ERROR_CHARS = 500
@@ -89,13 +89,7 @@ def check_batchable(config: TrainConfig, benchmark: Benchmark) -> None:
 
 
 class BatchWork:
-    """The open items of all chunks of a stage.
-
-    Args:
-        run: the run.
-        refs: references of the plan's chunks.
-        dag_run_id: Airflow's id of the run.
-    """
+    """The open items of all chunks of a stage."""
 
     def __init__(self, run: TrainingRun, refs: Sequence[JsonObject], dag_run_id: str) -> None:
         self.run = run
@@ -150,10 +144,6 @@ class BatchWork:
 
         A job that is under way stays as it was sent; another one leaves to the next what the limits do not allow.
 
-        Args:
-            most_requests: the provider's limit of a job.
-            most_bytes: its limit of all requests together.
-
         Raises:
             ConfigError: the benchmark opens with something else than instructions and one question.
         """
@@ -174,7 +164,6 @@ class BatchWork:
 
     @property
     def results(self) -> str:
-        """Address of the job's folder, by the store's own connection."""
         storage = self.run.ref.storage
         return f"s3://{storage.conn_id}@{storage.bucket}/{self._folder}"
 
@@ -204,7 +193,6 @@ class BatchWork:
             chunk.record([Outcome(row) for row in rows], ())
 
     def tally(self) -> RolloutTally:
-        """Return what became of the stage's items by now."""
         return _tally(self.chunks)
 
     def tallies(self) -> list[tuple[RolloutTally, float]]:
@@ -216,7 +204,6 @@ class BatchWork:
 
     @property
     def _share(self) -> BudgetShare:
-        """The share of the run's budget that pays for the job, whichever process has taken it."""
         return self.chunks[0].share_of("target", "batch", 1, f"job-{self.job.number}")
 
     @property
@@ -225,12 +212,10 @@ class BatchWork:
 
     @cached_property
     def _content(self) -> str:
-        """Hash of the plan."""
         return sha256(canonical_json([chunk.chunk.model_dump(mode="json") for chunk in self.chunks]))
 
     @cached_property
     def _before(self) -> BatchJob | None:
-        """The plan's last job, as far as this attempt found one."""
         return self.run.store.find_model(batch_job(self._plan), BatchJob)
 
     def _item(self, entry: Entry) -> Item:

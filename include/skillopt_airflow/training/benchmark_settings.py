@@ -13,8 +13,7 @@ from skillopt_airflow.core.declared_task import checked_prompt
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.preset import Preset, StatedScores
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.training.deployment_file import check_defaults, defaults_place, deployment
-from skillopt_airflow.training.yaml_file import read_yaml
+from skillopt_airflow.training.deployment_file import check_defaults, defaults_place, deployment, read_yaml
 
 PRESETS = "presets"
 SAMPLE = "sample"
@@ -26,7 +25,6 @@ def benchmark_config(benchmark: str, uri: str | None = None) -> TrainConfig:
     """Return the configuration of a benchmark without a run's overrides.
 
     Args:
-        benchmark: its name.
         uri: where a run's data is; as in benchmark.yaml when None. The sample's settings apply to the sample only.
 
     Raises:
@@ -84,7 +82,6 @@ def other_connection(benchmark: str, config: TrainConfig) -> dict[str, str]:
 
 
 def preset_names(benchmark: str) -> list[str]:
-    """Return the names of a benchmark's presets, sorted."""
     return sorted(path.stem for path in (benchmarks.folder(benchmark) / PRESETS).glob("*.yaml"))
 
 

@@ -59,7 +59,6 @@ class Connections(Protocol):
 
 
 def published_skills(connections: Connections, storage: StorageGroup, benchmark: str, target: str) -> "ArtifactStore":
-    """Open the published skills of a benchmark and target model."""
     from skillopt_airflow.store.artifacts import ArtifactStore
     from skillopt_airflow.store.keys import ArtifactKeys
 

@@ -50,9 +50,6 @@ def checked_fresh(
     """Return what the suite of fresh partitions found, behind what was found about the partition's records.
 
     Args:
-        run: the night's run.
-        records: the result for the records.
-        items: the partition's.
         trained: the data set of the champion's training; train and val must not be met again, val and test are what
             the items should be like.
         nights: the other nights' items; one that is met again would count as evidence twice.
@@ -76,9 +73,6 @@ def check_measured(
     """Check the stored rollouts of some skills on a split before anything is concluded from them.
 
     Args:
-        run: the run that measured.
-        split: on which.
-        skills: by what they are called.
         draws: of each item; those of an evaluation if None.
 
     Raises:

@@ -141,7 +141,6 @@ def shared_documents(items: Items) -> list[str]:
 
 
 def _documents(item: Item) -> set[str]:
-    """Return hashes of the files of an item, and of its texts that are long enough for a document."""
     texts = {sha256(text) for text in item.public.values() if isinstance(text, str) and len(text) >= LONG_TEXT}
     return texts | {file.sha256 for file in item.files if file.sha256}
 
@@ -301,9 +300,6 @@ def _items(
     """Return the records as items.
 
     Args:
-        benchmark: reads them.
-        split: where they are.
-        records: those of the split.
         unusable: why some are no items, by row (1-based).
         seen: the ids of the items so far, to which these are added.
     """

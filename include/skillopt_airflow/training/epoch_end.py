@@ -85,19 +85,16 @@ def epoch_steps(run: TrainingRun, epoch: int) -> list[EpochStep]:
 
 
 def _sampled(run: TrainingRun, moment: Moment) -> list[ItemRef]:
-    """Draw training items."""
     seed = f"{run.config.train.seed}-longitudinal-{moment.epoch}"
     return sample(run.item_refs(Split.TRAIN), run.config.optimizer.slow_update_samples, seed)
 
 
 def _pair(run: TrainingRun, moment: Moment) -> tuple[int, int]:
-    """Return the versions with which the previous epoch and this one ended."""
     first = next(other for other in run.timeline if other.kind == "step" and other.epoch == moment.epoch)
     return run.state_before(first).current.version, run.state_before(moment).current.version
 
 
 def _compared(run: TrainingRun, moment: Moment) -> Comparison:
-    """Compare the last skills of two epochs on the sampled items."""
     if not moment.compares:
         return Comparison()
     items = _sampled(run, moment)
@@ -108,7 +105,6 @@ def _compared(run: TrainingRun, moment: Moment) -> Comparison:
 
 
 def _previous(run: TrainingRun, moment: Moment) -> str:
-    """Return the skill with which the previous epoch ended."""
     return run.skill(_pair(run, moment)[0]).text
 
 

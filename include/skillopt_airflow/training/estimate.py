@@ -89,7 +89,6 @@ class Estimate:
     roles: Sequence[RoleEstimate]
 
     def tokens(self, case: Case) -> int:
-        """Return all tokens, of all roles."""
         return sum(sum(getattr(one, case)) for one in self.roles)
 
     def usd(self, case: Case) -> float | None:
@@ -99,7 +98,6 @@ class Estimate:
 
     @property
     def totals(self) -> EstimateTotals:
-        """Return all roles together."""
         return EstimateTotals(
             calls={one.role: one.calls for one in self.roles},
             tokens_likely=self.tokens("likely"),
@@ -173,11 +171,6 @@ def estimate_training(
 
     Args:
         config: the resolved configuration; its limits of the selection and the test split are applied here.
-        sizes: items of each split.
-        prompt: the mean prompt of the training items.
-        skill_chars: characters of the seed skill.
-        steps_in_epoch: steps that an epoch of this training split takes.
-        prices: of the configured models, as far as they are known.
     """
     rollouts = _rollouts(config, sizes, steps_in_epoch)
     steps = config.train.num_epochs * steps_in_epoch

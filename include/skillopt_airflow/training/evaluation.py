@@ -80,7 +80,6 @@ def running_evaluation(
 def measured_on(
     run: TrainingRun, split: Split, skill: SkillDocument, draws: Sequence[int], items: Sequence[ItemRef]
 ) -> Evaluation:
-    """Return the skill's scores on some items of a split by these draws, as far as they are stored."""
     rollouts = [one for draw in draws for one in run.results(split, skill, draw, items).values()]
     return evaluation_of(ids(items), rollouts, draws=len(draws), groups=_groups(items))
 

@@ -115,7 +115,6 @@ def _is_of_its_model(run: TrainingRun, plan: str) -> bool:
 
 
 def _without(chunk: Chunk, useless: Collection[str]) -> Chunk:
-    """Return the chunk without the items of no use, which no container runs."""
     return chunk.model_copy(update={"item_ids": tuple(item for item in chunk.item_ids if item not in useless)})
 
 

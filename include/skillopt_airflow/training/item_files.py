@@ -9,7 +9,6 @@ from skillopt_airflow.training.run import TrainingRun
 
 
 def contents(run: TrainingRun, files: Sequence[ItemFile]) -> Mapping[str, bytes]:
-    """Return what the files hold, by name."""
     from skillopt_airflow.store.files import FileStore
 
     kept = FileStore(run.store, run.ref.storage.prefix)
@@ -30,5 +29,4 @@ def shown_items(run: TrainingRun, split: Split, rollouts: Iterable[Rollout]) -> 
 
 
 def pictures(run: TrainingRun, items: Iterable[Item]) -> Mapping[str, Pictures]:
-    """Return the items' pictures by the ids of these."""
     return {item.id: contents(run, [file for file in item.files if file.picture]) for item in items}

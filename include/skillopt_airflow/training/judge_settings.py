@@ -23,7 +23,6 @@ def check_judge(rules: EvaluationGroup, benchmark: Benchmark) -> None:
 
 
 def judge_use(rules: EvaluationGroup, benchmark: Benchmark) -> JudgeUse:
-    """Return whose word counts."""
     return rules.judge if isinstance(benchmark, AsksJudge) else "rules"
 
 

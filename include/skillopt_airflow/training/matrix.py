@@ -79,7 +79,6 @@ def prepare_matrix(run: TrainingRun, config: TrainConfig, request: MatrixRequest
     Args:
         run: the first cell's run, which gives the others their names.
         config: the configuration that the cells share. Champion and versions are those of its target.
-        request: the skills, and where they are compared.
         config_of: returns the complete configuration of a cell; raises if a target can't run under a harness.
 
     Raises:
@@ -235,9 +234,6 @@ def conclude_matrix(
     """Compute the matrix from the runs of its cells, and store it as document, table and text.
 
     Args:
-        runs: the run of each cell.
-        skills: the skills, as the preparation found them.
-        splits: the splits that they ran on.
         policy: the gate policy of the verdicts; None for none.
 
     Raises:
@@ -325,7 +321,6 @@ def _check_decided(matrix: SkillMatrix) -> None:
 
 
 def _called(source: str) -> str:
-    """Return the name of a skill, or the beginning of its text in one line."""
     line = " ".join(source.split())
     return line if len(line) <= NAME_CHARS else f"{line[: NAME_CHARS - 4]} ..."
 

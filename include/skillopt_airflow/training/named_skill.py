@@ -29,9 +29,6 @@ def find_skill(asked: str, seed: SkillDocument, artifacts: "ArtifactStore", clie
 
     Args:
         asked: `seed`, `champion`, a version such as `v0003-0123456789ab`, an `s3://` address, or a skill's text.
-        seed: the benchmark's seed skill.
-        artifacts: where versions and the champion are published.
-        client: reads s3:// addresses.
 
     Raises:
         ConfigError: it is none of these, or there is no champion.

@@ -11,6 +11,7 @@ from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.item_scores import Evaluation, metric_value
 from skillopt_airflow.core.measured_score import require_coverage
 from skillopt_airflow.core.night_evidence import MEMORY, RECENT, NightMean
+from skillopt_airflow.core.night_point import NightPoint
 from skillopt_airflow.core.night_verdict import Judgement, NightVerdict, judge_nights
 from skillopt_airflow.core.paired import differences, interval, paired
 from skillopt_airflow.core.training_groups import EvaluationGroup
@@ -27,6 +28,7 @@ from skillopt_airflow.training.run_record import RunRef
 
 if TYPE_CHECKING:
     from skillopt_airflow.store.artifacts import ArtifactStore
+    from skillopt_airflow.store.objects import ObjectStore
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +41,6 @@ DECLINES: Mapping[NightVerdict, str] = {
 """Verdicts that are told, and what each says of a champion; each of these is told once."""
 DEMOTED = "demoted on "
 """Beginning of the reason with which a night moves the alias back."""
-HARM: Mapping[NightVerdict, str] = {NightVerdict.STALE: "stale"}
-"""The verdict that a training may follow."""
 
 
 class LedgerRow(Document):
@@ -53,7 +53,6 @@ class LedgerRow(Document):
 
 
 def night_table(run: TrainingRun) -> NightTable:
-    """Return the nights of the run's benchmark and target."""
     return NightTable(run.store, _keys(run))
 
 
@@ -132,17 +131,17 @@ def verdict_after(nights: Sequence[Night], alpha: float, date: str) -> LedgerRow
     return LedgerRow(night=nights[place], judgement=_judge(nights[: place + 1], alpha))
 
 
-def is_news(run: TrainingRun, row: LedgerRow, nights: Sequence[Night], verdicts: Mapping[NightVerdict, str]) -> bool:
+def is_news(run: TrainingRun, row: LedgerRow, nights: Sequence[Night]) -> bool:
     """Return whether the run's night may report its verdict: the newest may, unless another did for this champion."""
-    what = verdicts.get(row.judgement.verdict)
+    what = DECLINES.get(row.judgement.verdict)
     if what is None or nights[-1].date != row.night.date:
         return False
     return night_table(run).told_by(row.night.champion.sha256, what) in (None, run.ref.run)
 
 
-def first_to_tell(run: TrainingRun, news: JsonObject, verdicts: Mapping[NightVerdict, str]) -> bool:
+def first_to_tell(run: TrainingRun, news: JsonObject) -> bool:
     """Keep that the run's night reports these news, since evidence may swing; return False if another night does."""
-    what = verdicts[NightVerdict(str(news["verdict"]))]
+    what = DECLINES[NightVerdict(str(news["verdict"]))]
     return night_table(run).first_to_tell(str(news["sha256"]), what, run.ref.run) == run.ref.run
 
 
@@ -202,13 +201,13 @@ def question_of(run: TrainingRun) -> JsonObject | str:
     return {"run_id": f"demote__{seen.version}-{seen.sequence}-{place[:8]}", "conf": conf}
 
 
-def news_of(run: TrainingRun, base: str, verdicts: Mapping[NightVerdict, str]) -> JsonObject | str:
+def news_of(run: TrainingRun, base: str) -> JsonObject | str:
     """Return what the night's event of a verdict says, of the benchmark's own target only, or why there is none.
 
     Nothing is told by this: who emits the event asks `first_to_tell` before.
     """
     row, nights = settled(run)
-    if row.night.target != base or not _stands(run, row.night) or not is_news(run, row, nights, verdicts):
+    if row.night.target != base or not _stands(run, row.night) or not is_news(run, row, nights):
         return f"{row.night.date}: {row.judgement.verdict}, which is no news"
     return {
         "benchmark": run.ref.benchmark,
@@ -227,7 +226,6 @@ def _stands(run: TrainingRun, night: Night) -> bool:
 
 
 def _to_demote(run: TrainingRun, action: str) -> tuple[LedgerRow, Alias | None]:
-    """Return the night, and the champion to leave if that is what `regate.on_demote` does about it."""
     row, nights = settled(run)
     return row, to_demote(row, nights, run.published) if run.config.regate.on_demote == action else None
 
@@ -304,3 +302,48 @@ def _load(run: TrainingRun, contest: Contest) -> tuple[dict[str, Evaluation], di
 
 def _keys(run: TrainingRun) -> RegateKeys:
     return RegateKeys(run.ref.storage.prefix, run.ref.benchmark, str(run.config.model.target))
+
+
+MOST_POINTS = 400
+"""Nights that the document holds, the newest ones: more than a year of them."""
+
+
+class NightSeries(Document):
+    """The newest nights with the verdict after each, in the order in which they were settled."""
+
+    points: tuple[NightPoint, ...]
+
+
+def write_series(store: "ObjectStore", keys: RegateKeys, alpha: float, row: LedgerRow) -> None:
+    """Add a night that was just settled; others that the document lacks are judged anew."""
+    nights = NightTable(store, keys).all()[-MOST_POINTS:]
+    stored = store.find_model(keys.series, NightSeries)
+    points = () if stored is None else stored.points
+    known = {point.date: point for point in points} | {row.night.date: point_of(row)}
+    for night in nights:
+        if night.date not in known:
+            known[night.date] = point_of(verdict_after(nights, alpha, night.date))
+    store.put_model(keys.series, NightSeries(points=tuple(known[night.date] for night in nights)))
+
+
+def read_series(store: "ObjectStore", keys: RegateKeys, most: int = MOST_POINTS) -> list[NightPoint]:
+    """Return the newest nights, at most so many, in the order in which they were settled."""
+    stored = store.find_model(keys.series, NightSeries)
+    return [] if stored is None else list(stored.points[-most:])
+
+
+def point_of(row: LedgerRow) -> NightPoint:
+    """Return what the document keeps of a night."""
+    night = row.night
+    return NightPoint(
+        date=night.date,
+        run=night.run,
+        champion=night.champion.version,
+        previous=None if night.previous is None else night.previous.version,
+        items=night.items,
+        metric=night.metric,
+        scores=night.scores,
+        intervals=night.intervals,
+        judgement=row.judgement,
+        settled=night.settled,
+    )

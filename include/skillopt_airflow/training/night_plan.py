@@ -52,7 +52,6 @@ class Contest(Document):
 
     @property
     def roles(self) -> list[tuple[int, str]]:
-        """The versions under which the run keeps the texts, with the roles."""
         return [*enumerate(ROLES if self.previous is not None else ROLES[:2])]
 
 
@@ -69,11 +68,8 @@ def prepare_night(
     """Store what a night needs; return the chunks of its rollouts, or why there is nothing to check.
 
     Args:
-        run: the night's run.
-        config: its configuration, complete.
         date: YYYY-MM-DD.
         base: the target that the benchmark is trained for when a run does not name another.
-        commands: what they consist of.
 
     Raises:
         SkillOptError: of the kind that says what is wrong, such as that only other targets have a champion.

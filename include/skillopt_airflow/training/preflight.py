@@ -9,6 +9,7 @@ from functools import partial
 from typing import Literal
 
 from skillopt_airflow.core.errors import (
+    Conflict,
     ModelConnectionError,
     ModelError,
     ModelOutputError,
@@ -17,6 +18,7 @@ from skillopt_airflow.core.errors import (
     ModelUnreachable,
     SandboxError,
     SkillOptError,
+    StoreError,
     ToolsRefused,
     kept,
     together,
@@ -29,11 +31,11 @@ from skillopt_airflow.core.rollout_tally import EMPTY_ADVICE
 from skillopt_airflow.core.types import ItemRef, JsonObject, ModelCall, Split, Status, Trajectory
 from skillopt_airflow.optimizer.readiness import check_answers
 from skillopt_airflow.store.keys import ArtifactKeys
-from skillopt_airflow.store.write_probe import check_conditional_write
-from skillopt_airflow.training.budget_share import BudgetShare
+from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.rollout_plan import Chunk, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
+from skillopt_airflow.training.spending import BudgetShare
 from skillopt_airflow.training.timing import repeated
 
 STAGE = "preflight"
@@ -58,7 +60,6 @@ def preflight(run: TrainingRun, roll_out: RollOut) -> None:
 
     Args:
         run: the run; there is nothing to try where its configuration says so, or when it is past the seed.
-        roll_out: carries out the chunks behind the references of a plan.
 
     Raises:
         SkillOptError: of the kind that says what is wrong, a sentence for each part that does not work; of one of the
@@ -137,7 +138,6 @@ def _listed(tried: Sequence[Trajectory]) -> str:
 
 
 def _check_target(who: str, trajectory: Trajectory, calls: Sequence[ModelCall]) -> None:
-    """Raise what speaks against the run, if the target could not be asked."""
     why = f"training item {trajectory.item_id}: {trajectory.status}: {trajectory.error}"
     status = calls[-1].http_status if calls else 0
     if trajectory.status is Status.SANDBOX_ERROR:
@@ -226,3 +226,49 @@ def _try_buckets(run: TrainingRun) -> str:
 def _target_calls(run: TrainingRun) -> list[ModelCall]:
     rows = run.usage.read(run.ref.benchmark, run.account)
     return [row.call for row in rows if row.call.stage == STAGE and row.call.role == "target"]
+
+
+OTHER = '"00000000000000000000000000000000"'
+"""A tag that no object has."""
+
+
+def check_conditional_write(store: ObjectStore, key: str) -> None:
+    """Create an object of which nothing is left, and see that a second writer would be told.
+
+    Args:
+        key: one that nobody else uses at the same time; what an interrupted try left there is no hindrance.
+
+    Raises:
+        StoreError: the bucket refuses writes, or its store ignores their condition.
+    """
+    ignored = _ignored(store, key)
+    _remove(store, key)
+    if ignored:
+        raise StoreError(
+            f"{store.address(key)}: the object store wrote over an object that {ignored} protects, so two publishers "
+            "could overwrite each other, and tasks each other's part of a budget; use a store with conditional writes"
+        )
+
+
+def _ignored(store: ObjectStore, key: str) -> str:
+    """Return the condition that the store ignores; empty if it keeps both."""
+    for _ in range(2):
+        try:
+            store.create(key, b"")
+        except Conflict:
+            break
+    else:
+        return "If-None-Match"
+    try:
+        store.replace(key, b"", OTHER)
+    except Conflict:
+        return ""
+    return "If-Match"
+
+
+def _remove(store: ObjectStore, key: str) -> None:
+    """Remove the object; a bucket that never forgets keeps an empty one."""
+    try:
+        store.delete(key)
+    except StoreError as error:
+        log.warning("An empty object stays: %s", error)

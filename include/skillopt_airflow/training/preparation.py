@@ -64,8 +64,6 @@ def prepare_training(run: TrainingRun, config: TrainConfig, stated: StatedScores
     """Store everything that a run needs, or nothing but what is wrong with its data; return the seed's chunks.
 
     Args:
-        run: the run.
-        config: its configuration, complete.
         stated: the scores that the authors of its preset state.
 
     Raises:

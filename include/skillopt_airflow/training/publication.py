@@ -55,17 +55,14 @@ class PublishContest(Document):
 
     @property
     def split(self) -> Split:
-        """The split on which the two are compared."""
         return Split(self.rules.split)
 
     @property
     def draws(self) -> range:
-        """Return what every task of the publication rolls out and looks at."""
         return range(self.rules.draws)
 
     @property
     def rival(self) -> str:
-        """The one to beat, for people."""
         return "the seed skill" if self.champion is None else f"champion {self.champion.version}"
 
 

@@ -37,12 +37,10 @@ class StepInput:
 
     @property
     def rollouts(self) -> list[Rollout]:
-        """All of them."""
         return [rollout for part in self.slices for rollout in part]
 
     @property
     def scores(self) -> list[Score]:
-        """Return the scores of the rollouts."""
         return [rollout.score for rollout in self.rollouts if rollout.score is not None]
 
 

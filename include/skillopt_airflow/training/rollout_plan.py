@@ -52,7 +52,6 @@ class Chunk(Value):
 
     @property
     def measures(self) -> tuple[str, Split]:
-        """Return what its rollouts are a part of: the scores of a skill on a split."""
         return self.skill, self.split
 
 
@@ -93,7 +92,6 @@ def chunks_of(
 
 
 def batch_chunks(run: TrainingRun, stage: Stage, moment: Moment, step: Moment) -> list[Chunk]:
-    """Return the rollouts of a step's batch under the skill that a moment begins with."""
     skill = run.keys.skill(run.state_before(moment).current.version)
     return chunks_of(run.config, stage, [skill], Split.TRAIN, ids(run.batch(step)), run.batch_draws(step))
 
@@ -150,7 +148,6 @@ def store_plan(
 
 
 def stored_chunks(run: TrainingRun, moment: Moment, name: str) -> tuple[Chunk, ...]:
-    """Return the chunks of a plan; none if it is not stored."""
     plan = run.store.find_model(run.keys.moment(moment).plan(name), RolloutPlan)
     return () if plan is None else plan.chunks
 
@@ -191,5 +188,4 @@ def cut_contested(order: Sequence[T], config: TrainConfig, times: int) -> list[l
 
 
 def ids(items: Sequence[Item | ItemRef]) -> list[str]:
-    """Return the items' ids, in their order."""
     return [item.id for item in items]

@@ -18,7 +18,6 @@ def rollout_program(config: TrainConfig, image: str, benchmark: Path) -> str:
 
     Args:
         config: says whether the image is the project's own.
-        image: its digest.
         benchmark: its folder, whose Python files are a part of the program where no task is declared.
     """
     if config.task is not None:
@@ -38,9 +37,6 @@ def check_program(settled: str, program: str, config: TrainConfig, benchmark: Pa
 
     Args:
         settled: the digest or id of the image that the run settled on.
-        program: what its rollouts are stored under.
-        config: that of the run.
-        benchmark: the benchmark's folder as it is.
 
     Raises:
         ConfigError: the files changed since the run began.
@@ -60,9 +56,7 @@ def image_to_use(settled: str, program: str, config: TrainConfig, benchmark: Pat
 
     Args:
         settled: its digest, or its id.
-        program: what the run's rollouts are stored under.
         config: that of the run, which names the present image.
-        benchmark: the benchmark's folder.
 
     Raises:
         EngineUnavailable: no engine answers.

@@ -71,7 +71,6 @@ def reached(run: TrainingRun) -> tuple[Moment, ...]:
 
 
 def label_of(moment: Moment) -> str:
-    """Return what people call a moment."""
     if moment.kind in ("seed", "final"):
         return "Beginning" if moment.kind == "seed" else "End"
     return moment_label(moment.kind, moment.step, moment.epoch)
@@ -91,8 +90,6 @@ def find_stage(run: TrainingRun, moments: Sequence[Moment], moment: str, stage: 
     """Return the stage of these names, or else the newest one that has something to roll out.
 
     Args:
-        run: the run.
-        moments: those that it has reached.
         moment: a name; that of another moment stands for the newest.
         stage: a name; that of another stage stands for the one that people look for first.
     """

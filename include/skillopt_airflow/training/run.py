@@ -31,7 +31,7 @@ from skillopt_airflow.optimizer.prompt_room import prompt_room
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.judge_settings import judge_settings
 from skillopt_airflow.training.run_record import RunRecord, RunRef
-from skillopt_airflow.training.search_settings import search_settings
+from skillopt_airflow.training.run_search import search_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,21 +66,17 @@ class TrainingRun:
 
     @cached_property
     def record(self) -> RunRecord:
-        """Return what `prepare` settled."""
         return self.store.get_model(self.keys.config, RunRecord)
 
     @property
     def config(self) -> TrainConfig:
-        """The resolved configuration, with what the reference overrides."""
         return self._overridden if self.ref.overrides else self.record.config
 
     def batch_draws(self, moment: Moment) -> range:
-        """Return the draws of the batches of a moment's epoch."""
         return schedule.batch_draws(self.config.train, max(1, moment.epoch), self.config.model.temperature)
 
     @property
     def prompt_room(self) -> int:
-        """Most characters of an optimizer call's prompt."""
         return prompt_room(self.config.gradient, self.record.prices)
 
     @cached_property
@@ -95,7 +91,6 @@ class TrainingRun:
 
     @property
     def prices(self) -> Prices:
-        """Return what the models cost."""
         return self.record.prices if self.ref.prices is None else self.ref.prices
 
     @property
@@ -110,7 +105,6 @@ class TrainingRun:
 
     @cached_property
     def benchmark(self) -> Benchmark:
-        """The benchmark, as the run's configuration declares it, or its adapter."""
         return benchmarks.load(self.ref.benchmark, self.config.task)
 
     def seed_skill(self) -> SkillDocument:
@@ -131,33 +125,28 @@ class TrainingRun:
 
     @property
     def published(self) -> "ArtifactStore":
-        """The published skills of the run's benchmark and target."""
         return published_skills(self.connections, self.ref.storage, self.ref.benchmark, str(self.config.model.target))
 
     @cached_property
     def rollouts(self) -> "RolloutTable":
-        """All trajectories ever stored here."""
         from skillopt_airflow.store.rollout_table import RolloutTable
 
         return RolloutTable(self.store, self.ref.storage.prefix)
 
     @cached_property
     def states(self) -> "RunStates":
-        """The run's states."""
         from skillopt_airflow.store.run_states import RunStates
 
         return RunStates(self.store, self.keys)
 
     @cached_property
     def usage(self) -> "UsageTable":
-        """The model calls of all runs."""
         from skillopt_airflow.store.rollout_table import UsageTable
 
         return UsageTable(self.store, self.ref.storage.prefix)
 
     @cached_property
     def timeline(self) -> tuple[Moment, ...]:
-        """All moments of the run, in order."""
         return timeline(self.config, self.record.steps_in_epoch)
 
     def step(self, position: int) -> Moment | None:
@@ -181,11 +170,9 @@ class TrainingRun:
         return None if moment is None or self.stopped_before(moment) else moment
 
     def newest_state(self) -> RunState:
-        """Return the state that was committed last."""
         return self.states.read(self.keys.runtime_state)
 
     def stopped(self) -> str:
-        """Return why the run was stopped; empty while it goes on."""
         return self.newest_state().stopped
 
     def stopped_before(self, moment: Moment) -> bool:
@@ -201,7 +188,6 @@ class TrainingRun:
         return not any(map(self.committed, following[:1]))
 
     def state(self, moment: Moment) -> RunState:
-        """Return the state that the moment committed."""
         return self.states.read(self.keys.moment(moment).state)
 
     def commit(self, moment: Moment, state: RunState) -> None:
@@ -238,7 +224,6 @@ class TrainingRun:
         return state.in_new_epoch() if previous.epoch != moment.epoch else state
 
     def committed(self, moment: Moment) -> bool:
-        """Return whether the moment's state is stored."""
         return self.store.exists(self.keys.moment(moment).state)
 
     def last_committed(self) -> Moment:
@@ -269,7 +254,6 @@ class TrainingRun:
         return self.document(self.keys.skill(version))
 
     def document(self, key: str) -> SkillDocument:
-        """Return a skill by its key, an accepted version or a candidate."""
         return SkillDocument(self.store.get_text(key))
 
     def items(self, split: Split) -> "list[Item]":
@@ -296,12 +280,10 @@ class TrainingRun:
         return self._refs[split][: self.config.evaluation.limit(split)]
 
     def slices(self, moment: Moment) -> "list[list[ItemRef]]":
-        """Return the slices of the training split that a step takes."""
         position = moment.step - (moment.epoch - 1) * self.record.steps_in_epoch
         return schedule.slices(self.item_refs(Split.TRAIN), moment.epoch, position, self.config.train)
 
     def batch(self, step: Moment) -> "list[ItemRef]":
-        """Return the items of the slices that a step takes."""
         return [item for part in self.slices(step) for item in part]
 
     def settings(self, dialect: str, model: str, draw: int) -> "RolloutSettings":
@@ -368,7 +350,6 @@ class TrainingRun:
 
 
 def _unusable(item: "Item | ItemRef") -> Rollout:
-    """Return the failure that stands for the rollout of an item which is of no use."""
     return Rollout(trajectory=Trajectory(item_id=item.id, status=Status.DATA_ERROR, error=item.unusable), score=None)
 
 
@@ -378,7 +359,6 @@ def needs_container_each(benchmark: Benchmark, config: TrainConfig) -> bool:
 
 
 def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: str, draw: int) -> "RolloutSettings":
-    """Return what a sandbox is told; the model as its provider names it."""
     from skillopt_airflow.rollout.image_program import image_program
     from skillopt_airflow.rollout.settings import RolloutSettings
 

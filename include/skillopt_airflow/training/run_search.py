@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.types import JsonObject, canonical_json, sha256
 from skillopt_airflow.store.keys import searches_of
-from skillopt_airflow.training.search_settings import search_day
 
 if TYPE_CHECKING:
     from skillopt_airflow.gateway.web_search import WebSearch
@@ -58,3 +58,19 @@ def run_search(run: "TrainingRun", items: int) -> "WebSearch | None":
         memory=StoredAnswers(run.store, folder, search.model_dump(mode="json")),
         left=items * run.config.model.max_turns * PER_TURN,
     )
+
+
+def search_settings(config: TrainConfig, created: str) -> JsonObject:
+    """Return what a rollout depends on where its run searches the web: nothing in a run that does not.
+
+    Args:
+        created: when the run began, in ISO 8601.
+    """
+    if config.search.conn_id is None:
+        return {}
+    return {"search": config.search.model_dump(mode="json"), "search_day": search_day(created)}
+
+
+def search_day(created: str) -> str:
+    """Return the day of a run's searches: that of its beginning, so that all its candidates find the same."""
+    return created[: len("2026-01-31")]

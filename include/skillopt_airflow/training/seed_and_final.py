@@ -40,7 +40,6 @@ def store_seed(run: TrainingRun, init: NamedSkill, seed: SkillDocument) -> None:
 
 
 def seed_plan(run: TrainingRun) -> list[JsonObject]:
-    """Plan the seed's rollouts on the selection split."""
     return store_plan(run, run.timeline[0], "seed", _chunks(run, "seed", Split.VAL, [0]))
 
 
@@ -123,7 +122,6 @@ def _is_measured(run: TrainingRun, state: RunState) -> bool:
 
 
 def _chunks(run: TrainingRun, stage: Stage, split: Split, versions: Iterable[int]) -> list[Chunk]:
-    """Return the chunks of versions on a split, with every draw of an evaluation."""
     items, skills = ids(run.item_refs(split)), [run.keys.skill(version) for version in versions]
     return chunks_of(run.config, stage, skills, split, items, range(run.config.evaluation.draws))
 

@@ -1,6 +1,16 @@
-"""A run's spending: what it is by now, and what its budget has left."""
+"""A run's spending: what it is by now, what its budget has left, and the shares that its tasks hold.
+
+A share is recorded in the object store before it is spent, and free once it is stored. It is what its task gets of what
+was left when its stage began. What a task that died held stays spent, as nobody knows which of its calls were made; so
+the record never covers more calls than the task can be about to make.
+"""
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from threading import Lock
+from uuid import uuid4
 
 from skillopt_airflow.core.budget import (
     BATCH_SHARE,
@@ -10,10 +20,14 @@ from skillopt_airflow.core.budget import (
     dearest,
     exceeded,
     left_of,
+    share_of,
     spent,
 )
 from skillopt_airflow.core.documents import Document
+from skillopt_airflow.core.errors import BudgetUsedUp
 from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.training.run import TrainingRun
 
 NO_LIMIT = Left(None, None, None)
@@ -76,7 +90,6 @@ def share_records(run: TrainingRun) -> dict[str, ShareRecord]:
 
 
 def shares_folder(run: TrainingRun) -> str:
-    """Return the prefix of the records of shares."""
     return run.keys.budget_shares(run.account)
 
 
@@ -95,7 +108,6 @@ def spent_by_share(run: TrainingRun) -> dict[str, Spent]:
 
 
 def spent_by(run: TrainingRun) -> Spent:
-    """Return what the run has spent until now."""
     return Spent().plus(*spent_by_share(run).values())
 
 
@@ -112,3 +124,194 @@ def unaffordable(run: TrainingRun, rollouts: int) -> str:
     if left.calls is not None and left.calls < rollouts:
         return f"budget.max_calls leaves {left.calls} calls, and {rollouts} rollouts are needed"
     return ""
+
+
+AHEAD = 64
+"""Calls of optimizer and judge that are recorded at a time, so that no more are lost if their task dies."""
+WHOLE = Fraction(1)
+
+
+class BudgetShare:
+    """The share of one attempt at a task; in a run without limits nothing is read or stored for it.
+
+    Args:
+        stage: its stage, whose tasks together get what was left when it began.
+        task: the task within its stage, whatever attempt at it this is.
+        attempt: a name by which the same attempt goes on in another process; a new one when empty.
+    """
+
+    def __init__(
+        self, run: TrainingRun, moment: Moment, stage: str, task: str, part: Fraction = WHOLE, attempt: str = ""
+    ) -> None:
+        self._run, self._moment, self._part = run, moment, part
+        self._limits = run.config.budget
+        self._stage, self._task = f"{moment.name}/{stage}/", f"{moment.name}/{stage}/{task}/"
+        self._id = f"{self._task}{attempt or uuid4().hex}" if self._limits.is_limited else ""
+        self._lock = Lock()
+        self._left = Left(0, 0, 0.0) if self._id else NO_LIMIT
+        self._refused = ""
+        """The limit that is used up, once the run has nothing left for the task."""
+        self._is_open = self._has_record = False
+        self._recorded = 0
+        """Calls that the record covers."""
+        self._spent = Spent()
+        """Tokens and dollars of the calls that were counted."""
+        self._stored: dict[str, int] = {}
+        """Calls by their part of the usage table, as the same one may be written again."""
+
+    def take(self, most: float) -> Left:
+        """Take the share, so many calls of it at most; return what is left to the task.
+
+        Raises:
+            StoreError: the records or the stored calls cannot be read, or the new record not be written.
+        """
+        with self._lock:
+            if self._id:
+                self._take(most)
+            return self._left
+
+    def begin(self) -> None:
+        """Count a call before it is made.
+
+        Raises:
+            BudgetUsedUp: the budget allows none.
+            StoreError: as `take` does.
+        """
+        with self._lock:
+            if self._left.used_up and not self._refused:
+                self._take(AHEAD)
+            if self._refused:
+                raise BudgetUsedUp(f"{self._refused} is used up")
+            self._left = self._left.minus(Spent(calls=1))
+
+    def count(self, call: ModelCall) -> None:
+        """Count the tokens of a call that was made after `begin`."""
+        with self._lock:
+            if self._id:
+                cost = spent((call,), self._run.prices).model_copy(update={"calls": 0})
+                self._spent, self._left = self._spent.plus(cost), self._left.minus(cost)
+
+    @contextmanager
+    def gateway(self, gateways: int, most: float) -> Iterator["GatewayShare"]:
+        """Yield a gateway's part of the share, for as long as the gateway runs.
+
+        Args:
+            gateways: those that are still to come, this one included; each gets as much.
+            most: the calls that all of them together can make.
+
+        Raises:
+            StoreError: as `take` does.
+        """
+        with self._lock:
+            if self._id and not self._is_open:
+                self._take(most)
+            part = self._left.over(gateways)
+            self._left = self._left.plus(part, -1)
+        given = GatewayShare(self._run, part)
+        try:
+            yield given
+        finally:
+            with self._lock:
+                unspent = part.minus(given.spent)
+                if not given.is_complete and unspent.calls is not None:
+                    unspent = unspent._replace(calls=0)
+                self._left = self._left.plus(unspent)
+                self._spent = self._spent.plus(given.spent.model_copy(update={"calls": 0}))
+
+    def store(self, calls: Sequence[ModelCall], writer: str = "") -> None:
+        """Store calls that the share has paid for, as a part of the usage table that `writer` may close.
+
+        Raises:
+            StoreError: they cannot be stored.
+        """
+        run = self._run
+        key = run.usage.append(run.ref.benchmark, run.account, calls, self._moment, self._id, writer)
+        self._stored[key] = len(calls)
+
+    def close(self) -> None:
+        """Free what was not spent; of calls that were begun and not stored, the record stays. Raise StoreError."""
+        if not self._has_record:
+            return
+        if sum(self._stored.values()) < self._made:
+            self._write(self._made)
+        else:
+            self.free()
+
+    def free(self) -> None:
+        """Delete the record, whatever attempt has written it: all its calls are stored. Raise StoreError."""
+        if self._id:
+            self._run.store.delete(self._key)
+
+    @property
+    def _made(self) -> int:
+        return 0 if self._left.calls is None else self._recorded - self._left.calls
+
+    @property
+    def _key(self) -> str:
+        return f"{shares_folder(self._run)}{self._id}.json"
+
+    def _take(self, most: float) -> None:
+        self._is_open, made = True, self._made
+        own = self._spent.model_copy(update={"calls": made})
+        left = self._allowed(own)
+        if left.calls is None:
+            self._left, self._refused = left, left.used_up
+            return
+        calls = 0 if left.used_up else int(min(left.calls, most))
+        self._hold(made, calls)
+        # Of two that take at the same time, at least one sees the other's record by now.
+        again = self._allowed(own).calls
+        if again is not None and again < calls:
+            self._hold(made, max(0, again))
+        self._left = left._replace(calls=self._left.calls)
+        self._refused = left.used_up or self._left.used_up
+
+    def _allowed(self, own: Spent) -> Left:
+        """Return what the task may spend next."""
+        held = held_by_share(self._run)
+        held.pop(self._id, None)
+        others, beside = Spent(), Spent()
+        for share, amount in held.items():
+            if share.startswith(self._task):
+                own = own.plus(amount)
+            elif share.startswith(self._stage):
+                beside = beside.plus(amount)
+            else:
+                others = others.plus(amount)
+        return share_of(self._limits, self._part, others=others, beside=beside, own=own)
+
+    def _hold(self, made: int, calls: int) -> None:
+        """Have the record cover the calls that were made, and so many more."""
+        if made + calls != self._recorded:
+            self._write(made + calls)
+        self._recorded, self._left = made + calls, self._left._replace(calls=calls)
+
+    def _write(self, calls: int) -> None:
+        self._has_record = True
+        self._run.store.put_model(self._key, ShareRecord(moment=self._moment.name, calls=calls))
+
+
+class GatewayShare:
+    """A gateway's part of a task's share; `Allotment` of the sandboxes' gateways."""
+
+    def __init__(self, run: TrainingRun, left: Left) -> None:
+        price, self._run = run.prices.get("target"), run
+        self.budget = RemainingBudget(
+            calls=left.calls,
+            tokens=left.tokens,
+            # Amounts of unknown price are not spent any further.
+            usd=0.0 if left.usd is not None and price is None else left.usd,
+            input_price=0.0 if price is None else price.input,
+            output_price=0.0 if price is None else price.output,
+        )
+        self.spent = Spent()
+        self.is_complete = False
+        """Whether the gateway has ended, and every call of it is counted."""
+
+    def count(self, call: ModelCall) -> None:
+        if self._run.config.budget.is_limited:
+            self.spent = self.spent.plus(spent((call,), self._run.prices))
+
+    def complete(self) -> None:
+        """Free what the gateway has not spent: it has ended, and every call of it is counted."""
+        self.is_complete = True

@@ -17,8 +17,8 @@ from skillopt_airflow.sandbox.task_workload import union_seconds
 from skillopt_airflow.sandbox.watcher import STORE_SECONDS
 from skillopt_airflow.training import timing
 from skillopt_airflow.training.answer_cache import RememberingOptimizer, RememberingTarget
-from skillopt_airflow.training.budget_share import BudgetShare
 from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.spending import BudgetShare
 
 log = logging.getLogger(__name__)
 

@@ -101,7 +101,6 @@ def target_change(store: "ObjectStore", old: RegateKeys, new: RegateKeys) -> Tar
 
 
 def as_markdown(report: TargetChangeReport) -> str:
-    """Return the report as Markdown."""
     lines = [
         f"# {report.benchmark}: the champions under another target",
         "",

@@ -63,12 +63,10 @@ def timed(store: "ObjectStore", keys: "MomentKeys", stage: str) -> Iterator[Stag
 
 
 def save(store: "ObjectStore", keys: "MomentKeys", timing: StageTiming, index: int) -> None:
-    """Store a timing under its stage and map index."""
     store.put_model(keys.timing(timing.stage, index), timing)
 
 
 def load(store: "ObjectStore", keys: "MomentKeys") -> list[StageTiming]:
-    """Load the timings of a step's tasks."""
     return [store.get_model(key, StageTiming) for key in store.list_keys(keys.timings)]
 
 

@@ -34,16 +34,15 @@ from skillopt_airflow.core.types import (
     Trajectory,
 )
 from skillopt_airflow.training.answer_judge import judged
-from skillopt_airflow.training.budget_share import BudgetShare, GatewayShare
 from skillopt_airflow.training.evaluation import running_evaluation
 from skillopt_airflow.training.item_files import contents, for_container
-from skillopt_airflow.training.judging import score_of
-from skillopt_airflow.training.repository_judging import engine_test_runner, judged_repository
+from skillopt_airflow.training.judging import engine_test_runner, judged_repository, score_of
 from skillopt_airflow.training.rollout_plan import planned
 from skillopt_airflow.training.rollout_protocol import check_program, image_to_use
 from skillopt_airflow.training.run import TrainingRun, needs_container_each
 from skillopt_airflow.training.run_corpus import stored_corpus
 from skillopt_airflow.training.run_search import run_search
+from skillopt_airflow.training.spending import BudgetShare, GatewayShare
 
 if TYPE_CHECKING:
     from skillopt_airflow.gateway.upstream import Upstream
@@ -68,11 +67,6 @@ JUDGES = 2
 
 class ChunkWorkload:
     """A chunk of a run's plan, as a sandbox carries it out; every row is scored and stored as it arrives.
-
-    Args:
-        run: the run.
-        ref: reference of the chunk.
-        dag_run_id: Airflow's id of the run.
 
     Raises:
         ConfigError: what makes and scores rollouts changed since the run began.
@@ -120,12 +114,10 @@ class ChunkWorkload:
 
     @property
     def stage(self) -> str:
-        """Return what the model calls are for."""
         return self.chunk.stage
 
     @property
     def skill(self) -> str:
-        """The skill's text."""
         return self.document.text
 
     @cached_property
@@ -141,22 +133,18 @@ class ChunkWorkload:
 
     @cached_property
     def corpus(self) -> "StoredCorpus | None":
-        """The documents that every sandbox can read, if the run has a corpus."""
         return stored_corpus(self.run)
 
     @cached_property
     def upstream(self) -> "Upstream":
-        """The target's address and credentials."""
         return self.run.connections.upstream(self.run.config.model)
 
     @cached_property
     def search(self) -> "WebSearch | None":
-        """The search that the items' rollouts may ask."""
         return run_search(self.run, len(self.items))
 
     @cached_property
     def share(self) -> BudgetShare:
-        """The share of the run's budget that pays for the chunk's rollouts."""
         return self.share_of("target", str(self.index), self._chunks)
 
     def share_of(self, role: Role, task: str, tasks: int, attempt: str = "") -> BudgetShare:
@@ -172,7 +160,6 @@ class ChunkWorkload:
         return self.share.gateway(gateways, most)
 
     def settle(self) -> None:
-        """Free what was not spent of the budget."""
         for name in ("share", "_judge_share"):
             share: BudgetShare | None = self.__dict__.pop(name, None)
             if share is not None:
@@ -180,24 +167,20 @@ class ChunkWorkload:
 
     @property
     def settings(self) -> "RolloutSettings":
-        """Return what the container is told."""
         settings = self.run.settings(self.upstream.dialect, self.upstream.model, self.chunk.draw)
         return settings.model_copy(update={"gives_up": self._fresh, "concurrency": self.concurrency})
 
     @property
     def run_concurrency(self) -> int:
-        """Return how many model calls the whole run may have in flight."""
         return self.run.config.model.concurrency
 
     @cached_property
     def image(self) -> str:
-        """The image that the run settled on, or the one that took its place."""
         record, benchmark = self.run.record, benchmarks.folder(self.run.ref.benchmark)
         return image_to_use(record.image, record.program, self.run.config, benchmark)
 
     @property
     def limits(self) -> SandboxGroup:
-        """Return what the container may use."""
         return self.run.config.sandbox
 
     @property
@@ -232,24 +215,19 @@ class ChunkWorkload:
 
     @property
     def one_item_each(self) -> bool:
-        """Return whether every item has a container of its own."""
         return needs_container_each(self.run.benchmark, self.run.config)
 
     def files(self, item: Item) -> Mapping[str, bytes]:
-        """Return the item's public files, or what its world is made of."""
         return for_container(self.run.benchmark, contents(self.run, item.files))
 
     def image_files(self, item: Item) -> Mapping[str, bytes]:
-        """Return what the item's own image is built from."""
         return {} if item.image is None else contents(self.run, item.image.files)
 
     @property
     def seals_files(self) -> bool:
-        """Return whether the files are those of worlds."""
         return isinstance(self.run.benchmark, PlaysSession)
 
     def record(self, outcomes: Sequence["Outcome"], calls: Sequence[ModelCall]) -> None:
-        """Score and store what has arrived."""
         self._recorded += len(outcomes)
         self._first = [*self._first, *(one.trajectory for one in outcomes)][:FIRST_ITEMS]
         by_id = {item.id: item for item in self.assigned}
@@ -291,7 +269,6 @@ class ChunkWorkload:
         self.run.usage.close(self.run.ref.benchmark, self.run.account, self._writer)
 
     def ended(self) -> list[RolloutResult]:
-        """Return the rollouts of the chunk's items that are stored by now: those with a score, and failures."""
         refs = list(self._refs.values())
         return list(self.run.results(self.chunk.split, self.document, self.chunk.draw, refs, self._known).values())
 
@@ -302,7 +279,6 @@ class ChunkWorkload:
         return {one.item_id for one in own if abs(one.started - moment) < 1e-5}
 
     def tally(self) -> RolloutTally:
-        """Return what became of the chunk's items by now."""
         return RolloutTally.of(self.ended(), len(self.assigned))
 
     @cached_property
@@ -327,7 +303,6 @@ class ChunkWorkload:
 
     @cached_property
     def _refs(self) -> Mapping[str, ItemRef]:
-        """The assigned items by id."""
         mine = {item.id for item in self.assigned}
         return {ref.id: ref for ref in self.run.item_refs(self.chunk.split) if ref.id in mine}
 

@@ -99,7 +99,7 @@ def _report(request: Request, training: RunRef) -> HTMLResponse:
     # Plugins are loaded into every process of Airflow, and these bring Arrow and Matplotlib along.
     from skillopt_airflow.report.run_page import page_values
     from skillopt_airflow.training.estimate import EstimateTotals
-    from skillopt_airflow.training.live_report import current_task, has_ended, live_view
+    from skillopt_airflow.training.reporting import current_task, has_ended, live_view
     from skillopt_airflow.training.run import TrainingRun
 
     run = TrainingRun(training, KeptConnections(), open_bucket(training.storage, training.storage.bucket))

@@ -128,7 +128,7 @@ def skill_rollouts(request: Request, benchmark: str, asked: Asked) -> Response:
     """Show the rollouts of a skill, whatever runs have stored them; without one, which skills there are."""
     if asked.skill:
         return _answer(request, asked, lambda: of_skill(benchmark, asked))
-    from skillopt_airflow.store.rollout_partitions import RolloutPartitions
+    from skillopt_airflow.store.rollout_table import RolloutPartitions
 
     storage = benchmark_config(benchmark).storage
     there = RolloutPartitions(buckets.open_bucket(storage, storage.bucket), storage.prefix).of_benchmark(benchmark)

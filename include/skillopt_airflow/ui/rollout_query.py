@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from skillopt_airflow.store.objects import ObjectStore
     from skillopt_airflow.store.rollout_browser import Variant
-    from skillopt_airflow.store.rollout_partitions import Partition
-    from skillopt_airflow.store.rollout_table import RolloutKey
+    from skillopt_airflow.store.rollout_table import Partition, RolloutKey
     from skillopt_airflow.training.rollout_stages import Planned, Stage
 
 MOST_SKILLS = 300
@@ -240,7 +239,7 @@ def of_skill(benchmark: str, asked: RolloutQuery) -> Subject:
         SkillOptError: they cannot be read.
     """
     from skillopt_airflow.store.rollout_browser import RolloutBrowser
-    from skillopt_airflow.store.rollout_partitions import RolloutPartitions
+    from skillopt_airflow.store.rollout_table import RolloutPartitions
 
     config = benchmark_config(benchmark)
     store, prefix = buckets.open_bucket(config.storage, config.storage.bucket), config.storage.prefix

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from skillopt_airflow.core.provenance import LineOrigin
     from skillopt_airflow.core.types import JsonObject
     from skillopt_airflow.store.artifacts import ArtifactStore
-    from skillopt_airflow.training.skill_details import SkillDetails
-    from skillopt_airflow.training.skill_overview import Champion
+    from skillopt_airflow.training.skill_overview import Champion, SkillDetails
 
 
 class FilledForm(NamedTuple):
@@ -151,8 +150,7 @@ def skill(
     number: Annotated[int, Query(alias="page", ge=1, le=10_000)] = 1,
 ) -> HTMLResponse:
     """Return the page of a benchmark's skill for a target model: the named one, or else the first that there is."""
-    from skillopt_airflow.training.skill_details import VERSIONS, read_details
-    from skillopt_airflow.training.skill_overview import targets
+    from skillopt_airflow.training.skill_overview import VERSIONS, read_details, targets
 
     config = benchmark_config(benchmark)
     buckets = buckets_of(config)
@@ -276,7 +274,7 @@ def _origin(benchmark: str, run: str, origin: "LineOrigin | None") -> tuple[str,
 
 def _text(artifacts: "ArtifactStore", benchmark: str, details: "SkillDetails", version: str) -> str | None:
     """Return the text of a version, which may have been read already; None of one that was never completed."""
-    from skillopt_airflow.training.skill_details import read_version
+    from skillopt_airflow.training.skill_overview import read_version
 
     if version == SEED:
         return benchmarks.seed_skill(benchmark).read_text(encoding="utf-8")

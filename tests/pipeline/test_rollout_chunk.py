@@ -1,4 +1,4 @@
-"""The preflight's task and a chunk's, with the operator of Airflow and sandboxes that are threads."""
+"""The tasks of a chunk, the preflight and a batch ahead, with Airflow's operator and sandboxes that are threads."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,16 +6,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from skillopt_airflow.core.errors import ModelUnavailable
-from skillopt_airflow.pipeline import preflight_task, rollout_chunk
-from skillopt_airflow.pipeline.preflight_task import Preflight
-from skillopt_airflow.pipeline.rollout_chunk import RolloutChunk
+from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.pipeline import rollout_chunk
+from skillopt_airflow.pipeline.rollout_chunk import Preflight, RolloutChunk, Speculation
 from skillopt_airflow.sandbox.rollout_process import ProcessRuntime
+from skillopt_airflow.training.rollout_plan import planned
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
 from tests.gateway.foreign_server import ForeignServer, serving
+from tests.training.in_process import Training
 from tests.training.served_training import ROLES, Sandbox, ServedTraining, connect, training
 
 KEY = "sk-the-right-key-0000"
@@ -49,8 +51,7 @@ def prepared(server: ForeignServer, monkeypatch: pytest.MonkeyPatch) -> ServedTr
     def opened(ref: Any) -> TrainingRun:
         return TrainingRun(RunRef.model_validate(ref), trained.run.connections)
 
-    for module in (preflight_task, rollout_chunk):
-        monkeypatch.setattr(module, "open_run", opened)
+    monkeypatch.setattr(rollout_chunk, "open_run", opened)
     return trained
 
 
@@ -84,3 +85,34 @@ def test_a_hopeless_chunk_is_not_tried_again_by_airflow(prepared: ServedTraining
     with pytest.raises(AirflowFailException, match=r"^8 of 8 items: model_error: .*404.* connection skillopt_target"):
         ThreadChunk(task_id="evaluate_seed", run=run, chunk=chunk).execute(CONTEXT)
     assert server.calls < 20
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_batch_ahead_is_rolled_out_a_chunk_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Training.of(
+        train__num_epochs=1,
+        train__steps_per_epoch=2,
+        train__preflight=False,
+        train__speculative_rollout=True,
+        sandbox__items_per_container=3,
+    )
+    training()
+    run, rolled_out = training.run, list[JsonObject]()
+    first, last = run.timeline[1:3]
+    at = {1: first, 2: last}
+    monkeypatch.setattr(RolloutChunk, "execute", lambda task, context: context.append(task.chunk))
+    monkeypatch.setattr(rollout_chunk, "moment_at", lambda ref, position: (run, at[position]))
+    # Nothing more of a step that is over.
+    with pytest.raises(AirflowSkipException):
+        Speculation(task_id="speculate", run={}, at=1).execute(rolled_out)
+    assert rolled_out == []
+    monkeypatch.setattr(TrainingRun, "committed", lambda run, moment: False)
+    Speculation(task_id="speculate", run={}, at=1).execute(rolled_out)
+    chunks = [planned(run, ref)[1] for ref in rolled_out]
+    assert len(chunks) > 1
+    assert {chunk.stage for chunk in chunks} == {"speculate"}
+    items = [item for chunk in chunks for item in chunk.item_ids]
+    assert sorted(items) == sorted(item.id for part in run.slices(last) for item in part)
+    with pytest.raises(AirflowSkipException, match="no step follows"):
+        Speculation(task_id="speculate", run={}, at=2).execute(rolled_out)

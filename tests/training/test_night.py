@@ -1,8 +1,7 @@
 from skillopt_airflow.core.night_point import NightPoint
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.store.night_table import Contender
-from skillopt_airflow.training.night import LedgerRow, ledger
-from skillopt_airflow.training.night_series import NightSeries, point_of, read_series, write_series
+from skillopt_airflow.training.night import LedgerRow, NightSeries, ledger, point_of, read_series, write_series
 from tests import page_data
 from tests.training.local_store import LocalStore
 

@@ -11,7 +11,7 @@ from skillopt_airflow.core.types import Status
 from skillopt_airflow.training import steps
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.rollout_plan import BATCH_AHEAD, RolloutPlan
-from skillopt_airflow.training.speculation import first_speculation, may_precede
+from skillopt_airflow.training.steps import first_speculation, may_precede
 from tests.training.in_process import Training
 
 

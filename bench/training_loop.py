@@ -15,7 +15,7 @@ from skillopt_airflow.training.preparation import prepare_training
 from skillopt_airflow.training.publication import gate_publication, plan_publication, publish_best
 from skillopt_airflow.training.reporting import write_report
 from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.speculation import plan_ahead
+from skillopt_airflow.training.steps import plan_ahead
 
 
 class TrainingLoop:
@@ -74,7 +74,6 @@ class TrainingLoop:
         return published
 
     def task(self, name: str, work: Callable[[], Any]) -> Any:
-        """Carry out a task; return what it returns."""
         return work()
 
     def _step(self, moment: Moment) -> None:
@@ -91,7 +90,6 @@ class TrainingLoop:
         self.task(f"{moment.name}/speculate", lambda: self._roll_out(plan_ahead(self.run, moment)))
 
     def _evaluate_and_gate(self, moment: Moment, planned: Sequence[JsonObject]) -> None:
-        """Measure a candidate on the selection split and let the gate decide."""
         self._rollouts(f"{moment.name}/evaluate", planned)
         self.task(f"{moment.name}/gate", lambda: gate(self.run, moment) and None)
 
