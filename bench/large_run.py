@@ -177,7 +177,7 @@ def report(place: Place) -> None:
 
 def score(place: Place) -> None:
     """Compare the seed with the candidate, as the last task of the evaluation DAG does; their rollouts are there."""
-    from skillopt_airflow.core.density import tokens_of
+    from skillopt_airflow.core.skill import tokens_of
     from skillopt_airflow.core.skill_matrix import ComparedSkill
     from skillopt_airflow.training.matrix import conclude_matrix
 

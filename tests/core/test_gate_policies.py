@@ -4,13 +4,11 @@ from random import Random
 import pytest
 
 from skillopt_airflow.core.gate import GateDecision, decide, judge, unknown_protected_items
-from skillopt_airflow.core.gate_policies import POLICIES, policy_of
-from skillopt_airflow.core.gate_policies.policy import Evidence, Policy, evidence_of
+from skillopt_airflow.core.gate_policies import POLICIES, Action, Evidence, Policy, Verdict, evidence_of, policy_of
 from skillopt_airflow.core.item_scores import Evaluation, evaluation_of
 from skillopt_airflow.core.paired import SAME_MEAN
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Rollout, RolloutResult, Score, Status, Trajectory
-from skillopt_airflow.core.verdict import Action, Verdict
 from tests.core.evaluations import measured
 
 

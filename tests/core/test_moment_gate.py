@@ -14,9 +14,8 @@ from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.moment_gate import GateInput, SkillVersion, pass_gate
 from skillopt_airflow.core.provenance import LinesOfSkill, seed_lines, trace
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.state import Measured, seed_state
+from skillopt_airflow.core.state import Measured, TrackRecord, seed_state
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.track_record import TrackRecord
 from skillopt_airflow.core.types import Edit, FailurePattern, ItemRef, Note, Patch, RolloutResult, Status
 
 ITEMS = tuple(ItemRef(f"item-{number}", "", task_types=("even" if number % 2 == 0 else "odd",)) for number in range(4))

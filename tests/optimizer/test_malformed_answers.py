@@ -22,9 +22,8 @@ from skillopt_airflow.optimizer.aggregate import aggregate
 from skillopt_airflow.optimizer.comparison import compare
 from skillopt_airflow.optimizer.consolidate import consolidate
 from skillopt_airflow.optimizer.deep_reflect import questions
-from skillopt_airflow.optimizer.epoch_steps import EpochStep
 from skillopt_airflow.optimizer.learning_rate import learning_rate
-from skillopt_airflow.optimizer.meta_skill import meta_reflect, meta_skill
+from skillopt_airflow.optimizer.meta_skill import EpochStep, meta_reflect, meta_skill
 from skillopt_airflow.optimizer.minibatches import Minibatch
 from skillopt_airflow.optimizer.reflect import ReflectContext, reflect
 from skillopt_airflow.optimizer.rewrite import rewrite

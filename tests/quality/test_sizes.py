@@ -6,12 +6,10 @@ import pytest
 
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.gate_policies import POLICIES
-from skillopt_airflow.core.gate_policies.policy import evidence_of
+from skillopt_airflow.core.gate_policies import POLICIES, Action, evidence_of
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Split
-from skillopt_airflow.core.verdict import Action
 from skillopt_airflow.quality.sizes import evaluation_needs, training_needs
 
 

@@ -14,8 +14,8 @@ from skillopt_airflow.core.provenance import LineOrigin, seed_lines, trace
 from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.run_history import MomentHistory, Publication, RolloutCounts, StageRollouts, StepSeconds
 from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.state import TrackRecord
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.track_record import TrackRecord
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Edit, FailurePattern, Split, Status, Trajectory
 from skillopt_airflow.report.item_examples import Example, Part, Turn

@@ -1,6 +1,6 @@
+from skillopt_airflow.core.gate_policies import Action, Verdict
+from skillopt_airflow.core.measured_score import TypeScore
 from skillopt_airflow.core.skill_matrix import SkillMatrix
-from skillopt_airflow.core.task_types import TypeScore
-from skillopt_airflow.core.verdict import Action, Verdict
 from skillopt_airflow.report.matrix_markdown import STANDIN, as_markdown, named
 from tests.store.test_matrix_table import changed, example
 

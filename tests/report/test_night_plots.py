@@ -3,7 +3,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from skillopt_airflow.core.night_point import NightPoint
+from skillopt_airflow.core.night_verdict import NightPoint
 from skillopt_airflow.report.night_plots import AliasEvent, nights_chart
 from skillopt_airflow.store.night_table import Contender
 from skillopt_airflow.training.night import ledger

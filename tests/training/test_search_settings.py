@@ -1,5 +1,5 @@
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.search_group import SearchGroup
+from skillopt_airflow.core.resource_groups import SearchGroup
 from skillopt_airflow.training.search_settings import search_settings
 
 DAY = "2026-11-23"

@@ -4,9 +4,9 @@ from pydantic import Field
 
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.edits import EditApplyReport, EditReport
+from skillopt_airflow.core.gate_policies import Action
 from skillopt_airflow.core.paired import PairedTable
 from skillopt_airflow.core.types import Edit, FailurePattern, Patch, Value
-from skillopt_airflow.core.verdict import Action
 
 
 class ReflectedItems(Document):

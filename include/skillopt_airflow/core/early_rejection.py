@@ -27,8 +27,8 @@ from skillopt_airflow.core.item_scores import (
     metric_value,
 )
 from skillopt_airflow.core.paired import SAME_MEAN, paired
+from skillopt_airflow.core.state import TrackRecord
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.track_record import TrackRecord
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import RolloutResult, Status
 

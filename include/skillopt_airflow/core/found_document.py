@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from skillopt_airflow.core.storable import Text
+from skillopt_airflow.core.hidden_text import Text
 from skillopt_airflow.core.types import Value
 
 

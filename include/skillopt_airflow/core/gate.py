@@ -2,16 +2,13 @@
 
 from collections.abc import Iterable
 
-from skillopt_airflow.core.density import weighed
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.gate_policies import policy_of
-from skillopt_airflow.core.gate_policies.policy import Evidence, evidence_of
+from skillopt_airflow.core.gate_policies import Action, Evidence, Verdict, evidence_of, policy_of
 from skillopt_airflow.core.item_scores import LOST, WON, Evaluation, covers, missing_as
+from skillopt_airflow.core.measured_score import TypeScore
 from skillopt_airflow.core.paired import SAME_MEAN, PairedTable, paired, signs
-from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.task_types import TypeScore
+from skillopt_airflow.core.skill import SkillDocument, weighed
 from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.verdict import Action, Verdict
 
 __all__ = ["Action", "GateDecision", "decide"]
 

@@ -5,12 +5,12 @@ from typing import NamedTuple
 from pydantic import Field
 
 from skillopt_airflow.core.budget import StageCost
+from skillopt_airflow.core.config import StatedScores
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.edits import EditReport
 from skillopt_airflow.core.gate import Action, GateDecision
 from skillopt_airflow.core.item_scores import Metric
 from skillopt_airflow.core.measured_score import SplitScore
-from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.resource_groups import BudgetGroup
 from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.run_gates import SmallestGain

@@ -10,13 +10,13 @@ from skillopt_airflow.core.budget import Spent
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.failure_reasons import FailureReason
 from skillopt_airflow.core.gate import decide
+from skillopt_airflow.core.gate_policies import Verdict
 from skillopt_airflow.core.harnesses import HarnessName
 from skillopt_airflow.core.item_scores import Evaluation, Metric, covers
+from skillopt_airflow.core.measured_score import TypeScore
 from skillopt_airflow.core.paired import PairedTable, interval, paired
-from skillopt_airflow.core.task_types import TypeScore
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import RolloutResult, Split, Status, UnitInterval, Value
-from skillopt_airflow.core.verdict import Verdict
 
 PolicyName = Literal["strict", "exact_paired"]
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.storable import Text
+from skillopt_airflow.core.hidden_text import Text
 
 JsonObject = dict[str, JsonValue]
 UnitInterval = Annotated[float, Field(ge=0.0, le=1.0)]

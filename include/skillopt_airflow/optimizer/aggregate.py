@@ -11,11 +11,9 @@ from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Edit, Patch, SourceType
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import joined, said
-from skillopt_airflow.optimizer.model_answer import ModelAnswer
-from skillopt_airflow.optimizer.proposals import ProposedEdit, flaw_of_edit
+from skillopt_airflow.optimizer.answers import ModelAnswer, joined, said
+from skillopt_airflow.optimizer.proposals import Priority, ProposedEdit, flaw_of_edit, unite, without_duplicates
 from skillopt_airflow.optimizer.sections import edits_section, meta_skill_section, prompt_of, section
-from skillopt_airflow.optimizer.uniting import Priority, unite, without_duplicates
 
 
 class MergedEdit(ProposedEdit):

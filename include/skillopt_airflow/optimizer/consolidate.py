@@ -8,8 +8,7 @@ from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.types import Note, Value
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import flaw_of_note, one_line, said
-from skillopt_airflow.optimizer.model_answer import ModelAnswer
+from skillopt_airflow.optimizer.answers import ModelAnswer, flaw_of_note, one_line, said
 from skillopt_airflow.optimizer.sections import json_section, prompt_of, section
 
 

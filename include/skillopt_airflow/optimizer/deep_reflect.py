@@ -11,9 +11,8 @@ from skillopt_airflow.core.pictures import Pictures
 from skillopt_airflow.core.protocols import Optimizer, Target
 from skillopt_airflow.core.types import Message, Rollout, SourceType, Value
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, flaw_of, said
+from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, ModelAnswer, flaw_of, said
 from skillopt_airflow.optimizer.minibatches import by_outcome
-from skillopt_airflow.optimizer.model_answer import ModelAnswer
 from skillopt_airflow.optimizer.prompt_room import Question, ask_fitting
 from skillopt_airflow.optimizer.sections import prompt_of, section
 from skillopt_airflow.optimizer.transcripts import FollowUp, ItemNumber, named, numbers_of, trajectories_section

@@ -12,8 +12,7 @@ from skillopt_airflow.core.item_scores import is_failure
 from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.types import JsonObject, Patch, Score
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import MOST_OF_SENTENCES, clipped, said
-from skillopt_airflow.optimizer.model_answer import ModelAnswer
+from skillopt_airflow.optimizer.answers import MOST_OF_SENTENCES, ModelAnswer, clipped, said
 from skillopt_airflow.optimizer.sections import (
     buffer_section,
     edits_section,

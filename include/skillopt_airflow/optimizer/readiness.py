@@ -4,7 +4,7 @@ from pydantic import Field
 
 from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.model_answer import ModelAnswer
+from skillopt_airflow.optimizer.answers import ModelAnswer
 
 
 class ReadyAnswer(ModelAnswer):

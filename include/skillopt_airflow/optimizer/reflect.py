@@ -20,6 +20,7 @@ from skillopt_airflow.optimizer.answers import (
     MOST_ENTRIES,
     MOST_OF_SENTENCES,
     MOST_OF_SKILL,
+    ModelAnswer,
     clipped,
     flaw_of,
     flaw_of_note,
@@ -28,7 +29,6 @@ from skillopt_airflow.optimizer.answers import (
     said,
 )
 from skillopt_airflow.optimizer.minibatches import Minibatch
-from skillopt_airflow.optimizer.model_answer import ModelAnswer
 from skillopt_airflow.optimizer.prompt_room import LEAST_ROOM, Question, ask_fitting
 from skillopt_airflow.optimizer.proposals import ProposedEdit, sift
 from skillopt_airflow.optimizer.sections import (

@@ -10,10 +10,17 @@ from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.skill import without_markers
 from skillopt_airflow.core.types import Edit, Patch
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import MOST_OF_SENTENCES, MOST_OF_SKILL, clipped, flaw_of, joined, said
-from skillopt_airflow.optimizer.model_answer import ModelAnswer
+from skillopt_airflow.optimizer.answers import (
+    MOST_OF_SENTENCES,
+    MOST_OF_SKILL,
+    ModelAnswer,
+    clipped,
+    flaw_of,
+    joined,
+    said,
+)
+from skillopt_airflow.optimizer.proposals import unite
 from skillopt_airflow.optimizer.sections import buffer_section, edits_section, prompt_of, section
-from skillopt_airflow.optimizer.uniting import unite
 
 
 class RewrittenBody(ModelAnswer):

@@ -8,8 +8,7 @@ from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.types import Edit, Patch
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import joined, said
-from skillopt_airflow.optimizer.model_answer import ModelAnswer
+from skillopt_airflow.optimizer.answers import ModelAnswer, joined, said
 from skillopt_airflow.optimizer.sections import budget_section, edits_section, meta_skill_section, prompt_of, section
 
 

@@ -7,9 +7,8 @@ from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.skill import without_markers
 from skillopt_airflow.core.types import Edit, Value
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, clipped, flaw_of, said
+from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, ModelAnswer, clipped, flaw_of, said
 from skillopt_airflow.optimizer.comparison import MOST_ROOM, Comparison, compared_skills, comparison_section
-from skillopt_airflow.optimizer.model_answer import ModelAnswer
 from skillopt_airflow.optimizer.prompt_room import Question, ask_fitting
 from skillopt_airflow.optimizer.sections import prompt_of, section
 

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import UnreadableRecord
-from skillopt_airflow.core.split_by_list import place_id
+from skillopt_airflow.core.splits import place_id
 from skillopt_airflow.core.types import JsonObject, canonical_json
 from skillopt_airflow.quality.quality_report import CHARS_QUOTED, ROWS_NAMED, FailingRow, QualityReport, quoted
 from skillopt_airflow.quality.sizes import Need

@@ -1,13 +1,15 @@
 """Rendering of pages in which every text from data is escaped, and hidden characters are shown."""
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from skillopt_airflow.core.failure_reasons import share
 from skillopt_airflow.core.hidden_text import Shown
+from skillopt_airflow.quality.quality_report import QualityReport
 from skillopt_airflow.report import summary
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -46,3 +48,19 @@ def html_environment(kept: str = "", folders: Sequence[Path] = ()) -> Environmen
         "duration": summary.duration,
     }
     return environment
+
+
+ROWS_SHOWN = 500
+"""Failing rows of one expectation that the page shows; the JSON beside it has all."""
+TITLES = {"records": "Records", "rollouts": "Rollouts"}
+
+
+def render(benchmark: str, run: str, reports: Sequence[QualityReport]) -> str:
+    """Return the page; equal reports give equal pages."""
+    return _template().render(benchmark=benchmark, run=run, reports=reports, shown=ROWS_SHOWN, titles=TITLES)
+
+
+@cache
+def _template() -> Template:
+    """Return the compiled template; compiling takes longer than filling it in."""
+    return html_environment().get_template("quality.html")

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
-from skillopt_airflow.core.night_point import NightPoint
+from skillopt_airflow.core.night_verdict import NightPoint
 from skillopt_airflow.report.plots import BLUE, INK, MUTED, ORANGE, PURPLE, RULE, VERMILLION, as_svg, drawing
 
 

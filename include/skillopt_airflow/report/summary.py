@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from skillopt_airflow.core.budget import StageCost
-from skillopt_airflow.core.density import density, tokens_of
 from skillopt_airflow.core.failure_reasons import share
 from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.run_history import StepSeconds
-from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.skill import SkillDocument, density, tokens_of
 from skillopt_airflow.report.view import ReportView
 
 SECONDS = 60

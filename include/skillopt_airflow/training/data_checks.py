@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 def store_quality(run: TrainingRun, report: "QualityReport") -> None:
     """Keep a result as JSON, and all that the run has as a page."""
-    from skillopt_airflow.report.quality_page import render
+    from skillopt_airflow.report.html_pages import render
 
     keys = {"records": run.keys.quality, "rollouts": run.keys.rollout_quality}
     run.store.put_model(keys[report.suite], report)

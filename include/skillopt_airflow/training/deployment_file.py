@@ -6,8 +6,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.config_layers import explain
+from skillopt_airflow.core.config import TrainConfig, explain
 from skillopt_airflow.core.deployment import Allowed, Deployment, address_not_allowed, images_not_allowed, not_allowed
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.training.yaml_file import read_yaml

@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 from skillopt_airflow.core.budget import MEASURING, Prices, Spent, total_usd
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.density import tokens_of
 from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError, kept, together
 from skillopt_airflow.core.failure_reasons import share
 from skillopt_airflow.core.harnesses import HarnessName
 from skillopt_airflow.core.item_scores import failed_draw
-from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.skill import SkillDocument, tokens_of
 from skillopt_airflow.core.skill_matrix import (
     CellResult,
     ComparedSkill,

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.night_point import NightPoint
+from skillopt_airflow.core.night_verdict import NightPoint
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.store.night_table import NightTable
 from skillopt_airflow.training.night import LedgerRow, verdict_after

@@ -21,7 +21,7 @@ from skillopt_airflow.core.errors import (
     kept,
     together,
 )
-from skillopt_airflow.core.http_failures import FIRST_ITEMS, advice, may_pass
+from skillopt_airflow.core.failure_reasons import FIRST_ITEMS, advice, may_pass
 from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.provider_statuses import SENTENCES
 from skillopt_airflow.core.resource_groups import ModelGroup

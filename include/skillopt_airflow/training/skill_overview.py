@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from skillopt_airflow.core.density import tokens_of
 from skillopt_airflow.core.item_scores import ItemScore, metric_value
-from skillopt_airflow.core.night_point import NightPoint
-from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.night_verdict import NightPoint
+from skillopt_airflow.core.skill import SkillDocument, tokens_of
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.store.aliases import Alias

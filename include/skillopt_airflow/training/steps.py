@@ -4,9 +4,8 @@ import logging
 
 from skillopt_airflow.core.appendix import consolidated_edit, note_edits, notes_enter, notes_of
 from skillopt_airflow.core.edits import apply_edits
-from skillopt_airflow.core.schedule import edit_budget
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.timeline import Moment, edit_budget
 from skillopt_airflow.core.types import Edit, JsonObject, Note, Patch
 from skillopt_airflow.optimizer.aggregate import aggregate
 from skillopt_airflow.optimizer.answers import joined

@@ -1,20 +1,59 @@
-"""Lettered choices: which of them an answer names, and scoring by it."""
+"""Lettered choices: which of them an answer names, how certain that is, and scoring by it."""
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from itertools import accumulate
 from string import ascii_uppercase
 from typing import Literal
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import shown
-from skillopt_airflow.core.scoring.choice_statement import FONT, Statement, statement
-from skillopt_airflow.core.scoring.extraction import Boxed
+from skillopt_airflow.core.scoring.choice_statement import FONT, Statement, ends, statement
+from skillopt_airflow.core.scoring.extraction import Boxed, Extraction, InTags, last_line
+from skillopt_airflow.core.scoring.maths_text import same_maths
 from skillopt_airflow.core.scoring.scoring_rule import Scoring, listed
 from skillopt_airflow.core.types import JsonObject, Score
+
+_LETTER_ALONE = re.compile(r"[\s*_`\"'$(\[]*(?P<letter>[A-Za-z])[\s*_`\"'$)\].:!]*")
+
+
+class ChoiceLetter(Extraction):
+    r"""The letter of the choice that a response states as its answer, or the only one that it names and doesn't reject.
+
+    Answer tags and \boxed{} come first, then a last line that is a letter, then the last statement.
+    """
+
+    from_: Literal["choice"] = Field(default="choice", alias="from")
+
+    def find(self, response: str) -> str | None:
+        """Return the letter as a capital, or the content of tags or box if that states none; empty if ambiguous."""
+        marked = InTags().find(response)
+        if marked is None:
+            marked = Boxed().find(response)
+        alone = _LETTER_ALONE.fullmatch(last_line(response) if marked is None else marked)
+        if alone:
+            return alone["letter"].upper()
+        found = settled(response if marked is None else marked)
+        if marked is not None:
+            return min(found.letters) if found.certain and len(found.letters) == 1 else marked
+        if len(found.letters) == 1:
+            return min(found.letters)
+        return "" if found.rejected or found.letters else None
+
+
+def settled(response: str) -> Statement:
+    """Return what a response states, of all letters."""
+    return statement(response, frozenset(ascii_uppercase))
+
+
+def stated_line(response: str) -> str | None:
+    """Return the line of the last statement of letters, which may name a choice by its text as well."""
+    place, lines = settled(response).line, ends(response).split("\n")
+    return lines[place].strip() if place is not None and place < len(lines) else None
+
 
 MAX_ANSWER_SHOWN = 200
 """Characters of an answer without a recognised choice that the feedback repeats."""
@@ -234,3 +273,44 @@ def _listed(text: str, choices: dict[str, str]) -> frozenset[str]:
     """Return the letters of a bare list such as `B, D`, `B or D`, `BD`; none if the text is anything else."""
     letters = re.sub(r"\b(?:and|or)\b|[\s,;/&+()，；、]", "", text)
     return frozenset(letters) if letters and set(letters) <= choices.keys() else frozenset()
+
+
+_FONT = r"\W*(?:(?:text|textbf|textrm|mathrm|mathbf)\W+)?"
+_LETTERS = re.compile(rf"{_FONT}(?:[A-Za-z]|[A-H](?:(?:\W|\band\b|\bor\b)*[A-H])+)\W*")
+"""One letter or several, whether or not they are those of choices."""
+
+
+def choice_decision(answer: str, right: frozenset[str], choices: Mapping[str, str]) -> bool | None:
+    """Return whether an answer names exactly the right choices; None if that is not certain.
+
+    It is certain if the answer states letters, or is the text or the value of a choice.
+
+    Args:
+        answer: letters, the texts of choices, or both.
+        right: the letters of the right choices.
+        choices: the choices' texts by letter; a text may be empty where only the letter is known.
+    """
+    box = Boxed().find(answer)
+    told = answer if box is None else box
+    found, letters = found_choices(told, dict(choices)), _LETTERS.fullmatch(told) is not None
+    named = found.letters or _with_the_value(told, choices)
+    if not (letters or found.certain or _with_the_text(told, choices)):
+        return None
+    if named == right:
+        return True
+    return False if letters or 0 < len(named) <= len(right) else None
+
+
+def letters_named(answer: str, choices: Mapping[str, str]) -> frozenset[str]:
+    """Return the letters of the choices that an answer names, also by a text with the value of exactly one."""
+    return found_choices(answer, dict(choices)).letters or _with_the_value(answer, choices)
+
+
+def _with_the_value(answer: str, choices: Mapping[str, str]) -> frozenset[str]:
+    same = frozenset(letter for letter, text in choices.items() if same_maths(answer, text))
+    return same if len(same) == 1 else frozenset()
+
+
+def _with_the_text(answer: str, choices: Mapping[str, str]) -> bool:
+    wanted = plain(answer).lower()
+    return any(text and (plain(text).lower() == wanted or same_maths(answer, text)) for text in choices.values())

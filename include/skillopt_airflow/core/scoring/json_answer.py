@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
+from skillopt_airflow.core.hidden_text import storable
 from skillopt_airflow.core.scoring.extraction import Extraction, is_echo
-from skillopt_airflow.core.storable import storable
 
 _FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 _OPENING = re.compile(r"""\{\s*["}]|\[\s*[\]\[{"\dtfnNI-]""")

@@ -5,17 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Discriminator, Tag
 
-from skillopt_airflow.core.scoring.anls import Anls
-from skillopt_airflow.core.scoring.choice_letter import ChoiceLetter
-from skillopt_airflow.core.scoring.choice_match import ChoiceMatch
+from skillopt_airflow.core.scoring.choice_match import ChoiceLetter, ChoiceMatch
 from skillopt_airflow.core.scoring.extraction import Boxed, Extraction, InTags, LastLine, RegexMatch
 from skillopt_airflow.core.scoring.figure_match import FigureMatch
 from skillopt_airflow.core.scoring.json_answer import JsonAnswer
-from skillopt_airflow.core.scoring.json_fields import JsonFields
-from skillopt_airflow.core.scoring.list_match import ListMatch
+from skillopt_airflow.core.scoring.json_fields import JsonFields, ListMatch
 from skillopt_airflow.core.scoring.number_match import NumberMatch
 from skillopt_airflow.core.scoring.scoring_rule import Scoring
-from skillopt_airflow.core.scoring.text_match import Contains, Exact, Matches, TokenF1
+from skillopt_airflow.core.scoring.text_match import Anls, Contains, Exact, Matches, TokenF1
 
 ANSWER_RULES: Mapping[str, type[Extraction]] = {
     "tags": InTags,

@@ -7,9 +7,19 @@ from pydantic import JsonValue
 
 from skillopt_airflow.core.pictures import Part, Picture
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.core.wire_formats import request_shape as shape
-from skillopt_airflow.core.wire_formats.request_shape import FLAG, NAME, TEXT, by_type, either, fields, many, one_of
-from skillopt_airflow.core.wire_formats.wire_format import Settings, WireFormat
+from skillopt_airflow.core.wire_formats import wire_format as shape
+from skillopt_airflow.core.wire_formats.wire_format import (
+    FLAG,
+    NAME,
+    TEXT,
+    Settings,
+    WireFormat,
+    by_type,
+    either,
+    fields,
+    many,
+    one_of,
+)
 
 _PART = by_type(
     {

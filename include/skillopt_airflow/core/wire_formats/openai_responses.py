@@ -1,9 +1,18 @@
 """OpenAI's responses API."""
 
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.core.wire_formats import request_shape as shape
-from skillopt_airflow.core.wire_formats.request_shape import NAME, TEXT, by_type, either, fields, many, one_of
-from skillopt_airflow.core.wire_formats.wire_format import Settings, WireFormat
+from skillopt_airflow.core.wire_formats import wire_format as shape
+from skillopt_airflow.core.wire_formats.wire_format import (
+    NAME,
+    TEXT,
+    Settings,
+    WireFormat,
+    by_type,
+    either,
+    fields,
+    many,
+    one_of,
+)
 
 _PART = by_type(
     {

@@ -3,7 +3,7 @@
 import re
 
 from skillopt_airflow.quality.quality_report import ExpectationResult, FailingRow, QualityReport
-from skillopt_airflow.report.quality_page import ROWS_SHOWN, render
+from skillopt_airflow.report.html_pages import ROWS_SHOWN, render
 from tests.report.html_page import Page
 
 HOSTILE = "<script>alert('1')</script><img src=x onerror=alert(1)>\"'&\x00\x07\u202e"
