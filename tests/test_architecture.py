@@ -64,7 +64,7 @@ ELSEWHERE = {
     "worlds": ENGINE,
     "paired": {"scipy.special"},
     "night_verdict": {"scipy.special"},
-    "permutation": {"scipy.special"},
+    "gate_policies": {"scipy.special"},
     "run_gates": {"scipy.special", "numpy.typing"},
     "consumer": {"boto3", "botocore.config", "botocore.exceptions", "mypy_boto3_s3"},
 }

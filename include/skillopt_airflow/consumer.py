@@ -552,7 +552,6 @@ def _quoted(name: str) -> str:
 
 
 def _endpoint() -> str:
-    """Return the server that boto3's own variables name; empty if they name none."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 

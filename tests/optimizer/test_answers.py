@@ -5,8 +5,11 @@ import json
 import pytest
 from pydantic import ValidationError
 
+from skillopt_airflow.core.errors import ModelOutputError
+from skillopt_airflow.optimizer.answers import check_answers
+from skillopt_airflow.optimizer.learning_rate import Ranking
 from skillopt_airflow.optimizer.reflect import Reflection, SkillAwareReflection
-from skillopt_airflow.optimizer.select import Ranking
+from tests.optimizer.scripted_optimizer import ScriptedOptimizer, unusable
 
 EDIT = {"op": "append", "content": "Be brief."}
 
@@ -41,3 +44,11 @@ def test_a_text_is_a_number_and_a_list_in_a_text_is_a_list_of_numbers() -> None:
 def test_what_is_not_understood_is_refused(answer: object) -> None:
     with pytest.raises(ValidationError):
         Reflection.model_validate(answer)
+
+
+def test_any_answer_that_fits_its_schema_will_do_and_no_other() -> None:
+    optimizer = ScriptedOptimizer({"ready": False})
+    check_answers(optimizer)
+    assert [stage for stage, _ in optimizer.calls] == ["preflight"]
+    with pytest.raises(ModelOutputError):
+        check_answers(ScriptedOptimizer(unusable()))

@@ -5,7 +5,7 @@ import logging
 import pytest
 from airflow.sdk.exceptions import AirflowException
 
-from skillopt_airflow.core.rollout_tally import RolloutTally
+from skillopt_airflow.core.failure_reasons import RolloutTally
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.pipeline.failures import tell_rollouts
 

@@ -35,7 +35,6 @@ class ModelPrice(Value):
     """Tokens of the model's context window; None if unknown."""
 
     def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Return the price of so many tokens in US dollars."""
         return (prompt_tokens * self.input + completion_tokens * self.output) / MILLION
 
 
@@ -57,7 +56,6 @@ class Spent(Value):
         return Spent(calls=count * self.calls, tokens=count * self.tokens, usd=usd)
 
     def plus(self, *others: "Spent") -> "Spent":
-        """Return what these cost together."""
         every = (self, *others)
         return Spent(
             calls=sum(one.calls for one in every),
@@ -112,7 +110,6 @@ class Left(NamedTuple):
 
 
 def left_of(budget: BudgetGroup, *spent: Spent) -> Left:
-    """Return what a budget has left."""
     return Left(budget.max_calls, budget.max_tokens, budget.max_usd).minus(Spent().plus(*spent))
 
 
@@ -259,7 +256,6 @@ class _Tally:
     seconds: list[float] = field(default_factory=list)
 
     def add(self, call: ModelCall) -> None:
-        """Count a call."""
         self.started = min(self.started, call.started)
         self.calls += 1
         self.attempts += call.attempts
@@ -272,7 +268,6 @@ class _Tally:
         self.seconds.append(call.seconds)
 
     def cost(self, stage: str, role: Role, price: ModelPrice | None) -> StageCost:
-        """Return the cost of the calls."""
         prompt, completion = map(sum, zip(self.usual, self.batched, strict=True))
         return StageCost(
             stage=stage,

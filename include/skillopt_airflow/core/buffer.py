@@ -19,7 +19,6 @@ class ReflectedItems(Document):
     """The tries of each item that had a score; empty where that is the first alone, as in a step with one try."""
 
     def draws_of(self, item_id: str) -> tuple[int, ...]:
-        """Return the tries of an item that the reflection is about."""
         if item_id not in self.item_ids:
             return ()
         return self.draws.get(item_id, (0,))
@@ -52,7 +51,6 @@ class StepBuffer(Value):
     entries: tuple[BufferEntry, ...] = ()
 
     def with_entry(self, entry: BufferEntry) -> "StepBuffer":
-        """Return the buffer after one more step."""
         return StepBuffer(entries=(*self.entries, entry))
 
 

@@ -84,16 +84,13 @@ class DeclaredTask:
         return Item(id=self.identity(record), public=public, reference={REFERENCE: reference}, group=group)
 
     def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
-        """Return the skill as system message, and the prompt."""
         return (Message(role="system", content=skill), Message(role="user", content=str(public[PROMPT])))
 
     def answer(self, response: str) -> str:
-        """Take the answer by the section's rule."""
         task = self._section
         return task.answer.extract(response)
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
-        """Compare the answer with the reference by the section's rule."""
         task = self._section
         return task.score.judge(trajectory.answer, item.reference[REFERENCE], item.public)
 
@@ -133,7 +130,6 @@ class DeclaredFilesTask(DeclaredTask):
 
     @property
     def needs_agent(self) -> bool:
-        """True if there are files to read."""
         return bool(self._section.files)
 
     def item(self, record: JsonObject) -> Item:
@@ -151,7 +147,6 @@ class DeclaredFilesTask(DeclaredTask):
         return item.model_copy(update={"files": (*files, *pictures)})
 
     def task(self, public: JsonObject) -> str:
-        """Return the prompt; the tools, or the agent's own words, tell where the files are."""
         return str(public[PROMPT])
 
     def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
@@ -188,7 +183,6 @@ class DeclaredFilesTask(DeclaredTask):
         return "\n".join((*before, prompt))
 
     def _pictures(self, record: JsonObject) -> dict[str, list[ItemFile]]:
-        """Return the pictures of each entry; their names tell nothing but their number."""
         found: dict[str, list[ItemFile]] = {}
         number = count(1)
         for entry in self._section.pictures:
@@ -294,7 +288,6 @@ class JudgedTask(DeclaredFilesTask):
     """
 
     def __init__(self, task: TaskGroup, instructions: str) -> None:
-        """Take the section of the task, and what the judge is told about agreement."""
         super().__init__(task)
         self._instructions = instructions
 
@@ -316,7 +309,6 @@ class JudgedTask(DeclaredFilesTask):
         return Score(hard=float(certain is True), soft=float(certain is True), feedback=feedback)
 
     def decides(self, item: Item, trajectory: Trajectory) -> bool:
-        """Return whether the rules are certain."""
         return self._certain(item, trajectory) is not None
 
     def grading(self, item: Item, trajectory: Trajectory) -> GradingRequest:
@@ -336,13 +328,11 @@ class JudgedTask(DeclaredFilesTask):
 
 
 def choices_of(reference: JsonObject) -> dict[str, str]:
-    """Return the choices of a reference by letter; empty where there are none."""
     choices = reference[CHOICES]
     return {letter: str(text) for letter, text in choices.items()} if isinstance(choices, dict) else {}
 
 
 def right_letters(reference: JsonObject) -> frozenset[str]:
-    """Return the letters of the right choices."""
     right = reference[RIGHT]
     return frozenset(map(str, right)) if isinstance(right, list) else frozenset()
 

@@ -160,7 +160,6 @@ class RunningEvaluation:
         return evaluation, math.fsum(best_case) / len(best_case)
 
     def _arrived(self) -> int:
-        """Return the length of the longest prefix of which every item has ended."""
         ended = self.scores.keys() | self.failed.keys()
         return next((place for place, item in enumerate(self.order) if item not in ended), len(self.order))
 

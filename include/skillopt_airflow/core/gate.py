@@ -47,7 +47,6 @@ class GateDecision(Document):
 
     @property
     def ungated(self) -> bool:
-        """Return whether the candidate was taken whatever it scores."""
         return self.reason.startswith(UNGATED)
 
     @property

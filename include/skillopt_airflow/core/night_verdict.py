@@ -12,8 +12,7 @@ from typing import NamedTuple, Self
 
 from pydantic import AwareDatetime, Field
 
-from skillopt_airflow.core.groups import members
-from skillopt_airflow.core.item_scores import Metric
+from skillopt_airflow.core.item_scores import Metric, members
 from skillopt_airflow.core.types import Value
 
 MEMORY = 90

@@ -13,8 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from statistics import NormalDist
 
-from skillopt_airflow.core.groups import members
-from skillopt_airflow.core.item_scores import Evaluation, metric_value
+from skillopt_airflow.core.item_scores import Evaluation, members, metric_value
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Value
 
@@ -84,7 +83,6 @@ def of_score(groups: Groups) -> tuple[float, float]:
 
 
 def _size(groups: Groups) -> float:
-    """Return the mean number of items in a group."""
     return sum(map(len, groups)) / len(groups)
 
 
@@ -94,7 +92,6 @@ def too_few(groups: Groups) -> bool:
 
 
 def effective(sizes: Sequence[int]) -> float:
-    """Return the number of equally large groups over which a mean varies as much as over groups of these sizes."""
     return sum(sizes) ** 2 / sum(size * size for size in sizes)
 
 
@@ -134,7 +131,6 @@ class PairedTable(Value):
 
     @property
     def pairs(self) -> int:
-        """Items that both skills have a score for."""
         return self.wins + self.losses + self.ties
 
     @property
@@ -144,7 +140,6 @@ class PairedTable(Value):
 
     @property
     def worse(self) -> bool:
-        """True if the first skill is strictly worse."""
         return self.delta < -SAME_MEAN
 
 

@@ -25,12 +25,10 @@ class Picture(NamedTuple):
 
     @property
     def media_type(self) -> str:
-        """Return what the file is, such as image/png."""
         return next(kind for start, kind in MEDIA_TYPES.items() if self.content.startswith(start))
 
     @property
     def base64(self) -> str:
-        """Return the file in Base64."""
         return base64.b64encode(self.content).decode()
 
     @property
@@ -85,7 +83,6 @@ def picture_suffix(path: str) -> str:
 
 
 def is_picture(content: bytes) -> bool:
-    """Return whether a file is in one of MEDIA_TYPES."""
     return content.startswith(tuple(MEDIA_TYPES))
 
 

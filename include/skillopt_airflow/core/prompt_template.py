@@ -145,7 +145,6 @@ def _range(*bounds: int) -> range:
 
 
 def _to_json(value: object, indent: Literal[0, 1, 2, 4, 8] | None = None) -> str:
-    """Return JSON without Jinja's escapes for HTML."""
     if indent not in (None, 0, 1, 2, 4, 8):
         raise ValueError("tojson: indent is 0, 1, 2, 4 or 8")
     return json.dumps(value, ensure_ascii=False, sort_keys=True, indent=indent, default=list)

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel
 
-from skillopt_airflow.core.found_document import FoundDocument
+from skillopt_airflow.core.document_search import FoundDocument
 from skillopt_airflow.core.grading import GradingRequest
 from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.repository_tests import RepositoryTests, TestedRepository
@@ -41,11 +41,9 @@ class Episode(NamedTuple):
 
     @property
     def now(self) -> Observation:
-        """Return what was shown last."""
         return self.turns[-1].observation if self.turns else self.opening
 
     def after(self, action: str, observation: Observation) -> "Episode":
-        """Return the episode with one more turn."""
         return self._replace(turns=(*self.turns, SessionTurn(action, observation)))
 
     @property
@@ -55,7 +53,6 @@ class Episode(NamedTuple):
 
 
 def is_won(answer: str) -> bool:
-    """Return whether an `Episode.outcome` says that the goal was reached."""
     return answer.startswith(WON)
 
 

@@ -68,7 +68,6 @@ class BudgetGroup(Group):
 
     @property
     def is_limited(self) -> bool:
-        """Return whether there is any limit."""
         return any(limit is not None for limit in (self.max_calls, self.max_tokens, self.max_usd))
 
 

@@ -43,7 +43,6 @@ class SkillDocument:
 
     @cached_property
     def sha256(self) -> str:
-        """Identity of the skill in keys and caches."""
         return sha256(self.text)
 
     @cached_property
@@ -71,7 +70,6 @@ class SkillDocument:
 
     @property
     def body(self) -> str:
-        """The text before the first protected region."""
         return self.text[: self.editable[0].end]
 
     def region(self, name: str) -> str | None:
@@ -129,7 +127,6 @@ class SkillDocument:
         return next((Span(*match.span()) for match in found if match and match[0]), None)
 
     def spliced(self, span: Span, text: str) -> "SkillDocument":
-        """Return the document with the span's characters replaced by `text`."""
         return SkillDocument(self.text[: span.start] + text + self.text[span.end :])
 
     @property
@@ -155,12 +152,10 @@ def _alike(character: str) -> str:
 
 
 def has_marker(text: str) -> bool:
-    """Return whether the text holds a marker of a protected region."""
     return _MARKER.search(text) is not None
 
 
 def before_markers(text: str) -> str:
-    """Return the text before the first marker of a protected region."""
     marker = _MARKER.search(text)
     return text if marker is None else text[: marker.start()]
 

@@ -161,26 +161,21 @@ class SkillMatrix(Document):
 
     @property
     def standin(self) -> bool:
-        """Return whether a target is the offline stand-in, which isn't a language model."""
         return any("stand-in" in target for target in self.targets)
 
     @property
     def targets(self) -> list[str]:
-        """The targets, in the order in which they were named."""
         return list(dict.fromkeys(cell.target for cell in self.cells))
 
     @property
     def harnesses(self) -> list[str]:
-        """The harnesses, in the order in which they were named."""
         return list(dict.fromkeys(cell.harness for cell in self.cells))
 
     @property
     def splits(self) -> list[Split]:
-        """The splits, in the order in which they were named."""
         return list(dict.fromkeys(cell.split for cell in self.cells))
 
     def on(self, split: Split) -> dict[tuple[str, str], CellResult]:
-        """Return the cells of a split by target and harness."""
         return {(cell.target, cell.harness): cell for cell in self.cells if cell.split == split}
 
     def rows(self) -> Iterator[MatrixRow]:
@@ -191,12 +186,10 @@ class SkillMatrix(Document):
 
     @property
     def typed(self) -> bool:
-        """Return whether items have types of task."""
         return any(row.result.by_type for row in self.rows())
 
     @property
     def undecided(self) -> list[MatrixRow]:
-        """The skills in cells that have no score."""
         return [row for row in self.rows() if row.result.score is None]
 
     @property

@@ -76,12 +76,10 @@ class RunState(Document):
     """The reason why the run stops here although it had more moments; empty while it goes on."""
 
     def in_new_epoch(self) -> "RunState":
-        """Return the state with which an epoch opens, with an empty buffer."""
         return self.model_copy(update={"buffer": StepBuffer()})
 
 
 def seed_state(moment: Moment, seed: Measured) -> RunState:
-    """Return the state that the first step starts from."""
     return RunState(moment=moment.name, step=0, current=seed, best=seed)
 
 

@@ -116,7 +116,6 @@ def writes_guidance(moment: Moment, rules: OptimizerGroup) -> bool:
 
 
 def moment_label(kind: MomentKind, step: int, epoch: int) -> str:
-    """Return the name of a step, or of a part of an epoch's end, that people use."""
     return f"Step {step}" if kind == "step" else f"{kind.replace('_', ' ').capitalize()}, epoch {epoch}"
 
 

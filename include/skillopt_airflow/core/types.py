@@ -29,7 +29,6 @@ def canonical_json(value: JsonValue) -> str:
 
 
 def sha256(text: str) -> str:
-    """Return the hex SHA-256 of a text's UTF-8 bytes."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -75,7 +74,6 @@ class Status(StrEnum):
 
     @property
     def scored(self) -> bool:
-        """True if the target has answered."""
         return self in (Status.OK, Status.TRUNCATED, Status.EMPTY)
 
 

@@ -25,7 +25,7 @@ from skillopt_airflow.core.hidden_text import clean_parts, storable, storable_js
 from skillopt_airflow.core.pictures import NO_PICTURES, Picture, Pictures
 from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.sampling import OutputForm, answer_tokens, without_thinking
-from skillopt_airflow.core.scoring.json_answer import json_values, parsed
+from skillopt_airflow.core.scoring.json_fields import json_values, parsed
 from skillopt_airflow.core.types import JsonObject, ModelCall
 from skillopt_airflow.models.metering import MeteredModel
 from skillopt_airflow.models.model_errors import FAILURES, LimitTooLow, NoAnswer, explained

@@ -52,7 +52,6 @@ class Connected(Value):
     """The provider's name of the model."""
 
     def error(self, message: str) -> ModelConnectionError:
-        """Return an error that names the connection."""
         return ModelConnectionError(f"connection {self.conn_id}: {message}")
 
 

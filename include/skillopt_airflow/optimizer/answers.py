@@ -4,9 +4,11 @@ import json
 from collections.abc import Iterable
 from typing import get_origin
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from skillopt_airflow.core.hidden_text import flaw_of_text, plain, visible
+from skillopt_airflow.core.protocols import Optimizer
+from skillopt_airflow.optimizer import prompts
 
 
 class ModelAnswer(BaseModel):
@@ -72,7 +74,6 @@ def flaw_of_note(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Replace every run of white space by one blank."""
     return " ".join(text.split())
 
 
@@ -94,10 +95,24 @@ def said(where: str, flaws: Iterable[str]) -> str:
 
 
 def joined(*fallbacks: str) -> str:
-    """Join several fallbacks into one text."""
     return SEPARATOR.join(fallback for fallback in fallbacks if fallback)
 
 
 def separate(fallback: str) -> tuple[str, ...]:
-    """Split a text that `joined` made."""
     return tuple(fallback.split(SEPARATOR)) if fallback else ()
+
+
+class ReadyAnswer(ModelAnswer):
+    """The answer of a preflight call."""
+
+    ready: bool = Field(description="Always true.")
+
+
+def check_answers(optimizer: Optimizer) -> None:
+    """Ask for one structured answer; any that fits its schema will do.
+
+    Raises:
+        ModelOutputError: the answer stayed outside its schema.
+        ModelError: there was none.
+    """
+    optimizer.ask("preflight", prompts.load("preflight"), "Are you ready?", ReadyAnswer)

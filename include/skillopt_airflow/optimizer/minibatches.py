@@ -26,7 +26,6 @@ class Minibatch(Value):
 
     @property
     def items(self) -> list[Tries]:
-        """Its rollouts by item."""
         return [tuple(tries) for _, tries in groupby(self.rollouts, key=_item_id)]
 
     @property
@@ -38,7 +37,6 @@ class Minibatch(Value):
 
     @property
     def repeats(self) -> bool:
-        """Return whether an item in it was tried several times."""
         return len(self.items) < len(self.rollouts)
 
 
@@ -61,11 +59,6 @@ def minibatches(slices: Sequence[Sequence[Rollout]], size: int, seed: str, failu
                 cut.append(Minibatch(source_type=source_type, index=used[source_type], rollouts=part))
                 used[source_type] += 1
     return cut
-
-
-def most_minibatches(batch_size: int, size: int, accumulation: int) -> int:
-    """Return the most minibatches of a step, whichever way its slices split into failures and successes."""
-    return accumulation * min(batch_size, (batch_size - 2) // size + 2)
 
 
 def by_outcome(rollouts: Sequence[Rollout]) -> dict[SourceType, list[Tries]]:

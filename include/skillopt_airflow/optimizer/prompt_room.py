@@ -41,7 +41,6 @@ class Question(NamedTuple):
 
     @property
     def when_cut(self) -> "Question":
-        """Return the call to make after an answer that was cut."""
         less = self._replace(instructions=self.instructions + prompts.load("shorter"))
         return less if self.brief is None else self.brief
 

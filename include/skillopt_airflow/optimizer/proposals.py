@@ -52,7 +52,6 @@ class ProposedEdit(ModelAnswer):
 
     @property
     def size(self) -> int:
-        """Characters of its texts."""
         return len(self.anchor) + len(self.content) + len(self.rationale)
 
 

@@ -15,7 +15,6 @@ def prompt_of(*sections: str) -> str:
 
 
 def section(tag: str, text: str) -> str:
-    """Put plain text between tags."""
     return f"<{tag}>\n{text}\n</{tag}>"
 
 
@@ -45,7 +44,6 @@ def meta_skill_section(meta_skill: str) -> str:
 
 
 def bare_edit(edit: Edit) -> JsonObject:
-    """Return an edit without its provenance."""
     return edit.model_dump(mode="json", include={"op", "anchor", "content"})
 
 

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from skillopt_airflow.core.errors import UNAVAILABLE, ModelUnreachable, SkillOptError
-from skillopt_airflow.core.failure_reasons import too_few
-from skillopt_airflow.core.rollout_tally import RolloutTally
+from skillopt_airflow.core.failure_reasons import RolloutTally, too_few
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import JsonValue
 
 from skillopt_airflow.core.types import Item, Split, canonical_json, sha256
-from skillopt_airflow.quality.quality_report import FailingRow, QualityReport, quoted
-from skillopt_airflow.quality.validation import about, quiet, validate
+from skillopt_airflow.quality.quality_report import FailingRow, QualityReport, about, quiet, quoted, validate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,12 +39,10 @@ class Field(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return its name in messages."""
         return f"{self.part}.{self.key}"
 
     @property
     def kind(self) -> str:
-        """Return the column of the kinds of value."""
         return f"kind of {self.name}"
 
     @property
@@ -54,7 +51,6 @@ class Field(NamedTuple):
         return f"length of {self.name}"
 
     def of(self, item: Item) -> JsonValue:
-        """Return the item's value; None if there is none."""
         return (item.public if self.part == "public" else item.reference).get(self.key)
 
 
@@ -121,7 +117,6 @@ class Drift:
 
 
 def fields_of(items: Sequence[Item]) -> list[Field]:
-    """Return every entry that an item has, public ones first."""
     found = {Field("public", key) for item in items for key in item.public}
     return sorted(found | {Field("reference", key) for item in items for key in item.reference})
 
@@ -146,7 +141,6 @@ def length_of(value: JsonValue) -> int | None:
 
 
 def kind_of(value: JsonValue) -> str:
-    """Return the word for the kind of a value."""
     return _KINDS.get(type(value), "a number")
 
 
@@ -230,7 +224,6 @@ def content(item: Item) -> str:
 
 
 def fingerprint(content: str) -> str:
-    """Return what is kept of a content for each item of each night."""
     return content[:FINGERPRINT]
 
 

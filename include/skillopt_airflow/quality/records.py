@@ -9,9 +9,18 @@ from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.splits import place_id
 from skillopt_airflow.core.types import JsonObject, canonical_json
-from skillopt_airflow.quality.quality_report import CHARS_QUOTED, ROWS_NAMED, FailingRow, QualityReport, quoted
+from skillopt_airflow.quality.quality_report import (
+    CHARS_QUOTED,
+    PLACE,
+    ROWS_NAMED,
+    FailingRow,
+    QualityReport,
+    about,
+    quiet,
+    quoted,
+    validate,
+)
 from skillopt_airflow.quality.sizes import Need
-from skillopt_airflow.quality.validation import PLACE, about, quiet, validate
 
 if TYPE_CHECKING:
     import pandas as pd

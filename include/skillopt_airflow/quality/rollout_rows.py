@@ -4,8 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from skillopt_airflow.core.types import HAS_SCORE, Status
-from skillopt_airflow.quality.quality_report import FailingRow, QualityReport
-from skillopt_airflow.quality.validation import PLACE, about, quiet, validate
+from skillopt_airflow.quality.quality_report import PLACE, FailingRow, QualityReport, about, quiet, validate
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from skillopt_airflow.core.budget import StageCost
-from skillopt_airflow.core.failure_reasons import share
-from skillopt_airflow.core.rollout_tally import RolloutTally
+from skillopt_airflow.core.failure_reasons import RolloutTally, share
 from skillopt_airflow.core.run_history import StepSeconds
 from skillopt_airflow.core.skill import SkillDocument, density, tokens_of
 from skillopt_airflow.report.view import ReportView
@@ -76,7 +75,6 @@ def limits(view: ReportView) -> list[Limit]:
 
 
 def total_seconds(parts: Iterable[StepSeconds]) -> StepSeconds:
-    """Return the sums of the table of seconds."""
     rows = [part.model_dump() for part in parts]
     return StepSeconds.model_validate({field: sum(row[field] for row in rows) for field in StepSeconds.model_fields})
 

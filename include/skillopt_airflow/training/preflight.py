@@ -21,13 +21,12 @@ from skillopt_airflow.core.errors import (
     kept,
     together,
 )
-from skillopt_airflow.core.failure_reasons import FIRST_ITEMS, advice, may_pass
+from skillopt_airflow.core.failure_reasons import EMPTY_ADVICE, FIRST_ITEMS, advice, may_pass
 from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.provider_statuses import SENTENCES
 from skillopt_airflow.core.resource_groups import ModelGroup
-from skillopt_airflow.core.rollout_tally import EMPTY_ADVICE
 from skillopt_airflow.core.types import ItemRef, JsonObject, ModelCall, Split, Status, Trajectory
-from skillopt_airflow.optimizer.readiness import check_answers
+from skillopt_airflow.optimizer.answers import check_answers
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.write_probe import check_conditional_write
 from skillopt_airflow.training.budget_share import BudgetShare

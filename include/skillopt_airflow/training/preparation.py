@@ -11,9 +11,8 @@ from skillopt_airflow.core.budget import ROLES, Prices, Role, unpriced
 from skillopt_airflow.core.config import StatedScores, TrainConfig, changed_paths
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.gate import unknown_protected_items
-from skillopt_airflow.core.looks import marks_of
 from skillopt_airflow.core.protocols import ShowsFiles
-from skillopt_airflow.core.run_gates import SmallestGain, check_groups, deciding, smallest_gains
+from skillopt_airflow.core.run_gates import SmallestGain, check_groups, deciding, marks_of, smallest_gains
 from skillopt_airflow.core.skill import SkillDocument, skill_of_person
 from skillopt_airflow.core.timeline import steps_in_epoch
 from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Split

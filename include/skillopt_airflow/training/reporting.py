@@ -6,9 +6,8 @@ from skillopt_airflow.core.provenance import LinesOfSkill
 from skillopt_airflow.core.run_history import History, Publication
 from skillopt_airflow.core.state import Measured, RunState
 from skillopt_airflow.core.types import Split, Trajectory
-from skillopt_airflow.report.item_examples import Example, Judging, chosen, example_of, judging_of
 from skillopt_airflow.report.run_page import render, with_outcome
-from skillopt_airflow.report.view import ReportView
+from skillopt_airflow.report.view import Example, Judging, ReportView, chosen, example_of, judging_of
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.item_files import pictures
 from skillopt_airflow.training.judge_settings import judge_use

@@ -10,9 +10,8 @@ from skillopt_airflow.core.types import Edit, JsonObject, Note, Patch
 from skillopt_airflow.optimizer.aggregate import aggregate
 from skillopt_airflow.optimizer.answers import joined
 from skillopt_airflow.optimizer.consolidate import consolidate
-from skillopt_airflow.optimizer.learning_rate import learning_rate
+from skillopt_airflow.optimizer.learning_rate import learning_rate, select
 from skillopt_airflow.optimizer.rewrite import rewrite
-from skillopt_airflow.optimizer.select import select
 from skillopt_airflow.training.candidate import propose
 from skillopt_airflow.training.reflection import StepInput, load_step, reflected
 from skillopt_airflow.training.rollout_plan import batch_chunks, store_plan

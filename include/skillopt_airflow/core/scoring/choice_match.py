@@ -45,7 +45,6 @@ class ChoiceLetter(Extraction):
 
 
 def settled(response: str) -> Statement:
-    """Return what a response states, of all letters."""
     return statement(response, frozenset(ascii_uppercase))
 
 
@@ -90,7 +89,6 @@ class ChoiceMatch(Scoring):
         _right(self._by_letter(reference, public), choices)
 
     def scored(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
-        """Compare the choices that the answer names with the right one."""
         choices = self._choices(public)
         answer = str(self._by_letter(answer, public))
         named, right = sorted(choices_named(answer, choices)), _right(self._by_letter(reference, public), choices)
@@ -173,7 +171,6 @@ def check_distinct(texts: Collection[str], key: str) -> None:
 
 
 def choices_named(answer: str, choices: dict[str, str]) -> frozenset[str]:
-    """Return the letters of the choices that an answer names: by a letter, by the whole text of one, or by both."""
     return found_choices(answer, choices).letters
 
 
@@ -234,10 +231,6 @@ def _at_position(position: int, choices: dict[str, str]) -> frozenset[str]:
 
 
 def _bare(text: str) -> str:
-    """Return a text without LaTeX's fonts and delimiters, Markdown's marks around it, and runs of blanks.
-
-    The patterns read runs of blanks slowly.
-    """
     return " ".join(FONT.sub(r"\1", _DELIMITER.sub("", text)).strip("*_`\"' \t\n").split())
 
 
@@ -259,7 +252,6 @@ def _letter(pattern: re.Pattern[str], text: str, choices: dict[str, str]) -> fro
 
 
 def _with_text(text: str, choices: dict[str, str]) -> frozenset[str]:
-    """Return the choices with that text; case counts only where it tells choices apart, as n and N."""
     wanted = plain(text)
     if not wanted:
         return frozenset()

@@ -106,7 +106,6 @@ class Contains(Scoring):
     """Not inside of a longer word; false for languages without blanks between words."""
 
     def check_text(self, expected: str) -> None:
-        """Refuse what every answer contains."""
         if not normalize(expected):
             raise DataError(f"expected a text with more than articles and punctuation, got {expected!r}")
 
@@ -123,7 +122,6 @@ class Matches(Scoring):
     by: Literal["regex"] = "regex"
 
     def check_text(self, expected: str) -> None:
-        """Refuse what is no regular expression."""
         reason = why_no_pattern(expected)
         if reason:
             raise DataError(f"expected a regular expression, got {reason}")

@@ -99,7 +99,6 @@ class AnthropicMessages(WireFormat):
     limits = ("max_tokens",)
 
     def is_answer(self, document: JsonObject) -> bool:
-        """Return whether there is a list of blocks."""
         return isinstance(document.get("content"), list)
 
     def picture_tokens(self, width: int, height: int) -> int:

@@ -78,5 +78,4 @@ class OpenAIResponses(WireFormat):
     def sampling(
         self, seed: int | None, reasoning_effort: str | None, thinking: bool | None, thinking_budget: int | None
     ) -> Settings:
-        """Set the effort alone."""
         return {"openai_reasoning_effort": reasoning_effort}

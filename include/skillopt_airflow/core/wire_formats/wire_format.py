@@ -28,7 +28,6 @@ OBJECT = core_schema.dict_schema()
 
 
 def one_of(*words: str | bool) -> Shape:
-    """Return the shape of one of these words."""
     return core_schema.literal_schema(list(words))
 
 
@@ -54,7 +53,6 @@ def by_type(kinds: Mapping[str, Named]) -> Shape:
 
 
 def either(*shapes: Shape) -> Shape:
-    """Return the shape of a value of the first of these shapes that fits."""
     return core_schema.union_schema([(shape, "option") for shape in shapes], mode="left_to_right")
 
 

@@ -1,8 +1,32 @@
-"""Ranking documents by BM25, for benchmarks whose targets search among documents."""
+"""Documents that a search finds, and their ranking by BM25."""
 
 import re
 from array import array
 from collections.abc import Iterable, Sequence
+
+from skillopt_airflow.core.hidden_text import Text
+from skillopt_airflow.core.types import Value
+
+
+class FoundDocument(Value):
+    """A page, by what is known of it before, or instead of, opening it."""
+
+    title: Text = ""
+    url: Text = ""
+    date: Text = ""
+    """As its source gives it; empty if it gives none."""
+    text: Text = ""
+
+    def as_text(self, characters: int | None = None) -> str:
+        """Return a line each for what there is, the text last and cut behind so many characters."""
+        lines = [f"{name}: {value}" for name in ("title", "url", "date") if (value := getattr(self, name))]
+        cut = characters is not None and len(self.text) > characters
+        return "\n".join((*lines, f"{self.text[:characters]} [...]" if cut else self.text)).strip()
+
+
+def listed_documents(documents: Sequence[FoundDocument], characters: int | None = None) -> str:
+    return "\n\n".join(f"[{place}]\n{one.as_text(characters)}" for place, one in enumerate(documents, 1))
+
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -40,5 +64,4 @@ class Ranking:
 
 
 def words(text: str) -> Sequence[str]:
-    """Return the words of a text, in their order and without case: runs of letters and digits."""
     return _WORD.findall(text.casefold())

@@ -3,7 +3,7 @@
 from skillopt_airflow.core.item_scores import ItemScore
 from skillopt_airflow.core.pictures import mark
 from skillopt_airflow.core.types import Message, Rollout, Score, Status, Trajectory
-from skillopt_airflow.report.item_examples import MOST_CHARS, Part, chosen, example_of
+from skillopt_airflow.report.view import MOST_CHARS, Part, chosen, example_of
 
 PICTURE = b"\xff\xd8\xffsmall"
 

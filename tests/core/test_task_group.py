@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from skillopt_airflow.core.scoring.extraction import InTags
 from skillopt_airflow.core.scoring.number_match import NumberMatch
-from skillopt_airflow.core.scoring.rules import ANSWER_RULES, SCORING_RULES, AnswerRule, ScoringRule
+from skillopt_airflow.core.task_group import ANSWER_RULES, SCORING_RULES, AnswerRule, ScoringRule
 from skillopt_airflow.core.types import Value
 
 
