@@ -17,10 +17,10 @@ from bench.s3_server import server_in
 from local import objectstore
 from local.home import PROJECT
 from skillopt_airflow.core.budget import ROLES, Prices, Role
-from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import PlatformError
 from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.core.state import ReflectedItems
 from skillopt_airflow.core.types import Edit, Item, JsonObject, Message, ModelCall, Patch, Split, Status, Trajectory
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.objects import ObjectStore

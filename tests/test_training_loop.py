@@ -14,13 +14,13 @@ import pytest
 from local.standin.economy import RULES
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core import skill as skill_module
-from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.edits import EditApplyReport
 from skillopt_airflow.core.errors import ConfigError, DataError, ModelOutputError, ObjectMissing
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.provenance import LinesOfSkill
 from skillopt_airflow.core.skill import SkillDocument, tokens_of
+from skillopt_airflow.core.state import ReflectedItems
 from skillopt_airflow.core.types import DATA_SPLITS, Patch, Split, Status
 from skillopt_airflow.store.items import load_items
 from skillopt_airflow.store.run_states import same

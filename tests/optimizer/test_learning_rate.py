@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from scripted_optimizer import ScriptedOptimizer, json_section, section, unusable
 
-from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
+from skillopt_airflow.core.state import BufferEntry, StepBuffer
 from skillopt_airflow.core.types import Edit, FailurePattern, Patch, Score
 from skillopt_airflow.optimizer.learning_rate import ChosenRate, learning_rate, select
 

@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section, unusable
 
-from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
 from skillopt_airflow.core.errors import AnswerCut, PromptTooLong
+from skillopt_airflow.core.state import BufferEntry, StepBuffer
 from skillopt_airflow.core.training_groups import OptimizerGroup
 from skillopt_airflow.core.types import Edit, FailurePattern, Message, Note, Patch, Rollout
 from skillopt_airflow.optimizer import prompts

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from skillopt_airflow.core.buffer import ReflectedItems, entry_of
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.early_rejection import RunningEvaluation, may_end_early, reject_early
 from skillopt_airflow.core.edits import EditApplyReport, apply_edits
@@ -14,7 +13,7 @@ from skillopt_airflow.core.measured_score import scores_by_type
 from skillopt_airflow.core.paired import interval
 from skillopt_airflow.core.provenance import LinesOfSkill, trace
 from skillopt_airflow.core.skill import SkillDocument, density
-from skillopt_airflow.core.state import Measured, RunState, TrackRecord, advance
+from skillopt_airflow.core.state import Measured, ReflectedItems, RunState, TrackRecord, advance, entry_of
 from skillopt_airflow.core.timeline import Moment, writes_guidance
 from skillopt_airflow.core.types import Edit, ItemRef, Patch, RolloutResult
 

@@ -9,8 +9,7 @@ from pydantic_ai import exceptions as raised
 
 from skillopt_airflow.core import errors
 from skillopt_airflow.core.errors import ModelError, ModelOutputError, ModelUnavailable
-from skillopt_airflow.core.failure_reasons import may_pass
-from skillopt_airflow.core.provider_statuses import SENTENCES, error_status
+from skillopt_airflow.core.failure_reasons import SENTENCES, error_status, may_pass
 from skillopt_airflow.core.types import Status
 
 FAILURES = (

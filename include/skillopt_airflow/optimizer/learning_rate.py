@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from skillopt_airflow.core.buffer import StepBuffer
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.item_scores import is_failure
 from skillopt_airflow.core.protocols import Optimizer
+from skillopt_airflow.core.state import StepBuffer
 from skillopt_airflow.core.types import Edit, JsonObject, Patch, Score
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_SENTENCES, ModelAnswer, clipped, joined, said

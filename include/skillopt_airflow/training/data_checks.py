@@ -107,7 +107,7 @@ def check_tables(run: TrainingRun, splits: Sequence[Split], tables: RowsByTable)
 
     The result is the run's: what was found before about other tables gives way to it.
     """
-    from skillopt_airflow.quality.rollout_rows import check_rollouts
+    from skillopt_airflow.quality.records import check_rollouts
 
     item_ids = {item.id for split in splits for item in run.item_refs(split)}
     report = check_rollouts(f"{run.ref.run} on {', '.join(splits)}", tables, item_ids)

@@ -3,10 +3,10 @@
 import logging
 from concurrent.futures import ThreadPoolExecutor
 
-from skillopt_airflow.core.buffer import tried_edits
 from skillopt_airflow.core.edits import EditApplyReport
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.pictures import sizes
+from skillopt_airflow.core.state import tried_edits
 from skillopt_airflow.core.timeline import Moment, edit_budget, sample, writes_guidance
 from skillopt_airflow.core.types import ItemRef, JsonObject, Patch, Split
 from skillopt_airflow.optimizer.answers import joined

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.pictures import Pictures, PictureSizes, sizes
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.state import RunState
+from skillopt_airflow.core.state import ReflectedItems, RunState
 from skillopt_airflow.core.timeline import Moment, edit_budget
 from skillopt_airflow.core.types import Patch, Rollout, Score, Split
 from skillopt_airflow.optimizer.answers import joined

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from skillopt_airflow.core.appendix import notes_enter
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.edits import notes_enter
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.timeline import Moment, writes_guidance
 from skillopt_airflow.core.training_groups import TrainGroup

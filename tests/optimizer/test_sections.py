@@ -1,8 +1,8 @@
 import pytest
 from scripted_optimizer import ScriptedOptimizer
 
-from skillopt_airflow.optimizer.guided import GuidedOptimizer
 from skillopt_airflow.optimizer.learning_rate import Ranking
+from skillopt_airflow.optimizer.sections import GuidedOptimizer
 
 
 @pytest.mark.parametrize(("stage", "said"), [("reflect_rewrite", "look"), ("meta_reflect", ""), ("merge", "unite")])
