@@ -98,7 +98,6 @@ class Skill:
 
     @property
     def age(self) -> float:
-        """Return the seconds since it was confirmed."""
         return max(0.0, time.time() - self.confirmed)
 
 

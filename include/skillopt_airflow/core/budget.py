@@ -224,13 +224,7 @@ def model_names(model: ModelGroup) -> dict[Role, str | None]:
 
 
 def unpriced(prices: Prices, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
-    """Return why budget.max_usd cannot be kept: a model's price is not known; empty if it can, or is unset.
-
-    Args:
-        prices: what is known.
-        config: the resolved configuration, with the names of all models that the run has.
-        asked: the roles whose models are asked, as far as the run has them.
-    """
+    """Return why budget.max_usd cannot be kept: a model's price is not known; empty if it can, or is unset."""
     limit, names = config.budget.max_usd, model_names(config.model)
     unknown = [(role, names[role]) for role in asked if names[role] is not None and prices.get(role) is None]
     if limit is None or not unknown:

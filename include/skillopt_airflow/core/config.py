@@ -142,7 +142,6 @@ class TrainConfig(Group):
 
     @property
     def image(self) -> str:
-        """Name of the image that rollouts run in."""
         image = self.sandbox.image
         return self.sandbox.registered(HARNESSES[self.model.harness].image if image is None else image)
 
@@ -187,7 +186,6 @@ def fields_by_path() -> dict[str, FieldInfo]:
 
 
 def changed_paths(config: TrainConfig, other: TrainConfig) -> list[str]:
-    """Return the paths of the knobs whose values differ, in the order of the groups."""
     one, two = values_by_path(config), values_by_path(other)
     return [path for path in one if one[path] != two[path]]
 

@@ -150,8 +150,6 @@ class DeclaredFilesTask(DeclaredTask):
         return str(public[PROMPT])
 
     def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
-        """Return the tools that list the item's files and read one."""
-
         async def list_files() -> str:
             """List the names of the task's files."""
             return "\n".join(workspace.input_names())
@@ -171,7 +169,6 @@ class DeclaredFilesTask(DeclaredTask):
         return (list_files, read_file) if self.needs_agent else ()
 
     def _prompt_of(self, record: JsonObject) -> str:
-        """Render the prompt with marks in the places of the pictures' columns."""
         marks = {entry: [mark(file.name) for file in shown] for entry, shown in self._pictures(record).items()}
         columns: JsonObject = {
             entry: list(shown) if isinstance(record[entry], list) else shown[0]

@@ -167,7 +167,6 @@ class RunningEvaluation:
         return {item: self.scores[item] for item in self.order[:prefix] if item in self.scores}
 
     def _lead(self, prefix: int) -> float:
-        """Return by how much the candidate's total may still exceed the current skill's."""
         theirs = [-_value(self.current.scores[item], self.rules) for item in self.order if item in self.current.scores]
         return math.fsum([*self._best_case(prefix), *theirs])
 

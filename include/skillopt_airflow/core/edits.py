@@ -17,7 +17,6 @@ _BULLETS = re.compile(r"(?:[-*+•]\s+)*")
 
 
 def notes_enter(rules: OptimizerGroup) -> bool:
-    """Return whether notes enter the skill without asking the gate."""
     return rules.use_skill_aware_reflection
 
 

@@ -168,7 +168,6 @@ def _weighed(against_best: PairedTable, skills: tuple[SkillDocument, SkillDocume
 def _ranked(
     verdict: Verdict, against_current: PairedTable, against_best: PairedTable, is_best: bool
 ) -> tuple[Action, str]:
-    """Turn the policy's verdict into an action and a reason that take best into account."""
     score, current = against_current.score, against_current.other_score
     found = f"; {verdict.reason}" if verdict.reason else ""
     if verdict.action is not Action.ACCEPT:

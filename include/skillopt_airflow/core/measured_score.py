@@ -37,13 +37,7 @@ def task_types(record: JsonObject, key: str) -> tuple[str, ...]:
 def scores_by_type(
     evaluation: Evaluation, types: Mapping[str, Sequence[str]], rules: EvaluationGroup
 ) -> tuple[TypeScore, ...]:
-    """Return a score for each type in alphabetical order; an item of several types counts in each.
-
-    Args:
-        evaluation: scores by item id.
-        types: types by item id; an item without one is left out.
-        rules: say what the gate compares.
-    """
+    """Return a score for each type in alphabetical order; an item of several types counts in each."""
     values: defaultdict[str, list[float]] = defaultdict(list)
     for item_id, score in evaluation.scores.items():
         for name in types.get(item_id, ()):

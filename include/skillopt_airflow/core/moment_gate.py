@@ -91,7 +91,6 @@ def pass_gate(given: GateInput) -> GateOutcome:
 
 
 def _judged(given: GateInput) -> tuple[Evaluation, GateDecision]:
-    """Return the candidate's evaluation, cut short where its loss is certain, and the gate's verdict on it."""
     moment, config, rules = given.moment, given.config, given.config.evaluation
     current, best = given.before.current.evaluation, given.before.best.evaluation
     memory_only = moment.kind == "slow_update" and not writes_guidance(moment, config.optimizer)

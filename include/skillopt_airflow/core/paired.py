@@ -87,7 +87,6 @@ def _size(groups: Groups) -> float:
 
 
 def too_few(groups: Groups) -> bool:
-    """Return whether the items come from too few groups for an interval."""
     return _grouped(groups) and effective([len(group) for group in groups]) < FEWEST
 
 

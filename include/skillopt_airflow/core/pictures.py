@@ -64,7 +64,6 @@ def mark(name: str) -> str:
 
 
 def marked(text: str) -> list[str]:
-    """Return the names of the files that a text has marks of, in their order."""
     return _MARK.findall(text)
 
 

@@ -127,7 +127,6 @@ def _word(chance: random.Random) -> str:
 
 
 def _folder(runner: Runner, file: str) -> str:
-    """Return the folder of a file that a runner is given, or the folder that it is given itself."""
     if runner == "django":
         return "tests"
     path = file.partition("::")[0]

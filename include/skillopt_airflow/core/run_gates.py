@@ -1,30 +1,27 @@
 """The gates of a training: of each candidate, and of publishing, whose looks at the same items share one level."""
 
-from collections.abc import Mapping, Sequence
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from pydantic import AwareDatetime, Field
+
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.gate import GateDecision, decide
 from skillopt_airflow.core.gate_policies import POLICIES, policy_of, sign_flip_test, sign_test
 from skillopt_airflow.core.item_scores import Evaluation, count_groups, group_sizes
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.types import Item, ItemRef, Split, Value, sha256
+from skillopt_airflow.core.types import Item, ItemRef, Split, Value, canonical_json, sha256
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-import math
-import re
-from collections import Counter
-from collections.abc import Iterable
-
-from pydantic import AwareDatetime, Field
-
-from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.types import canonical_json
 
 FIRST_LOOK = 0.8
 """Share of alpha that the first look at some items has."""
@@ -227,9 +224,7 @@ class SmallestGain(Value):
 def gates_of(config: TrainConfig, look: int = 1) -> list[RunGate]:
     """Return the gates of a training, without that of candidates where they are taken without one.
 
-    Args:
-        config: says the gates.
-        look: which look at its items the gate of publishing is.
+    `look` says which look at its items the gate of publishing is.
     """
     gates = [
         RunGate("evaluation.gate_policy", Split.VAL, config.evaluation),
@@ -287,9 +282,7 @@ def _held_out(item: Item | ItemRef) -> bool:
 def check_groups(config: TrainConfig, groups: Mapping[Split, Sequence[str]]) -> None:
     """Refuse a gate that no result could pass, because its items come from too few groups.
 
-    Args:
-        config: says the gates.
-        groups: of each item that is measured, by split; empty for an item without one.
+    An item without a group has an empty one.
 
     Raises:
         ConfigError: it names the gate, the groups that there are, and how many it needs.

@@ -194,7 +194,6 @@ class SkillMatrix(Document):
 
     @property
     def not_better(self) -> list[MatrixRow]:
-        """The skills in cells whose verdict isn't that they're better than the baseline."""
         return [row for row in self.rows() if (found := row.result.verdict) is not None and not found.action.accepted]
 
 

@@ -23,9 +23,7 @@ def split_by_ratio(
     middle falls, and a split is off its share by half a group at each end.
 
     Args:
-        records: all of them, in the file's order.
         ratio: parts of train, val and test, such as `2:1:7`, and of publish, such as `2:1:5:2`.
-        seed: seed of the shuffle.
         groups: that of each record, empty for one without; none for records that have none.
     """
     shuffled = _groups(records, groups)
@@ -76,11 +74,6 @@ def split_by_list(
 
     A record without an id of its own is listed by its place, see `place_id`, and is one that cannot be read here. An id
     that no record has may have `:` for `-`: SkillOpt lists LiveMathematicianBench's 202602-22 as 202602:22.
-
-    Args:
-        records: all of them.
-        ids: those of the records; empty for a record without one.
-        listed: ids by split.
 
     Raises:
         DataError: a split is missing or unknown; an id is listed twice, no record has it, or several have it.

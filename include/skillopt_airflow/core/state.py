@@ -186,6 +186,5 @@ def advance(state: RunState, moment: Moment, candidate: Measured, decision: Gate
 
 
 def compete(state: RunState, moment: Moment, last: Measured, decision: GateDecision) -> RunState:
-    """Return the state at the run's end, where the last skill becomes the best one if it beats it."""
     best = last if decision.action is Action.ACCEPT_NEW_BEST else state.best
     return state.model_copy(update={"moment": moment.name, "current": last, "best": best})

@@ -131,7 +131,6 @@ class ItemImage(Value):
 
     @property
     def files(self) -> tuple[ItemFile, ...]:
-        """The files that it is built from."""
         return tuple(file for file in (self.tree, self.requirements) if file is not None)
 
 

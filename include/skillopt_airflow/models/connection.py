@@ -1,15 +1,17 @@
 """From an Airflow connection to a model: the one place that reads the credentials of providers."""
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
-from skillopt_airflow.core.errors import ModelConnectionError
+from skillopt_airflow.core.errors import ConfigError, ModelConnectionError
 from skillopt_airflow.core.harnesses import HarnessName
 from skillopt_airflow.core.wire_formats import Dialect
 from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.gateway.web_search import SEARCH_SERVERS, SearchKind, SearchUpstream
 from skillopt_airflow.models.providers import (
     OWN_TYPES,
     SPEAKS,
@@ -28,13 +30,7 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
     from skillopt_airflow.core.resource_groups import ModelGroup
-from collections.abc import Mapping
-from typing import get_args
 
-from pydantic import ValidationError
-
-from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.gateway.web_search import SEARCH_SERVERS, SearchKind, SearchUpstream
 
 KIND = "kind"
 CREATE = (

@@ -160,7 +160,6 @@ class PydanticAIOptimizer(MeteredModel):
     chain, and a single `timeout` for one of the preflight, if there is no chain.
 
     Args:
-        model: the model.
         on_call: called after every call, once a request.
         settings: see `sampling_settings`; none leaves all but the limit of tokens to the provider.
         max_attempts: tries of one call, also of an answer that is none; boto3 keeps its own number of five.

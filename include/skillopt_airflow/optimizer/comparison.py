@@ -126,7 +126,6 @@ def compared_skills(skill: str, previous: str) -> str:
 def _compared(
     item_id: str, before: Mapping[str, Rollout], after: Mapping[str, Rollout], sizes: PictureSizes
 ) -> tuple[OutcomeGroup, ComparedItem] | None:
-    """Return the item with its group; None without a score on both sides."""
     earlier, later = before.get(item_id), after.get(item_id)
     if earlier is None or later is None or earlier.score is None or later.score is None:
         return None
@@ -199,13 +198,7 @@ def slow_update(
 ) -> Guidance:
     """Ask for new guidance; the former one stays if nothing can be compared or the answer is unusable.
 
-    Args:
-        optimizer: the model to ask.
-        skill: the last skill of this epoch.
-        previous: that of the previous epoch.
-        guidance: the inside of the region so far.
-        comparison: the same items under both skills.
-        room: the most characters of the call.
+    `guidance` is the inside of the region so far, `room` the most characters of the call.
     """
     if comparison.empty:
         return Guidance(text=guidance, reason="the comparison holds no item to learn from")

@@ -95,12 +95,7 @@ def follow_ups(
 ) -> FollowUps:
     """Ask all questions, `workers` at a time; one that the target does not answer usefully is left out, and said.
 
-    Args:
-        target: who is asked.
-        rollouts: those that the questions are about, and others.
-        asked: the questions by item id.
-        workers: questions at the same time.
-        pictures: those of the items, by item id; an item without any may be left out.
+    `rollouts` may hold others, too; an item without any pictures may be left out of `pictures`.
     """
 
     def answer(rollout: Rollout) -> tuple[str, str]:

@@ -21,7 +21,6 @@ class Minibatch(Value):
 
     @property
     def name(self) -> str:
-        """Its name in keys and in the provenance of edits."""
         return f"{self.source_type}-{self.index}"
 
     @property

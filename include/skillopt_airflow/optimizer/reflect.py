@@ -270,7 +270,6 @@ class _Analyst:
         )
 
     def _rewritten(self, answer: Rewriting) -> Patch:
-        """Return a patch of one edit that replaces the body."""
         patterns, flaws = self._patterns(answer.failure_patterns)
         # Applying the edit takes the markers out, and its report says so.
         flaw = flaw_of(without_markers(answer.body), MOST_OF_SKILL)

@@ -34,7 +34,6 @@ def budget_section(budget: int | None) -> str:
 
 
 def edits_section(edits: Sequence[Edit]) -> str:
-    """Show the edits with the indices by which an answer refers to them."""
     return json_section("edits", [{"index": index} | _shown(edit) for index, edit in enumerate(edits)])
 
 
@@ -87,7 +86,6 @@ class GuidedOptimizer:
     def ask(
         self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
     ) -> Output:
-        """Ask with the guidance; raise as the optimizer does."""
         kind = stage.partition("_")[0]
         text = self._guidance.get(kind if kind in ("reflect", "merge") else stage)
         guided = prompt if text is None else prompt_of(prompt, section("benchmark_guidance", text))

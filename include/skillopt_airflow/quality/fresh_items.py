@@ -47,7 +47,6 @@ class Field(NamedTuple):
 
     @property
     def length(self) -> str:
-        """Return the column of the lengths' standing among the reference's."""
         return f"length of {self.name}"
 
     def of(self, item: Item) -> JsonValue:
@@ -66,7 +65,6 @@ class Drift:
 
     @property
     def columns(self) -> dict[str, list[Any]]:
-        """Return columns of the table, one entry an item."""
         return {
             self.field.kind: [kind_of(self.field.of(item)) for item in self._items],
             self.field.length: self._standings,
@@ -177,14 +175,7 @@ def check_fresh(
 
     It expects items that the champion was not trained on and that no other night had, told by id and by public content,
     in which the order of lists does not count; and, where there are enough of them, kinds of value and lengths of texts
-    as in the reference.
-
-    Args:
-        source: the partition's address, for messages.
-        items: the partition's, in its order.
-        learned: the items that the champion was trained and selected on.
-        reference: items of the kind that the champion was made for.
-        nights: the items of the other nights.
+    as in the reference, items of the kind that the champion was made for.
     """
     enough = len(items) >= FEWEST_FRESH and len(reference) >= FEWEST_REFERENCE
     drifts = {field.name: Drift(field, items, reference) for field in fields_of([*items, *reference]) if enough}

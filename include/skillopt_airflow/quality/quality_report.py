@@ -54,7 +54,6 @@ class ExpectationResult(Value):
     failing: tuple[FailingRow, ...] = ()
 
     def sentence(self) -> str:
-        """Return the problem and the first rows that have it."""
         if not self.failing:
             return self.problem
         named = [f"{row.split} row {row.row} (id {row.id})" for row in self.failing[:ROWS_NAMED]]

@@ -1,6 +1,6 @@
-"""Check that the records of a data set can be trained on, before any model call, and rollouts before they are scores."""
+"""Check that the records of a data set can be trained on before any model call, and rollouts before they count."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.splits import place_id
-from skillopt_airflow.core.types import JsonObject, canonical_json
+from skillopt_airflow.core.types import HAS_SCORE, JsonObject, Status, canonical_json
 from skillopt_airflow.quality.quality_report import (
     CHARS_QUOTED,
     PLACE,
@@ -24,13 +24,6 @@ from skillopt_airflow.quality.sizes import Need
 
 if TYPE_CHECKING:
     import pandas as pd
-from collections.abc import Collection
-from typing import TYPE_CHECKING
-
-from skillopt_airflow.core.types import HAS_SCORE, Status
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 SCORES = ("hard", "soft")
@@ -43,12 +36,7 @@ def check_rollouts(
     """Run the suite over the rows from which skills are compared.
 
     It expects known statuses and items, one row with a score an item and draw, scores from 0 to 1 where the status is
-    one of HAS_SCORE, and none elsewhere.
-
-    Args:
-        source: what was measured, for messages.
-        tables: rows by skill and draw, with item_id, status, hard and soft as they are stored.
-        item_ids: the items that were measured.
+    one of HAS_SCORE, and none elsewhere. `tables` are rows by skill and draw, as they are stored.
     """
 
     def shown(column: str, place: FailingRow, value: Any) -> str:
@@ -135,15 +123,7 @@ def check_splits(
     It expects of each record that it could be read, an id that no record before it has in any split, the columns,
     texts that are not blank, lists of at least one text of which none is blank, and at most MAX_CHARS characters; of
     each split a row, and its needs. It is a success, too, if all that fails is a share of each split's records that is
-    TOLERATED.
-
-    Args:
-        source: the data set's address, for messages.
-        splits: records by split; a split without records fails.
-        identity: tells a record's id, or raises DataError.
-        required_texts: columns that must hold a text.
-        required_lists: columns that must hold a list of texts.
-        needs: further rows that splits must have.
+    TOLERATED. `identity` tells a record's id, or raises DataError.
     """
 
     def shown(column: str, place: FailingRow, value: Any) -> str:

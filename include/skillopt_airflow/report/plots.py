@@ -153,11 +153,7 @@ def costs(rows: Sequence[StageCost]) -> str:
 def _with_legend(figure: Figure, explained: Sequence[Axes], left: float, above: float) -> None:
     """Add the legend of some axes at the top, and give all axes what is left below it.
 
-    Args:
-        figure: has its axes.
-        explained: those whose labels the legend has.
-        left: the width of the leftmost axis' labels, in inches.
-        above: the height of what stands right above the axes, in inches.
+    In inches, `left` is the width of the leftmost axis' labels, `above` the height of what stands right above the axes.
     """
     shown = [entry for axes in explained for entry in zip(*axes.get_legend_handles_labels(), strict=True)]
     rows, height = -(-len(shown) // COLUMNS), figure.get_figheight()
@@ -238,7 +234,6 @@ def _look(mark: Mark, size: float) -> dict[str, Any]:
 
 
 def _epochs(axes: Axes, moments: Sequence[MomentHistory]) -> None:
-    """Draw a line after each epoch, and their names where there is room."""
     last = {moment.epoch: moment.step for moment in moments}
     for epoch, step in last.items():
         first = last.get(epoch - 1, 0)
@@ -406,7 +401,6 @@ def _day(point: NightPoint) -> date:
 
 
 def _number(point: NightPoint) -> float:
-    """Return the date as matplotlib counts days."""
     return float((_day(point) - date(1970, 1, 1)).days)
 
 

@@ -47,17 +47,11 @@ class SkillLine(NamedTuple):
 
 
 def render(view: ReportView) -> str:
-    """Return the page as UTF-8 text; equal views give equal pages."""
     return _template().render(layout="page.html", **page_values(view))
 
 
 def page_values(view: ReportView, estimate: object = None) -> dict[str, Any]:
-    """Return everything that the template takes, except the layout that it extends.
-
-    Args:
-        view: the run.
-        estimate: calls, tokens and price before the first call, if the page shows them.
-    """
+    """Return everything that the template takes, except the layout that it extends."""
     return {
         "view": view,
         "estimate": estimate,

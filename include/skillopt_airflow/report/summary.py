@@ -247,7 +247,6 @@ def as_markdown(matrix: SkillMatrix) -> str:
 
 
 def named(skill: ComparedSkill) -> str:
-    """Return a skill's name, with its version if that adds something."""
     return f"{skill.source} ({skill.version})" if skill.version not in ("", skill.source) else skill.source
 
 

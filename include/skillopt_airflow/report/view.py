@@ -107,15 +107,7 @@ def example_of(rollout: Rollout, thumbnails: Pictures) -> Example | None:
 def judging_of(
     rollouts: Sequence[Rollout], split: str, use: JudgeUse, judge: str, request: Callable[[Trajectory], GradingRequest]
 ) -> Judging:
-    """Count by whom the rollouts were scored, and show a few that the judge scored, of each grade as many.
-
-    Args:
-        rollouts: of the split.
-        split: its name.
-        use: whose word counts.
-        judge: name of the model.
-        request: what the judge is asked about a rollout.
-    """
+    """Count by whom the rollouts were scored, and show a few that the judge scored, of each grade as many."""
     graded = [(one, one.score.grade) for one in rollouts if one.score is not None and one.score.grade is not None]
     right = [pair for pair in graded if pair[1].grade == "correct"]
     others = [pair for pair in graded if pair[1].grade != "correct"]
@@ -177,7 +169,6 @@ class ReportView(History):
 
     @property
     def measured(self) -> tuple[tuple[str, str, SplitScore], ...]:
-        """The skills that the page compares: name, split and score."""
         selection = (("seed", "selection", self.seed), ("best", "selection", self.best))
         return (*selection, *((name, "test", score) for name, score in self.test.items()))
 
@@ -193,7 +184,6 @@ class ReportView(History):
 
     @property
     def fallbacks(self) -> int:
-        """The number of optimizer answers that gave way to a deterministic rule."""
         return sum(len(moment.fallbacks) for moment in self.moments)
 
 
@@ -224,6 +214,5 @@ def diff_of(before: str, after: str) -> str:
 
 
 def diff_lines(diff: str) -> list[tuple[str, str]]:
-    """Return the diff's lines, each with its class: added, removed, place or context."""
     kinds = {"+": "added", "-": "removed", "@": "place"}
     return [(kinds.get(line[:1], "context"), line) for line in diff.split("\n")]

@@ -78,11 +78,9 @@ class ChoiceMatch(Scoring):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The key of the choices."""
         return (self.choices,) if self.choices else ()
 
     def check(self, reference: JsonValue, public: JsonObject) -> None:
-        """Refuse choices that cannot be lettered or told apart, and what names none of them."""
         choices = self._choices(public)
         if self.choices:
             check_distinct(choices.values(), self.choices)
@@ -246,7 +244,6 @@ def _with_its_text(letter: str, choices: dict[str, str]) -> str:
 
 
 def _letter(pattern: re.Pattern[str], text: str, choices: dict[str, str]) -> frozenset[str]:
-    """Return the letter that a text is, if it is one of the choices'."""
     match = pattern.fullmatch(text)
     return frozenset([match["label"].upper()]) & choices.keys() if match else frozenset()
 

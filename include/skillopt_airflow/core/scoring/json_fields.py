@@ -74,9 +74,7 @@ class JsonAnswer(Extraction):
 def json_values(response: str, is_answer: Callable[[JsonValue], bool] = bool) -> list[JsonValue]:
     """Return the JSON values of a response, in order: of its fenced blocks if one holds JSON, else of all of it.
 
-    Args:
-        response: all of it.
-        is_answer: those for which it is false are left out, unless it is false for all.
+    Those for which `is_answer` is false are left out, unless it is false for all.
     """
     fenced = [value for block in _FENCED.findall(response) for value in _values(block)]
     found = [value for value in fenced if is_answer(value)]
@@ -147,7 +145,6 @@ class JsonFields(Scoring):
     everything else by equality."""
 
     def check(self, reference: JsonValue, public: JsonObject) -> None:
-        """Refuse what is no object, or lacks a field that is judged."""
         expected = _object(reference)
         if not expected:
             raise DataError(f"expected a JSON object with at least one field, got {shown(reference)}")
@@ -244,7 +241,6 @@ class ListMatch(Scoring):
     """True if the entries have to be in the order of the reference."""
 
     def check(self, reference: JsonValue, public: JsonObject) -> None:
-        """Refuse a list with an entry that the rule of the entries refuses."""
         for place, entry in enumerate(_wanted(reference)):
             try:
                 self.each.check(entry, public)

@@ -22,7 +22,6 @@ class Anls(Scoring):
     """Share of characters that differ from which on the soft score is 0."""
 
     def compare(self, answer: str, expected: str) -> tuple[float, float]:
-        """Compare the texts character by character."""
         one, other = " ".join(answer.lower().split()), " ".join(expected.lower().split())
         longer = max(len(one), len(other))
         # The distance is at least the difference of the lengths: an answer that is far too long is not looked at.
@@ -83,7 +82,6 @@ class Exact(Scoring):
     If nothing of a reference would be left, as of the grade A, only case is ignored."""
 
     def compare(self, answer: str, expected: str) -> tuple[float, float]:
-        """Compare the texts, normalized or not."""
         same = same_words(answer, expected) if self.normalized else answer.strip() == expected.strip()
         return float(same), float(same)
 
@@ -94,7 +92,6 @@ class TokenF1(Scoring):
     by: Literal["f1"] = "f1"
 
     def compare(self, answer: str, expected: str) -> tuple[float, float]:
-        """Compare the normalized texts, and their tokens."""
         return float(normalize(answer) == normalize(expected)), token_f1(answer, expected)
 
 
@@ -110,7 +107,6 @@ class Contains(Scoring):
             raise DataError(f"expected a text with more than articles and punctuation, got {expected!r}")
 
     def compare(self, answer: str, expected: str) -> tuple[float, float]:
-        """Look for the normalized reference."""
         within, wanted = normalize(answer), normalize(expected)
         found = f" {wanted} " in f" {within} " if self.whole_words else wanted in within
         return float(found), float(found)

@@ -79,7 +79,6 @@ class OpenAIChat(WireFormat):
     limits = ("max_tokens", "max_completion_tokens")
 
     def is_answer(self, document: JsonObject) -> bool:
-        """Return whether every choice holds a message that its provider did not break off."""
         choices, own = document.get("choices"), document.get("base_resp")
         # MiniMax sends its errors with status 200.
         failed = isinstance(own, dict) and bool(own.get("status_code"))
