@@ -23,8 +23,7 @@ from skillopt_airflow.optimizer.comparison import compare, slow_update
 from skillopt_airflow.optimizer.deep_reflect import questions
 from skillopt_airflow.optimizer.learning_rate import learning_rate, select
 from skillopt_airflow.optimizer.meta_skill import EpochStep, meta_reflect, meta_skill
-from skillopt_airflow.optimizer.minibatches import Minibatch
-from skillopt_airflow.optimizer.reflect import ReflectContext, reflect
+from skillopt_airflow.optimizer.reflect import Minibatch, ReflectContext, reflect
 from skillopt_airflow.optimizer.rewrite import consolidate, rewrite
 
 pytestmark = pytest.mark.slow

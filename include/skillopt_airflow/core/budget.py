@@ -51,7 +51,6 @@ class Spent(Value):
     usd: float | None = Field(default=0.0, ge=0.0)
 
     def times(self, count: int) -> "Spent":
-        """Return what so many of these cost."""
         usd = None if self.usd is None else count * self.usd
         return Spent(calls=count * self.calls, tokens=count * self.tokens, usd=usd)
 

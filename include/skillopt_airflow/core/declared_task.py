@@ -235,7 +235,6 @@ def _span_texts(reference: JsonValue) -> JsonValue:
 
 
 def _name(record: JsonObject, column: str) -> str:
-    """Return a column's text or whole number."""
     value = found_at(record, column)
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
         raise unusable((column,), "a non-empty text or a whole number", value)
@@ -335,7 +334,6 @@ def right_letters(reference: JsonObject) -> frozenset[str]:
 
 
 def _expected(item: Item) -> list[str]:
-    """Return what counts as right: the letters with their texts, or the text."""
     choices, letters = choices_of(item.reference), sorted(right_letters(item.reference))
     if not letters:
         return [str(item.reference[REFERENCE])]

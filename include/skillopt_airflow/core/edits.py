@@ -38,7 +38,6 @@ def note_edits(document: SkillDocument, notes: Sequence[Note]) -> tuple[Edit, ..
 
 
 def consolidated_edit(document: SkillDocument, notes: Sequence[Note]) -> Edit:
-    """Return the edit that replaces the notes of the appendix by these; other lines stay above them."""
     others = [line for line in _lines(document) if not _is_note(line)]
     return _edit([*others, *map(_line, new_notes(notes, ()))], notes)
 
@@ -114,7 +113,6 @@ class EditApplyReport(Document):
     rows: tuple[EditReport, ...]
 
     def count(self, *statuses: EditStatus) -> int:
-        """Return how many edits ended in one of the statuses."""
         return sum(row.status in statuses for row in self.rows)
 
 

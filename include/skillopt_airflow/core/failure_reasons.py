@@ -192,7 +192,6 @@ class FailureReason(Value):
 
 
 def too_few(coverage: float, wanted: float, reason: FailureReason | None) -> str:
-    """Return the sentence for the user where this share of the items has a score, and more would be needed."""
     because = f"; {reason}" if reason else ""
     return f"only {share(coverage)} of the items have a score ({share(wanted)} are wanted){because}"
 

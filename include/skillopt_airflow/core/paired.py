@@ -203,7 +203,6 @@ def interval(evaluation: Evaluation, rules: EvaluationGroup) -> tuple[float, flo
 
 
 def _values(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> list[tuple[str, float, float]]:
-    """Return each common item and the gate metric of both, sorted by id."""
     metric, weight = rules.gate_metric, rules.gate_mixed_weight
     return [
         (item, metric_value(score, metric, weight), metric_value(other.scores[item], metric, weight))

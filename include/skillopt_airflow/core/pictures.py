@@ -33,7 +33,6 @@ class Picture(NamedTuple):
 
     @property
     def data_url(self) -> str:
-        """Return the file as an address that holds it (RFC 2397)."""
         return f"data:{self.media_type};base64,{self.base64}"
 
 

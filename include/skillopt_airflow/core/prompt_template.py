@@ -75,7 +75,6 @@ class PromptTemplate:
 
     @property
     def hint(self) -> str:
-        """How to write a column, by the first name in braces."""
         found = _IN_BRACES.search(self._source)
         name = found[1] if found else "question"
         return f'Write a column as {{{{ {name} }}}}, or as {{{{ record["Full name"] }}}} where its name has spaces'

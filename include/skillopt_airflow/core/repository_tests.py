@@ -67,7 +67,6 @@ class Canaries(Value):
 
     @classmethod
     def drawn(cls, runner: Runner, files: tuple[str, ...], chance: random.Random) -> "Canaries":
-        """Draw names and contents that nobody knows before."""
         one, two, three = (_word(chance) for _ in range(3))
         folders = [_folder(runner, file) for file in (files[0], files[-1])]
         modules = _word(chance), _word(chance)

@@ -85,7 +85,6 @@ def _failed(kind: type[ModelError], what: str) -> ModelError:
 
 
 def is_unavailable(error: Exception) -> bool:
-    """Return whether the server cannot be reached, or has no answer now, by the error of the provider's client."""
     if isinstance(error, raised.ModelHTTPError):
         return may_pass(error.status_code)
     return isinstance(error, raised.ModelAPIError)

@@ -99,7 +99,6 @@ def _of(patch: Patch, source_type: SourceType) -> list[Edit]:
 def _united(
     answer: Sequence[MergedEdit], edits: Sequence[Edit], skill: SkillDocument
 ) -> tuple[tuple[Edit, ...], list[str]]:
-    """Return the edits of an answer with their provenance, and the answer's flaws."""
     united: list[Edit] = []
     flaws: list[str] = []
     for merged in answer:

@@ -15,8 +15,7 @@ from skillopt_airflow.core.skill import without_markers
 from skillopt_airflow.core.types import Edit, Message, Rollout, Score, UnitInterval, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, ModelAnswer, clipped, flaw_of, said
-from skillopt_airflow.optimizer.prompt_room import Question, ask_fitting
-from skillopt_airflow.optimizer.sections import prompt_of, section
+from skillopt_airflow.optimizer.sections import Question, ask_fitting, prompt_of, section
 from skillopt_airflow.optimizer.transcripts import Piece, Quote, conversation, quoted, quotes_section
 
 PairPolicy = Literal["mixed", "changed", "unchanged"]

@@ -12,9 +12,8 @@ from skillopt_airflow.core.protocols import Optimizer, Target
 from skillopt_airflow.core.types import Message, Rollout, SourceType, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, ModelAnswer, flaw_of, said
-from skillopt_airflow.optimizer.minibatches import by_outcome
-from skillopt_airflow.optimizer.prompt_room import Question, ask_fitting
-from skillopt_airflow.optimizer.sections import prompt_of, section
+from skillopt_airflow.optimizer.reflect import by_outcome
+from skillopt_airflow.optimizer.sections import Question, ask_fitting, prompt_of, section
 from skillopt_airflow.optimizer.transcripts import FollowUp, ItemNumber, named, numbers_of, trajectories_section
 
 

@@ -12,9 +12,16 @@ from skillopt_airflow.core.types import Edit, Patch, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, ModelAnswer, flaw_of, said
 from skillopt_airflow.optimizer.comparison import MOST_ROOM, Comparison, compared_skills, comparison_section
-from skillopt_airflow.optimizer.prompt_room import Question, ask_fitting
 from skillopt_airflow.optimizer.proposals import ProposedEdit, sift
-from skillopt_airflow.optimizer.sections import bare_edit, budget_section, json_section, prompt_of, section
+from skillopt_airflow.optimizer.sections import (
+    Question,
+    ask_fitting,
+    bare_edit,
+    budget_section,
+    json_section,
+    prompt_of,
+    section,
+)
 
 
 class EpochStep(Value):

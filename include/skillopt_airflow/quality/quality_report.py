@@ -91,7 +91,6 @@ class QualityReport(Document):
         )
 
     def with_more(self, other: "QualityReport") -> "QualityReport":
-        """Return this report together with another suite's results about the same rows."""
         return self.model_copy(
             update={
                 "success": self.success and other.success,

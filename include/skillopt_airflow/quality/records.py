@@ -5,10 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
-from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.core.record_fields import UnreadableRecord
+from skillopt_airflow.core.run_gates import gates_of
 from skillopt_airflow.core.splits import place_id
-from skillopt_airflow.core.types import HAS_SCORE, JsonObject, Status, canonical_json
+from skillopt_airflow.core.training_groups import EvaluationGroup
+from skillopt_airflow.core.types import HAS_SCORE, JsonObject, Split, Status, Value, canonical_json
 from skillopt_airflow.quality.quality_report import (
     CHARS_QUOTED,
     PLACE,
@@ -20,10 +23,47 @@ from skillopt_airflow.quality.quality_report import (
     quoted,
     validate,
 )
-from skillopt_airflow.quality.sizes import Need
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class Need(Value):
+    """The fewest rows that a split must have."""
+
+    split: Split
+    rows: int
+    reason: str
+    """The part of a run that needs them, as a clause behind the number."""
+
+
+def evaluation_needs(rules: EvaluationGroup) -> Iterator[Need]:
+    """Yield what evaluations need: a file that was cut short would be measured on fewer items than configured."""
+    for split, knob, limit in (
+        (Split.VAL, "val_limit", rules.val_limit),
+        (Split.TEST, "test_limit", rules.test_limit),
+    ):
+        if limit is not None:
+            yield Need(split=split, rows=limit, reason=f"for evaluation.{knob} = {limit}")
+
+
+def training_needs(config: TrainConfig) -> list[Need]:
+    """Return what a training needs: that, and so many items that its gates can accept anything at all.
+
+    Raises:
+        ConfigError: a limit leaves a gate too few items.
+    """
+    rules = config.evaluation
+    needs = list(evaluation_needs(rules))
+    for gate in gates_of(config):
+        reason, limit = f"for {gate.knob} = {gate.rules.gate_policy} to accept anything", rules.limit(gate.split)
+        if limit is not None and limit < gate.fewest:
+            raise ConfigError(
+                f"evaluation.{gate.split}_limit = {limit}: at least {gate.fewest} items are needed {reason}"
+            )
+        if gate.fewest > 1:
+            needs.append(Need(split=gate.split, rows=gate.fewest, reason=reason))
+    return needs
 
 
 SCORES = ("hard", "soft")

@@ -194,7 +194,6 @@ def _candidates(axes: Axes, moments: Sequence[MomentHistory]) -> None:
 
 
 def _marks(axes: Axes, mark: Mark, places: Sequence[float], scores: Sequence[SplitScore], size: float = 8.0) -> None:
-    """Draw points with their intervals, fainter where there are many; a kind that does not occur has no legend."""
     if not places:
         return
     means = [each.score for each in scores]

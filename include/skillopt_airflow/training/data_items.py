@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
     from skillopt_airflow.quality.quality_report import QualityReport
-    from skillopt_airflow.quality.sizes import Need
+    from skillopt_airflow.quality.records import Need
     from skillopt_airflow.store.files import DataFiles, FileStore
 
 log = logging.getLogger(__name__)

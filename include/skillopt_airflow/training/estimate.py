@@ -16,7 +16,7 @@ from skillopt_airflow.core.skill import CHARS_PER_TOKEN
 from skillopt_airflow.core.timeline import timeline
 from skillopt_airflow.core.types import Item, Split
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
-from skillopt_airflow.optimizer.prompt_room import prompt_room
+from skillopt_airflow.optimizer.sections import prompt_room
 
 LOOKED_AT = 100
 """Items whose prompts stand for all of a split."""

@@ -24,7 +24,7 @@ from skillopt_airflow.core.skill_matrix import (
     SkillMatrix,
 )
 from skillopt_airflow.core.types import JsonObject, Split, Status
-from skillopt_airflow.quality.sizes import evaluation_needs
+from skillopt_airflow.quality.records import evaluation_needs
 from skillopt_airflow.report.summary import as_markdown
 from skillopt_airflow.store.keys import MatrixKeys, cell_name
 from skillopt_airflow.store.matrix_table import MatrixTable

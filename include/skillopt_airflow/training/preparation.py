@@ -16,7 +16,7 @@ from skillopt_airflow.core.run_gates import SmallestGain, check_groups, deciding
 from skillopt_airflow.core.skill import SkillDocument, skill_of_person
 from skillopt_airflow.core.timeline import steps_in_epoch
 from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Split
-from skillopt_airflow.quality.sizes import training_needs
+from skillopt_airflow.quality.records import training_needs
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.data_checks import store_quality
 from skillopt_airflow.training.data_items import (

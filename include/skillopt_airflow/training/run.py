@@ -25,7 +25,7 @@ from skillopt_airflow.core.types import (
     canonical_json,
     sha256,
 )
-from skillopt_airflow.optimizer.prompt_room import prompt_room
+from skillopt_airflow.optimizer.sections import prompt_room
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.judge_settings import judge_settings
 from skillopt_airflow.training.run_record import RunRecord, RunRef

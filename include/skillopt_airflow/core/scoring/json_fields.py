@@ -184,7 +184,6 @@ class JsonFields(Scoring):
 
 
 def _object(reference: JsonValue) -> JsonObject | None:
-    """Return the object that a reference is, or that its text holds."""
     if isinstance(reference, str):
         try:
             reference = parsed(reference)
@@ -298,7 +297,6 @@ def _readings(answer: str, wanted: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _entries(text: str, wanted: Sequence[str]) -> list[str]:
-    """Return the parts between dividers; a divider inside an entry that is wanted divides nothing."""
     parts = _DIVIDER.split(text.strip(), maxsplit=MAX_PARTS)
     longest = max(len(_DIVIDER.split(one)) for one in wanted)
     entries, start = list[str](), 0

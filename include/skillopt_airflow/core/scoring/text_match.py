@@ -140,7 +140,6 @@ def same_words(answer: str, expected: str) -> bool:
 # A list is compared entry by entry, each with all that are expected.
 @lru_cache(maxsize=256)
 def _reading(text: str) -> tuple[str, str, str]:
-    """Return a text in plain spelling, its normalized words, and its numbers and operators."""
     plain = text.translate(_TYPOGRAPHY).strip().lower().removeprefix("+")
     plain = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), plain)
     return plain, normalize(plain), "".join(_SIGNIFICANT.findall(plain)).replace(" ", "")

@@ -154,7 +154,6 @@ class WireFormat(ABC):
         return text
 
     def is_event(self, document: JsonObject) -> bool:
-        """Return whether an answer's stream may begin with this document."""
         name, kind = self.event_field
         failed = document.get("error") or document.get("type") == "error"
         return not failed and isinstance(document.get(name), kind)
