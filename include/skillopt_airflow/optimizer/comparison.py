@@ -117,7 +117,6 @@ def comparison_section(comparison: Comparison, room: int) -> str:
 
 
 def compared_skills(skill: str, previous: str) -> str:
-    """Show the last skill of the previous epoch, unless it is the present one, and the present one."""
     former = "" if previous == skill else section("previous_skill", previous)
     return prompt_of(former, section("skill", skill))
 

@@ -71,7 +71,6 @@ class Drift:
         }
 
     def expectations(self) -> Iterator[Any]:
-        """Yield expectations of the reference's kinds and lengths."""
         from great_expectations import expectations as gxe
 
         name, kinds = self.field.name, sorted({kind_of(self.field.of(item)) for item in self._reference})

@@ -338,7 +338,10 @@ def nights_chart(points: Sequence[NightPoint], events: Sequence[AliasEvent]) -> 
         _evidence(evidence, ordered)
         # A night's own move comes on the day after its date, when its items are complete.
         day_before, day_after = _day(ordered[0]) - timedelta(days=1), _day(ordered[-1]) + timedelta(days=1)
-        _events(scores, [one for one in events if day_before <= one.moment.date() <= day_after])
+        for one in (one for one in events if day_before <= one.moment.date() <= day_after):
+            scores.axvline(one.moment, color=VERMILLION if one.kind == "demoted" else INK, linewidth=1)
+            scores.annotate(_label(one), (one.moment, 0.02), rotation=90, fontsize=9,
+                            ha="right", va="bottom", color=INK)  # fmt: skip
         evidence.set_xlim(day_before, day_after + timedelta(days=1))
         locator = AutoDateLocator(minticks=2, maxticks=9)  # type: ignore[no-untyped-call]
         evidence.xaxis.set_major_locator(locator)
@@ -381,13 +384,6 @@ def _evidence(axes: Axes, points: Sequence[NightPoint]) -> None:
                   va="bottom", fontsize=9, color=INK)  # fmt: skip
     axes.set(ylabel="CUSUM of a decline")
     axes.set_ylim(bottom=0.0)
-
-
-def _events(axes: Axes, events: Sequence[AliasEvent]) -> None:
-    for one in events:
-        axes.axvline(one.moment, color=VERMILLION if one.kind == "demoted" else INK, linewidth=1)  # type: ignore[arg-type]
-        axes.annotate(_label(one), (one.moment, 0.02), rotation=90, fontsize=9,
-                      ha="right", va="bottom", color=INK)  # fmt: skip
 
 
 def _label(event: AliasEvent) -> str:

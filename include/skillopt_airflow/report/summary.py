@@ -27,7 +27,6 @@ class Total(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Read and written."""
         return self.prompt_tokens + self.completion_tokens
 
     @property

@@ -179,7 +179,6 @@ class ReportView(History):
 
     @property
     def troubled(self) -> tuple[StageRollouts, ...]:
-        """The stages in which rollouts have no score, or answers were cut off or empty."""
         return tuple(stage for stage in self.outcomes if stage.failures or stage.truncated or stage.empty)
 
     @property
