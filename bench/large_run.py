@@ -17,10 +17,10 @@ from bench.s3_server import server_in
 from local import objectstore
 from local.home import PROJECT
 from skillopt_airflow.core.budget import ROLES, Prices, Role
-from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import PlatformError
 from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.core.state import ReflectedItems
 from skillopt_airflow.core.types import Edit, Item, JsonObject, Message, ModelCall, Patch, Split, Status, Trajectory
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.objects import ObjectStore
@@ -177,7 +177,7 @@ def report(place: Place) -> None:
 
 def score(place: Place) -> None:
     """Compare the seed with the candidate, as the last task of the evaluation DAG does; their rollouts are there."""
-    from skillopt_airflow.core.density import tokens_of
+    from skillopt_airflow.core.skill import tokens_of
     from skillopt_airflow.core.skill_matrix import ComparedSkill
     from skillopt_airflow.training.matrix import conclude_matrix
 

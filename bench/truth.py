@@ -10,12 +10,9 @@ from typing import Any
 from bench import tables, truth_publishing
 from bench.truth_worlds import WORLDS, Contest
 from skillopt_airflow.core.gate import decide, judge
-from skillopt_airflow.core.gate_policies import POLICIES
-from skillopt_airflow.core.gate_policies.policy import evidence_of
-from skillopt_airflow.core.looks import level_of
+from skillopt_airflow.core.gate_policies import POLICIES, evidence_of, sign_test
 from skillopt_airflow.core.paired import interval, paired, signs
-from skillopt_airflow.core.permutation import sign_test
-from skillopt_airflow.core.power import smallest_gain
+from skillopt_airflow.core.run_gates import level_of, smallest_gain
 from skillopt_airflow.core.training_groups import EvaluationGroup
 
 SEED = 42

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bench import tables
 from bench.truth_worlds import evaluation_of
 from skillopt_airflow.core.gate import judge
-from skillopt_airflow.core.gate_policies.policy import evidence_of
+from skillopt_airflow.core.gate_policies import evidence_of
 from skillopt_airflow.core.item_scores import Evaluation
 from skillopt_airflow.core.paired import interval
 from skillopt_airflow.core.run_gates import PROMISING, publishing_rules

@@ -20,8 +20,7 @@ from skillopt_airflow.core.failure_reasons import FailureReason
 from skillopt_airflow.core.hidden_text import visible
 from skillopt_airflow.core.protocols import Benchmark, JudgesFiles, JudgesRepository, PlaysSession
 from skillopt_airflow.core.record_fields import UnreadableRecord
-from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.core.search_group import SearchGroup
+from skillopt_airflow.core.resource_groups import SandboxGroup, SearchGroup
 from skillopt_airflow.core.skill import skill_of_person
 from skillopt_airflow.core.types import Item, Message, ModelCall, Rollout, Score, Split, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget

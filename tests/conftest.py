@@ -119,10 +119,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.fixture(scope="session", autouse=True)
 def each_table_is_checked_once() -> Iterator[None]:
     """Have Great Expectations look at equal tables once: hundreds of trainings are prepared on the same sample."""
-    from skillopt_airflow.quality import validation
+    from skillopt_airflow.quality import quality_report
 
     found: dict[bytes, Any] = {}
-    look = validation._outcomes
+    look = quality_report._outcomes
 
     def remembered(frame: Any, suite: Sequence[Any]) -> Any:
         asked = pickle.dumps((frame, repr(suite)))
@@ -131,7 +131,7 @@ def each_table_is_checked_once() -> Iterator[None]:
         return found[asked]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(validation, "_outcomes", remembered)
+        patch.setattr(quality_report, "_outcomes", remembered)
         yield
 
 

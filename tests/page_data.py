@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 from random import Random
 
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.night_evidence import NightMean
+from skillopt_airflow.core.night_verdict import NightMean
 from skillopt_airflow.core.paired import differences, interval, paired
 from skillopt_airflow.core.provenance import LineOrigin
 from skillopt_airflow.core.training_groups import EvaluationGroup

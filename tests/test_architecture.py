@@ -62,10 +62,10 @@ ENGINE = {"alfworld.agents.environment.alfred_tw_env", "textworld", "textworld.e
 ELSEWHERE = {
     "prompt_template": {"jinja2", "jinja2.sandbox"},
     "worlds": ENGINE,
-    "intervals": {"scipy.special"},
-    "night_evidence": {"scipy.special"},
-    "permutation": {"scipy.special"},
-    "power": {"scipy.special", "numpy.typing"},
+    "paired": {"scipy.special"},
+    "night_verdict": {"scipy.special"},
+    "gate_policies": {"scipy.special"},
+    "run_gates": {"scipy.special", "numpy.typing"},
     "consumer": {"boto3", "botocore.config", "botocore.exceptions", "mypy_boto3_s3"},
 }
 """Imports of functions that the program in the sandbox image never calls, by file; another image may have them."""

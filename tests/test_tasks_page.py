@@ -9,8 +9,7 @@ import yaml
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.declared_task import declared
-from skillopt_airflow.core.scoring.rules import ANSWER_RULES, SCORING_RULES
-from skillopt_airflow.core.task_group import TaskGroup
+from skillopt_airflow.core.task_group import ANSWER_RULES, SCORING_RULES, TaskGroup
 from skillopt_airflow.core.types import DATA_SPLITS
 from skillopt_airflow.store.data_manifest import SplitList
 

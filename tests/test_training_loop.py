@@ -13,15 +13,14 @@ import pytest
 
 from local.standin.economy import RULES
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core import density
-from skillopt_airflow.core.buffer import ReflectedItems
+from skillopt_airflow.core import skill as skill_module
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.density import tokens_of
 from skillopt_airflow.core.edits import EditApplyReport
 from skillopt_airflow.core.errors import ConfigError, DataError, ModelOutputError, ObjectMissing
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.provenance import LinesOfSkill
-from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.skill import SkillDocument, tokens_of
+from skillopt_airflow.core.state import ReflectedItems
 from skillopt_airflow.core.types import DATA_SPLITS, Patch, Split, Status
 from skillopt_airflow.store.items import load_items
 from skillopt_airflow.store.run_states import same
@@ -325,7 +324,7 @@ def test_density_chooses_the_best_skill_on_request(monkeypatch: pytest.MonkeyPat
         return {"failure_patterns": [], "edits": [{"op": "append", "anchor": "", "content": content, "rationale": "r"}]}
 
     rules = {"reply": wordy, "evaluation__early_reject": False}
-    monkeypatch.setattr(density, "DENSITY_WEIGHT", 50.0)
+    monkeypatch.setattr(skill_module, "DENSITY_WEIGHT", 50.0)
     off, on = Training.of(**rules), Training.of(**rules, evaluation__use_semantic_density=True, reports=True)
     off(), on()
     assert [one.action.accepted for one in decisions(on).values()] == [

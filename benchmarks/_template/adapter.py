@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.record_fields import text_at, texts_at
-from skillopt_airflow.core.scoring.anls import Anls
 from skillopt_airflow.core.scoring.extraction import InTags
+from skillopt_airflow.core.scoring.text_match import Anls
 from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory
 
 _PROMPT = """Which English word do these letters make: {letters}

@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.protocols import Episode, Observation, is_won
 from skillopt_airflow.core.record_fields import identity_at, text_at
-from skillopt_airflow.core.sessions import Episode, Observation, is_won
 from skillopt_airflow.core.types import Item, ItemFile, JsonObject, Message, Score, Trajectory
 
 GAME = "game.tw-pddl"

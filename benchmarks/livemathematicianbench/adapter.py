@@ -6,8 +6,7 @@ from string import ascii_uppercase
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import list_at, text_at, whole_number_at
-from skillopt_airflow.core.scoring.choice_letter import stated_line
-from skillopt_airflow.core.scoring.choice_match import ChoiceMatch, check_distinct, lettered
+from skillopt_airflow.core.scoring.choice_match import ChoiceMatch, check_distinct, lettered, stated_line
 from skillopt_airflow.core.scoring.extraction import Boxed, InTags, last_line
 from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory
 

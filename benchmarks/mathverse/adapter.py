@@ -3,10 +3,10 @@
 import re
 from string import ascii_uppercase
 
+from skillopt_airflow.core.declared_task import JudgedTask, choices_of, right_letters
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.judged_task import JudgedTask, choices_of, right_letters
 from skillopt_airflow.core.record_fields import identity_at, shown, text_at, unusable
-from skillopt_airflow.core.scoring.choice_decision import choice_decision, letters_named
+from skillopt_airflow.core.scoring.choice_match import choice_decision, letters_named
 from skillopt_airflow.core.scoring.extraction import Boxed, InTags
 from skillopt_airflow.core.scoring.maths_text import same_maths
 from skillopt_airflow.core.scoring.text_match import Exact

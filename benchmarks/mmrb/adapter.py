@@ -10,8 +10,7 @@ from skillopt_airflow.core.grading import ENDS, GradingRequest
 from skillopt_airflow.core.pictures import mark, picture_suffix
 from skillopt_airflow.core.protocols import Workspace
 from skillopt_airflow.core.record_fields import text_at, unusable
-from skillopt_airflow.core.scoring.choice_letter import ChoiceLetter, stated_line
-from skillopt_airflow.core.scoring.choice_match import choices_named, lettered
+from skillopt_airflow.core.scoring.choice_match import ChoiceLetter, choices_named, lettered, stated_line
 from skillopt_airflow.core.scoring.extraction import Boxed, Extraction, InTags, last_line
 from skillopt_airflow.core.scoring.number_match import NumberMatch, numbers
 from skillopt_airflow.core.scoring.scoring_rule import MAX_ANSWER_CHARS

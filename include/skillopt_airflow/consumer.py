@@ -98,7 +98,6 @@ class Skill:
 
     @property
     def age(self) -> float:
-        """Return the seconds since it was confirmed."""
         return max(0.0, time.time() - self.confirmed)
 
 
@@ -552,7 +551,6 @@ def _quoted(name: str) -> str:
 
 
 def _endpoint() -> str:
-    """Return the server that boto3's own variables name; empty if they name none."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 

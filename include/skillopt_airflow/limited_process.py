@@ -76,7 +76,6 @@ class LimitedProcess:
         self.close()
 
     def close(self) -> None:
-        """End the process, if it runs."""
         self._end()
         self._process = None
 

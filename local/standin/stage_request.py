@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.types import Edit
-from skillopt_airflow.optimizer.epoch_steps import EpochStep
+from skillopt_airflow.optimizer.meta_skill import EpochStep
 
 RAW = ("skill", "guidance", "memory")
 """Sections of plain text, which may hold tags itself; a section of JSON has none."""

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.alfworld.adapter import BENCHMARK, GAME
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.sessions import Episode, Observation
+from skillopt_airflow.core.protocols import Episode, Observation
 from skillopt_airflow.core.types import Status, Trajectory
 
 FOLDER = benchmarks.project() / "benchmarks" / "alfworld"

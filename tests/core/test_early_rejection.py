@@ -13,7 +13,7 @@ from skillopt_airflow.core.gate import Action, GateDecision, decide
 from skillopt_airflow.core.gate_policies import POLICIES
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore, covers
 from skillopt_airflow.core.paired import SAME_MEAN, paired
-from skillopt_airflow.core.track_record import TrackRecord
+from skillopt_airflow.core.state import TrackRecord
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Status
 

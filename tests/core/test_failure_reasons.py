@@ -1,11 +1,33 @@
+import json
 import random
+import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.failure_reasons import MAX_ERROR_CHARS, MAX_ID_CHARS, FailureReason, share
+from skillopt_airflow.core.failure_reasons import (
+    ADVICE,
+    CODES,
+    FIRST_ITEMS,
+    MAX_ERROR_CHARS,
+    MAX_ID_CHARS,
+    UNREADABLE,
+    FailureReason,
+    RolloutTally,
+    advice,
+    ending_status,
+    error_status,
+    failed_with,
+    hopeless,
+    lasting_error,
+    may_pass,
+    share,
+)
 from skillopt_airflow.core.types import Status, Trajectory
+from tests.core.provider_rows import ENDINGS, ERRORS, OTHERS, Row, error, failed_response, minimax
 
 FAILED = [status for status in Status if not status.scored]
 TRAJECTORY = st.builds(
@@ -90,3 +112,155 @@ def test_numbers_and_ids_never_split_a_reason(numbers: list[tuple[int, int]], st
     told = FailureReason.of(rows, len(rows))
     assert told is not None
     assert (told.count, told.status) == (len(rows), status)
+
+
+KINDS = st.sampled_from(["", "401", "404", UNREADABLE])
+
+
+def failed_alike(number: int, kind: str) -> Trajectory:
+    return Trajectory(item_id=f"i-{number}", status=Status.MODEL_ERROR, error=f"no {number}", lasting_error=kind)
+
+
+def test_every_lasting_error_has_its_advice() -> None:
+    assert not [status for status in range(600) if may_pass(status) and lasting_error(status)]
+    assert all(map(advice, range(600)))
+    assert {status for status in range(600) if lasting_error(status)} == {400, 401, 402, 403, 404, 405, 422}
+    assert {int(lasting_error(status)) for status in ADVICE} == set(ADVICE)
+    assert lasting_error(None) == lasting_error(200) == ""
+    assert "host" in advice(0)
+
+
+@given(kinds=st.lists(KINDS, max_size=12), items=st.integers(1, 40))
+def test_a_chunk_is_given_up_exactly_if_its_first_items_failed_alike(kinds: list[str], items: int) -> None:
+    wanted = min(FIRST_ITEMS, items)
+    looked_at = kinds[:wanted]
+    alike = len(looked_at) == wanted and len(set(looked_at)) == 1 and looked_at[0] != ""
+    assert (hopeless([failed_alike(n, kind) for n, kind in enumerate(kinds)], items) is not None) is alike
+
+
+def test_the_reason_names_one_item() -> None:
+    for items, count in ((200, 8), (3, 3)):
+        reason = hopeless([failed_alike(n, "401") for n in range(min(items, 20))], items)
+        assert str(reason) == f"{count} of {count} items: model_error: no 0 (for example item i-0)"
+
+
+def tally(*statuses: Status, planned: int | None = None) -> RolloutTally:
+    rows = [Trajectory(item_id=str(index), status=status) for index, status in enumerate(statuses)]
+    return RolloutTally.of(rows, len(rows) if planned is None else planned)
+
+
+@given(st.lists(st.sampled_from(Status)), st.integers(0, 3))
+def test_every_rollout_is_counted_once(statuses: list[Status], missing: int) -> None:
+    found = tally(*statuses, planned=len(statuses) + missing)
+    assert found.scored + sum(found.failures.values()) == len(statuses)
+    assert found.truncated == statuses.count(Status.TRUNCATED)
+    assert found.empty == statuses.count(Status.EMPTY)
+    assert (found.reason is None) == (not found.failures)
+    assert 0 <= found.coverage <= 1
+
+
+def test_without_rollouts_nothing_is_missing() -> None:
+    assert (tally().coverage, tally().cuts, str(tally())) == (1.0, "", "0 of 0 rollouts have a score")
+
+
+@pytest.mark.parametrize(("status", "said"), [(Status.TRUNCATED, "max_tokens"), (Status.EMPTY, "--reasoning-parser")])
+@pytest.mark.parametrize(("odd", "whole", "warned"), [(0, 0, False), (1, 19, False), (2, 37, True), (1, 0, True)])
+def test_more_than_one_cut_or_empty_answer_in_twenty_is_a_warning(
+    status: Status, said: str, odd: int, whole: int, warned: bool
+) -> None:
+    found = tally(*[status] * odd, *[Status.OK] * whole, Status.TIMEOUT)
+    assert (said in found.cuts) is warned
+    assert found.cuts.startswith(f"{odd} of {odd + whole} answers") is warned
+
+
+def test_cut_and_empty_answers_have_a_warning_each() -> None:
+    both = tally(Status.EMPTY, Status.TRUNCATED, Status.OK).cuts
+    assert both.startswith("1 of 3 answers (33%) were cut off")
+    assert "; 1 of 3 answers (33%) were empty" in both
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "statuses.md"
+
+
+@pytest.mark.parametrize("row", ERRORS, ids=lambda row: f"{row.provider} {row.sends}")
+def test_an_error_has_its_status_as_values_text_and_within_a_sentence(row: Row) -> None:
+    text = row.body if isinstance(row.body, str) else json.dumps(row.body)
+    assert error_status(row.http_status, row.body) is row.status
+    assert error_status(row.http_status, text) is row.status
+    assert error_status(row.http_status, text.encode()) is row.status
+    assert error_status(row.http_status, f"API Error: {row.http_status} {text}, request id: r-1") is row.status
+    inner = row.body.get("error") if isinstance(row.body, dict) else None
+    if isinstance(inner, dict) and "contentFilter" not in row.body:
+        # OpenAI's client keeps the inner object only.
+        assert error_status(row.http_status, inner) is row.status
+
+
+@pytest.mark.parametrize("row", [row for row in ERRORS if row.http_status == 200], ids=lambda row: row.sends)
+def test_an_error_that_comes_with_status_200_is_not_a_success(row: Row) -> None:
+    assert failed_with(row.body) == 400
+    assert error_status(400, row.body) is row.status
+
+
+@pytest.mark.parametrize("row", ENDINGS, ids=lambda row: f"{row.provider} {row.sends}")
+def test_an_ending_has_its_status(row: Row) -> None:
+    # Whether there is a text is the caller's to find out.
+    assert ending_status(row.body) is (Status.OK if row.status is Status.EMPTY else row.status)
+
+
+@pytest.mark.parametrize(("http_status", "body"), OTHERS)
+def test_other_errors_and_mere_mentions_are_neither_refused_nor_too_long(http_status: int, body: Any) -> None:
+    assert error_status(http_status, body) is None
+
+
+@pytest.mark.parametrize("status", CODES)
+def test_the_gateways_own_codes_are_known(status: Status) -> None:
+    assert error_status(400, error("status_code: 400", CODES[status])) is status
+
+
+@pytest.mark.parametrize(
+    ("document", "http_status"),
+    [
+        ({"error": {"message": "overloaded"}}, 502),
+        ({"error": {"message": "no key", "code": 401}}, 401),
+        ({"error": {"message": "busy", "code": "429"}}, 429),
+        (failed_response("server_error", "try again"), 502),
+        (minimax(1004, "login fail"), 401),
+        (minimax(1000, "unknown error"), 502),
+        ({"choices": [{"message": {"content": "Eif"}, "finish_reason": "error"}]}, 502),
+        ({"choices": [{"message": {"content": ""}, "error": {"code": 504}}]}, 504),
+        ({"hello": 1}, 0),
+    ],
+)
+def test_a_failure_sent_with_status_200_has_the_http_status_that_belongs_to_it(
+    document: dict[str, Any], http_status: int
+) -> None:
+    assert failed_with(document) == http_status
+
+
+def test_names_that_only_hold_another_one_are_other_endings() -> None:
+    for name in ("stop", "eos", "end_turn", "COMPLETE", "tool_calls", "stop_sequence", "lengthy", "pause_turn"):
+        assert ending_status(name) is Status.OK
+    assert ending_status(None, "length") is Status.TRUNCATED
+    assert ending_status("MALFORMED_FUNCTION_CALL", "error") is Status.OK
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(["error", "code", "message"]), inner),
+    max_leaves=20,
+)
+
+
+@given(JSON | st.binary(), st.sampled_from([0, 200, 400, 401, 403, 422, 429, 500, 503]))
+def test_no_body_breaks_the_table(body: Any, http_status: int) -> None:
+    assert error_status(http_status, body) in (None, Status.REFUSED, Status.TOO_LONG)
+    if isinstance(body, dict):
+        failed = failed_with(body)
+        assert failed == 0 or 400 <= failed < 600
+    ending_status(body)
+
+
+def test_the_page_lists_the_rows_that_are_tested() -> None:
+    said = [f"| {row.provider} | {row.sends} | `{row.status}` |" for row in (*ERRORS, *ENDINGS)]
+    listed = re.findall(r"^\| .* \| `\w+` \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert listed == said

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core import density
+from skillopt_airflow.core import skill as skill_module
 from skillopt_airflow.core.gate import Action, GateDecision, decide
 from skillopt_airflow.core.gate_policies import POLICIES
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
@@ -152,7 +152,7 @@ SHORT, LONG = SkillDocument("Be brief."), SkillDocument("Be as long as you like.
 
 def test_density_has_a_say_in_what_is_best_and_none_in_what_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     rules = EvaluationGroup()
-    monkeypatch.setattr(density, "DENSITY_WEIGHT", 0.3)
+    monkeypatch.setattr(skill_module, "DENSITY_WEIGHT", 0.3)
     better, current, best = measured(1, 1, 0, 0, 0), measured(1, 0, 0, 0, 0), measured(1, 1, 1, 0, 0)
     plain, dense = (
         decide(better, current, best, rules),

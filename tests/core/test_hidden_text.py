@@ -1,5 +1,7 @@
+import json
 import sys
 import unicodedata
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -7,9 +9,9 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.errors import SkillError
-from skillopt_airflow.core.hidden_text import flaw_of_text, is_hidden, plain, visible
+from skillopt_airflow.core.hidden_text import clean_parts, flaw_of_text, is_hidden, plain, storable, visible
 from skillopt_airflow.core.skill import SkillDocument, skill_of_person
-from skillopt_airflow.core.types import Edit
+from skillopt_airflow.core.types import Edit, Grade, Message, Score, Status, Trajectory
 from skillopt_airflow.optimizer.answers import MOST_OF_SKILL, clipped, flaw_of, flaw_of_note
 from skillopt_airflow.optimizer.proposals import ProposedEdit, flaw_of_edit, sift
 
@@ -111,3 +113,50 @@ def test_an_edit_can_remove_a_command_but_not_put_one_together():
     edits = [Edit(op="append", content="- more"), Edit(op="delete", anchor="- !`ls`")]
     after, _ = apply_edits(skill, edits)
     assert after.text == "# Skill\n\n- fine\n- more\n"
+
+
+ANY_TEXT = st.text(st.characters(categories=["Cs", "Lu", "So", "Cc"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        ("plain \u00e9 \U0001f600", "plain \u00e9 \U0001f600"),
+        ("high \ud83d end", "high \ufffd end"),
+        ("low \ude00 end", "low \ufffd end"),
+        ("\ud83d\ude00", "\U0001f600"),
+        ("\ud83d\ud83d\ude00", "\ufffd\U0001f600"),
+        ("a\0b", "a\ufffdb"),
+        ("\ufeffmark", "\ufeffmark"),
+    ],
+)
+def test_half_pairs_and_nul_are_replaced_and_all_else_stays(text: str, stored: str) -> None:
+    assert storable(text) == stored
+
+
+@given(ANY_TEXT)
+def test_stored_text_can_be_encoded_and_is_stable(text: str) -> None:
+    stored = storable(text)
+    assert stored.encode().decode() == stored == storable(stored)
+    assert "\0" not in stored
+    assert json.loads(json.dumps(stored)) == stored
+
+
+@given(ANY_TEXT)
+def test_every_value_with_text_from_outside_can_be_written(text: str) -> None:
+    trajectory = Trajectory(
+        item_id="a", status=Status.OK, error=text, answer=text, messages=(Message(role="tool", content=text),)
+    )
+    score = Score(hard=1, soft=1, feedback=text, grade=Grade(grade="correct", quote=text, reason=text))
+    assert Trajectory.model_validate_json(trajectory.model_dump_json()) == trajectory
+    assert Score.model_validate_json(score.model_dump_json()) == score
+
+
+def test_the_parts_of_a_response_are_changed_in_place() -> None:
+    text, call = SimpleNamespace(content="\ud83d"), SimpleNamespace(args={"\ud83d": [1, {"a": "b\ud83d"}, None]})
+    written, none = SimpleNamespace(args='{"a": "\ud83d"}'), SimpleNamespace(args=None, content=b"\xff")
+    clean_parts([text, call, written, none])
+    assert text.content == "\ufffd"
+    assert call.args == {"\ufffd": [1, {"a": "b\ufffd"}, None]}
+    assert written.args == '{"a": "\ufffd"}'
+    assert (none.args, none.content) == (None, b"\xff")

@@ -8,11 +8,14 @@ from skillopt_airflow.core.item_scores import (
     LOST,
     Evaluation,
     ItemScore,
+    count_groups,
     covers,
     evaluation_of,
     is_failure,
+    members,
     metric_value,
     missing_as,
+    sums,
 )
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Rollout, RolloutResult, Score, Status, Trajectory
@@ -136,3 +139,14 @@ def test_what_only_the_other_has_a_score_for_is_lost() -> None:
     one, other = (Evaluation(scores={item: ItemScore(hard=1, soft=1) for item in items}) for items in ("ab", "bc"))
     lost = missing_as(LOST, one, other).scores
     assert {item: (score.hard, score.soft) for item, score in lost.items()} == {"a": (1, 1), "b": (1, 1), "c": (0, 0)}
+
+
+def test_an_item_without_a_group_is_one_of_its_own_even_if_it_is_called_like_one() -> None:
+    values = {"a": 1.0, "b": 2.0, "c": 4.0, "d": 8.0}
+    groups = {"b": "a", "c": "x", "d": "x", "z": "x", "e": ""}
+    assert members(values, groups) == [[1.0], [2.0], [4.0, 8.0]]
+    assert sums(values, groups) == [1.0, 2.0, 12.0]
+    assert members(values, {}) == [[1.0], [2.0], [4.0], [8.0]]
+    assert members({}, groups) == []
+    assert count_groups(["", "x", "x", "y", ""]) == 4
+    assert count_groups(["", ""]) is count_groups([]) is None

@@ -5,18 +5,15 @@ from typing import Any
 
 import pytest
 
-from skillopt_airflow.core.appendix import note_edits
-from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.edits import apply_edits
+from skillopt_airflow.core.edits import apply_edits, note_edits
 from skillopt_airflow.core.gate import Action
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.moment_gate import GateInput, SkillVersion, pass_gate
 from skillopt_airflow.core.provenance import LinesOfSkill, seed_lines, trace
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.state import Measured, seed_state
+from skillopt_airflow.core.state import Measured, ReflectedItems, TrackRecord, seed_state
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.track_record import TrackRecord
 from skillopt_airflow.core.types import Edit, FailurePattern, ItemRef, Note, Patch, RolloutResult, Status
 
 ITEMS = tuple(ItemRef(f"item-{number}", "", task_types=("even" if number % 2 == 0 else "odd",)) for number in range(4))

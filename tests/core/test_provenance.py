@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.appendix import consolidated_edit, note_edits
-from skillopt_airflow.core.edits import EditReport, apply_edits
+from skillopt_airflow.core.edits import EditReport, apply_edits, consolidated_edit, note_edits
 from skillopt_airflow.core.errors import SkillError
 from skillopt_airflow.core.provenance import LineOrigin, LinesOfSkill, continued, seed_lines, trace
 from skillopt_airflow.core.skill import REGIONS, SkillDocument

@@ -5,7 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.errors import SkillError
-from skillopt_airflow.core.skill import REGIONS, Region, SkillDocument, Span, has_marker, without_markers
+from skillopt_airflow.core.skill import (
+    DENSITY_WEIGHT,
+    MANY_TOKENS,
+    REGIONS,
+    Region,
+    SkillDocument,
+    Span,
+    density,
+    has_marker,
+    length_warning,
+    tokens_of,
+    weighed,
+    without_markers,
+)
 
 SLOW = "<!-- SLOW_UPDATE_START -->\nkeep\n<!-- SLOW_UPDATE_END -->"
 APPENDIX = "<!-- APPENDIX_START --><!-- APPENDIX_END -->"
@@ -95,3 +108,27 @@ def test_a_marker_cannot_be_written_into_a_region(text: str) -> None:
 )
 def test_a_text_loses_its_markers_and_those_that_form_then(text: str, left: str) -> None:
     assert without_markers(text) == left
+
+
+SKILLS = st.text(min_size=1, max_size=300).map(SkillDocument)
+
+
+def test_a_token_has_about_four_characters() -> None:
+    assert tokens_of(SkillDocument("x" * 400)) == 100
+    assert density(0.5, SkillDocument("x" * 400)) == pytest.approx(5.0)
+    assert density(0.5, SkillDocument("")) == pytest.approx(500.0)
+    # A thousand tokens for a score of 1 have half of the weight.
+    assert weighed(1.0, SkillDocument("x" * 4000)) == pytest.approx(1 + DENSITY_WEIGHT / 2)
+
+
+def test_a_skill_of_more_than_2000_tokens_gets_a_warning() -> None:
+    assert MANY_TOKENS == 2_000
+    assert length_warning(SkillDocument("x" * 4 * MANY_TOKENS)) == ""
+    assert "2,001 tokens" in length_warning(SkillDocument("x" * 4 * (MANY_TOKENS + 1)))
+
+
+@given(SKILLS, SKILLS, st.floats(0.0, 1.0))
+def test_density_adds_at_most_its_weight(skill: SkillDocument, other: SkillDocument, score: float) -> None:
+    assert score <= weighed(score, skill) <= score + DENSITY_WEIGHT
+    if tokens_of(skill) < tokens_of(other):
+        assert weighed(score, skill) >= weighed(score, other)

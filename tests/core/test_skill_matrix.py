@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.budget import ModelPrice, Spent
 from skillopt_airflow.core.documents import read_document
+from skillopt_airflow.core.gate_policies import Action
 from skillopt_airflow.core.item_scores import covers, evaluation_of
 from skillopt_airflow.core.paired import interval, paired
 from skillopt_airflow.core.skill_matrix import (
@@ -22,7 +23,6 @@ from skillopt_airflow.core.skill_matrix import (
 )
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import RolloutResult, Split, Status
-from skillopt_airflow.core.verdict import Action
 
 ITEMS = tuple(f"i{index}" for index in range(12))
 TARGET = "openai-chat:m"

@@ -2,16 +2,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.buffer import BufferEntry, ReflectedItems, StepBuffer, entry_of
-from skillopt_airflow.core.edits import apply_edits
+from skillopt_airflow.core.edits import apply_edits, note_edits
 from skillopt_airflow.core.gate import Action, GateDecision, decide
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.paired import paired_values
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.state import Measured, RunState, advance, compete, seed_state
+from skillopt_airflow.core.state import (
+    BufferEntry,
+    Measured,
+    ReflectedItems,
+    RunState,
+    StepBuffer,
+    advance,
+    compete,
+    entry_of,
+    seed_state,
+    tried_edits,
+)
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.types import Edit, FailurePattern, Patch, Status
+from skillopt_airflow.core.types import Edit, FailurePattern, Note, Patch, Status
 
 EDITS = (Edit(op="append", content="x"),)
 REPORT = apply_edits(SkillDocument("# Skill\n"), EDITS)[1]
@@ -156,3 +166,27 @@ def test_scores_go_with_edits_that_were_judged() -> None:
     assert entry_of(1, SEEN, RANKED, REPORT, Action.INDECISIVE, WORSE) == unscored
     nothing = entry_of(1, SEEN, RANKED, REPORT, Action.REJECT, paired_values([]))
     assert (nothing.rejected_edits, nothing.score_before, nothing.interval) == (EDITS, None, None)
+
+
+SKILL = SkillDocument("# Skill\n\n- one\n- two\n").with_region("APPENDIX", "- Known note.")
+GOOD = Edit(op="replace", anchor="- one", content="- better")
+LOST = Edit(op="replace", anchor="- another", content="- nowhere")
+
+
+def tried(ranked: tuple[Edit, ...], applied: tuple[Edit, ...]) -> tuple[Edit, ...]:
+    return tried_edits(Patch(edits=ranked), apply_edits(SKILL, applied)[1])
+
+
+def test_an_edit_that_did_not_reach_the_candidate_was_not_tried() -> None:
+    assert tried((GOOD, LOST), (GOOD, LOST)) == (GOOD,)
+    assert tried((LOST,), (LOST,)) == ()
+
+
+def test_edits_of_which_a_body_was_written_were_tried() -> None:
+    written = Edit(op="rewrite", content="# Skill\n\n- better\n")
+    assert tried((GOOD, LOST), (written,)) == (GOOD, LOST)
+
+
+def test_of_notes_the_new_line_of_each_was_tried() -> None:
+    notes = note_edits(SKILL, (Note(text="New A.", minibatch="failure 1"), Note(text="New B.", minibatch="failure 2")))
+    assert [edit.content for edit in tried((GOOD,), (GOOD, *notes))] == ["- better", "- New A.", "- New B."]

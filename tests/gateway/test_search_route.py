@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from skillopt_airflow.core.document_search import FoundDocument
 from skillopt_airflow.core.errors import StoreUnavailable
-from skillopt_airflow.core.found_document import FoundDocument
 from skillopt_airflow.gateway.web_search import WebSearch
 from tests.gateway.gateway_rig import Rig, rigs
 from tests.gateway.scripted_provider import completion

@@ -19,7 +19,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, Thinking
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
 
-from skillopt_airflow.core.provider_statuses import CODES
+from skillopt_airflow.core.failure_reasons import CODES
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.core.wire_formats.wire_format import Tokens

@@ -15,7 +15,7 @@ from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.models.metering import Metered, calls_of
 from skillopt_airflow.models.model_errors import is_unavailable
 from skillopt_airflow.models.optimizer import PydanticAIOptimizer
-from skillopt_airflow.optimizer.select import Ranking
+from skillopt_airflow.optimizer.learning_rate import Ranking
 
 STATUSES = st.sampled_from([0, 200, 429, 503])
 

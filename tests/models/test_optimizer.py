@@ -19,8 +19,8 @@ from pydantic_ai.usage import RequestUsage
 from skillopt_airflow.core.errors import ModelError, ModelOutputError, ModelUnreachable
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.models.optimizer import OUTPUT_RETRIES, PydanticAIOptimizer
+from skillopt_airflow.optimizer.learning_rate import Ranking
 from skillopt_airflow.optimizer.reflect import Reflection
-from skillopt_airflow.optimizer.select import Ranking
 
 
 class TooLong(ModelHTTPError, ModelContextWindowExceededError):

@@ -22,8 +22,8 @@ from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.models.model_errors import is_unavailable
 from skillopt_airflow.models.optimizer import PydanticAIOptimizer
 from skillopt_airflow.optimizer import prompts
+from skillopt_airflow.optimizer.learning_rate import Ranking
 from skillopt_airflow.optimizer.reflect import Reflection
-from skillopt_airflow.optimizer.select import Ranking
 from tests.gateway.scripted_provider import ScriptedProvider
 from tests.models.rambling_server import RamblingServer
 

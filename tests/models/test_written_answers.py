@@ -12,8 +12,8 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from skillopt_airflow.core.errors import ModelError, ModelOutputError
 from skillopt_airflow.core.types import ModelCall, Verdict
 from skillopt_airflow.models.optimizer import OUTPUT_RETRIES, PydanticAIOptimizer, answer_in
+from skillopt_airflow.optimizer.learning_rate import Ranking
 from skillopt_airflow.optimizer.reflect import Reflection, Rewriting
-from skillopt_airflow.optimizer.select import Ranking
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 
 EDITS = {"edits": [{"op": "append", "content": "- Give units."}]}

@@ -9,7 +9,7 @@ from scripted_optimizer import AnsweringOptimizer, ScriptedOptimizer, json_secti
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.types import Edit, FailurePattern, Note, Patch, SourceType
 from skillopt_airflow.optimizer.aggregate import aggregate, merge
-from skillopt_airflow.optimizer.uniting import without_duplicates
+from skillopt_airflow.optimizer.proposals import without_duplicates
 
 
 def edit(content: str, source_type: SourceType = "failure", *minibatches: str, **fields: Any) -> Edit:

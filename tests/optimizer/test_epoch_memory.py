@@ -5,8 +5,7 @@ from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section
 
 from skillopt_airflow.core.types import Edit, Patch
 from skillopt_airflow.optimizer.comparison import Comparison, compare
-from skillopt_airflow.optimizer.epoch_steps import EpochStep
-from skillopt_airflow.optimizer.meta_skill import Memory, meta_reflect
+from skillopt_airflow.optimizer.meta_skill import EpochStep, Memory, meta_reflect
 from skillopt_airflow.optimizer.meta_skill import meta_skill as whole_meta_skill
 
 COMPARISON = compare({"a": rollout("a", 1.0)}, {"a": rollout("a", 0.0)}, ["a"], "mixed")

@@ -11,25 +11,20 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
 from scripted_optimizer import ScriptedOptimizer, rollout
 
-from skillopt_airflow.core.buffer import StepBuffer
 from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.gate import Action
 from skillopt_airflow.core.protocols import Optimizer
+from skillopt_airflow.core.state import StepBuffer
 from skillopt_airflow.core.training_groups import OptimizerGroup
 from skillopt_airflow.core.types import Edit, Note, Patch, Score
 from skillopt_airflow.models.optimizer import PydanticAIOptimizer
 from skillopt_airflow.optimizer.aggregate import aggregate
-from skillopt_airflow.optimizer.comparison import compare
-from skillopt_airflow.optimizer.consolidate import consolidate
+from skillopt_airflow.optimizer.comparison import compare, slow_update
 from skillopt_airflow.optimizer.deep_reflect import questions
-from skillopt_airflow.optimizer.epoch_steps import EpochStep
-from skillopt_airflow.optimizer.learning_rate import learning_rate
-from skillopt_airflow.optimizer.meta_skill import meta_reflect, meta_skill
-from skillopt_airflow.optimizer.minibatches import Minibatch
-from skillopt_airflow.optimizer.reflect import ReflectContext, reflect
-from skillopt_airflow.optimizer.rewrite import rewrite
-from skillopt_airflow.optimizer.select import select
-from skillopt_airflow.optimizer.slow_update import slow_update
+from skillopt_airflow.optimizer.learning_rate import learning_rate, select
+from skillopt_airflow.optimizer.meta_skill import EpochStep, meta_reflect, meta_skill
+from skillopt_airflow.optimizer.reflect import Minibatch, ReflectContext, reflect
+from skillopt_airflow.optimizer.rewrite import consolidate, rewrite
 
 pytestmark = pytest.mark.slow
 

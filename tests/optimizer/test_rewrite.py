@@ -1,9 +1,13 @@
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scripted_optimizer import ScriptedOptimizer, json_section, section, unusable
 
-from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
+from skillopt_airflow.core.state import BufferEntry, StepBuffer
 from skillopt_airflow.core.types import Edit, FailurePattern, Note, Patch
-from skillopt_airflow.optimizer.rewrite import rewrite
+from skillopt_airflow.optimizer.rewrite import Consolidation, consolidate, rewrite
 
 BUFFER = StepBuffer(entries=(BufferEntry(step=1),))
 PATCH = Patch(
@@ -56,3 +60,74 @@ def test_an_unusable_answer_leaves_the_edits_as_they_are(answer: dict[str, str] 
 def test_without_edits_there_is_no_call() -> None:
     empty = Patch(notes=PATCH.notes)
     assert rewrite(ScriptedOptimizer(), "# Skill", empty, BUFFER) is empty
+
+
+NOTES = tuple(
+    Note(text=text, minibatch=minibatch)
+    for text, minibatch in (("a", "failure-0"), ("b", "failure-0, failure-1"), ("c", "success-0"), ("d", "failure-1"))
+)
+
+
+def consolidated(*united: tuple[str, list[int]], most: int = 2) -> Consolidation:
+    answer = {"notes": [{"text": text, "sources": sources} for text, sources in united]}
+    return consolidate(ScriptedOptimizer(answer), "# Skill", NOTES, most)
+
+
+def test_notes_are_united_with_where_they_come_from() -> None:
+    optimizer = ScriptedOptimizer(
+        {"notes": [{"text": " a and\nb, d", "sources": [0, 1, 3]}, {"text": "c", "sources": [2]}]}
+    )
+    assert consolidate(optimizer, "# Skill", NOTES, 2) == Consolidation(
+        notes=(Note(text="a and b, d", minibatch="failure-0, failure-1"), Note(text="c", minibatch="success-0"))
+    )
+    ((stage, prompt),) = optimizer.calls
+    assert (stage, section(prompt, "skill"), section(prompt, "most")) == ("consolidate", "# Skill", "2")
+    assert json_section(prompt, "notes") == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("most", [0, 4, 5])
+def test_up_to_the_threshold_there_is_no_call(most: int) -> None:
+    assert consolidate(ScriptedOptimizer(), "# Skill", NOTES, most) == Consolidation(notes=NOTES)
+
+
+def test_what_the_answer_leaves_out_stays_and_a_note_counts_once() -> None:
+    kept = consolidated(("ab", [0, 1]), most=3)
+    assert [note.text for note in kept.notes] == ["ab", "c", "d"]
+    assert "kept: 2" in kept.fallback
+    kept = consolidated(("ab", [0, 1, 1]), ("again", [1, 0]), ("bcd", [1, 2, 3]))
+    assert [(note.text, note.minibatch) for note in kept.notes] == [
+        ("ab", "failure-0, failure-1"),
+        ("bcd", "success-0, failure-1"),
+    ]
+    assert "no source of its own" in kept.fallback
+
+
+def test_an_unusable_note_loses_none_of_its_sources() -> None:
+    kept = consolidated(("x" * 10_000_000, [2]), ("abd", [0, 1, 3]))
+    assert [note.text for note in kept.notes] == ["abd", "c"]
+    assert "10,000,000 characters" in kept.fallback
+    assert "kept: 1" in kept.fallback
+
+
+@pytest.mark.parametrize("answer", [unusable("refused"), {"notes": []}, {"notes": [{"text": "x", "sources": [9, -1]}]}])
+def test_an_answer_that_makes_nothing_shorter_leaves_all_notes(answer: dict[str, Any] | Exception) -> None:
+    kept = consolidate(ScriptedOptimizer(answer), "# Skill", NOTES, 2)
+    assert kept.notes == NOTES
+    assert kept.fallback.startswith("consolidate: ")
+
+
+def test_more_notes_than_allowed_are_said() -> None:
+    kept = consolidated(("ab", [0, 1]), ("c", [2]), ("d", [3]))
+    assert len(kept.notes) == 3
+    assert "3 notes are left" in kept.fallback
+
+
+UNITED = st.lists(st.tuples(st.sampled_from(["x", "", "y z"]), st.lists(st.integers(-1, 5), min_size=1)), max_size=6)
+
+
+@given(UNITED, st.integers(1, 3))
+def test_no_source_is_ever_lost(united: list[tuple[str, list[int]]], most: int) -> None:
+    kept = consolidated(*united, most=most).notes
+    assert len(kept) <= len(NOTES)
+    sources = {name for note in kept for name in note.minibatch.split(", ")}
+    assert sources == {"failure-0", "failure-1", "success-0"}

@@ -19,7 +19,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from local.served import served
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.rollout_tally import RolloutTally
+from skillopt_airflow.core.failure_reasons import RolloutTally
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.pipeline import task_errors
 from skillopt_airflow.pipeline.epochs import EpochRun

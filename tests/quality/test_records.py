@@ -7,12 +7,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.config import TrainConfig, nest
+from skillopt_airflow.core.errors import ConfigError, DataError
+from skillopt_airflow.core.gate_policies import POLICIES, Action, evidence_of
+from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.record_fields import UnreadableRecord
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Split, canonical_json
 from skillopt_airflow.quality.quality_report import CHARS_QUOTED, QualityReport
-from skillopt_airflow.quality.records import MAX_CHARS, check_splits
-from skillopt_airflow.quality.sizes import Need
+from skillopt_airflow.quality.records import (
+    MAX_CHARS,
+    Need,
+    check_rollouts,
+    check_splits,
+    evaluation_needs,
+    training_needs,
+)
 
 TEXTS, LISTS = ("question", "context"), ("answers",)
 
@@ -202,3 +212,119 @@ def test_whatever_the_records_are_exactly_the_unusable_ones_are_named(rows: list
     }
     assert named == broken
     assert report.success is (not broken and bool(rows))
+
+
+ITEMS = ("a", "b", "c")
+
+
+def row(item_id: str, status: Any = "ok", hard: float | None = 1.0, soft: float | None = 0.5) -> dict[str, Any]:
+    return {"item_id": item_id, "status": status, "hard": hard, "soft": soft}
+
+
+def failed(item_id: str, status: str = "timeout", **scores: Any) -> dict[str, Any]:
+    return row(item_id, status, **({"hard": None, "soft": None} | scores))
+
+
+GOOD = [row("a"), row("b", "truncated", hard=0.0, soft=0.0), failed("c")]
+
+
+def test_good_rows_pass_also_after_a_failure_that_was_tried_again() -> None:
+    again = [failed("c"), row("c")]
+    report = check_rollouts("night", {"champion": [*GOOD, *again], "seed": [failed("a")], "previous": []}, ITEMS)
+    report.raise_for_failures()
+    assert report.rows == {"champion": 5, "seed": 1, "previous": 0}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("broken", "column", "problem"),
+    [
+        ([failed("a", "melted")], "status", "the status is none of"),
+        ([{**failed("a"), "status": None}], "status", "the status is missing"),
+        ([row("zebra")], "id", "the item is none of"),
+        ([row("a", hard=-0.1)], "hard", "the hard score is not between"),
+        ([row("a", soft=float("inf"))], "soft", "the soft score is not between"),
+        ([row("a", "truncated", hard=None)], "hard", "the hard score is missing"),
+        ([row("a", soft=float("nan"))], "soft", "the soft score is missing"),
+        ([failed("a", hard=1.0)], "hard", "there is a hard score"),
+        ([failed("a", soft=0.0)], "soft", "there is a soft score"),
+    ],
+)
+def test_a_broken_row_is_named(broken: list[dict[str, Any]], column: str, problem: str) -> None:
+    report = check_rollouts("night", {"champion": GOOD[1:], "seed": [*GOOD[1:], *broken]}, ITEMS)
+    missed = [result for result in report.expectations if not result.success]
+    assert {(result.column, where.split, where.row, where.id) for result in missed for where in result.failing} == {
+        (column, "seed", 3, broken[0]["item_id"])
+    }
+    with pytest.raises(DataError, match=rf"^night: these rollouts cannot be used: {problem}.* in seed row 3 \(id "):
+        report.raise_for_failures()
+
+
+@pytest.mark.nightly
+def test_a_second_score_of_an_item_is_named_but_not_that_of_another_skill_or_draw() -> None:
+    assert check_rollouts("night", {"champion, draw 0": GOOD, "champion, draw 1": GOOD}, ITEMS).success
+    for second in (row("a", hard=0.0), row("a", "truncated")):
+        report = check_rollouts("night", {"champion": [*GOOD, second]}, ITEMS)
+        with pytest.raises(DataError, match=r"champion row 1 \(id a\), champion row 4 \(id a\)$"):
+            report.raise_for_failures()
+
+
+def rules(**knobs: Any) -> EvaluationGroup:
+    return EvaluationGroup(**knobs)
+
+
+def test_limits_are_numbers_of_items_that_must_be_there() -> None:
+    needs = {need.split: (need.rows, need.reason) for need in evaluation_needs(rules(val_limit=24, test_limit=100))}
+    assert needs == {
+        Split.VAL: (24, "for evaluation.val_limit = 24"),
+        Split.TEST: (100, "for evaluation.test_limit = 100"),
+    }
+    assert list(evaluation_needs(rules())) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "alpha", "fewest"),
+    [
+        ("strict", 0.05, 1),
+        ("exact_paired", 0.05, 5),
+        ("exact_paired", 0.4, 2),
+        ("exact_paired", 0.01, 7),
+    ],
+)
+def test_the_fewest_items_are_those_with_which_the_policy_itself_can_accept(
+    policy: Any, alpha: float, fewest: int
+) -> None:
+    chosen = rules(gate_policy=policy, gate_alpha=alpha)
+    assert POLICIES[policy].fewest_items(chosen) == fewest
+    for items, accepts in ((fewest - 1, False), (fewest, True)):
+        won, lost = (
+            Evaluation(scores={str(item): ItemScore(hard=score, soft=score) for item in range(items)})
+            for score in (1.0, 0.0)
+        )
+        if items:
+            evidence = evidence_of(won, lost, chosen)
+            assert (POLICIES[policy].judge(evidence, chosen).action is Action.ACCEPT) is accepts
+
+
+def config(**knobs: Any) -> TrainConfig:
+    paths = {"publishing__gate_policy": "strict"} | knobs
+    return TrainConfig.from_layers(nest({path.replace("__", "."): value for path, value in paths.items()}))
+
+
+def test_a_gate_needs_its_items_unless_it_is_off() -> None:
+    assert training_needs(config()) == []
+    (need,) = training_needs(config(evaluation__gate_policy="exact_paired"))
+    assert (need.split, need.rows) == (Split.VAL, 5)
+    assert training_needs(config(evaluation__gate_policy="exact_paired", evaluation__use_gate=False)) == []
+    with pytest.raises(ConfigError, match=r"evaluation\.val_limit = 4: at least 5 "):
+        training_needs(config(evaluation__gate_policy="exact_paired", evaluation__val_limit=4))
+
+
+def test_so_does_the_one_before_publishing_at_its_own_level() -> None:
+    (need,) = training_needs(config(publishing__gate_policy="exact_paired", publishing__gate_alpha=0.01))
+    assert (need.split, need.rows) == (Split.TEST, 7)
+    assert need.reason == "for publishing.gate_policy = exact_paired to accept anything"
+    with pytest.raises(ConfigError, match=r"at least 4 .* publishing\.gate_policy = exact_paired"):
+        training_needs(
+            config(publishing__gate_policy="exact_paired", publishing__gate_alpha=0.1, evaluation__test_limit=3)
+        )

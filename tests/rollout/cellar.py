@@ -13,7 +13,7 @@ NAME = "cellar"
 ADAPTER = """
 import re
 
-from skillopt_airflow.core.sessions import is_won
+from skillopt_airflow.core.protocols import is_won
 from skillopt_airflow.core.types import Item, ItemFile, Message, Score
 
 
@@ -63,7 +63,7 @@ import os
 import sys
 import time
 
-from skillopt_airflow.core.sessions import Observation
+from skillopt_airflow.core.protocols import Observation
 
 
 class Cellar:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from skillopt_airflow.core.document_search import FoundDocument
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.found_document import FoundDocument
 from skillopt_airflow.rollout.item_search import SearchLost, WebSearch
 from skillopt_airflow.rollout.workspace import ItemFolders
 from tests.gateway.gateway_rig import rigs

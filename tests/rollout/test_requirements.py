@@ -10,8 +10,7 @@ from skillopt_airflow.core.declared_task import declared
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.protocols import Benchmark
-from skillopt_airflow.core.resource_groups import ModelGroup
-from skillopt_airflow.core.search_group import SearchGroup
+from skillopt_airflow.core.resource_groups import ModelGroup, SearchGroup
 from skillopt_airflow.rollout.requirements import check_requirements, check_search
 
 

@@ -16,7 +16,6 @@ HEAVY = {
     *("anthropic", "openai", "pydantic_ai"),
     *("airflow", "httpx", "httpx2", "jinja2", "numpy", "opentelemetry", "pandas", "requests", "yaml"),
     "skillopt_airflow.core.config",
-    "skillopt_airflow.core.scoring.rules",
     "skillopt_airflow.core.task_group",
     "skillopt_airflow.rollout.replies",
 }

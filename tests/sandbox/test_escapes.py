@@ -27,7 +27,7 @@ from openpyxl import Workbook
 from benchmarks.spreadsheetbench.adapter import BENCHMARK
 from local import image
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.core.scoring.rules import SCORING_RULES
+from skillopt_airflow.core.task_group import SCORING_RULES
 from skillopt_airflow.core.types import MAX_FILES, Item, Status, Trajectory
 from skillopt_airflow.sandbox.docker_limits import MEGABYTE
 from skillopt_airflow.sandbox.labels import FOLDER_LABEL

@@ -3,7 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from skillopt_airflow.core.looks import Look, Question
+from skillopt_airflow.core.run_gates import Look, Question
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.store.artifacts import LookLedger
 from skillopt_airflow.store.keys import ArtifactKeys

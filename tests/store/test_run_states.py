@@ -1,7 +1,6 @@
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.state import Measured, RunState, seed_state
+from skillopt_airflow.core.state import Measured, RunState, TrackRecord, seed_state
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.track_record import TrackRecord
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.store.keys import RunKeys

@@ -24,8 +24,7 @@ from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.pictures import NO_PICTURES, Part, Pictures, shown
 from skillopt_airflow.core.protocols import FollowsUp, Output, ShowsFiles
-from skillopt_airflow.core.resource_groups import ModelGroup, StorageGroup
-from skillopt_airflow.core.search_group import SearchGroup
+from skillopt_airflow.core.resource_groups import ModelGroup, SearchGroup, StorageGroup
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Item, JsonObject, Message, ModelCall, Status, Trajectory, canonical_json

@@ -8,7 +8,7 @@ from skillopt_airflow.core.errors import AnswerCut, ModelError, ModelOutputError
 from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.types import Message
-from skillopt_airflow.optimizer.select import Ranking
+from skillopt_airflow.optimizer.learning_rate import Ranking
 from skillopt_airflow.training.answer_cache import RememberingOptimizer, RememberingTarget
 from tests.training.local_store import LocalStore
 

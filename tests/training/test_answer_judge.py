@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, ModelUnavailable
 from skillopt_airflow.core.protocols import AsksJudge
+from skillopt_airflow.core.state import ReflectedItems
 from skillopt_airflow.core.types import JsonObject, ModelCall, Rollout, Score, Split, Status, Trajectory
 from skillopt_airflow.store.keys import grades_of
 from skillopt_airflow.training import steps

@@ -13,7 +13,7 @@ from skillopt_airflow.core.paired import interval, paired
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.quality.quality_report import QualityReport
-from skillopt_airflow.report.matrix_markdown import as_markdown
+from skillopt_airflow.report.summary import as_markdown
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, MatrixKeys
 from skillopt_airflow.store.matrix_table import MatrixTable

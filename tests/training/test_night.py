@@ -1,4 +1,4 @@
-from skillopt_airflow.core.night_point import NightPoint
+from skillopt_airflow.core.night_verdict import NightPoint
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.store.night_table import Contender
 from skillopt_airflow.training.night import LedgerRow, NightSeries, ledger, point_of, read_series, write_series

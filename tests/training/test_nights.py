@@ -14,11 +14,9 @@ import pytest
 from local.standin.economy import RULES
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.intervals import of_difference
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.night_evidence import MEMORY, RECENT, NightMean, gain
-from skillopt_airflow.core.night_verdict import NightVerdict
-from skillopt_airflow.core.paired import differences, paired
+from skillopt_airflow.core.night_verdict import MEMORY, RECENT, NightMean, NightVerdict, gain
+from skillopt_airflow.core.paired import differences, of_difference, paired
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import JsonObject, Split, Status
 from skillopt_airflow.quality.fresh_items import content, fingerprint

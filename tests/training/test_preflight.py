@@ -17,7 +17,7 @@ from skillopt_airflow.core.errors import (
     StoreError,
 )
 from skillopt_airflow.core.types import JsonObject, Split, Status
-from skillopt_airflow.optimizer.readiness import check_answers
+from skillopt_airflow.optimizer.answers import check_answers
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training import seed_and_final
 from skillopt_airflow.training.preflight import ATTEMPTS, check_conditional_write, impatient, preflight, unmeasured

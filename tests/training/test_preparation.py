@@ -10,7 +10,7 @@ import pytest
 
 from skillopt_airflow.core.budget import MEASURING, ModelPrice
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.looks import Question, item_mark
+from skillopt_airflow.core.run_gates import Question, item_mark
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.matrix import prepare_matrix
 from skillopt_airflow.training.night import settle_night

@@ -16,8 +16,8 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, Conflict, DataError
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.hidden_text import is_hidden
-from skillopt_airflow.core.looks import level_of
 from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.core.run_gates import level_of
 from skillopt_airflow.core.run_history import Publication
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.skill import SkillDocument

@@ -2,7 +2,7 @@
 
 import pytest
 
-from skillopt_airflow.core.buffer import ReflectedItems
+from skillopt_airflow.core.state import ReflectedItems
 from skillopt_airflow.training.reflection import load_step
 from tests.training.in_process import Training
 

@@ -8,8 +8,8 @@ import pytest
 from fastapi.testclient import TestClient
 from lxml import html
 
+from skillopt_airflow.core.hidden_text import storable
 from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import Grade, Item, Message, Rollout, Score, Split, Status, Trajectory
 from skillopt_airflow.store.items import save_items
 from skillopt_airflow.store.keys import RunKeys

@@ -7,10 +7,10 @@ from fastapi.testclient import TestClient
 from lxml import html
 
 from skillopt_airflow.core.failure_reasons import FailureReason
+from skillopt_airflow.core.gate_policies import Action, Verdict
+from skillopt_airflow.core.measured_score import TypeScore
 from skillopt_airflow.core.skill_matrix import SkillMatrix
-from skillopt_airflow.core.task_types import TypeScore
 from skillopt_airflow.core.types import Status
-from skillopt_airflow.core.verdict import Action, Verdict
 from skillopt_airflow.pipeline.addresses import DAG_RUN_REPORT
 from skillopt_airflow.store.keys import MatrixKeys, scoring_name
 from skillopt_airflow.store.matrix_table import MatrixTable

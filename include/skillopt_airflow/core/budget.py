@@ -35,7 +35,6 @@ class ModelPrice(Value):
     """Tokens of the model's context window; None if unknown."""
 
     def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Return the price of so many tokens in US dollars."""
         return (prompt_tokens * self.input + completion_tokens * self.output) / MILLION
 
 
@@ -52,12 +51,10 @@ class Spent(Value):
     usd: float | None = Field(default=0.0, ge=0.0)
 
     def times(self, count: int) -> "Spent":
-        """Return what so many of these cost."""
         usd = None if self.usd is None else count * self.usd
         return Spent(calls=count * self.calls, tokens=count * self.tokens, usd=usd)
 
     def plus(self, *others: "Spent") -> "Spent":
-        """Return what these cost together."""
         every = (self, *others)
         return Spent(
             calls=sum(one.calls for one in every),
@@ -112,7 +109,6 @@ class Left(NamedTuple):
 
 
 def left_of(budget: BudgetGroup, *spent: Spent) -> Left:
-    """Return what a budget has left."""
     return Left(budget.max_calls, budget.max_tokens, budget.max_usd).minus(Spent().plus(*spent))
 
 
@@ -227,13 +223,7 @@ def model_names(model: ModelGroup) -> dict[Role, str | None]:
 
 
 def unpriced(prices: Prices, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
-    """Return why budget.max_usd cannot be kept: a model's price is not known; empty if it can, or is unset.
-
-    Args:
-        prices: what is known.
-        config: the resolved configuration, with the names of all models that the run has.
-        asked: the roles whose models are asked, as far as the run has them.
-    """
+    """Return why budget.max_usd cannot be kept: a model's price is not known; empty if it can, or is unset."""
     limit, names = config.budget.max_usd, model_names(config.model)
     unknown = [(role, names[role]) for role in asked if names[role] is not None and prices.get(role) is None]
     if limit is None or not unknown:
@@ -259,7 +249,6 @@ class _Tally:
     seconds: list[float] = field(default_factory=list)
 
     def add(self, call: ModelCall) -> None:
-        """Count a call."""
         self.started = min(self.started, call.started)
         self.calls += 1
         self.attempts += call.attempts
@@ -272,7 +261,6 @@ class _Tally:
         self.seconds.append(call.seconds)
 
     def cost(self, stage: str, role: Role, price: ModelPrice | None) -> StageCost:
-        """Return the cost of the calls."""
         prompt, completion = map(sum, zip(self.usual, self.batched, strict=True))
         return StageCost(
             stage=stage,

@@ -52,11 +52,9 @@ class CorpusManifest(Document):
 
     @property
     def size(self) -> int:
-        """Return the bytes of all files."""
         return sum(file.size for file in self.files)
 
     def packed(self) -> Sequence[Sequence[CorpusFile]]:
-        """Return the files of each archive."""
         groups, start = [], 0
         for count in self.archives:
             groups.append(self.files[start : start + count])

@@ -1,7 +1,7 @@
-"""A benchmark by the section `task` of its benchmark.yaml."""
+"""A benchmark by the section `task` of its benchmark.yaml, also where a judge decides what rules leave open."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import count
 
@@ -13,7 +13,7 @@ from skillopt_airflow.core.pictures import mark, picture_suffix
 from skillopt_airflow.core.prompt_template import PromptTemplate
 from skillopt_airflow.core.protocols import Benchmark, Workspace
 from skillopt_airflow.core.record_fields import found_at, shown, unusable, without
-from skillopt_airflow.core.scoring.scoring_rule import listed
+from skillopt_airflow.core.scoring.scoring_rule import MAX_ANSWER_CHARS, listed
 from skillopt_airflow.core.task_group import TaskGroup
 from skillopt_airflow.core.types import (
     FILE_NAME,
@@ -84,16 +84,13 @@ class DeclaredTask:
         return Item(id=self.identity(record), public=public, reference={REFERENCE: reference}, group=group)
 
     def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
-        """Return the skill as system message, and the prompt."""
         return (Message(role="system", content=skill), Message(role="user", content=str(public[PROMPT])))
 
     def answer(self, response: str) -> str:
-        """Take the answer by the section's rule."""
         task = self._section
         return task.answer.extract(response)
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
-        """Compare the answer with the reference by the section's rule."""
         task = self._section
         return task.score.judge(trajectory.answer, item.reference[REFERENCE], item.public)
 
@@ -133,7 +130,6 @@ class DeclaredFilesTask(DeclaredTask):
 
     @property
     def needs_agent(self) -> bool:
-        """True if there are files to read."""
         return bool(self._section.files)
 
     def item(self, record: JsonObject) -> Item:
@@ -151,12 +147,9 @@ class DeclaredFilesTask(DeclaredTask):
         return item.model_copy(update={"files": (*files, *pictures)})
 
     def task(self, public: JsonObject) -> str:
-        """Return the prompt; the tools, or the agent's own words, tell where the files are."""
         return str(public[PROMPT])
 
     def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
-        """Return the tools that list the item's files and read one."""
-
         async def list_files() -> str:
             """List the names of the task's files."""
             return "\n".join(workspace.input_names())
@@ -176,7 +169,6 @@ class DeclaredFilesTask(DeclaredTask):
         return (list_files, read_file) if self.needs_agent else ()
 
     def _prompt_of(self, record: JsonObject) -> str:
-        """Render the prompt with marks in the places of the pictures' columns."""
         marks = {entry: [mark(file.name) for file in shown] for entry, shown in self._pictures(record).items()}
         columns: JsonObject = {
             entry: list(shown) if isinstance(record[entry], list) else shown[0]
@@ -188,7 +180,6 @@ class DeclaredFilesTask(DeclaredTask):
         return "\n".join((*before, prompt))
 
     def _pictures(self, record: JsonObject) -> dict[str, list[ItemFile]]:
-        """Return the pictures of each entry; their names tell nothing but their number."""
         found: dict[str, list[ItemFile]] = {}
         number = count(1)
         for entry in self._section.pictures:
@@ -244,7 +235,6 @@ def _span_texts(reference: JsonValue) -> JsonValue:
 
 
 def _name(record: JsonObject, column: str) -> str:
-    """Return a column's text or whole number."""
     value = found_at(record, column)
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
         raise unusable((column,), "a non-empty text or a whole number", value)
@@ -282,3 +272,69 @@ def _plain_name(path: str) -> str:
     if not re.fullmatch(FILE_NAME, name):
         raise DataError(f"task.files: {path!r} does not end in the name of a file, of 1 to 100 characters")
     return name
+
+
+QUESTION, CHOICES, RIGHT = "question", "choices", "right"
+
+
+class JudgedTask(DeclaredFilesTask):
+    """Items of a declared task, with the question, its choices by letter and the right letters in their reference.
+
+    Without choices the reference is a text. `decision` is what a benchmark defines.
+    """
+
+    def __init__(self, task: TaskGroup, instructions: str) -> None:
+        super().__init__(task)
+        self._instructions = instructions
+
+    def decision(self, answer: str, reference: JsonObject) -> bool | None:
+        """Return whether an answer that is not empty is right; None where the rules cannot tell."""
+        raise NotImplementedError
+
+    def asked(self, record: JsonObject, question: str, choices: Mapping[str, str], right: frozenset[str]) -> Item:
+        """Return the item of a record with what its question is."""
+        item = super().item(record)
+        reference: JsonObject = {QUESTION: question, CHOICES: dict(choices), RIGHT: [*sorted(right)]}
+        return item.model_copy(update={"reference": item.reference | reference})
+
+    def score(self, item: Item, trajectory: Trajectory) -> Score:
+        """Return 1 where the rules are certain that the answer is right, else 0."""
+        certain = self._certain(item, trajectory)
+        doubt = "; the rules cannot tell whether it agrees" if certain is None else ""
+        feedback = f'expected "{" or ".join(_expected(item))}"; answered "{trajectory.answer}"{doubt}'
+        return Score(hard=float(certain is True), soft=float(certain is True), feedback=feedback)
+
+    def decides(self, item: Item, trajectory: Trajectory) -> bool:
+        return self._certain(item, trajectory) is not None
+
+    def grading(self, item: Item, trajectory: Trajectory) -> GradingRequest:
+        """Return question, answer and what is right, by which a model can judge without the picture."""
+        question, choices = str(item.reference[QUESTION]), choices_of(item.reference)
+        listed = "".join(f"\n{letter}. {text}" for letter, text in choices.items() if text)
+        return GradingRequest(
+            question=f"{question}{listed}",
+            references=tuple(_expected(item)),
+            answer=trajectory.answer,
+            instructions=self._instructions,
+        )
+
+    def _certain(self, item: Item, trajectory: Trajectory) -> bool | None:
+        answer = trajectory.answer.strip()
+        return self.decision(answer, item.reference) if 0 < len(answer) <= MAX_ANSWER_CHARS else False
+
+
+def choices_of(reference: JsonObject) -> dict[str, str]:
+    choices = reference[CHOICES]
+    return {letter: str(text) for letter, text in choices.items()} if isinstance(choices, dict) else {}
+
+
+def right_letters(reference: JsonObject) -> frozenset[str]:
+    right = reference[RIGHT]
+    return frozenset(map(str, right)) if isinstance(right, list) else frozenset()
+
+
+def _expected(item: Item) -> list[str]:
+    choices, letters = choices_of(item.reference), sorted(right_letters(item.reference))
+    if not letters:
+        return [str(item.reference[REFERENCE])]
+    return [", ".join(f"{letter}: {choices[letter]}" if choices.get(letter) else letter for letter in letters)]

@@ -206,7 +206,6 @@ def plain_address(address: str) -> str:
 
 
 def _value(config: TrainConfig, path: str) -> str:
-    """Return the value of a knob; an unset one is empty."""
     group, key = path.split(".")
     value = getattr(getattr(config, group), key)
     return "" if value is None else str(value)

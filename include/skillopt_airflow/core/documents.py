@@ -20,7 +20,6 @@ class Document(BaseModel):
     """The number of this kind; a document without one has number 1."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as they are stored, with the number."""
         return {"contract": self.contract} | self.model_dump(mode="json")
 
 

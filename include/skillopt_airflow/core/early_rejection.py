@@ -27,8 +27,8 @@ from skillopt_airflow.core.item_scores import (
     metric_value,
 )
 from skillopt_airflow.core.paired import SAME_MEAN, paired
+from skillopt_airflow.core.state import TrackRecord
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.track_record import TrackRecord
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import RolloutResult, Status
 
@@ -160,7 +160,6 @@ class RunningEvaluation:
         return evaluation, math.fsum(best_case) / len(best_case)
 
     def _arrived(self) -> int:
-        """Return the length of the longest prefix of which every item has ended."""
         ended = self.scores.keys() | self.failed.keys()
         return next((place for place, item in enumerate(self.order) if item not in ended), len(self.order))
 
@@ -168,7 +167,6 @@ class RunningEvaluation:
         return {item: self.scores[item] for item in self.order[:prefix] if item in self.scores}
 
     def _lead(self, prefix: int) -> float:
-        """Return by how much the candidate's total may still exceed the current skill's."""
         theirs = [-_value(self.current.scores[item], self.rules) for item in self.order if item in self.current.scores]
         return math.fsum([*self._best_case(prefix), *theirs])
 

@@ -2,16 +2,13 @@
 
 from collections.abc import Iterable
 
-from skillopt_airflow.core.density import weighed
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.gate_policies import policy_of
-from skillopt_airflow.core.gate_policies.policy import Evidence, evidence_of
+from skillopt_airflow.core.gate_policies import Action, Evidence, Verdict, evidence_of, policy_of
 from skillopt_airflow.core.item_scores import LOST, WON, Evaluation, covers, missing_as
+from skillopt_airflow.core.measured_score import TypeScore
 from skillopt_airflow.core.paired import SAME_MEAN, PairedTable, paired, signs
-from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.task_types import TypeScore
+from skillopt_airflow.core.skill import SkillDocument, weighed
 from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.verdict import Action, Verdict
 
 __all__ = ["Action", "GateDecision", "decide"]
 
@@ -50,7 +47,6 @@ class GateDecision(Document):
 
     @property
     def ungated(self) -> bool:
-        """Return whether the candidate was taken whatever it scores."""
         return self.reason.startswith(UNGATED)
 
     @property
@@ -172,7 +168,6 @@ def _weighed(against_best: PairedTable, skills: tuple[SkillDocument, SkillDocume
 def _ranked(
     verdict: Verdict, against_current: PairedTable, against_best: PairedTable, is_best: bool
 ) -> tuple[Action, str]:
-    """Turn the policy's verdict into an action and a reason that take best into account."""
     score, current = against_current.score, against_current.other_score
     found = f"; {verdict.reason}" if verdict.reason else ""
     if verdict.action is not Action.ACCEPT:

@@ -1,18 +1,48 @@
-"""From rollouts to an evaluation; what failed counts as missing, never as 0."""
+"""From rollouts to an evaluation; what failed counts as missing, never as 0.
+
+Items that share something, such as a document, are one observation: their scores are not independent.
+"""
 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Literal
 
 from pydantic import Field
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.failure_reasons import FailureReason
-from skillopt_airflow.core.groups import NO_GROUPS
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import RolloutResult, Score, Status, UnitInterval, Value
+
+NO_GROUPS: Mapping[str, str] = MappingProxyType({})
+
+
+def count_groups(groups: Sequence[str]) -> int | None:
+    """Count the groups of items by each one's group, empty for an item of its own; None if none has one."""
+    return len(group_sizes(groups)) if any(groups) else None
+
+
+def group_sizes(groups: Sequence[str]) -> tuple[int, ...]:
+    """Return the number of items in each group, by each item's; an item without one is one of its own."""
+    return (*Counter(group for group in groups if group).values(), *[1] * groups.count(""))
+
+
+def members(items: Mapping[str, float], groups: Mapping[str, str]) -> list[list[float]]:
+    """Return the items' values group by group; an item without a group is one of its own."""
+    found: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for item, value in sorted(items.items()):
+        group = groups.get(item, "")
+        found[("group", group) if group else ("item", item)].append(value)
+    return list(found.values())
+
+
+def sums(items: Mapping[str, float], groups: Mapping[str, str]) -> list[float]:
+    """Return the sum of each group's values; their sum is that of the items."""
+    return [math.fsum(values) for values in members(items, groups)]
+
 
 Metric = Literal["hard", "soft", "mixed"]
 
@@ -43,7 +73,6 @@ class Evaluation(Value):
 
     @property
     def size(self) -> int:
-        """Items that were meant to be scored."""
         return len(self.scores) + sum(self.failures.values()) + self.cancelled
 
     @property
@@ -62,7 +91,6 @@ class Evaluation(Value):
         return _mean(metric_value(score, metric, mixed_weight) for score in self.scores.values())
 
     def gate_mean(self, rules: EvaluationGroup) -> float:
-        """Return the mean of the metric that the gate compares."""
         return self.mean(rules.gate_metric, rules.gate_mixed_weight)
 
 
@@ -124,12 +152,10 @@ def metric_value(score: ItemScore | Score, metric: Metric, mixed_weight: float) 
 
 
 def is_failure(score: Score) -> bool:
-    """Return whether reflection takes the score for a failure."""
     return score.hard < 1
 
 
 def covers(evaluation: Evaluation, rules: EvaluationGroup) -> bool:
-    """Return whether enough items were scored to decide on."""
     return evaluation.size > 0 and evaluation.coverage >= rules.min_coverage
 
 

@@ -4,20 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from skillopt_airflow.core.buffer import ReflectedItems, entry_of
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.density import density
 from skillopt_airflow.core.early_rejection import RunningEvaluation, may_end_early, reject_early
 from skillopt_airflow.core.edits import EditApplyReport, apply_edits
 from skillopt_airflow.core.gate import EQUAL, GateDecision, decide, reject
 from skillopt_airflow.core.item_scores import Evaluation, covers, evaluation_of
+from skillopt_airflow.core.measured_score import scores_by_type
 from skillopt_airflow.core.paired import interval
 from skillopt_airflow.core.provenance import LinesOfSkill, trace
-from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.state import Measured, RunState, advance
-from skillopt_airflow.core.task_types import scores_by_type
+from skillopt_airflow.core.skill import SkillDocument, density
+from skillopt_airflow.core.state import Measured, ReflectedItems, RunState, TrackRecord, advance, entry_of
 from skillopt_airflow.core.timeline import Moment, writes_guidance
-from skillopt_airflow.core.track_record import TrackRecord
 from skillopt_airflow.core.types import Edit, ItemRef, Patch, RolloutResult
 
 
@@ -94,7 +91,6 @@ def pass_gate(given: GateInput) -> GateOutcome:
 
 
 def _judged(given: GateInput) -> tuple[Evaluation, GateDecision]:
-    """Return the candidate's evaluation, cut short where its loss is certain, and the gate's verdict on it."""
     moment, config, rules = given.moment, given.config, given.config.evaluation
     current, best = given.before.current.evaluation, given.before.best.evaluation
     memory_only = moment.kind == "slow_update" and not writes_guidance(moment, config.optimizer)

@@ -25,17 +25,14 @@ class Picture(NamedTuple):
 
     @property
     def media_type(self) -> str:
-        """Return what the file is, such as image/png."""
         return next(kind for start, kind in MEDIA_TYPES.items() if self.content.startswith(start))
 
     @property
     def base64(self) -> str:
-        """Return the file in Base64."""
         return base64.b64encode(self.content).decode()
 
     @property
     def data_url(self) -> str:
-        """Return the file as an address that holds it (RFC 2397)."""
         return f"data:{self.media_type};base64,{self.base64}"
 
 
@@ -66,7 +63,6 @@ def mark(name: str) -> str:
 
 
 def marked(text: str) -> list[str]:
-    """Return the names of the files that a text has marks of, in their order."""
     return _MARK.findall(text)
 
 
@@ -85,7 +81,6 @@ def picture_suffix(path: str) -> str:
 
 
 def is_picture(content: bytes) -> bool:
-    """Return whether a file is in one of MEDIA_TYPES."""
     return content.startswith(tuple(MEDIA_TYPES))
 
 

@@ -75,7 +75,6 @@ class PromptTemplate:
 
     @property
     def hint(self) -> str:
-        """How to write a column, by the first name in braces."""
         found = _IN_BRACES.search(self._source)
         name = found[1] if found else "question"
         return f'Write a column as {{{{ {name} }}}}, or as {{{{ record["Full name"] }}}} where its name has spaces'
@@ -145,7 +144,6 @@ def _range(*bounds: int) -> range:
 
 
 def _to_json(value: object, indent: Literal[0, 1, 2, 4, 8] | None = None) -> str:
-    """Return JSON without Jinja's escapes for HTML."""
     if indent not in (None, 0, 1, 2, 4, 8):
         raise ValueError("tojson: indent is 0, 1, 2, 4 or 8")
     return json.dumps(value, ensure_ascii=False, sort_keys=True, indent=indent, default=list)

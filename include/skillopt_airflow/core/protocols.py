@@ -1,16 +1,70 @@
 """Protocols of what core and optimizer use from outside: benchmarks, workspaces and models."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel
 
-from skillopt_airflow.core.found_document import FoundDocument
+from skillopt_airflow.core.document_search import FoundDocument
 from skillopt_airflow.core.grading import GradingRequest
 from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.repository_tests import RepositoryTests, TestedRepository
-from skillopt_airflow.core.sessions import Episode, Observation
-from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory
+from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory, Value
+
+WON = "won"
+SEALED = "sealed"
+"""Folder of what the worlds are made of, until the rollout program has read it."""
+
+
+class Observation(Value):
+    """A view of a world, at first or after an action."""
+
+    text: str
+    admissible: tuple[str, ...] = ()
+    """Actions that would change something now, where the world can list them."""
+    won: bool = False
+    """True if the goal is reached; the world takes no action any more."""
+
+
+class SessionTurn(NamedTuple):
+    """An action of the target and what it brought."""
+
+    action: str
+    observation: Observation
+
+
+class Episode(NamedTuple):
+    """A session from its beginning up to now."""
+
+    opening: Observation
+    turns: tuple[SessionTurn, ...] = ()
+
+    @property
+    def now(self) -> Observation:
+        return self.turns[-1].observation if self.turns else self.opening
+
+    def after(self, action: str, observation: Observation) -> "Episode":
+        return self._replace(turns=(*self.turns, SessionTurn(action, observation)))
+
+    @property
+    def outcome(self) -> str:
+        """Return the answer of an item that is a session: whether the goal was reached, and in how many actions."""
+        return f"{WON if self.now.won else 'not won'} after {len(self.turns)} actions"
+
+
+def is_won(answer: str) -> bool:
+    return answer.startswith(WON)
+
+
+class World(Protocol):
+    """A world, as `open_world` of a benchmark's worlds.py makes it in a process of its own inside the sandbox."""
+
+    def opening(self) -> Observation:
+        """Return what is seen before the first action."""
+
+    def act(self, action: str) -> Observation:
+        """Carry out an action; one that the world does not know has an observation as well."""
+
 
 Output = TypeVar("Output", bound=BaseModel)
 

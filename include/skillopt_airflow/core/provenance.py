@@ -35,7 +35,6 @@ class LinesOfSkill(Document):
 
 
 def seed_lines(document: SkillDocument, moment: str) -> tuple[LineOrigin, ...]:
-    """Return the origins of the lines of an unedited skill."""
     return (LineOrigin(moment=moment),) * _count(document)
 
 

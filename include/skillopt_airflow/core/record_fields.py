@@ -110,7 +110,6 @@ def without(record: JsonObject, key: str) -> JsonObject:
 
 
 def unusable(path: Sequence[Step], expected: str, value: JsonValue) -> DataError:
-    """Return the error that says what a path should lead to, and what is there."""
     steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return DataError(f"{steps.removeprefix('.')}: expected {expected}, got {shown(value)}")
 

@@ -67,7 +67,6 @@ class Canaries(Value):
 
     @classmethod
     def drawn(cls, runner: Runner, files: tuple[str, ...], chance: random.Random) -> "Canaries":
-        """Draw names and contents that nobody knows before."""
         one, two, three = (_word(chance) for _ in range(3))
         folders = [_folder(runner, file) for file in (files[0], files[-1])]
         modules = _word(chance), _word(chance)
@@ -127,7 +126,6 @@ def _word(chance: random.Random) -> str:
 
 
 def _folder(runner: Runner, file: str) -> str:
-    """Return the folder of a file that a runner is given, or the folder that it is given itself."""
     if runner == "django":
         return "tests"
     path = file.partition("::")[0]

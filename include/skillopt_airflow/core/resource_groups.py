@@ -1,4 +1,4 @@
-"""The knobs of what a run uses: budget, models, data, containers and the object store."""
+"""The knobs of what a run uses: budget, models, data, containers, the object store, searches and sessions."""
 
 from typing import Annotated, Literal, Self
 
@@ -7,6 +7,32 @@ from pydantic import Field, field_validator, model_validator
 from skillopt_airflow.core.config_group import Group, ObjectName, Positive, spelled
 from skillopt_airflow.core.harnesses import HarnessName
 from skillopt_airflow.core.sampling import MOST_THOUGHTS, Effort, OutputForm, Thinking
+
+
+class SessionGroup(Group):
+    """Sessions, in which the target acts turn by turn, in at most `model.max_turns` turns; for some benchmarks."""
+
+    history: Literal["last_turns", "conversation"] = "last_turns"
+    """What the target of harness chat knows of its turns before: last_turns asks it afresh each time and shows the last
+    two, conversation goes on with one conversation. Harness tools always has one conversation."""
+
+
+TRIES = 4
+TRY_SECONDS = 20.0
+LONGEST_PAUSE = 20.0
+"""Seconds between two tries."""
+SEARCH_PATIENCE = TRIES * (TRY_SECONDS + LONGEST_PAUSE)
+"""Seconds after which no answer can come."""
+
+
+class SearchGroup(Group):
+    """The server of the target's searches."""
+
+    conn_id: ObjectName | None = None
+    """Airflow connection (type http) of a search server, such as skillopt_search; its extra has the kind: searxng,
+    brave or tavily. When unset, searches look through the documents that an item brings with it, and nothing leaves
+    the host."""
+
 
 JUDGE_CONN_ID = "skillopt_judge"
 """Connection of the judge where none is named, if Airflow has it."""
@@ -42,7 +68,6 @@ class BudgetGroup(Group):
 
     @property
     def is_limited(self) -> bool:
-        """Return whether there is any limit."""
         return any(limit is not None for limit in (self.max_calls, self.max_tokens, self.max_usd))
 
 

@@ -5,14 +5,14 @@ from typing import NamedTuple
 from pydantic import Field
 
 from skillopt_airflow.core.budget import StageCost
+from skillopt_airflow.core.config import StatedScores
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.edits import EditReport
+from skillopt_airflow.core.failure_reasons import RolloutTally
 from skillopt_airflow.core.gate import Action, GateDecision
 from skillopt_airflow.core.item_scores import Metric
 from skillopt_airflow.core.measured_score import SplitScore
-from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.resource_groups import BudgetGroup
-from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.run_gates import SmallestGain
 from skillopt_airflow.core.timeline import MomentKind, moment_label
 from skillopt_airflow.core.types import FailurePattern, Split, Value
@@ -65,17 +65,14 @@ class MomentHistory(Document):
 
     @property
     def action(self) -> Action:
-        """The gate's verdict."""
         return self.decision.action
 
     @property
     def label(self) -> str:
-        """The name that people use."""
         return moment_label(self.kind, self.step, self.epoch)
 
     @property
     def edits_applied(self) -> int:
-        """The number of edits that reached the candidate."""
         return sum(edit.status != "skipped" for edit in self.edits)
 
 
@@ -177,7 +174,6 @@ class History(Document):
 
     @property
     def steps(self) -> tuple[MomentHistory, ...]:
-        """The moments that are steps."""
         return tuple(moment for moment in self.moments if moment.kind == "step")
 
     @property
@@ -189,5 +185,4 @@ class History(Document):
         return CandidateCounts(accepted, len(made), sum(decision.ungated for decision in made))
 
     def calls(self, role: str) -> int:
-        """Return the number of model calls of one role."""
         return sum(cost.calls for cost in self.costs if cost.role == role)

@@ -74,10 +74,6 @@ def sampling_settings(
     Args:
         dialect: the wire format; None for a provider with one of its own, and for several of them.
         max_tokens: most tokens of the answer, those of its thinking included.
-        temperature: sampling temperature.
-        seed: sampling seed, where the format has a field for it.
-        reasoning_effort: how much the model thinks before it answers.
-        thinking: whether it thinks at all, or the most tokens of it, where the format can say so.
         timeout: seconds of one try.
     """
     settings: dict[str, JsonValue | None] = {"max_tokens": max_tokens, "temperature": temperature, "timeout": timeout}

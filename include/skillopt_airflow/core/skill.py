@@ -1,4 +1,4 @@
-"""The skill document: Markdown with regions that step edits may not touch."""
+"""The skill document: Markdown with regions that step edits may not touch; and its score for its length."""
 
 import re
 from dataclasses import dataclass
@@ -43,7 +43,6 @@ class SkillDocument:
 
     @cached_property
     def sha256(self) -> str:
-        """Identity of the skill in keys and caches."""
         return sha256(self.text)
 
     @cached_property
@@ -71,7 +70,6 @@ class SkillDocument:
 
     @property
     def body(self) -> str:
-        """The text before the first protected region."""
         return self.text[: self.editable[0].end]
 
     def region(self, name: str) -> str | None:
@@ -129,7 +127,6 @@ class SkillDocument:
         return next((Span(*match.span()) for match in found if match and match[0]), None)
 
     def spliced(self, span: Span, text: str) -> "SkillDocument":
-        """Return the document with the span's characters replaced by `text`."""
         return SkillDocument(self.text[: span.start] + text + self.text[span.end :])
 
     @property
@@ -155,12 +152,10 @@ def _alike(character: str) -> str:
 
 
 def has_marker(text: str) -> bool:
-    """Return whether the text holds a marker of a protected region."""
     return _MARKER.search(text) is not None
 
 
 def before_markers(text: str) -> str:
-    """Return the text before the first marker of a protected region."""
     marker = _MARKER.search(text)
     return text if marker is None else text[: marker.start()]
 
@@ -171,3 +166,41 @@ def without_markers(text: str) -> str:
     while has_marker(text):
         text = _MARKER.sub("", text)
     return text
+
+
+CHARS_PER_TOKEN = 4
+"""Characters of a token in English text, roughly; other languages and code have fewer."""
+
+DENSITY_WEIGHT = 0.05
+"""Half of it is added to a score of 1 with 1,000 tokens."""
+MANY_TOKENS = 2_000
+"""The paper's skills stay below; a longer one costs at each call, and often says a thing twice."""
+
+
+def tokens_of(skill: SkillDocument) -> int:
+    """Return roughly how many tokens the skill has, at least 1."""
+    return max(1, round(len(skill.text) / CHARS_PER_TOKEN))
+
+
+def length_warning(skill: SkillDocument) -> str:
+    """Return the warning that a skill has more than MANY_TOKENS tokens; empty if it has not."""
+    if (tokens := tokens_of(skill)) <= MANY_TOKENS:
+        return ""
+    return (
+        f"The skill has about {tokens:,} tokens, more than {MANY_TOKENS:,}, and the target reads them at each call. "
+        "Remove rules that repeat others, or train with evaluation.use_semantic_density."
+    )
+
+
+def density(score: float, skill: SkillDocument) -> float:
+    """Return the score, a mean of the gate metric, for each 1,000 tokens of the skill."""
+    return 1000 * score / tokens_of(skill)
+
+
+def weighed(score: float, skill: SkillDocument) -> float:
+    """Return the score plus up to DENSITY_WEIGHT for density d, which counts as d / (1 + d).
+
+    Without that limit a skill of a few words would win whatever it scores.
+    """
+    dense = density(score, skill)
+    return score + DENSITY_WEIGHT * dense / (1 + dense)

@@ -10,13 +10,13 @@ from skillopt_airflow.core.budget import Spent
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.failure_reasons import FailureReason
 from skillopt_airflow.core.gate import decide
+from skillopt_airflow.core.gate_policies import Verdict
 from skillopt_airflow.core.harnesses import HarnessName
 from skillopt_airflow.core.item_scores import Evaluation, Metric, covers
+from skillopt_airflow.core.measured_score import TypeScore
 from skillopt_airflow.core.paired import PairedTable, interval, paired
-from skillopt_airflow.core.task_types import TypeScore
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import RolloutResult, Split, Status, UnitInterval, Value
-from skillopt_airflow.core.verdict import Verdict
 
 PolicyName = Literal["strict", "exact_paired"]
 
@@ -161,26 +161,21 @@ class SkillMatrix(Document):
 
     @property
     def standin(self) -> bool:
-        """Return whether a target is the offline stand-in, which isn't a language model."""
         return any("stand-in" in target for target in self.targets)
 
     @property
     def targets(self) -> list[str]:
-        """The targets, in the order in which they were named."""
         return list(dict.fromkeys(cell.target for cell in self.cells))
 
     @property
     def harnesses(self) -> list[str]:
-        """The harnesses, in the order in which they were named."""
         return list(dict.fromkeys(cell.harness for cell in self.cells))
 
     @property
     def splits(self) -> list[Split]:
-        """The splits, in the order in which they were named."""
         return list(dict.fromkeys(cell.split for cell in self.cells))
 
     def on(self, split: Split) -> dict[tuple[str, str], CellResult]:
-        """Return the cells of a split by target and harness."""
         return {(cell.target, cell.harness): cell for cell in self.cells if cell.split == split}
 
     def rows(self) -> Iterator[MatrixRow]:
@@ -191,17 +186,14 @@ class SkillMatrix(Document):
 
     @property
     def typed(self) -> bool:
-        """Return whether items have types of task."""
         return any(row.result.by_type for row in self.rows())
 
     @property
     def undecided(self) -> list[MatrixRow]:
-        """The skills in cells that have no score."""
         return [row for row in self.rows() if row.result.score is None]
 
     @property
     def not_better(self) -> list[MatrixRow]:
-        """The skills in cells whose verdict isn't that they're better than the baseline."""
         return [row for row in self.rows() if (found := row.result.verdict) is not None and not found.action.accepted]
 
 

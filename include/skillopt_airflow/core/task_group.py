@@ -1,12 +1,70 @@
-"""The section `task` of a benchmark.yaml: a benchmark by its data alone, without Python (docs/tasks.md)."""
+"""The section `task` of a benchmark.yaml: a benchmark by its data alone, without Python (docs/tasks.md).
 
-from typing import Annotated, Any
+Rules of taking and scoring an answer have names: each is one class, and one line here.
+"""
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, field_serializer
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Union
+
+from pydantic import BeforeValidator, Discriminator, Field, SerializeAsAny, Tag, field_serializer
 
 from skillopt_airflow.core.config_group import Group
-from skillopt_airflow.core.scoring.extraction import InTags
-from skillopt_airflow.core.scoring.rules import ANSWER_RULES, SCORING_RULES, AnswerRule, ScoringRule
+from skillopt_airflow.core.scoring.choice_match import ChoiceLetter, ChoiceMatch
+from skillopt_airflow.core.scoring.extraction import Boxed, Extraction, InTags, LastLine, RegexMatch
+from skillopt_airflow.core.scoring.figure_match import FigureMatch
+from skillopt_airflow.core.scoring.json_fields import JsonAnswer, JsonFields, ListMatch
+from skillopt_airflow.core.scoring.number_match import NumberMatch
+from skillopt_airflow.core.scoring.scoring_rule import Scoring
+from skillopt_airflow.core.scoring.text_match import Anls, Contains, Exact, Matches, TokenF1
+
+ANSWER_RULES: Mapping[str, type[Extraction]] = {
+    "tags": InTags,
+    "last_line": LastLine,
+    "json": JsonAnswer,
+    "choice": ChoiceLetter,
+    "boxed": Boxed,
+    "regex": RegexMatch,
+}
+SCORING_RULES: Mapping[str, type[Scoring]] = {
+    "exact": Exact,
+    "f1": TokenF1,
+    "contains": Contains,
+    "number": NumberMatch,
+    "figures": FigureMatch,
+    "choice": ChoiceMatch,
+    "anls": Anls,
+    "regex": Matches,
+    "list": ListMatch,
+    "json": JsonFields,
+}
+
+
+def _one_of(rules: Mapping[str, Any], key: str) -> Any:
+    """Return the annotation of a field that holds one of the rules, chosen by the value of a key."""
+    attribute = {"from": "from_"}.get(key, key)
+
+    def name(value: Any) -> Any:
+        return value.get(key) if isinstance(value, Mapping) else getattr(value, attribute, None)
+
+    return Annotated[
+        Union[tuple(Annotated[rule, Tag(tag)] for tag, rule in rules.items())],  # noqa: UP007 - made from the map
+        Discriminator(
+            name,
+            custom_error_type="unknown_rule",
+            custom_error_message=f"expected the key {key!r} with one of: {', '.join(rules)}",
+        ),
+    ]
+
+
+if TYPE_CHECKING:
+    AnswerRule = Extraction
+    ScoringRule = Scoring
+else:
+    AnswerRule = _one_of(ANSWER_RULES, "from")
+    """A field of this type takes `{from: tags, tag: final}` and the like."""
+    ScoringRule = _one_of(SCORING_RULES, "by")
+    """A field of this type takes `{by: number, relative: 0.01}` and the like."""
+
 
 Column = Annotated[str, Field(min_length=1)]
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.storable import Text
+from skillopt_airflow.core.hidden_text import Text
 
 JsonObject = dict[str, JsonValue]
 UnitInterval = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -29,7 +29,6 @@ def canonical_json(value: JsonValue) -> str:
 
 
 def sha256(text: str) -> str:
-    """Return the hex SHA-256 of a text's UTF-8 bytes."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -75,7 +74,6 @@ class Status(StrEnum):
 
     @property
     def scored(self) -> bool:
-        """True if the target has answered."""
         return self in (Status.OK, Status.TRUNCATED, Status.EMPTY)
 
 
@@ -133,7 +131,6 @@ class ItemImage(Value):
 
     @property
     def files(self) -> tuple[ItemFile, ...]:
-        """The files that it is built from."""
         return tuple(file for file in (self.tree, self.requirements) if file is not None)
 
 

@@ -26,8 +26,8 @@ from pydantic_ai.providers import Provider, infer_provider_class
 
 from skillopt_airflow.core.documents import flaws
 from skillopt_airflow.core.errors import ModelConnectionError
-from skillopt_airflow.core.provider_statuses import CODES, ending_status, error_status
-from skillopt_airflow.core.storable import clean_parts
+from skillopt_airflow.core.failure_reasons import CODES, ending_status, error_status
+from skillopt_airflow.core.hidden_text import clean_parts
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.gateway.backends import problem
 from skillopt_airflow.gateway.chat_completions import ChatMessage, ChatRequest, completion, conversation, told_usage

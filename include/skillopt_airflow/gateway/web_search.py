@@ -17,8 +17,8 @@ from typing import Any, Literal, Protocol
 import httpx
 from pydantic import BaseModel, Field, JsonValue, SecretStr, TypeAdapter
 
-from skillopt_airflow.core.found_document import FoundDocument
-from skillopt_airflow.core.search_group import LONGEST_PAUSE, TRIES, TRY_SECONDS
+from skillopt_airflow.core.document_search import FoundDocument
+from skillopt_airflow.core.resource_groups import LONGEST_PAUSE, TRIES, TRY_SECONDS
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.gateway.http_clients import UNPACKED, is_unpacked
 from skillopt_airflow.gateway.one_try import retry_after

@@ -21,7 +21,7 @@ from pydantic_ai.usage import RunUsage
 
 from skillopt_airflow.core.budget import Role
 from skillopt_airflow.core.errors import AnswerCut, BudgetUsedUp, ModelError
-from skillopt_airflow.core.storable import storable
+from skillopt_airflow.core.hidden_text import storable
 from skillopt_airflow.core.types import JsonObject, ModelCall
 
 ANSWERED = 200

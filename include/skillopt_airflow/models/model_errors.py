@@ -9,8 +9,7 @@ from pydantic_ai import exceptions as raised
 
 from skillopt_airflow.core import errors
 from skillopt_airflow.core.errors import ModelError, ModelOutputError, ModelUnavailable
-from skillopt_airflow.core.http_failures import may_pass
-from skillopt_airflow.core.provider_statuses import SENTENCES, error_status
+from skillopt_airflow.core.failure_reasons import SENTENCES, error_status, may_pass
 from skillopt_airflow.core.types import Status
 
 FAILURES = (
@@ -86,7 +85,6 @@ def _failed(kind: type[ModelError], what: str) -> ModelError:
 
 
 def is_unavailable(error: Exception) -> bool:
-    """Return whether the server cannot be reached, or has no answer now, by the error of the provider's client."""
     if isinstance(error, raised.ModelHTTPError):
         return may_pass(error.status_code)
     return isinstance(error, raised.ModelAPIError)

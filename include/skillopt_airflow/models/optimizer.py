@@ -21,11 +21,11 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from skillopt_airflow.core.budget import Role
 from skillopt_airflow.core.errors import AnswerCut, ToolsRefused
+from skillopt_airflow.core.hidden_text import clean_parts, storable, storable_json
 from skillopt_airflow.core.pictures import NO_PICTURES, Picture, Pictures
 from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.sampling import OutputForm, answer_tokens, without_thinking
-from skillopt_airflow.core.scoring.json_answer import json_values, parsed
-from skillopt_airflow.core.storable import clean_parts, storable, storable_json
+from skillopt_airflow.core.scoring.json_fields import json_values, parsed
 from skillopt_airflow.core.types import JsonObject, ModelCall
 from skillopt_airflow.models.metering import MeteredModel
 from skillopt_airflow.models.model_errors import FAILURES, LimitTooLow, NoAnswer, explained
@@ -160,7 +160,6 @@ class PydanticAIOptimizer(MeteredModel):
     chain, and a single `timeout` for one of the preflight, if there is no chain.
 
     Args:
-        model: the model.
         on_call: called after every call, once a request.
         settings: see `sampling_settings`; none leaves all but the limit of tokens to the provider.
         max_attempts: tries of one call, also of an answer that is none; boto3 keeps its own number of five.

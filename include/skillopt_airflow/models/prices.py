@@ -55,13 +55,13 @@ def price_of(
     )
 
 
-def table_date(at: datetime | None = None) -> str:
+def table_date(at: datetime) -> str:
     """Return the table's version and the date of the newest price in force, such as
     `genai-prices 0.2.3, newest price of 2026-11-10`; the package does not date the table itself.
     """
     from genai_prices import __version__
 
-    newest = max(day for day in _starts() if day <= (at or datetime.now(UTC)).date())
+    newest = max(day for day in _starts() if day <= at.date())
     return f"genai-prices {__version__}, newest price of {newest.isoformat()}"
 
 

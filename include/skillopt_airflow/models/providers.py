@@ -52,7 +52,6 @@ class Connected(Value):
     """The provider's name of the model."""
 
     def error(self, message: str) -> ModelConnectionError:
-        """Return an error that names the connection."""
         return ModelConnectionError(f"connection {self.conn_id}: {message}")
 
 
@@ -174,10 +173,6 @@ def client_arguments(connected: Connected, provider: Any) -> dict[str, str]:
 def translated_upstream(connected: Connected, arguments: Mapping[str, Any]) -> Upstream:
     """Return the upstream of a provider with its own wire format, which the gateway reaches through pydantic-ai.
 
-    Args:
-        connected: the connection.
-        arguments: what Airflow's hook makes pydantic-ai's provider with.
-
     Raises:
         ModelConnectionError: an argument cannot be given to another process.
     """
@@ -243,9 +238,7 @@ def check_thinking(upstream: Upstream, role: str, model: ModelGroup) -> None:
     """Refuse a temperature that Anthropic's own API answers 400 to, and thinking that a request has no field for.
 
     Args:
-        upstream: where the calls go.
         role: what the names of the knobs begin with, `optimizer_` or nothing for the target.
-        model: the knobs.
 
     Raises:
         ConfigError: naming the key and what to do.

@@ -18,9 +18,9 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model
 
 from skillopt_airflow.core.errors import ModelError
+from skillopt_airflow.core.hidden_text import storable
 from skillopt_airflow.core.pictures import Part, Picture, Pictures, shown
 from skillopt_airflow.core.sampling import without_thinking
-from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import JsonObject, Message, ModelCall
 from skillopt_airflow.core.user_turns import taking_turns
 from skillopt_airflow.models.metering import MeteredModel

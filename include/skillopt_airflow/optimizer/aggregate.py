@@ -5,17 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pydantic import Field
 
-from skillopt_airflow.core.appendix import new_notes
+from skillopt_airflow.core.edits import new_notes
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Edit, Patch, SourceType
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import joined, said
-from skillopt_airflow.optimizer.model_answer import ModelAnswer
-from skillopt_airflow.optimizer.proposals import ProposedEdit, flaw_of_edit
+from skillopt_airflow.optimizer.answers import ModelAnswer, joined, said
+from skillopt_airflow.optimizer.proposals import Priority, ProposedEdit, flaw_of_edit, unite, without_duplicates
 from skillopt_airflow.optimizer.sections import edits_section, meta_skill_section, prompt_of, section
-from skillopt_airflow.optimizer.uniting import Priority, unite, without_duplicates
 
 
 class MergedEdit(ProposedEdit):
@@ -101,7 +99,6 @@ def _of(patch: Patch, source_type: SourceType) -> list[Edit]:
 def _united(
     answer: Sequence[MergedEdit], edits: Sequence[Edit], skill: SkillDocument
 ) -> tuple[tuple[Edit, ...], list[str]]:
-    """Return the edits of an answer with their provenance, and the answer's flaws."""
     united: list[Edit] = []
     flaws: list[str] = []
     for merged in answer:

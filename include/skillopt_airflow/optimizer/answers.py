@@ -1,8 +1,51 @@
-"""Limits on the text of an answer, and the wording of what a stage did not take."""
+"""Answers of the optimizer model, read leniently: limits on their text, and the wording of what was not taken."""
 
+import json
 from collections.abc import Iterable
+from typing import get_origin
 
-from skillopt_airflow.core.hidden_text import flaw_of_text, visible
+from pydantic import BaseModel, Field, model_validator
+
+from skillopt_airflow.core.hidden_text import flaw_of_text, plain, visible
+from skillopt_airflow.core.protocols import Optimizer
+from skillopt_airflow.optimizer import prompts
+
+
+class ModelAnswer(BaseModel):
+    """An answer, or a part of one, as a model writes it.
+
+    Asking again is paid with the whole prompt, so what is understood is no reason to: null where a field has a default,
+    a list as a text that holds its JSON, line ends of Windows.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _understood(cls, answer: object) -> object:
+        if not isinstance(answer, dict):
+            return answer
+        fields = cls.model_fields
+        return {
+            name: _plain(_list_of(value) if name in fields and get_origin(fields[name].annotation) is list else value)
+            for name, value in answer.items()
+            if not (value is None and name in fields and not fields[name].is_required())
+        }
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, str):
+        return plain(value)
+    return [_plain(entry) for entry in value] if isinstance(value, list) else value
+
+
+def _list_of(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return found if isinstance(found, list) else value
+
 
 MOST_OF_SKILL = 100_000
 """Characters that one answer may bring into a skill, far above any skill that a model could follow."""
@@ -31,7 +74,6 @@ def flaw_of_note(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Replace every run of white space by one blank."""
     return " ".join(text.split())
 
 
@@ -53,10 +95,24 @@ def said(where: str, flaws: Iterable[str]) -> str:
 
 
 def joined(*fallbacks: str) -> str:
-    """Join several fallbacks into one text."""
     return SEPARATOR.join(fallback for fallback in fallbacks if fallback)
 
 
 def separate(fallback: str) -> tuple[str, ...]:
-    """Split a text that `joined` made."""
     return tuple(fallback.split(SEPARATOR)) if fallback else ()
+
+
+class ReadyAnswer(ModelAnswer):
+    """The answer of a preflight call."""
+
+    ready: bool = Field(description="Always true.")
+
+
+def check_answers(optimizer: Optimizer) -> None:
+    """Ask for one structured answer; any that fits its schema will do.
+
+    Raises:
+        ModelOutputError: the answer stayed outside its schema.
+        ModelError: there was none.
+    """
+    optimizer.ask("preflight", prompts.load("preflight"), "Are you ready?", ReadyAnswer)

@@ -1,14 +1,21 @@
-"""The longitudinal comparison: two epochs' last skills on the same items (paper section 3.6)."""
+"""Two epochs' last skills on the same items, and the guidance that a slow update makes of it (paper section 3.6)."""
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Literal
 
+from pydantic import Field
+
 from skillopt_airflow.core.documents import Document
+from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.item_scores import is_failure
 from skillopt_airflow.core.pictures import NO_SIZES, PictureSize, PictureSizes
-from skillopt_airflow.core.types import Message, Rollout, Score, UnitInterval, Value
-from skillopt_airflow.optimizer.sections import prompt_of, section
+from skillopt_airflow.core.protocols import Optimizer
+from skillopt_airflow.core.skill import without_markers
+from skillopt_airflow.core.types import Edit, Message, Rollout, Score, UnitInterval, Value
+from skillopt_airflow.optimizer import prompts
+from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, ModelAnswer, clipped, flaw_of, said
+from skillopt_airflow.optimizer.sections import Question, ask_fitting, prompt_of, section
 from skillopt_airflow.optimizer.transcripts import Piece, Quote, conversation, quoted, quotes_section
 
 PairPolicy = Literal["mixed", "changed", "unchanged"]
@@ -49,12 +56,10 @@ class Comparison(Document):
 
     @property
     def size(self) -> int:
-        """Number of items in the groups."""
         return sum(map(len, (self.improved, self.regressed, self.persistent_failure, self.stable_success)))
 
     @property
     def empty(self) -> bool:
-        """True if there is nothing to learn from."""
         return self.size == 0
 
 
@@ -112,7 +117,6 @@ def comparison_section(comparison: Comparison, room: int) -> str:
 
 
 def compared_skills(skill: str, previous: str) -> str:
-    """Show the last skill of the previous epoch, unless it is the present one, and the present one."""
     former = "" if previous == skill else section("previous_skill", previous)
     return prompt_of(former, section("skill", skill))
 
@@ -120,7 +124,6 @@ def compared_skills(skill: str, previous: str) -> str:
 def _compared(
     item_id: str, before: Mapping[str, Rollout], after: Mapping[str, Rollout], sizes: PictureSizes
 ) -> tuple[OutcomeGroup, ComparedItem] | None:
-    """Return the item with its group; None without a score on both sides."""
     earlier, later = before.get(item_id), after.get(item_id)
     if earlier is None or later is None or earlier.score is None or later.score is None:
         return None
@@ -168,3 +171,53 @@ def _group(before: Score, after: Score) -> OutcomeGroup:
     if after.hard != before.hard:
         return "improved" if after.hard > before.hard else "regressed"
     return "persistent_failure" if is_failure(after) else "stable_success"
+
+
+REGION = "SLOW_UPDATE"
+
+
+class Guidance(Value):
+    """The inside of the region and why; `fallback` says why it is the former one, or is empty."""
+
+    text: str
+    reason: str = ""
+    fallback: str = ""
+
+
+class GuidanceAnswer(ModelAnswer):
+    """The answer of a slow_update call."""
+
+    guidance: str = Field(description="The whole new inside of the region.")
+    reason: str = Field(default="", description="What the comparison showed, in one or two sentences.")
+
+
+def slow_update(
+    optimizer: Optimizer, skill: str, previous: str, guidance: str, comparison: Comparison, room: int
+) -> Guidance:
+    """Ask for new guidance; the former one stays if nothing can be compared or the answer is unusable.
+
+    `guidance` is the inside of the region so far, `room` the most characters of the call.
+    """
+    if comparison.empty:
+        return Guidance(text=guidance, reason="the comparison holds no item to learn from")
+    first = prompt_of(compared_skills(skill, previous), section("guidance", guidance))
+    question = Question(
+        "slow_update",
+        prompts.load("slow_update"),
+        lambda most: prompt_of(first, comparison_section(comparison, most - len(first))),
+    )
+    try:
+        answer, _ = ask_fitting(optimizer, question, min(room, MOST_ROOM), GuidanceAnswer)
+    except ModelOutputError as error:
+        return Guidance(text=guidance, fallback=said("slow_update", [str(error)]))
+    flaw = flaw_of(without_markers(answer.guidance), MOST_OF_MEMORY)
+    if flaw:
+        return Guidance(text=guidance, fallback=said("slow_update", [f"the guidance {flaw}"]))
+    return Guidance(text=answer.guidance.strip(), reason=clipped(answer.reason, MOST_OF_SENTENCES))
+
+
+def guidance_edit(guidance: Guidance) -> Edit:
+    """Return the edit that writes the guidance into its region."""
+    return Edit(
+        op="region", anchor=REGION, content=guidance.text, rationale=guidance.reason, minibatches=("slow-update",)
+    )

@@ -11,11 +11,9 @@ from skillopt_airflow.core.pictures import Pictures
 from skillopt_airflow.core.protocols import Optimizer, Target
 from skillopt_airflow.core.types import Message, Rollout, SourceType, Value
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, flaw_of, said
-from skillopt_airflow.optimizer.minibatches import by_outcome
-from skillopt_airflow.optimizer.model_answer import ModelAnswer
-from skillopt_airflow.optimizer.prompt_room import Question, ask_fitting
-from skillopt_airflow.optimizer.sections import prompt_of, section
+from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, ModelAnswer, flaw_of, said
+from skillopt_airflow.optimizer.reflect import by_outcome
+from skillopt_airflow.optimizer.sections import Question, ask_fitting, prompt_of, section
 from skillopt_airflow.optimizer.transcripts import FollowUp, ItemNumber, named, numbers_of, trajectories_section
 
 
@@ -96,12 +94,7 @@ def follow_ups(
 ) -> FollowUps:
     """Ask all questions, `workers` at a time; one that the target does not answer usefully is left out, and said.
 
-    Args:
-        target: who is asked.
-        rollouts: those that the questions are about, and others.
-        asked: the questions by item id.
-        workers: questions at the same time.
-        pictures: those of the items, by item id; an item without any may be left out.
+    `rollouts` may hold others, too; an item without any pictures may be left out of `pictures`.
     """
 
     def answer(rollout: Rollout) -> tuple[str, str]:

@@ -81,7 +81,6 @@ def _process(judge: Optimizer, request: GradingRequest) -> Grade:
 
 
 def _shown(answer: str) -> tuple[str, str]:
-    """Return what the judge reads of an answer, and the sections that show it."""
     read, left_out = answer[:MOST_CHARS], max(0, len(answer) - MOST_CHARS)
     # As JSON in which no < stands, so that the answer cannot end its section.
     sections = [json_section("answer", read), json_section("characters_left_out", left_out) if left_out else ""]

@@ -5,17 +5,45 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from skillopt_airflow.core.errors import ModelOutputError
+from skillopt_airflow.core.gate import Action
 from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Edit, Patch, Value
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, flaw_of, said
+from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, ModelAnswer, flaw_of, said
 from skillopt_airflow.optimizer.comparison import MOST_ROOM, Comparison, compared_skills, comparison_section
-from skillopt_airflow.optimizer.epoch_steps import EpochStep, epoch_steps_section
-from skillopt_airflow.optimizer.model_answer import ModelAnswer
-from skillopt_airflow.optimizer.prompt_room import Question, ask_fitting
 from skillopt_airflow.optimizer.proposals import ProposedEdit, sift
-from skillopt_airflow.optimizer.sections import budget_section, prompt_of, section
+from skillopt_airflow.optimizer.sections import (
+    Question,
+    ask_fitting,
+    bare_edit,
+    budget_section,
+    json_section,
+    prompt_of,
+    section,
+)
+
+
+class EpochStep(Value):
+    """A step: what it tried, the scores before and after where they decided, and the gate's verdict."""
+
+    step: int
+    action: Action
+    score_before: float | None
+    score_after: float | None
+    """None if the candidate could not be measured."""
+    interval: tuple[float, float] | None = None
+    """95% interval of the difference."""
+    edits: tuple[Edit, ...]
+
+
+def epoch_steps_section(steps: Sequence[EpochStep]) -> str:
+    """Show the steps in their order."""
+    shown = [
+        step.model_dump(mode="json", exclude={"edits"}) | {"edits": [bare_edit(edit) for edit in step.edits]}
+        for step in steps
+    ]
+    return json_section("epoch_steps", shown)
 
 
 class MetaReflection(ModelAnswer):

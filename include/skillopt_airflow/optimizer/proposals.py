@@ -1,15 +1,42 @@
-"""Edits as a model proposes them, and which of them may go on."""
+"""Edits as a model proposes them, which of them may go on, and one out of several that mean the same."""
 
 from collections.abc import Sequence
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field
 
 from skillopt_airflow.core.hidden_text import flaw_of_text
 from skillopt_airflow.core.skill import SkillDocument, has_marker, without_markers
-from skillopt_airflow.core.types import EditOp
-from skillopt_airflow.optimizer.answers import MOST_OF_SKILL
-from skillopt_airflow.optimizer.model_answer import ModelAnswer
+from skillopt_airflow.core.types import Edit, EditOp
+from skillopt_airflow.optimizer.answers import MOST_OF_SKILL, ModelAnswer
+
+Priority = Literal["failure", "success", "failure-over-success"]
+"""What a merge unites: proposals from failures, from successes, or both, where those from failures win."""
+
+
+def without_duplicates(edits: Sequence[Edit]) -> tuple[Edit, ...]:
+    """Unite edits of equal operation, anchor and content; failures come first."""
+    equal: dict[tuple[str, str, str], list[Edit]] = {}
+    for edit in sorted(edits, key=lambda edit: edit.source_type != "failure"):
+        equal.setdefault((edit.op, edit.anchor, edit.content), []).append(edit)
+    return tuple(unite(same[0], same) for same in equal.values())
+
+
+def unite(wording: Edit, sources: Sequence[Edit]) -> Edit:
+    """Return the wording of one edit with the support of all its sources; one failure makes it a failure edit."""
+    minibatches = tuple(dict.fromkeys(name for source in sources for name in source.minibatches))
+    item_ids = tuple(dict.fromkeys(item_id for source in sources for item_id in source.item_ids))
+    from_failure = any(source.source_type == "failure" for source in sources)
+    return wording.model_copy(
+        update={
+            "support_count": max(1, len(item_ids), len(minibatches)),
+            "item_ids": item_ids,
+            "source_type": "failure" if from_failure else "success",
+            "merge_level": 1 + max(source.merge_level for source in sources),
+            "minibatches": minibatches,
+        }
+    )
+
 
 MOST_EDITS = 200
 """Edits that are taken from one answer where the learning rate sets no limit."""
@@ -25,7 +52,6 @@ class ProposedEdit(ModelAnswer):
 
     @property
     def size(self) -> int:
-        """Characters of its texts."""
         return len(self.anchor) + len(self.content) + len(self.rationale)
 
 

@@ -1,19 +1,91 @@
-"""Rewrite: the optimizer writes the skill's body anew from the selected edits (rewrite_from_suggestions)."""
+"""The skill's body rewritten from the selected edits (rewrite_from_suggestions), and its appendix with fewer notes."""
 
 from collections.abc import Sequence
 
 from pydantic import Field
 
-from skillopt_airflow.core.buffer import StepBuffer
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.skill import without_markers
-from skillopt_airflow.core.types import Edit, Patch
+from skillopt_airflow.core.state import StepBuffer
+from skillopt_airflow.core.types import Edit, Note, Patch, Value
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import MOST_OF_SENTENCES, MOST_OF_SKILL, clipped, flaw_of, joined, said
-from skillopt_airflow.optimizer.model_answer import ModelAnswer
-from skillopt_airflow.optimizer.sections import buffer_section, edits_section, prompt_of, section
-from skillopt_airflow.optimizer.uniting import unite
+from skillopt_airflow.optimizer.answers import (
+    MOST_OF_SENTENCES,
+    MOST_OF_SKILL,
+    ModelAnswer,
+    clipped,
+    flaw_of,
+    flaw_of_note,
+    joined,
+    one_line,
+    said,
+)
+from skillopt_airflow.optimizer.proposals import unite
+from skillopt_airflow.optimizer.sections import buffer_section, edits_section, json_section, prompt_of, section
+
+
+class Consolidation(Value):
+    """The notes of the appendix; `fallback` says where the answer was not followed, or is empty."""
+
+    notes: tuple[Note, ...]
+    fallback: str = ""
+
+
+class UnitedNote(ModelAnswer):
+    """A note as a model writes it."""
+
+    text: str
+    sources: list[int] = Field(min_length=1, description="Indices of the notes that this one unites.")
+
+
+class ConsolidatedNotes(ModelAnswer):
+    """The answer of a consolidate call."""
+
+    notes: list[UnitedNote]
+
+
+def consolidate(optimizer: Optimizer, skill: str, notes: Sequence[Note], most: int) -> Consolidation:
+    """Shorten the notes to `most` where there are more; 0 never consolidates.
+
+    No note is lost: what no usable note of the answer unites stays as it is, and an answer that makes nothing shorter
+    leaves all of them as they are.
+    """
+    if not 0 < most < len(notes):
+        return Consolidation(notes=tuple(notes))
+    prompt = prompt_of(
+        section("skill", skill), json_section("notes", [note.text for note in notes]), section("most", str(most))
+    )
+    try:
+        answer = optimizer.ask("consolidate", prompts.load("consolidate"), prompt, ConsolidatedNotes)
+    except ModelOutputError as error:
+        return Consolidation(notes=tuple(notes), fallback=said("consolidate", [str(error)]))
+    united, flaws = _united(answer.notes, notes)
+    if len(united) > most:
+        flaws.append(f"{len(united)} notes are left, {most} are allowed")
+    shorter = len(united) < len(notes)
+    return Consolidation(notes=united if shorter else tuple(notes), fallback=said("consolidate", flaws))
+
+
+def _united(answer: Sequence[UnitedNote], notes: Sequence[Note]) -> tuple[tuple[Note, ...], list[str]]:
+    """Return the answer's notes, then those that it left out, and its flaws."""
+    united: list[Note] = []
+    flaws: list[str] = []
+    used: set[int] = set()
+    for proposed in answer:
+        # A source counts once: two notes of it would be one more, not one fewer.
+        sources = [index for index in dict.fromkeys(proposed.sources) if 0 <= index < len(notes) and index not in used]
+        flaw = flaw_of_note(proposed.text) if sources else "has no source of its own"
+        if flaw:
+            flaws.append(f"a note {flaw}")
+            continue
+        used.update(sources)
+        minibatches = dict.fromkeys(name for index in sources for name in notes[index].minibatch.split(", "))
+        united.append(Note(text=one_line(proposed.text), minibatch=", ".join(minibatches)))
+    left_out = [note for index, note in enumerate(notes) if index not in used]
+    if left_out:
+        flaws.append(f"not in the answer, so kept: {len(left_out)}")
+    return (*united, *left_out), flaws
 
 
 class RewrittenBody(ModelAnswer):

@@ -1,21 +1,100 @@
-"""The user message of an optimizer call: tagged sections, so that a model sees where data begins and ends."""
+"""The user message of an optimizer call: tagged sections, so that a model sees where data begins and ends.
+
+It fits into the model's context, and is asked again where the answer was cut off. One of the sections is the guidance
+of the benchmark's author.
+"""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
+from skillopt_airflow.core.budget import Prices
+from skillopt_airflow.core.errors import AnswerCut, PromptTooLong
+from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
+from skillopt_airflow.core.protocols import Optimizer, Output
+from skillopt_airflow.core.state import BufferEntry, StepBuffer
+from skillopt_airflow.core.training_groups import GradientGroup
 from skillopt_airflow.core.types import Edit, JsonObject
+from skillopt_airflow.optimizer import prompts
+
+MOST_CHARS = 200_000
+"""About 50,000 tokens of English: an analyst's attention and its price are limits, too."""
+CHARS_PER_TOKEN = 1.5
+"""English has four; fewer leave room for other languages and scripts, and for the answer."""
+LEAST_ROOM = 4_000
+"""Characters below which a prompt isn't made shorter."""
+
+
+def prompt_room(gradient: GradientGroup, prices: Prices) -> int:
+    """Return the most characters of a prompt, by the optimizer's context as far as its price comes with that."""
+    price = prices.get("optimizer")
+    if gradient.prompt_chars is not None:
+        return gradient.prompt_chars
+    if price is None or price.context is None:
+        return MOST_CHARS
+    return min(MOST_CHARS, int(price.context * CHARS_PER_TOKEN))
+
+
+class Question(NamedTuple):
+    """A call whose prompt can be made shorter."""
+
+    stage: str
+    instructions: str
+    prompt_in: Callable[[int], str]
+    """Makes a prompt of about as many characters."""
+    pictures: Pictures = NO_PICTURES
+    brief: "Question | None" = None
+    """The call that takes its place when its answer was cut; the same one, asked for less, when None."""
+
+    @property
+    def when_cut(self) -> "Question":
+        less = self._replace(instructions=self.instructions + prompts.load("shorter"))
+        return less if self.brief is None else self.brief
+
+
+def ask_fitting(
+    optimizer: Optimizer,
+    question: Question,
+    room: int,
+    answer_type: type[Output],
+    shorter: type[Output] | None = None,
+    least: int = LEAST_ROOM,
+) -> tuple[Output, bool]:
+    """Ask in `room` characters, in half of them each time that the provider refuses the prompt for its length.
+
+    An answer that is cut at the token limit is asked for once more, by the `shorter` schema if there is one.
+
+    Returns:
+        The answer, and whether it was asked for again because it was cut.
+
+    Raises:
+        PromptTooLong: the prompt is refused, and half of its room is less than `least`.
+        ModelOutputError: the answer stayed outside its schema, or was cut twice.
+    """
+    cut = False
+    while True:
+        told = question.instructions
+        prompt = question.prompt_in(room - len(told))
+        try:
+            wanted = shorter if cut and shorter is not None else answer_type
+            return optimizer.ask(question.stage, told, prompt, wanted, question.pictures), cut
+        except PromptTooLong:
+            room = min(room, len(told) + len(prompt)) // 2
+            if room < least:
+                raise
+        except AnswerCut:
+            if cut:
+                raise
+            cut, question = True, question.when_cut
 
 
 def prompt_of(*sections: str) -> str:
-    """Join the sections into one message; empty ones are left out."""
     return "\n\n".join(part for part in sections if part)
 
 
 def section(tag: str, text: str) -> str:
-    """Put plain text between tags."""
     return f"<{tag}>\n{text}\n</{tag}>"
 
 
@@ -30,7 +109,6 @@ def budget_section(budget: int | None) -> str:
 
 
 def edits_section(edits: Sequence[Edit]) -> str:
-    """Show the edits with the indices by which an answer refers to them."""
     return json_section("edits", [{"index": index} | _shown(edit) for index, edit in enumerate(edits)])
 
 
@@ -45,7 +123,6 @@ def meta_skill_section(meta_skill: str) -> str:
 
 
 def bare_edit(edit: Edit) -> JsonObject:
-    """Return an edit without its provenance."""
     return edit.model_dump(mode="json", include={"op", "anchor", "content"})
 
 
@@ -66,3 +143,25 @@ def _shown_entry(entry: BufferEntry) -> JsonObject:
 def _shown(edit: Edit) -> JsonObject:
     fields = {"op", "anchor", "content", "rationale", "support_count", "source_type"}
     return edit.model_dump(mode="json", include=fields)
+
+
+class GuidedOptimizer:
+    """An `Optimizer` that adds the benchmark's guidance on a stage to the prompt.
+
+    Args:
+        optimizer: the one to ask.
+        guidance: texts by stage; that of `reflect` is for every kind of reflection on a minibatch, that of `merge` for
+            every kind of merge.
+    """
+
+    def __init__(self, optimizer: Optimizer, guidance: Mapping[str, str]) -> None:
+        self._optimizer = optimizer
+        self._guidance = guidance
+
+    def ask(
+        self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
+    ) -> Output:
+        kind = stage.partition("_")[0]
+        text = self._guidance.get(kind if kind in ("reflect", "merge") else stage)
+        guided = prompt if text is None else prompt_of(prompt, section("benchmark_guidance", text))
+        return self._optimizer.ask(stage, instructions, guided, output_type, pictures)

@@ -126,7 +126,6 @@ def conversation(rollout: Rollout) -> tuple[Message, ...]:
 
 
 def quoted(messages: Sequence[Message]) -> list[Quote]:
-    """Return the messages as quotes."""
     return [Quote(message.role, message.content) for message in messages]
 
 

@@ -12,9 +12,8 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from skillopt_airflow.core.budget import ROLES, Prices, Role
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
-from skillopt_airflow.core.resource_groups import ModelGroup, SandboxGroup, StorageGroup
+from skillopt_airflow.core.resource_groups import ModelGroup, SandboxGroup, SearchGroup, StorageGroup
 from skillopt_airflow.core.sampling import sampling_settings
-from skillopt_airflow.core.search_group import SearchGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.many_hosts import check_image
 from skillopt_airflow.pipeline.params import check_fixed
@@ -113,7 +112,7 @@ class AirflowConnections:
             return target_upstream(model.target_conn_id, model.target, model.harness)
 
     def search(self, search: SearchGroup) -> "SearchUpstream":
-        from skillopt_airflow.models.search_connection import CREATE, search_upstream
+        from skillopt_airflow.models.connection import CREATE, search_upstream
 
         with self._lookup:
             conn_id = str(search.conn_id)

@@ -17,8 +17,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import UNAVAILABLE, ModelUnreachable, SkillOptError
-from skillopt_airflow.core.failure_reasons import too_few
-from skillopt_airflow.core.rollout_tally import RolloutTally
+from skillopt_airflow.core.failure_reasons import RolloutTally, too_few
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.addresses import run_address
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import TrainConfig, nest
+from skillopt_airflow.core.config import Preset, TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
-from skillopt_airflow.core.preset import Preset
 from skillopt_airflow.core.resource_groups import JUDGE_CONN_ID, ModelGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.models import connection, server_check

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import JsonValue
 
 from skillopt_airflow.core.types import Item, Split, canonical_json, sha256
-from skillopt_airflow.quality.quality_report import FailingRow, QualityReport, quoted
-from skillopt_airflow.quality.validation import about, quiet, validate
+from skillopt_airflow.quality.quality_report import FailingRow, QualityReport, about, quiet, quoted, validate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,21 +39,17 @@ class Field(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return its name in messages."""
         return f"{self.part}.{self.key}"
 
     @property
     def kind(self) -> str:
-        """Return the column of the kinds of value."""
         return f"kind of {self.name}"
 
     @property
     def length(self) -> str:
-        """Return the column of the lengths' standing among the reference's."""
         return f"length of {self.name}"
 
     def of(self, item: Item) -> JsonValue:
-        """Return the item's value; None if there is none."""
         return (item.public if self.part == "public" else item.reference).get(self.key)
 
 
@@ -70,14 +65,12 @@ class Drift:
 
     @property
     def columns(self) -> dict[str, list[Any]]:
-        """Return columns of the table, one entry an item."""
         return {
             self.field.kind: [kind_of(self.field.of(item)) for item in self._items],
             self.field.length: self._standings,
         }
 
     def expectations(self) -> Iterator[Any]:
-        """Yield expectations of the reference's kinds and lengths."""
         from great_expectations import expectations as gxe
 
         name, kinds = self.field.name, sorted({kind_of(self.field.of(item)) for item in self._reference})
@@ -121,7 +114,6 @@ class Drift:
 
 
 def fields_of(items: Sequence[Item]) -> list[Field]:
-    """Return every entry that an item has, public ones first."""
     found = {Field("public", key) for item in items for key in item.public}
     return sorted(found | {Field("reference", key) for item in items for key in item.reference})
 
@@ -146,7 +138,6 @@ def length_of(value: JsonValue) -> int | None:
 
 
 def kind_of(value: JsonValue) -> str:
-    """Return the word for the kind of a value."""
     return _KINDS.get(type(value), "a number")
 
 
@@ -183,14 +174,7 @@ def check_fresh(
 
     It expects items that the champion was not trained on and that no other night had, told by id and by public content,
     in which the order of lists does not count; and, where there are enough of them, kinds of value and lengths of texts
-    as in the reference.
-
-    Args:
-        source: the partition's address, for messages.
-        items: the partition's, in its order.
-        learned: the items that the champion was trained and selected on.
-        reference: items of the kind that the champion was made for.
-        nights: the items of the other nights.
+    as in the reference, items of the kind that the champion was made for.
     """
     enough = len(items) >= FEWEST_FRESH and len(reference) >= FEWEST_REFERENCE
     drifts = {field.name: Drift(field, items, reference) for field in fields_of([*items, *reference]) if enough}
@@ -230,7 +214,6 @@ def content(item: Item) -> str:
 
 
 def fingerprint(content: str) -> str:
-    """Return what is kept of a content for each item of each night."""
     return content[:FINGERPRINT]
 
 

@@ -1,20 +1,137 @@
-"""Check that the records of a data set can be trained on, before any model call."""
+"""Check that the records of a data set can be trained on before any model call, and rollouts before they count."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
-from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.core.record_fields import UnreadableRecord
-from skillopt_airflow.core.split_by_list import place_id
-from skillopt_airflow.core.types import JsonObject, canonical_json
-from skillopt_airflow.quality.quality_report import CHARS_QUOTED, ROWS_NAMED, FailingRow, QualityReport, quoted
-from skillopt_airflow.quality.sizes import Need
-from skillopt_airflow.quality.validation import PLACE, about, quiet, validate
+from skillopt_airflow.core.run_gates import gates_of
+from skillopt_airflow.core.splits import place_id
+from skillopt_airflow.core.training_groups import EvaluationGroup
+from skillopt_airflow.core.types import HAS_SCORE, JsonObject, Split, Status, Value, canonical_json
+from skillopt_airflow.quality.quality_report import (
+    CHARS_QUOTED,
+    PLACE,
+    ROWS_NAMED,
+    FailingRow,
+    QualityReport,
+    about,
+    quiet,
+    quoted,
+    validate,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class Need(Value):
+    """The fewest rows that a split must have."""
+
+    split: Split
+    rows: int
+    reason: str
+    """The part of a run that needs them, as a clause behind the number."""
+
+
+def evaluation_needs(rules: EvaluationGroup) -> Iterator[Need]:
+    """Yield what evaluations need: a file that was cut short would be measured on fewer items than configured."""
+    for split, knob, limit in (
+        (Split.VAL, "val_limit", rules.val_limit),
+        (Split.TEST, "test_limit", rules.test_limit),
+    ):
+        if limit is not None:
+            yield Need(split=split, rows=limit, reason=f"for evaluation.{knob} = {limit}")
+
+
+def training_needs(config: TrainConfig) -> list[Need]:
+    """Return what a training needs: that, and so many items that its gates can accept anything at all.
+
+    Raises:
+        ConfigError: a limit leaves a gate too few items.
+    """
+    rules = config.evaluation
+    needs = list(evaluation_needs(rules))
+    for gate in gates_of(config):
+        reason, limit = f"for {gate.knob} = {gate.rules.gate_policy} to accept anything", rules.limit(gate.split)
+        if limit is not None and limit < gate.fewest:
+            raise ConfigError(
+                f"evaluation.{gate.split}_limit = {limit}: at least {gate.fewest} items are needed {reason}"
+            )
+        if gate.fewest > 1:
+            needs.append(Need(split=gate.split, rows=gate.fewest, reason=reason))
+    return needs
+
+
+SCORES = ("hard", "soft")
+_COUNTED = "counted for"
+
+
+def check_rollouts(
+    source: str, tables: Mapping[str, Sequence[Mapping[str, Any]]], item_ids: Collection[str]
+) -> QualityReport:
+    """Run the suite over the rows from which skills are compared.
+
+    It expects known statuses and items, one row with a score an item and draw, scores from 0 to 1 where the status is
+    one of HAS_SCORE, and none elsewhere. `tables` are rows by skill and draw, as they are stored.
+    """
+
+    def shown(column: str, place: FailingRow, value: Any) -> str:
+        return "" if column in ("id", _COUNTED) else str(value)
+
+    with quiet():
+        results = validate(_rollout_frame(tables), list(_expectations(item_ids)), shown)
+    return QualityReport.of("rollouts", source, {name: len(rows) for name, rows in tables.items()}, results)
+
+
+def _rollout_frame(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> "pd.DataFrame":
+    import pandas as pd
+
+    rows = [
+        {
+            "split": name,
+            "row": row,
+            "id": record["item_id"],
+            "status": record["status"],
+            _COUNTED: f"{name}: {record['item_id']}" if record["status"] in HAS_SCORE else None,
+            **{score: record[score] for score in SCORES},
+        }
+        for name, records in tables.items()
+        for row, record in enumerate(records, start=1)
+    ]
+    # A column of scores that are all missing would have no number type.
+    return pd.DataFrame(rows, columns=[*PLACE, "status", _COUNTED, *SCORES]).astype(dict.fromkeys(SCORES, "float64"))
+
+
+def _expectations(item_ids: Collection[str]) -> Iterator[Any]:
+    from great_expectations import expectations as gxe
+    from great_expectations.expectations.row_conditions import Column
+
+    known = [status.value for status in Status]
+    statuses = about("status", f"the status is none of {', '.join(known)}")
+    yield gxe.ExpectColumnValuesToBeInSet(column="status", value_set=known, meta=statuses)
+    yield gxe.ExpectColumnValuesToNotBeNull(column="status", meta=about("status", "the status is missing"))
+    items = about("id", "the item is none of those that were measured")
+    yield gxe.ExpectColumnValuesToBeInSet(column="id", value_set=sorted(item_ids), meta=items)
+    twice = about("id", "the same item has more than one row with a score")
+    yield gxe.ExpectColumnValuesToBeUnique(column=_COUNTED, meta=twice)
+    for score in SCORES:
+        outside = about(score, f"the {score} score is not between 0 and 1")
+        yield gxe.ExpectColumnValuesToBeBetween(column=score, min_value=0, max_value=1, meta=outside)
+        yield gxe.ExpectColumnValuesToNotBeNull(
+            column=score,
+            row_condition=Column("status").is_in(HAS_SCORE),
+            meta=about(score, f"the {score} score is missing although the status is {' or '.join(HAS_SCORE)}"),
+        )
+        yield gxe.ExpectColumnValuesToBeNull(
+            column=score,
+            row_condition=Column("status").is_not_in(HAS_SCORE),
+            meta=about(score, f"there is a {score} score although the status is not {' or '.join(HAS_SCORE)}"),
+        )
+
 
 Records = Mapping[str, Sequence[JsonObject]]
 Identity = Callable[[JsonObject], str]
@@ -46,15 +163,7 @@ def check_splits(
     It expects of each record that it could be read, an id that no record before it has in any split, the columns,
     texts that are not blank, lists of at least one text of which none is blank, and at most MAX_CHARS characters; of
     each split a row, and its needs. It is a success, too, if all that fails is a share of each split's records that is
-    TOLERATED.
-
-    Args:
-        source: the data set's address, for messages.
-        splits: records by split; a split without records fails.
-        identity: tells a record's id, or raises DataError.
-        required_texts: columns that must hold a text.
-        required_lists: columns that must hold a list of texts.
-        needs: further rows that splits must have.
+    TOLERATED. `identity` tells a record's id, or raises DataError.
     """
 
     def shown(column: str, place: FailingRow, value: Any) -> str:

@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 from jinja2 import Template
 
-from skillopt_airflow.core.density import length_warning
 from skillopt_airflow.core.gate import Action, GateDecision
-from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.skill import SkillDocument, length_warning
 from skillopt_airflow.report import plots, summary
 from skillopt_airflow.report.html_pages import html_environment
 from skillopt_airflow.report.view import ReportView, diff_lines, origin_detail, slug_of, spoken_moment
@@ -48,17 +47,11 @@ class SkillLine(NamedTuple):
 
 
 def render(view: ReportView) -> str:
-    """Return the page as UTF-8 text; equal views give equal pages."""
     return _template().render(layout="page.html", **page_values(view))
 
 
 def page_values(view: ReportView, estimate: object = None) -> dict[str, Any]:
-    """Return everything that the template takes, except the layout that it extends.
-
-    Args:
-        view: the run.
-        estimate: calls, tokens and price before the first call, if the page shows them.
-    """
+    """Return everything that the template takes, except the layout that it extends."""
     return {
         "view": view,
         "estimate": estimate,

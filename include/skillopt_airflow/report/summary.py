@@ -1,14 +1,13 @@
-"""The outcome of a run, in sentences and sums."""
+"""The outcome of a run, in sentences and sums, and a matrix of skills as Markdown."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from skillopt_airflow.core.budget import StageCost
-from skillopt_airflow.core.density import density, tokens_of
-from skillopt_airflow.core.failure_reasons import share
-from skillopt_airflow.core.rollout_tally import RolloutTally
+from skillopt_airflow.core.failure_reasons import RolloutTally, share
 from skillopt_airflow.core.run_history import StepSeconds
-from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.skill import SkillDocument, density, tokens_of
+from skillopt_airflow.core.skill_matrix import ComparedSkill, MatrixRow, SkillMatrix
 from skillopt_airflow.report.view import ReportView
 
 SECONDS = 60
@@ -28,7 +27,6 @@ class Total(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Read and written."""
         return self.prompt_tokens + self.completion_tokens
 
     @property
@@ -77,7 +75,6 @@ def limits(view: ReportView) -> list[Limit]:
 
 
 def total_seconds(parts: Iterable[StepSeconds]) -> StepSeconds:
-    """Return the sums of the table of seconds."""
     rows = [part.model_dump() for part in parts]
     return StepSeconds.model_validate({field: sum(row[field] for row in rows) for field in StepSeconds.model_fields})
 
@@ -218,3 +215,86 @@ def _ended(view: ReportView) -> str:
         found = view.published
         return f"The run published {found.version}, by look {found.look} at these items of the {found.split} split."
     return f"The run published nothing: {view.withheld}." if view.withheld else "The run published nothing."
+
+
+STANDIN = "The stand-in is a deterministic program and no language model: its scores say nothing about a skill."
+
+
+def as_markdown(matrix: SkillMatrix) -> str:
+    """Return the matrix as a table with a row per skill and cell, then verdicts, types of task and missing scores."""
+    first = named(matrix.skills[0])
+    lines = [
+        f"# {matrix.benchmark}: {len(matrix.skills)} skills in {len(matrix.cells)} cells",
+        "",
+        f"Mean {matrix.metric} score with a 95% interval. The difference is to {_code(first)} on the items that both "
+        "have a score for, with a 95% interval, and won:lost. Tokens are those that a rollout reads and writes. "
+        "Dollars are those of the scored rollouts at the target's price, without a judge.",
+        *(["", f"**{STANDIN}**"] if matrix.standin else []),
+        "",
+        "| split | target | harness | skill | score | items | coverage | difference | tokens | $ |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+        *map(_line, matrix.rows()),
+    ]
+    if matrix.policy is not None:
+        lines += ["", f"Better than {_code(first)}, by policy {matrix.policy}:", "", *_verdicts(matrix)]
+    if types := list(_types(matrix)):
+        lines += ["", "By type of task:", "", "| in | type | score | items |", "|---|---|---|---|", *types]
+    if without := list(_reasons(matrix)):
+        required = f"fewer than {share(matrix.min_coverage)} of the items have one (`evaluation.min_coverage`)"
+        lines += ["", f"No score, because {required}:", "", *without]
+    return "\n".join([*lines, ""])
+
+
+def named(skill: ComparedSkill) -> str:
+    return f"{skill.source} ({skill.version})" if skill.version not in ("", skill.source) else skill.source
+
+
+def _line(row: MatrixRow) -> str:
+    cell, skill, result = row
+    compared, tokens = result.against_first, result.cost.tokens
+    measured, difference = "no score", ""
+    if result.score is not None and result.low is not None and result.high is not None:
+        measured = f"{score(result.score)} [{score(result.low)}, {score(result.high)}]"
+    if compared is not None:
+        ends = f"[{signed(compared.low)}, {signed(compared.high)}]"
+        difference = f"{signed(compared.delta)} {ends}, {compared.wins}:{compared.losses}"
+    cells = (
+        cell.split,
+        *(_code(name) for name in (cell.target, cell.harness, named(skill))),
+        measured,
+        f"{result.items:,}",
+        share(result.coverage),
+        difference,
+        "" if tokens is None else f"{tokens:,.0f}",
+        usd(result.cost.usd),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _verdicts(matrix: SkillMatrix) -> Iterator[str]:
+    for row in matrix.rows():
+        if (found := row.result.verdict) is not None:
+            answer = "yes" if found.action.accepted else f"no ({found.action})"
+            yield f"- {_place(row)}: **{answer}**, {found.reason}"
+
+
+def _types(matrix: SkillMatrix) -> Iterator[str]:
+    for row in matrix.rows():
+        for one in row.result.by_type:
+            yield f"| {_place(row)} | {_code(one.task_type)} | {score(one.score)} | {one.items:,} |"
+
+
+def _reasons(matrix: SkillMatrix) -> Iterator[str]:
+    for row in matrix.undecided:
+        missing = f"{row.result.missing} of {row.cell.items} items were not tried"
+        yield f"- {_place(row)}: {_code(missing if row.result.reason is None else str(row.result.reason))}"
+
+
+def _place(row: MatrixRow) -> str:
+    cell = row.cell
+    return f"{cell.split}, {_code(cell.target)}, {_code(cell.harness)}, {_code(named(row.skill))}"
+
+
+def _code(text: str) -> str:
+    """Return a user's text as code that can end neither itself nor its table cell."""
+    return f"`{text.replace('`', chr(39)).replace('|', '¦')}`"

@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from skillopt_airflow.core.http_failures import lasting_error
+from skillopt_airflow.core.failure_reasons import SENTENCES, ending_status, error_status, lasting_error
+from skillopt_airflow.core.hidden_text import storable
 from skillopt_airflow.core.pictures import marked
 from skillopt_airflow.core.protocols import Benchmark, OffersTools, Workspace
-from skillopt_airflow.core.provider_statuses import SENTENCES, ending_status, error_status
 from skillopt_airflow.core.shortening import shortened
-from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings

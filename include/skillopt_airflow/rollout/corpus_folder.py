@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from skillopt_airflow.core.bm25 import Ranking, words
+from skillopt_airflow.core.document_search import Ranking, words
 from skillopt_airflow.core.shortening import shortened
 
 PAGE_MARK = re.compile(r"--- PAGE (\d{1,6}) ---\s*")

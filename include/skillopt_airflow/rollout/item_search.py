@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 from pydantic import TypeAdapter
 
-from skillopt_airflow.core.bm25 import Ranking
+from skillopt_airflow.core.document_search import FoundDocument, Ranking
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.found_document import FoundDocument
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.rollout.gateway_call import posted
 

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 from pydantic import JsonValue
 from pydantic_core import from_json
 
+from skillopt_airflow.core.failure_reasons import ending_status
+from skillopt_airflow.core.hidden_text import storable
 from skillopt_airflow.core.pictures import Pictures, shown
-from skillopt_airflow.core.provider_statuses import ending_status
 from skillopt_airflow.core.sampling import without_thinking
-from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import JsonObject, Message, Status
 from skillopt_airflow.core.user_turns import side, taking_turns
 from skillopt_airflow.core.wire_formats import Dialect

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from skillopt_airflow.core.provider_statuses import ending_status
+from skillopt_airflow.core.failure_reasons import ending_status
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.core.wire_formats.openai_chat import chat_content
 from skillopt_airflow.rollout.reply import Reply, Turn

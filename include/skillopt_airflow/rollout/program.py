@@ -11,11 +11,10 @@ from pydantic_core import PydanticSerializationError
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.failure_reasons import hopeless
 from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.http_failures import hopeless
-from skillopt_airflow.core.protocols import Benchmark
-from skillopt_airflow.core.sessions import SEALED
-from skillopt_airflow.core.storable import storable
+from skillopt_airflow.core.hidden_text import storable
+from skillopt_airflow.core.protocols import SEALED, Benchmark
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.rollout.corpus_folder import CorpusFolder
 from skillopt_airflow.rollout.image_program import image_program

@@ -30,11 +30,10 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.settings import ModelSettings
 
-from skillopt_airflow.core.http_failures import UNREADABLE, lasting_error
+from skillopt_airflow.core.failure_reasons import SENTENCES, UNREADABLE, ending_status, error_status, lasting_error
+from skillopt_airflow.core.hidden_text import clean_parts
 from skillopt_airflow.core.pictures import Part, Picture, Pictures, shown
-from skillopt_airflow.core.provider_statuses import SENTENCES, ending_status, error_status
 from skillopt_airflow.core.sampling import without_thinking
-from skillopt_airflow.core.storable import clean_parts
 from skillopt_airflow.core.types import Message, Status
 from skillopt_airflow.core.user_turns import taking_turns
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS

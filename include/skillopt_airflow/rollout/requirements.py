@@ -4,8 +4,7 @@ from skillopt_airflow.core.declared_task import DeclaredFilesTask
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.protocols import Benchmark, JudgesRepository, OffersTools, PlaysSession, Searches
-from skillopt_airflow.core.resource_groups import ModelGroup
-from skillopt_airflow.core.search_group import SearchGroup
+from skillopt_airflow.core.resource_groups import ModelGroup, SearchGroup
 
 
 def with_tools(benchmark: Benchmark) -> OffersTools:

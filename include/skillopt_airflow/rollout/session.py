@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.core.sessions import Episode, Observation
+from skillopt_airflow.core.protocols import Episode, Observation
 from skillopt_airflow.core.shortening import shortened
 from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.rollout.texts import reason

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, field_validator
 
 from skillopt_airflow.core.harnesses import HarnessName
+from skillopt_airflow.core.resource_groups import SessionGroup
 from skillopt_airflow.core.sampling import Effort, Thinking, sampling_settings
-from skillopt_airflow.core.session_group import SessionGroup
 from skillopt_airflow.core.types import JsonObject, Value
 from skillopt_airflow.core.wire_formats import Dialect
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from skillopt_airflow.core.document_search import FoundDocument
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.found_document import FoundDocument
 from skillopt_airflow.core.protocols import Corpus, Workspace
 from skillopt_airflow.core.repository_tests import PATCH_FILE
 from skillopt_airflow.core.types import files_to_score

@@ -9,7 +9,7 @@ import os
 import sys
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.sessions import World
+from skillopt_airflow.core.protocols import World
 from skillopt_airflow.rollout.sealed import hide_memory
 
 MODULE = "worlds"

@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from skillopt_airflow.core.sessions import SEALED
+from skillopt_airflow.core.protocols import SEALED
 from skillopt_airflow.core.types import Value, files_to_score
 from skillopt_airflow.sandbox.tar_archive import extract, packed_files
 from skillopt_airflow.sandbox.untrusted_output import opened_folder, plain_file

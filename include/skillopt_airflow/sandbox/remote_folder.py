@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, Protocol
 
-from skillopt_airflow.core.sessions import SEALED
+from skillopt_airflow.core.protocols import SEALED
 from skillopt_airflow.core.types import Item, JsonObject, ModelCall
 from skillopt_airflow.sandbox.courier import TransferConfig
 from skillopt_airflow.sandbox.docker_limits import MEGABYTE

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from skillopt_airflow.core.sessions import SEALED
+from skillopt_airflow.core.protocols import SEALED
 from skillopt_airflow.core.types import Item
 from skillopt_airflow.sandbox.task_workload import Workload
 

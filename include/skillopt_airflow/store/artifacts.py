@@ -12,9 +12,9 @@ from pydantic import AwareDatetime
 from skillopt_airflow.consumer import skill_md
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError
-from skillopt_airflow.core.looks import Look, Question, next_number
 from skillopt_airflow.core.measured_score import MeasuredScore
 from skillopt_airflow.core.provenance import LineOrigin
+from skillopt_airflow.core.run_gates import Look, Question, next_number
 from skillopt_airflow.core.skill import skill_name
 from skillopt_airflow.core.types import JsonObject, Split, Value, sha256
 from skillopt_airflow.store.aliases import Alias, ChampionAlias

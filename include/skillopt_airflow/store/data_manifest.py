@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.groups import count_groups
+from skillopt_airflow.core.item_scores import count_groups
 from skillopt_airflow.core.resource_groups import DataGroup
 from skillopt_airflow.core.types import Item, Split, Value, items_fingerprint
 

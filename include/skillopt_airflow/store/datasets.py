@@ -8,10 +8,10 @@ from pydantic import ValidationError
 
 from skillopt_airflow.core.documents import flaws
 from skillopt_airflow.core.errors import DataError, ObjectMissing
+from skillopt_airflow.core.hidden_text import storable
 from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.resource_groups import DataGroup
 from skillopt_airflow.core.service_groups import RegateGroup
-from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import ALL_DATA_SPLITS, JsonObject, Split
 from skillopt_airflow.store.data_manifest import ListedItems, SplitList
 from skillopt_airflow.store.places import ANY, located

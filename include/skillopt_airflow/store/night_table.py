@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, Field
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.item_scores import Evaluation, Metric, metric_value
-from skillopt_airflow.core.night_evidence import NightMean
+from skillopt_airflow.core.night_verdict import NightMean
 from skillopt_airflow.core.paired import PairedTable
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.store.keys import RegateKeys

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.state import Measured, RunState
-from skillopt_airflow.core.track_record import ItemRecord, TrackRecord
+from skillopt_airflow.core.state import ItemRecord, Measured, RunState, TrackRecord
 from skillopt_airflow.core.types import canonical_json, sha256
 from skillopt_airflow.store.keys import RunKeys
 from skillopt_airflow.store.objects import ObjectStore

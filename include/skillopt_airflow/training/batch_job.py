@@ -13,12 +13,11 @@ from skillopt_airflow.core.budget import Left
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.failure_reasons import SENTENCES, RolloutTally, ending_status, error_status
+from skillopt_airflow.core.hidden_text import storable
 from skillopt_airflow.core.pictures import parts
 from skillopt_airflow.core.protocols import Benchmark, FollowsUp, JudgesFiles, ShowsFiles
-from skillopt_airflow.core.provider_statuses import SENTENCES, ending_status, error_status
-from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.sampling import without_thinking
-from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import (
     Item,
     JsonObject,

@@ -7,11 +7,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import TrainConfig, changed_paths, nest, values_by_path
-from skillopt_airflow.core.config_layers import explain
+from skillopt_airflow.core.config import Preset, StatedScores, TrainConfig, changed_paths, explain, nest, values_by_path
 from skillopt_airflow.core.declared_task import checked_prompt
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.preset import Preset, StatedScores
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.training.deployment_file import check_defaults, defaults_place, deployment, read_yaml
 

@@ -2,16 +2,14 @@
 
 import logging
 
-from skillopt_airflow.core.appendix import notes_enter
-from skillopt_airflow.core.buffer import ReflectedItems
-from skillopt_airflow.core.density import length_warning
-from skillopt_airflow.core.edits import EditApplyReport, apply_edits
+from skillopt_airflow.core.edits import EditApplyReport, apply_edits, notes_enter
 from skillopt_airflow.core.hidden_text import visible
 from skillopt_airflow.core.measured_score import SplitScore
 from skillopt_airflow.core.moment_gate import GateInput, GateOutcome, SkillVersion, pass_gate
 from skillopt_airflow.core.provenance import LinesOfSkill, trace
 from skillopt_airflow.core.run_history import MomentHistory
-from skillopt_airflow.core.state import RunState
+from skillopt_airflow.core.skill import length_warning
+from skillopt_airflow.core.state import ReflectedItems, RunState
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import JsonObject, Patch, Split
 from skillopt_airflow.optimizer.answers import separate

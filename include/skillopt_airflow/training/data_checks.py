@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 def store_quality(run: TrainingRun, report: "QualityReport") -> None:
     """Keep a result as JSON, and all that the run has as a page."""
-    from skillopt_airflow.report.quality_page import render
+    from skillopt_airflow.report.html_pages import render
 
     keys = {"records": run.keys.quality, "rollouts": run.keys.rollout_quality}
     run.store.put_model(keys[report.suite], report)
@@ -101,7 +101,7 @@ def check_tables(run: TrainingRun, splits: Sequence[Split], tables: RowsByTable)
 
     The result is the run's: what was found before about other tables gives way to it.
     """
-    from skillopt_airflow.quality.rollout_rows import check_rollouts
+    from skillopt_airflow.quality.records import check_rollouts
 
     item_ids = {item.id for split in splits for item in run.item_refs(split)}
     report = check_rollouts(f"{run.ref.run} on {', '.join(splits)}", tables, item_ids)

@@ -11,11 +11,10 @@ from pydantic_core import PydanticSerializationError
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.measured_score import task_types
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.record_fields import UnreadableRecord
-from skillopt_airflow.core.split_by_list import place_id, split_by_list
-from skillopt_airflow.core.split_by_ratio import split_by_ratio
-from skillopt_airflow.core.task_types import task_types
+from skillopt_airflow.core.splits import place_id, split_by_list, split_by_ratio
 from skillopt_airflow.core.types import Item, ItemFile, ItemImage, JsonObject, Split, canonical_json, sha256
 from skillopt_airflow.training.data_checks import stop_if_failed
 from skillopt_airflow.training.run import TrainingRun
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
     from skillopt_airflow.quality.quality_report import QualityReport
-    from skillopt_airflow.quality.sizes import Need
+    from skillopt_airflow.quality.records import Need
     from skillopt_airflow.store.files import DataFiles, FileStore
 
 log = logging.getLogger(__name__)

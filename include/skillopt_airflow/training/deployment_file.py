@@ -10,8 +10,7 @@ import yaml
 from pydantic import ValidationError
 from yaml.composer import ComposerError
 
-from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.config_layers import explain
+from skillopt_airflow.core.config import TrainConfig, explain
 from skillopt_airflow.core.deployment import Allowed, Deployment, address_not_allowed, images_not_allowed, not_allowed
 from skillopt_airflow.core.errors import ConfigError
 

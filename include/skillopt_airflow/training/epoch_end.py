@@ -3,20 +3,17 @@
 import logging
 from concurrent.futures import ThreadPoolExecutor
 
-from skillopt_airflow.core.buffer import tried_edits
 from skillopt_airflow.core.edits import EditApplyReport
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.pictures import sizes
-from skillopt_airflow.core.schedule import edit_budget, sample
-from skillopt_airflow.core.timeline import Moment, writes_guidance
+from skillopt_airflow.core.state import tried_edits
+from skillopt_airflow.core.timeline import Moment, edit_budget, sample, writes_guidance
 from skillopt_airflow.core.types import ItemRef, JsonObject, Patch, Split
 from skillopt_airflow.optimizer.answers import joined
-from skillopt_airflow.optimizer.comparison import Comparison, compare
-from skillopt_airflow.optimizer.epoch_steps import EpochStep
+from skillopt_airflow.optimizer.comparison import Comparison, compare, guidance_edit
+from skillopt_airflow.optimizer.comparison import slow_update as write_guidance
+from skillopt_airflow.optimizer.meta_skill import EpochStep, meta_skill
 from skillopt_airflow.optimizer.meta_skill import meta_reflect as reflect_on_epoch
-from skillopt_airflow.optimizer.meta_skill import meta_skill
-from skillopt_airflow.optimizer.slow_update import guidance_edit
-from skillopt_airflow.optimizer.slow_update import slow_update as write_guidance
 from skillopt_airflow.training.candidate import propose, remembers
 from skillopt_airflow.training.item_files import shown_items
 from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan

@@ -7,16 +7,16 @@ from typing import Literal, NamedTuple
 
 from skillopt_airflow.core.budget import BATCH_SHARE, Prices, Role, model_names, passed_limits, total_usd
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.density import CHARS_PER_TOKEN
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.pictures import sizes as picture_sizes
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.shortening import MOST_TOLD_CHARS
+from skillopt_airflow.core.skill import CHARS_PER_TOKEN
 from skillopt_airflow.core.timeline import timeline
 from skillopt_airflow.core.types import Item, Split
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
-from skillopt_airflow.optimizer.prompt_room import prompt_room
+from skillopt_airflow.optimizer.sections import prompt_room
 
 LOOKED_AT = 100
 """Items whose prompts stand for all of a split."""

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.early_rejection import RunningEvaluation, evaluation_order, may_end_early
 from skillopt_airflow.core.item_scores import Evaluation, evaluation_of
+from skillopt_airflow.core.measured_score import TypeScore, scores_by_type
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
-from skillopt_airflow.core.task_types import TypeScore, scores_by_type
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import ItemRef, RolloutResult, Split
 from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, cut_contested, ids

@@ -8,9 +8,9 @@ from pathlib import PurePosixPath
 from typing import Self
 
 from skillopt_airflow.core.budget import by_stage
-from skillopt_airflow.core.groups import count_groups
+from skillopt_airflow.core.failure_reasons import RolloutTally
+from skillopt_airflow.core.item_scores import count_groups
 from skillopt_airflow.core.measured_score import SplitScore
-from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.run_history import History, MomentHistory, Publication, RolloutCounts, StageRollouts
 from skillopt_airflow.core.state import Measured, RunState
 from skillopt_airflow.core.timeline import Moment

@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 from skillopt_airflow.core.budget import MEASURING, Prices, Spent, total_usd
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.density import tokens_of
 from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError, kept, together
 from skillopt_airflow.core.failure_reasons import share
 from skillopt_airflow.core.harnesses import HarnessName
 from skillopt_airflow.core.item_scores import failed_draw
-from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.skill import SkillDocument, tokens_of
 from skillopt_airflow.core.skill_matrix import (
     CellResult,
     ComparedSkill,
@@ -25,8 +24,8 @@ from skillopt_airflow.core.skill_matrix import (
     SkillMatrix,
 )
 from skillopt_airflow.core.types import JsonObject, Split, Status
-from skillopt_airflow.quality.sizes import evaluation_needs
-from skillopt_airflow.report.matrix_markdown import as_markdown
+from skillopt_airflow.quality.records import evaluation_needs
+from skillopt_airflow.report.summary import as_markdown
 from skillopt_airflow.store.keys import MatrixKeys, cell_name
 from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.training.connections import published_skills

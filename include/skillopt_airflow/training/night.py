@@ -10,9 +10,16 @@ from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.item_scores import Evaluation, metric_value
 from skillopt_airflow.core.measured_score import require_coverage
-from skillopt_airflow.core.night_evidence import MEMORY, RECENT, NightMean
-from skillopt_airflow.core.night_point import NightPoint
-from skillopt_airflow.core.night_verdict import Judgement, NightVerdict, judge_nights
+from skillopt_airflow.core.night_evidence import MEMORY
+from skillopt_airflow.core.night_verdict import (
+    MEMORY,
+    RECENT,
+    Judgement,
+    NightMean,
+    NightPoint,
+    NightVerdict,
+    judge_nights,
+)
 from skillopt_airflow.core.paired import differences, interval, paired
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import JsonObject, Split, canonical_json, sha256

@@ -23,13 +23,11 @@ from skillopt_airflow.core.errors import (
     kept,
     together,
 )
-from skillopt_airflow.core.http_failures import FIRST_ITEMS, advice, may_pass
+from skillopt_airflow.core.failure_reasons import EMPTY_ADVICE, FIRST_ITEMS, SENTENCES, advice, may_pass
 from skillopt_airflow.core.protocols import Optimizer
-from skillopt_airflow.core.provider_statuses import SENTENCES
 from skillopt_airflow.core.resource_groups import ModelGroup
-from skillopt_airflow.core.rollout_tally import EMPTY_ADVICE
 from skillopt_airflow.core.types import ItemRef, JsonObject, ModelCall, Split, Status, Trajectory
-from skillopt_airflow.optimizer.readiness import check_answers
+from skillopt_airflow.optimizer.answers import check_answers
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.rollout_plan import Chunk, store_plan

@@ -7,18 +7,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core import schedule
 from skillopt_airflow.core.budget import ROLES, Prices, Role, unpriced
-from skillopt_airflow.core.config import TrainConfig, changed_paths
+from skillopt_airflow.core.config import StatedScores, TrainConfig, changed_paths
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.gate import unknown_protected_items
-from skillopt_airflow.core.looks import marks_of
-from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.protocols import ShowsFiles
-from skillopt_airflow.core.run_gates import SmallestGain, check_groups, deciding, smallest_gains
+from skillopt_airflow.core.run_gates import SmallestGain, check_groups, deciding, marks_of, smallest_gains
 from skillopt_airflow.core.skill import SkillDocument, skill_of_person
+from skillopt_airflow.core.timeline import steps_in_epoch
 from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Split
-from skillopt_airflow.quality.sizes import training_needs
+from skillopt_airflow.quality.records import training_needs
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.data_checks import store_quality
 from skillopt_airflow.training.data_items import (
@@ -245,7 +243,7 @@ def settle(
         config=config,
         image=image,
         program=rollout_program(config, image, benchmarks.folder(run.ref.benchmark)),
-        steps_in_epoch=schedule.steps_in_epoch(len(items.get(Split.TRAIN, ())), config.train),
+        steps_in_epoch=steps_in_epoch(len(items.get(Split.TRAIN, ())), config.train),
         prices=dict(prices),
         guidance=benchmarks.guidance(run.ref.benchmark),
         smallest_gains=begun.smallest_gains,

@@ -11,14 +11,16 @@ from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.hidden_text import flaw_of_text
 from skillopt_airflow.core.item_scores import Evaluation
-from skillopt_airflow.core.looks import Look, Question, marks_of
 from skillopt_airflow.core.measured_score import require_coverage
 from skillopt_airflow.core.provenance import LinesOfSkill
 from skillopt_airflow.core.run_gates import (
+    Look,
+    Question,
     decide_publication,
     deciding,
     hopeless,
     level_at,
+    marks_of,
     promising,
     publishing_rules,
 )

@@ -5,17 +5,14 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.pictures import Pictures, PictureSizes, sizes
-from skillopt_airflow.core.schedule import edit_budget
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.state import RunState
-from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.state import ReflectedItems, RunState
+from skillopt_airflow.core.timeline import Moment, edit_budget
 from skillopt_airflow.core.types import Patch, Rollout, Score, Split
 from skillopt_airflow.optimizer.answers import joined
 from skillopt_airflow.optimizer.deep_reflect import FollowUps, follow_ups, probes, questions
-from skillopt_airflow.optimizer.minibatches import Minibatch, by_outcome, minibatches
-from skillopt_airflow.optimizer.reflect import ReflectContext, reflect
+from skillopt_airflow.optimizer.reflect import Minibatch, ReflectContext, by_outcome, minibatches, reflect
 from skillopt_airflow.optimizer.transcripts import Exhibits
 from skillopt_airflow.training.item_files import contents, pictures, shown_items
 from skillopt_airflow.training.rollout_plan import ids

@@ -10,9 +10,8 @@ from skillopt_airflow.core.run_history import History, Publication
 from skillopt_airflow.core.state import Measured, RunState
 from skillopt_airflow.core.timeline import FINAL, Moment, MomentKind
 from skillopt_airflow.core.types import Split, Trajectory
-from skillopt_airflow.report.item_examples import Example, Judging, chosen, example_of, judging_of
 from skillopt_airflow.report.run_page import render, with_outcome
-from skillopt_airflow.report.view import ReportView
+from skillopt_airflow.report.view import Example, Judging, ReportView, chosen, example_of, judging_of
 from skillopt_airflow.store.keys import MomentKeys
 from skillopt_airflow.training.history import history_of, history_so_far
 from skillopt_airflow.training.item_files import pictures

@@ -5,17 +5,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core import schedule
 from skillopt_airflow.core.budget import Prices, Role
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing, StoreError
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.protocols import Benchmark, JudgesRepository, PlaysSession
-from skillopt_airflow.core.resource_groups import ModelGroup
-from skillopt_airflow.core.search_group import SEARCH_PATIENCE
+from skillopt_airflow.core.resource_groups import SEARCH_PATIENCE, ModelGroup
 from skillopt_airflow.core.skill import SkillDocument, skill_of_person
 from skillopt_airflow.core.state import RunState
-from skillopt_airflow.core.timeline import EPOCH_ENDS, Moment, MomentKind, timeline
+from skillopt_airflow.core.timeline import EPOCH_ENDS, Moment, MomentKind, batch_draws, slices, timeline
 from skillopt_airflow.core.types import (
     Item,
     ItemRef,
@@ -27,7 +25,7 @@ from skillopt_airflow.core.types import (
     canonical_json,
     sha256,
 )
-from skillopt_airflow.optimizer.prompt_room import prompt_room
+from skillopt_airflow.optimizer.sections import prompt_room
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.judge_settings import judge_settings
 from skillopt_airflow.training.run_record import RunRecord, RunRef
@@ -73,7 +71,7 @@ class TrainingRun:
         return self._overridden if self.ref.overrides else self.record.config
 
     def batch_draws(self, moment: Moment) -> range:
-        return schedule.batch_draws(self.config.train, max(1, moment.epoch), self.config.model.temperature)
+        return batch_draws(self.config.train, max(1, moment.epoch), self.config.model.temperature)
 
     @property
     def prompt_room(self) -> int:
@@ -281,7 +279,7 @@ class TrainingRun:
 
     def slices(self, moment: Moment) -> "list[list[ItemRef]]":
         position = moment.step - (moment.epoch - 1) * self.record.steps_in_epoch
-        return schedule.slices(self.item_refs(Split.TRAIN), moment.epoch, position, self.config.train)
+        return slices(self.item_refs(Split.TRAIN), moment.epoch, position, self.config.train)
 
     def batch(self, step: Moment) -> "list[ItemRef]":
         return [item for part in self.slices(step) for item in part]

@@ -5,9 +5,8 @@ from typing import Any
 from pydantic import Field, ValidationInfo, field_validator
 
 from skillopt_airflow.core.budget import ModelPrice, Role
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config import StatedScores, TrainConfig
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.run_gates import SmallestGain
 from skillopt_airflow.core.types import JsonObject, Value

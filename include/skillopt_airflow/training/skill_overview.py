@@ -7,11 +7,10 @@ from functools import partial
 from typing import NamedTuple
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.density import tokens_of
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.item_scores import ItemScore, metric_value
-from skillopt_airflow.core.night_point import NightPoint
-from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.night_verdict import NightPoint
+from skillopt_airflow.core.skill import SkillDocument, tokens_of
 from skillopt_airflow.core.skill_matrix import SkillMatrix
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Split

@@ -5,21 +5,17 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from skillopt_airflow.core.appendix import consolidated_edit, note_edits, notes_enter, notes_of
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.edits import apply_edits
+from skillopt_airflow.core.edits import apply_edits, consolidated_edit, note_edits, notes_enter, notes_of
 from skillopt_airflow.core.gate import GateDecision
-from skillopt_airflow.core.schedule import edit_budget
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.timeline import Moment, writes_guidance
+from skillopt_airflow.core.timeline import Moment, edit_budget, writes_guidance
 from skillopt_airflow.core.training_groups import TrainGroup
 from skillopt_airflow.core.types import Edit, JsonObject, Note, Patch
 from skillopt_airflow.optimizer.aggregate import aggregate
 from skillopt_airflow.optimizer.answers import joined
-from skillopt_airflow.optimizer.consolidate import consolidate
-from skillopt_airflow.optimizer.learning_rate import learning_rate
-from skillopt_airflow.optimizer.rewrite import rewrite
-from skillopt_airflow.optimizer.select import select
+from skillopt_airflow.optimizer.learning_rate import learning_rate, select
+from skillopt_airflow.optimizer.rewrite import consolidate, rewrite
 from skillopt_airflow.training.candidate import propose
 from skillopt_airflow.training.reflection import StepInput, load_step, reflected
 from skillopt_airflow.training.rollout_plan import BATCH_AHEAD, Chunk, batch_chunks, store_plan

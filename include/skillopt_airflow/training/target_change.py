@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.groups import NO_GROUPS
-from skillopt_airflow.core.night_evidence import MEMORY, NightMean, gain
+from skillopt_airflow.core.item_scores import NO_GROUPS
+from skillopt_airflow.core.night_verdict import MEMORY, NightMean, gain
 from skillopt_airflow.core.paired import PairedTable, paired_values
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.store.keys import RegateKeys

@@ -15,13 +15,11 @@ from uuid import uuid4
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.budget import Role
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.core.failure_reasons import FailureReason
+from skillopt_airflow.core.failure_reasons import FIRST_ITEMS, FailureReason, RolloutTally, hopeless
 from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.http_failures import FIRST_ITEMS, hopeless
 from skillopt_airflow.core.protocols import JudgesRepository, PlaysSession
 from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.types import (
     Item,

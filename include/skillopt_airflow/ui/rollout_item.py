@@ -12,7 +12,7 @@ from skillopt_airflow.core.item_scores import metric_value
 from skillopt_airflow.core.pictures import Picture, Pictures, shown
 from skillopt_airflow.core.shortening import shortened
 from skillopt_airflow.core.types import Item, ItemFile, Message, Trajectory
-from skillopt_airflow.report.item_examples import Part
+from skillopt_airflow.report.view import Part
 from skillopt_airflow.ui.pages import MOST_CHARS
 from skillopt_airflow.ui.rollout_query import Subject
 

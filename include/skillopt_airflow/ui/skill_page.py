@@ -193,7 +193,7 @@ def chart(details: "SkillDetails") -> str:
     """Return the nights as SVG; empty without nights."""
     if not details.nights:
         return ""
-    from skillopt_airflow.report.night_plots import AliasEvent, nights_chart
+    from skillopt_airflow.report.plots import AliasEvent, nights_chart
 
     events = [AliasEvent(move.alias.moved, move.kind, move.alias.version) for move in details.moves]
     return nights_chart(details.nights, events[::-1])

@@ -12,7 +12,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import SkillOptError
 from skillopt_airflow.pipeline.addresses import UI_PREFIX
 from skillopt_airflow.pipeline.dag_ids import regate_dag_id, train_dag_id
-from skillopt_airflow.report.sparkline import sparkline
+from skillopt_airflow.report.html_pages import sparkline
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.ui.access import Readable
 from skillopt_airflow.ui.pages import app, page

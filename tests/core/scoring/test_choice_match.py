@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.scoring.choice_match import ChoiceMatch, choices_named, lettered
+from skillopt_airflow.core.scoring.choice_match import (
+    ChoiceLetter,
+    ChoiceMatch,
+    choice_decision,
+    choices_named,
+    lettered,
+    letters_named,
+)
 from skillopt_airflow.core.types import JsonObject
 
 RULE = ChoiceMatch(choices="options")
@@ -194,3 +201,97 @@ def test_every_choice_is_named_by_its_letter_and_by_its_text(texts: list[str], d
 @given(st.text(max_size=80), st.sampled_from(ascii_uppercase[:4]))
 def test_any_answer_is_judged(text: str, reference: str) -> None:
     assert RULE.judge(text, reference, RIVERS).hard in (0.0, 1.0)
+
+
+ANGLES = {"A": "110°", "B": "125°", "C": "135°", "D": "140°"}
+TRUTH = {"A": "True", "B": "False"}
+LETTERS_ALONE = dict.fromkeys("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "right", "choices", "decision"),
+    [
+        ("D", "D", ANGLES, True),
+        ("D:140°", "D", ANGLES, True),
+        ("$140^{\\circ}$", "D", ANGLES, True),
+        ("140 degrees", "D", ANGLES, True),
+        ("\\text{(D)}", "D", ANGLES, True),
+        ("D (140°)", "D", ANGLES, True),
+        ("D because the angles add up", "D", ANGLES, True),
+        ("False", "B", TRUTH, True),
+        ("C, D", "CD", ANGLES, True),
+        ("D", "D", LETTERS_ALONE, True),
+        ("（D）", "D", LETTERS_ALONE, True),
+        ("C、D", "CD", ANGLES, True),
+        ("A", "D", ANGLES, False),
+        ("A: 110°", "D", ANGLES, False),
+        ("C", "CD", ANGLES, False),
+        ("C, D", "D", ANGLES, False),
+        ("E", "D", ANGLES, False),
+        ("\\boxed{E}", "D", ANGLES, False),
+        ("D: 110°", "D", ANGLES, None),
+        ("2.44 rad", "D", ANGLES, None),
+        ("the last one", "D", ANGLES, None),
+        ("140°", "D", LETTERS_ALONE, None),
+        ("As f(D) is 3, it is the widest", "D", ANGLES, None),
+        ("a wide angle, see (B)", "D", ANGLES, None),
+        ("I choose A: 110°", "D", ANGLES, False),
+        ("\\boxed{140^\\circ}", "D", ANGLES, True),
+    ],
+)
+def test_what_rules_are_certain_of(answer: str, right: str, choices: dict[str, str], decision: bool | None) -> None:
+    assert choice_decision(answer, frozenset(right), choices) is decision
+
+
+@pytest.mark.parametrize(
+    ("answer", "decision"),
+    [(f"A{' ' * 60_000}?", False), (f"{' ' * 60_000}D", True), (f"{'A ' * 30_000}z", None), ("the " * 15_000, None)],
+    ids=["A and blanks", "blanks and D", "many letters", "many words"],
+)
+def test_a_long_answer_is_read_to_its_end(answer: str, decision: bool | None) -> None:
+    assert choice_decision(answer, frozenset("D"), ANGLES) is decision
+
+
+def test_a_value_that_two_choices_have_names_none() -> None:
+    assert letters_named("0.5", {"A": "1/2", "B": "\\frac{1}{2}"}) == frozenset()
+    assert letters_named("0.5", {"A": "1/2", "B": "\\frac{1}{3}"}) == {"A"}
+
+
+@pytest.mark.parametrize(
+    ("response", "letter"),
+    [
+        ("(b).", "B"),
+        ("Option A is tempting.\n\nB", "B"),
+        ("The answer is (B).", "B"),
+        ("Answer: D\nI hope that this helps.", "D"),
+        ("A) is wrong.\nB) the Nile", "B"),
+        ("The answer is B.\nD) claims too much.", "B"),
+        ("Maybe option A. No, option C it is.", "C"),
+        ("The answer is A. <answer>C)</answer>", "C"),
+        (r"so \boxed{\mathrm{B}}", "B"),
+        (r"The answer is $\boxed{B}$", "B"),
+        ("<answer>the Nile</answer>", "the Nile"),
+        ("I cannot tell", "I cannot tell"),
+        ("My answer: I think it is B", "B"),
+        ("The answer is I.", "I"),
+        ("Answer: A red bus", "Answer: A red bus"),
+        ("## Answer\nA red bus", "A red bus"),
+        ("Option B is wrong.\nThe answer is A by-product of it.", ""),
+        ("Answer: A shows a dog", "A"),
+        ("Answer: A can", "Answer: A can"),
+        ("Answer: A is the only one that is red", "A"),
+        ("Answer: **A** red bus", "A"),
+        ("Option B is wrong. Option A shows a dog.", "A"),
+        ("**Answer:** B) the blue bus", "B"),
+        ("<answer>`b`</answer>", "B"),
+        ("The answer B_1 is none", "The answer B_1 is none"),
+        ("", ""),
+    ],
+)
+def test_the_letter_that_a_response_settles_on(response: str, letter: str) -> None:
+    assert ChoiceLetter().extract(response) == letter
+
+
+@given(st.text(max_size=80).filter(lambda text: "<" not in text and "\\" not in text), st.sampled_from("ABCDEFGHIJ"))
+def test_a_letter_on_the_last_line_is_taken(before: str, letter: str) -> None:
+    assert ChoiceLetter().extract(f"{before}\n{letter}") == letter

@@ -6,9 +6,7 @@ from string import ascii_uppercase
 
 import pytest
 
-from skillopt_airflow.core.scoring.choice_decision import choice_decision
-from skillopt_airflow.core.scoring.choice_letter import ChoiceLetter
-from skillopt_airflow.core.scoring.choice_match import choices_named
+from skillopt_airflow.core.scoring.choice_match import ChoiceLetter, choice_decision, choices_named
 from skillopt_airflow.core.scoring.choice_statement import statement
 
 RIVERS = {"A": "The Nile", "B": "The Po", "C": "The Rhine", "D": "The Thames", "E": "The Tiber"}

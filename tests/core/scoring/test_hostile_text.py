@@ -14,8 +14,8 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.protocols import JudgesFiles, JudgesRepository
 from skillopt_airflow.core.scoring.extraction import MAX_PATTERN_CHARS, Extraction
 from skillopt_airflow.core.scoring.json_fields import JsonFields
-from skillopt_airflow.core.scoring.rules import ANSWER_RULES, SCORING_RULES
 from skillopt_airflow.core.scoring.scoring_rule import MAX_ANSWER_CHARS, Scoring
+from skillopt_airflow.core.task_group import ANSWER_RULES, SCORING_RULES
 from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.judging import score_of

@@ -1,20 +1,58 @@
-"""Lettered choices: which of them an answer names, and scoring by it."""
+"""Lettered choices: which of them an answer names, how certain that is, and scoring by it."""
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from itertools import accumulate
 from string import ascii_uppercase
 from typing import Literal
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import shown
-from skillopt_airflow.core.scoring.choice_statement import FONT, Statement, statement
-from skillopt_airflow.core.scoring.extraction import Boxed
+from skillopt_airflow.core.scoring.choice_statement import FONT, Statement, ends, statement
+from skillopt_airflow.core.scoring.extraction import Boxed, Extraction, InTags, last_line
+from skillopt_airflow.core.scoring.maths_text import same_maths
 from skillopt_airflow.core.scoring.scoring_rule import Scoring, listed
 from skillopt_airflow.core.types import JsonObject, Score
+
+_LETTER_ALONE = re.compile(r"[\s*_`\"'$(\[]*(?P<letter>[A-Za-z])[\s*_`\"'$)\].:!]*")
+
+
+class ChoiceLetter(Extraction):
+    r"""The letter of the choice that a response states as its answer, or the only one that it names and doesn't reject.
+
+    Answer tags and \boxed{} come first, then a last line that is a letter, then the last statement.
+    """
+
+    from_: Literal["choice"] = Field(default="choice", alias="from")
+
+    def find(self, response: str) -> str | None:
+        """Return the letter as a capital, or the content of tags or box if that states none; empty if ambiguous."""
+        marked = InTags().find(response)
+        if marked is None:
+            marked = Boxed().find(response)
+        alone = _LETTER_ALONE.fullmatch(last_line(response) if marked is None else marked)
+        if alone:
+            return alone["letter"].upper()
+        found = settled(response if marked is None else marked)
+        if marked is not None:
+            return min(found.letters) if found.certain and len(found.letters) == 1 else marked
+        if len(found.letters) == 1:
+            return min(found.letters)
+        return "" if found.rejected or found.letters else None
+
+
+def settled(response: str) -> Statement:
+    return statement(response, frozenset(ascii_uppercase))
+
+
+def stated_line(response: str) -> str | None:
+    """Return the line of the last statement of letters, which may name a choice by its text as well."""
+    place, lines = settled(response).line, ends(response).split("\n")
+    return lines[place].strip() if place is not None and place < len(lines) else None
+
 
 MAX_ANSWER_SHOWN = 200
 """Characters of an answer without a recognised choice that the feedback repeats."""
@@ -40,18 +78,15 @@ class ChoiceMatch(Scoring):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The key of the choices."""
         return (self.choices,) if self.choices else ()
 
     def check(self, reference: JsonValue, public: JsonObject) -> None:
-        """Refuse choices that cannot be lettered or told apart, and what names none of them."""
         choices = self._choices(public)
         if self.choices:
             check_distinct(choices.values(), self.choices)
         _right(self._by_letter(reference, public), choices)
 
     def scored(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
-        """Compare the choices that the answer names with the right one."""
         choices = self._choices(public)
         answer = str(self._by_letter(answer, public))
         named, right = sorted(choices_named(answer, choices)), _right(self._by_letter(reference, public), choices)
@@ -134,7 +169,6 @@ def check_distinct(texts: Collection[str], key: str) -> None:
 
 
 def choices_named(answer: str, choices: dict[str, str]) -> frozenset[str]:
-    """Return the letters of the choices that an answer names: by a letter, by the whole text of one, or by both."""
     return found_choices(answer, choices).letters
 
 
@@ -195,10 +229,6 @@ def _at_position(position: int, choices: dict[str, str]) -> frozenset[str]:
 
 
 def _bare(text: str) -> str:
-    """Return a text without LaTeX's fonts and delimiters, Markdown's marks around it, and runs of blanks.
-
-    The patterns read runs of blanks slowly.
-    """
     return " ".join(FONT.sub(r"\1", _DELIMITER.sub("", text)).strip("*_`\"' \t\n").split())
 
 
@@ -214,13 +244,11 @@ def _with_its_text(letter: str, choices: dict[str, str]) -> str:
 
 
 def _letter(pattern: re.Pattern[str], text: str, choices: dict[str, str]) -> frozenset[str]:
-    """Return the letter that a text is, if it is one of the choices'."""
     match = pattern.fullmatch(text)
     return frozenset([match["label"].upper()]) & choices.keys() if match else frozenset()
 
 
 def _with_text(text: str, choices: dict[str, str]) -> frozenset[str]:
-    """Return the choices with that text; case counts only where it tells choices apart, as n and N."""
     wanted = plain(text)
     if not wanted:
         return frozenset()
@@ -234,3 +262,44 @@ def _listed(text: str, choices: dict[str, str]) -> frozenset[str]:
     """Return the letters of a bare list such as `B, D`, `B or D`, `BD`; none if the text is anything else."""
     letters = re.sub(r"\b(?:and|or)\b|[\s,;/&+()，；、]", "", text)
     return frozenset(letters) if letters and set(letters) <= choices.keys() else frozenset()
+
+
+_FONT = r"\W*(?:(?:text|textbf|textrm|mathrm|mathbf)\W+)?"
+_LETTERS = re.compile(rf"{_FONT}(?:[A-Za-z]|[A-H](?:(?:\W|\band\b|\bor\b)*[A-H])+)\W*")
+"""One letter or several, whether or not they are those of choices."""
+
+
+def choice_decision(answer: str, right: frozenset[str], choices: Mapping[str, str]) -> bool | None:
+    """Return whether an answer names exactly the right choices; None if that is not certain.
+
+    It is certain if the answer states letters, or is the text or the value of a choice.
+
+    Args:
+        answer: letters, the texts of choices, or both.
+        right: the letters of the right choices.
+        choices: the choices' texts by letter; a text may be empty where only the letter is known.
+    """
+    box = Boxed().find(answer)
+    told = answer if box is None else box
+    found, letters = found_choices(told, dict(choices)), _LETTERS.fullmatch(told) is not None
+    named = found.letters or _with_the_value(told, choices)
+    if not (letters or found.certain or _with_the_text(told, choices)):
+        return None
+    if named == right:
+        return True
+    return False if letters or 0 < len(named) <= len(right) else None
+
+
+def letters_named(answer: str, choices: Mapping[str, str]) -> frozenset[str]:
+    """Return the letters of the choices that an answer names, also by a text with the value of exactly one."""
+    return found_choices(answer, dict(choices)).letters or _with_the_value(answer, choices)
+
+
+def _with_the_value(answer: str, choices: Mapping[str, str]) -> frozenset[str]:
+    same = frozenset(letter for letter, text in choices.items() if same_maths(answer, text))
+    return same if len(same) == 1 else frozenset()
+
+
+def _with_the_text(answer: str, choices: Mapping[str, str]) -> bool:
+    wanted = plain(answer).lower()
+    return any(text and (plain(text).lower() == wanted or same_maths(answer, text)) for text in choices.values())

@@ -224,7 +224,6 @@ def _letter_alone(formula: re.Match[str]) -> str:
 
 
 def _sentences(response: str) -> Iterator[tuple[int, list[Word]]]:
-    """Yield the sentences of a response, and the number of the line on which each ends."""
     text, words, line = f"{bare(response)}\n", list[Word](), 0
     for found in _TOKEN.finditer(_LETTER.sub(lambda letter: chr(_TO_MARK + ord(letter[0])), text).lower()):
         kind, piece = _ORDER[(found.lastindex or 0) - 1][0], found[0]

@@ -89,7 +89,6 @@ class LastLine(Extraction):
     from_: Literal["last_line"] = Field(default="last_line", alias="from")
 
     def find(self, response: str) -> str | None:
-        """Return the last line, which may be empty."""
         return last_line(response)
 
 

@@ -60,7 +60,6 @@ class FigureMatch(Scoring):
     """The difference that is still right, as a share of the reference."""
 
     def compare(self, answer: str, expected: str) -> tuple[float, float]:
-        """Compare the figures and words; there is no partial credit."""
         right = _is_one_line(answer) and self._right(_plain(answer), _plain(expected))
         return float(right), float(right)
 
@@ -147,7 +146,6 @@ def _plain(text: str) -> str:
 
 
 def _words_only(text: str) -> str:
-    """Return a text without figures, as it is compared."""
     return " ".join(_REMARK.sub("", text.lower().strip('"').strip("'")).split())
 
 

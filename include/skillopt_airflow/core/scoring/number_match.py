@@ -61,7 +61,6 @@ class NumberMatch(Scoring):
     """The difference that is still right, as a share of the reference; the wider of the two counts."""
 
     def check_text(self, expected: str) -> None:
-        """Refuse what does not hold one number."""
         found = numbers(_final(expected))
         if len(found) != 1:
             raise DataError(f"expected one number, got {expected!r}")

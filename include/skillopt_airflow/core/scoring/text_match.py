@@ -1,4 +1,4 @@
-"""Scoring by the wording: exact match, token F1, containment, a regular expression."""
+"""Scoring by the wording: exact match, token F1, containment, a regular expression, likeness (ANLS)."""
 
 import re
 import string
@@ -7,10 +7,53 @@ from functools import lru_cache
 from typing import Literal
 
 import regex
+from pydantic import Field
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.scoring.extraction import PATTERN_SECONDS, why_no_pattern
 from skillopt_airflow.core.scoring.scoring_rule import Scoring
+
+
+class Anls(Scoring):
+    """Equality as hard score, likeness as soft score; case and the number of blanks do not count."""
+
+    by: Literal["anls"] = "anls"
+    threshold: float = Field(default=0.5, gt=0.0, le=1.0)
+    """Share of characters that differ from which on the soft score is 0."""
+
+    def compare(self, answer: str, expected: str) -> tuple[float, float]:
+        one, other = " ".join(answer.lower().split()), " ".join(expected.lower().split())
+        longer = max(len(one), len(other))
+        # The distance is at least the difference of the lengths: an answer that is far too long is not looked at.
+        if one == other:
+            return 1.0, 1.0
+        if abs(len(one) - len(other)) >= self.threshold * longer:
+            return 0.0, 0.0
+        distance = levenshtein(one, other) / longer
+        return 0.0, 1.0 - distance if distance < self.threshold else 0.0
+
+
+def levenshtein(one: str, other: str) -> int:
+    """Return the fewest insertions, deletions and replacements that turn one text into the other.
+
+    A row of the usual table is two numbers with a bit per character, which say where it rises and falls (Hyyrö 2003).
+    """
+    if not one:
+        return len(other)
+    places: dict[str, int] = {}
+    for place, character in enumerate(one):
+        places[character] = places.get(character, 0) | 1 << place
+    every, last, distance = (1 << len(one)) - 1, 1 << (len(one) - 1), len(one)
+    rises, falls = every, 0
+    for character in other:
+        same = places.get(character, 0)
+        level = (((same & rises) + rises) ^ rises) | same | falls
+        up, down = falls | (every & ~(level | rises)), rises & level
+        distance += bool(up & last) - bool(down & last)
+        up, down = (up << 1 | 1) & every, (down << 1) & every
+        rises, falls = down | (every & ~(level | up)), up & level
+    return distance
+
 
 _TYPOGRAPHY = str.maketrans("\u2212\u2013", "--", "“”„‘’«»")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
@@ -39,7 +82,6 @@ class Exact(Scoring):
     If nothing of a reference would be left, as of the grade A, only case is ignored."""
 
     def compare(self, answer: str, expected: str) -> tuple[float, float]:
-        """Compare the texts, normalized or not."""
         same = same_words(answer, expected) if self.normalized else answer.strip() == expected.strip()
         return float(same), float(same)
 
@@ -50,7 +92,6 @@ class TokenF1(Scoring):
     by: Literal["f1"] = "f1"
 
     def compare(self, answer: str, expected: str) -> tuple[float, float]:
-        """Compare the normalized texts, and their tokens."""
         return float(normalize(answer) == normalize(expected)), token_f1(answer, expected)
 
 
@@ -62,12 +103,10 @@ class Contains(Scoring):
     """Not inside of a longer word; false for languages without blanks between words."""
 
     def check_text(self, expected: str) -> None:
-        """Refuse what every answer contains."""
         if not normalize(expected):
             raise DataError(f"expected a text with more than articles and punctuation, got {expected!r}")
 
     def compare(self, answer: str, expected: str) -> tuple[float, float]:
-        """Look for the normalized reference."""
         within, wanted = normalize(answer), normalize(expected)
         found = f" {wanted} " in f" {within} " if self.whole_words else wanted in within
         return float(found), float(found)
@@ -79,7 +118,6 @@ class Matches(Scoring):
     by: Literal["regex"] = "regex"
 
     def check_text(self, expected: str) -> None:
-        """Refuse what is no regular expression."""
         reason = why_no_pattern(expected)
         if reason:
             raise DataError(f"expected a regular expression, got {reason}")
@@ -102,7 +140,6 @@ def same_words(answer: str, expected: str) -> bool:
 # A list is compared entry by entry, each with all that are expected.
 @lru_cache(maxsize=256)
 def _reading(text: str) -> tuple[str, str, str]:
-    """Return a text in plain spelling, its normalized words, and its numbers and operators."""
     plain = text.translate(_TYPOGRAPHY).strip().lower().removeprefix("+")
     plain = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), plain)
     return plain, normalize(plain), "".join(_SIGNIFICANT.findall(plain)).replace(" ", "")

@@ -7,19 +7,20 @@ from pydantic import JsonValue
 
 from skillopt_airflow.core.pictures import Part, Picture
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.core.wire_formats import request_shape as shape
-from skillopt_airflow.core.wire_formats.request_shape import (
+from skillopt_airflow.core.wire_formats import wire_format as shape
+from skillopt_airflow.core.wire_formats.wire_format import (
     COUNT,
     FLAG,
     NAME,
     TEXT,
+    Settings,
+    WireFormat,
     by_type,
     either,
     fields,
     many,
     one_of,
 )
-from skillopt_airflow.core.wire_formats.wire_format import Settings, WireFormat
 
 _ENCODED = by_type({"base64": {"media_type": NAME, "data!": shape.BASE64}})
 # A longer time in the cache costs more.
@@ -98,7 +99,6 @@ class AnthropicMessages(WireFormat):
     limits = ("max_tokens",)
 
     def is_answer(self, document: JsonObject) -> bool:
-        """Return whether there is a list of blocks."""
         return isinstance(document.get("content"), list)
 
     def picture_tokens(self, width: int, height: int) -> int:

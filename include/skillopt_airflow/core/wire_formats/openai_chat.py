@@ -7,9 +7,19 @@ from pydantic import JsonValue
 
 from skillopt_airflow.core.pictures import Part, Picture
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.core.wire_formats import request_shape as shape
-from skillopt_airflow.core.wire_formats.request_shape import FLAG, NAME, TEXT, by_type, either, fields, many, one_of
-from skillopt_airflow.core.wire_formats.wire_format import Settings, WireFormat
+from skillopt_airflow.core.wire_formats import wire_format as shape
+from skillopt_airflow.core.wire_formats.wire_format import (
+    FLAG,
+    NAME,
+    TEXT,
+    Settings,
+    WireFormat,
+    by_type,
+    either,
+    fields,
+    many,
+    one_of,
+)
 
 _PART = by_type(
     {
@@ -69,7 +79,6 @@ class OpenAIChat(WireFormat):
     limits = ("max_tokens", "max_completion_tokens")
 
     def is_answer(self, document: JsonObject) -> bool:
-        """Return whether every choice holds a message that its provider did not break off."""
         choices, own = document.get("choices"), document.get("base_resp")
         # MiniMax sends its errors with status 200.
         failed = isinstance(own, dict) and bool(own.get("status_code"))

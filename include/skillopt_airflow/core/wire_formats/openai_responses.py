@@ -1,9 +1,18 @@
 """OpenAI's responses API."""
 
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.core.wire_formats import request_shape as shape
-from skillopt_airflow.core.wire_formats.request_shape import NAME, TEXT, by_type, either, fields, many, one_of
-from skillopt_airflow.core.wire_formats.wire_format import Settings, WireFormat
+from skillopt_airflow.core.wire_formats import wire_format as shape
+from skillopt_airflow.core.wire_formats.wire_format import (
+    NAME,
+    TEXT,
+    Settings,
+    WireFormat,
+    by_type,
+    either,
+    fields,
+    many,
+    one_of,
+)
 
 _PART = by_type(
     {
@@ -69,5 +78,4 @@ class OpenAIResponses(WireFormat):
     def sampling(
         self, seed: int | None, reasoning_effort: str | None, thinking: bool | None, thinking_budget: int | None
     ) -> Settings:
-        """Set the effort alone."""
         return {"openai_reasoning_effort": reasoning_effort}
