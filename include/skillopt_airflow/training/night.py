@@ -10,7 +10,6 @@ from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.item_scores import Evaluation, metric_value
 from skillopt_airflow.core.measured_score import require_coverage
-from skillopt_airflow.core.night_evidence import MEMORY
 from skillopt_airflow.core.night_verdict import (
     MEMORY,
     RECENT,
