@@ -19,7 +19,7 @@ from requests import ConnectionError as RequestsConnectionError
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.sandbox.docker_container import HEADER, Container, Plan, attached, capped, lines
-from skillopt_airflow.sandbox.docker_remote import RemoteContainer
+from skillopt_airflow.sandbox.docker_runtime import RemoteContainer
 from skillopt_airflow.sandbox.staging import ContainerFolder
 from tests.certificates import certificate
 

@@ -18,9 +18,9 @@ from skillopt_airflow.core.errors import ImageMissing, SandboxError
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
+from skillopt_airflow.sandbox.docker_container import identity
 from skillopt_airflow.sandbox.docker_limits import MEGABYTE
-from skillopt_airflow.sandbox.docker_remote import RemoteRuntime
-from skillopt_airflow.sandbox.labels import identity
+from skillopt_airflow.sandbox.docker_runtime import RemoteRuntime
 from skillopt_airflow.sandbox.staging import TaskFolder
 from skillopt_airflow.store.corpora import SourceCorpus, StoredCorpus, store_corpus
 from skillopt_airflow.store.objects import ObjectStore

@@ -7,9 +7,9 @@ from typing import Any
 from skillopt_airflow.core.types import Item, ItemImage
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.sandbox import docker_runtime
+from skillopt_airflow.sandbox.docker_container import EXPIRES_LABEL
 from skillopt_airflow.sandbox.docker_limits import task_seconds
 from skillopt_airflow.sandbox.docker_runtime import DockerRuntime
-from skillopt_airflow.sandbox.labels import EXPIRES_LABEL
 from skillopt_airflow.sandbox.staging import TaskFolder
 
 

@@ -5,7 +5,7 @@ import pytest
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.serve import ServeConfig
-from skillopt_airflow.sandbox.gateway_container import PROXIES, gateway_document, gateway_settings
+from skillopt_airflow.sandbox.remote_folder import PROXIES, gateway_document, gateway_settings
 
 NONE = RemainingBudget()
 

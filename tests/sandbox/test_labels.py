@@ -7,7 +7,7 @@ import pytest
 
 from local import image
 from skillopt_airflow.sandbox import staging
-from skillopt_airflow.sandbox.labels import (
+from skillopt_airflow.sandbox.docker_container import (
     EXPIRES_LABEL,
     FOLDER_LABEL,
     GRACE_SECONDS,

@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from skillopt_airflow.core.types import MAX_FILES, ModelCall
-from skillopt_airflow.gateway.gateway_settings import ENDED
+from skillopt_airflow.gateway.remaining_budget import ENDED
 from skillopt_airflow.rollout.workspace import files_left
 from skillopt_airflow.sandbox.courier import tar_of_files
 from skillopt_airflow.sandbox.remote_folder import CALLS, FILES, TRAJECTORIES, RemoteFolder

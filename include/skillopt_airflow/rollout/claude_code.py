@@ -7,8 +7,7 @@ from typing import Any
 
 from skillopt_airflow.consumer import claude_code_text as literal
 from skillopt_airflow.core.skill import skill_name
-from skillopt_airflow.rollout import skill_folder
-from skillopt_airflow.rollout.cli import CLIHarness, Trace, events
+from skillopt_airflow.rollout.cli import CLIHarness, Trace, events, install_skill
 
 TOOLS = "Bash,Read,Write,Edit,Glob,Grep,Skill"
 """Its other tools need the network, a person who answers, or a session that goes on."""
@@ -21,7 +20,7 @@ class ClaudeCodeHarness(CLIHarness):
 
     def prepare(self, home: Path, skill: str) -> None:
         """Write `~/.claude/skills/<name>/SKILL.md`."""
-        skill_folder.install(home / ".claude" / "skills", self.settings.benchmark, literal(skill))
+        install_skill(home / ".claude" / "skills", self.settings.benchmark, literal(skill))
 
     def command(self, pictures: Sequence[str]) -> Sequence[str]:
         """Return the command."""

@@ -19,11 +19,11 @@ from skillopt_airflow.core.pictures import marked
 from skillopt_airflow.core.protocols import Benchmark, OffersTools, Workspace
 from skillopt_airflow.core.provider_statuses import SENTENCES, ending_status, error_status
 from skillopt_airflow.core.shortening import shortened
+from skillopt_airflow.core.skill import skill_name
 from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import Message, Status, Trajectory
-from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.texts import MAX_ERROR_CHARS, REFUSALS, reason
+from skillopt_airflow.rollout.texts import MAX_ERROR_CHARS, REFUSALS, item_pictures, reason
 from skillopt_airflow.rollout.workspace import PASSED_VARIABLES, answered_by_files, corpus_variable
 
 MAX_MESSAGES = 100
@@ -31,6 +31,17 @@ MAX_MESSAGE_CHARS = 4000
 MAX_FINAL_CHARS = 100_000
 BUDGET_SPENT = re.compile(r"\bbudget\.\w+ is spent\b")
 """Words of the gateway's own 402. A provider's says that its account is empty, which is no budget of ours."""
+
+
+def install_skill(skills: Path, benchmark: str, text: str) -> None:
+    """Write the skill below a CLI's folder of skills, as a SKILL.md whose front matter says when to use it."""
+    name = skill_name(benchmark)
+    folder = skills / name
+    folder.mkdir(parents=True)
+    # A JSON string is a YAML string too, whatever is in it.
+    description = json.dumps(f"How to do the {benchmark} benchmark's items. Use it for each of them.")
+    matter = f"name: {name}\ndescription: {description}\n"
+    (folder / "SKILL.md").write_text(f"---\n{matter}---\n\n{text}", encoding="utf-8")
 
 
 @dataclass

@@ -7,8 +7,7 @@ from typing import Any
 
 from skillopt_airflow.core.skill import skill_name
 from skillopt_airflow.core.types import Status
-from skillopt_airflow.rollout import skill_folder
-from skillopt_airflow.rollout.cli import CLIHarness, Trace, events, http_status_in
+from skillopt_airflow.rollout.cli import CLIHarness, Trace, events, http_status_in, install_skill
 
 # Every table is of the CLI's own format, see `codex exec --strict-config`.
 _CONFIG = """
@@ -59,7 +58,7 @@ class CodexHarness(CLIHarness):
         )
         (home / ".codex").mkdir()
         (home / ".codex" / "config.toml").write_text(config, encoding="utf-8")
-        skill_folder.install(home / ".agents" / "skills", settings.benchmark, skill)
+        install_skill(home / ".agents" / "skills", settings.benchmark, skill)
 
     def command(self, pictures: Sequence[str]) -> Sequence[str]:
         """Return the command, whose `-` stands for the standard input."""

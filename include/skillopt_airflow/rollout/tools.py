@@ -24,12 +24,11 @@ from skillopt_airflow.core.protocols import Benchmark, PlaysSession, Workspace
 from skillopt_airflow.core.shortening import MOST_TOLD_CHARS, shortened
 from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import Message, Status, Trajectory
-from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.replies import TargetModel, ending, failure, lasting, text_of
 from skillopt_airflow.rollout.requirements import check_tools, with_tools
 from skillopt_airflow.rollout.session import Session, opened_session
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.texts import reason
+from skillopt_airflow.rollout.texts import item_pictures, reason
 from skillopt_airflow.rollout.workspace import answered_by_files
 
 ToolFunction = Callable[..., Awaitable[str]]

@@ -1,6 +1,7 @@
 """The folders of one item, in which code that the target wrote runs, each program in its own process."""
 
 import asyncio
+import json
 import os
 import signal
 import stat
@@ -14,20 +15,74 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from pydantic import TypeAdapter
+
+from skillopt_airflow.core.bm25 import Ranking
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.found_document import FoundDocument
 from skillopt_airflow.core.protocols import Corpus, Workspace
 from skillopt_airflow.core.repository_tests import PATCH_FILE
-from skillopt_airflow.core.types import files_to_score
+from skillopt_airflow.core.types import JsonObject, files_to_score
 from skillopt_airflow.rollout.corpus_folder import NO_CORPUS, CorpusFolder
-from skillopt_airflow.rollout.item_search import WebSearch, best_documents
+from skillopt_airflow.rollout.gateway_call import posted
 from skillopt_airflow.rollout.repository import Repository
+
+MOST_FOUND = 5
+"""Of an item's own documents."""
+_RESULTS = TypeAdapter(list[FoundDocument])
 
 MAX_OUTPUT_BYTES = 20_000
 HALF = MAX_OUTPUT_BYTES // 2
 CHUNK_BYTES = 65536
 LAST_WORDS_SECONDS = 0.5
 REAP_SECONDS = 5.0
+
+
+class SearchLost(Exception):
+    """The run's search does not answer, which is not the target's doing."""
+
+
+class WebSearch:
+    """The run's search behind the gateway, for one item.
+
+    Args:
+        gateway: path of the gateway's unix socket, or its address.
+        patience: seconds after which no answer can come.
+    """
+
+    def __init__(self, gateway: str, patience: float) -> None:
+        self._gateway, self._patience = gateway, patience
+        self.lost = ""
+        """Why the search did not answer; empty as long as it does."""
+        self.found: list[FoundDocument] = []
+        """All results so far."""
+
+    async def search(self, query: str) -> Sequence[FoundDocument]:
+        """Return the first results of a query; raise SearchLost, or DataError if the query is of no use."""
+        results = _RESULTS.validate_python((await self._asked({"query": query}))["results"])
+        self.found += results
+        return results
+
+    async def _asked(self, body: JsonObject) -> JsonObject:
+        try:
+            answer = await posted(self._gateway, "/search", json.dumps(body).encode(), self._patience)
+            document: JsonObject = json.loads(answer.body)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise self._lose(f"the gateway does not answer: {type(error).__name__}") from error
+        if answer.status == 200:
+            return document
+        why = str(document.get("error", answer.status))
+        raise DataError(why) if answer.status in (400, 429) else self._lose(why)
+
+    def _lose(self, why: str) -> SearchLost:
+        self.lost = why
+        return SearchLost(why)
+
+
+def best_documents(query: str, documents: Sequence[FoundDocument]) -> Sequence[FoundDocument]:
+    """Return the documents that go best with a query, by BM25 of title and text."""
+    ranking = Ranking(f"{one.title} {one.text}" for one in documents)
+    return [documents[place] for place in ranking.best(query, MOST_FOUND)]
 
 
 @dataclass

@@ -27,9 +27,8 @@ from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, ItemImage, JsonObject, canonical_json, sha256
 from skillopt_airflow.sandbox.corpus_cache import of_one_task
-from skillopt_airflow.sandbox.docker_container import created, executed, waiting
+from skillopt_airflow.sandbox.docker_container import EXPIRES_LABEL, NEVER, created, executed, expiry, identity, waiting
 from skillopt_airflow.sandbox.docker_limits import BUILD_SECONDS, PACKAGES_SECONDS, build_options
-from skillopt_airflow.sandbox.labels import EXPIRES_LABEL, NEVER, expiry, identity
 from skillopt_airflow.sandbox.staging import held_folder
 from skillopt_airflow.sandbox.tar_archive import pack_into
 

@@ -15,8 +15,8 @@ from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.sandbox.courier import CALLS_PATH, CONFIG
+from skillopt_airflow.sandbox.docker_container import SANDBOX_LABEL
 from skillopt_airflow.sandbox.docker_limits import CORPUS_FOLDER, TMP_MEGABYTES
-from skillopt_airflow.sandbox.labels import SANDBOX_LABEL
 from skillopt_airflow.sandbox.staging import SANDBOX_UID
 
 BASE = "rollout"
