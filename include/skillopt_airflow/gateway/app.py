@@ -49,8 +49,6 @@ log = logging.getLogger(__name__)
 
 
 class SearchAsked(Value):
-    """The body of a search."""
-
     query: Annotated[str, Field(min_length=1, max_length=2000, pattern=r"\S")]
 
 
@@ -61,7 +59,6 @@ class SearchRoute:
         self._search = search
 
     def takes(self, scope: Scope) -> bool:
-        """Return whether a request is for the search, byte by byte."""
         return scope["method"] == "POST" and scope["raw_path"] == SEARCH.encode() and not scope["query_string"]
 
     async def answer(self, body: bytes) -> Response:
@@ -128,7 +125,6 @@ class GatewayApp:
             await response(scope, receive, send)
 
     async def _handle(self, request: Request, held: AsyncExitStack) -> Response:
-        """Forward an allowed request and refuse any other."""
         if request.scope["method"] == "HEAD" and request.scope["raw_path"] == b"/":
             # Claude Code warms up a connection like this: it is refused, but not worth a warning.
             return _problem(403, f"this sandbox may only POST {self._path}")
@@ -291,7 +287,6 @@ class Streamed(Response):
         self._finished = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer."""
         try:
             await _while_there(receive, self._pass_on(send))
         except asyncio.CancelledError:

@@ -79,8 +79,7 @@ class Backend(Protocol):
             TimeoutError: none in time.
         """
 
-    async def aclose(self) -> None:
-        """Close the connections."""
+    async def aclose(self) -> None: ...
 
 
 def handed_over(upstream: Upstream) -> JsonObject:
@@ -94,8 +93,7 @@ def handed_over(upstream: Upstream) -> JsonObject:
     return _with_tokens(upstream).revealed()
 
 
-def unheard(token: str) -> None:
-    """Take no notice of a token."""
+def unheard(token: str) -> None: ...
 
 
 class HttpBackend:
@@ -109,7 +107,6 @@ class HttpBackend:
         self._url = _url(upstream)
 
     async def send(self, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """Make one try; see `Backend`."""
         wire_format = self._upstream.wire_format
         passed = {name: headers[name] for name in PASSED_HEADERS if name in headers}
         asked = (name.strip() for name in headers.get("anthropic-beta", "").split(","))
@@ -141,7 +138,6 @@ class HttpBackend:
         return response
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._clients.aclose()
 
     async def _credentials(self) -> dict[str, str]:

@@ -159,7 +159,6 @@ class Provider:
         return (2 * self._max_attempts - 0.5) * self._call_timeout
 
     async def aclose(self) -> None:
-        """Close the connections."""
         for route in self._routes:
             await route.backend.aclose()
 

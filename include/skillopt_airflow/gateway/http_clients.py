@@ -48,7 +48,6 @@ class HttpClients:
         return response
 
     async def aclose(self) -> None:
-        """Close them all."""
         for client in self._all:
             await client.aclose()
 
@@ -59,7 +58,6 @@ class HttpClients:
 
 
 def is_unpacked(response: httpx.Response) -> bool:
-    """Return whether a response's body comes as it is."""
     return response.headers.get("content-encoding", "identity").strip().lower() in ("", "identity")
 
 

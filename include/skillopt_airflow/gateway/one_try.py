@@ -134,7 +134,6 @@ class Rest:
             return await anext(self._chunks)
 
     async def aclose(self) -> None:
-        """Close the response; to be called in any case."""
         await self._response.aclose()
 
 
@@ -157,12 +156,10 @@ class Reply:
 
     @property
     def overloaded(self) -> bool:
-        """Return whether the server asks for less traffic."""
         return self.status in OVERLOADED
 
     @property
     def passing(self) -> bool:
-        """Return whether another try may succeed."""
         failed = self.failure in ("unreachable", "timeout", "garbage")
         return failed or self.status in (408, 429) or self.status >= 500
 

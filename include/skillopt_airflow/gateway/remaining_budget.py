@@ -36,11 +36,9 @@ class RemainingBudget(Value):
 
     @property
     def is_limited(self) -> bool:
-        """Return whether there is any limit."""
         return any(amount is not None for amount in (self.calls, self.tokens, self.usd))
 
     def minus(self, *, calls: int = 0, prompt_tokens: int = 0, completion_tokens: int = 0) -> Self:
-        """Return the budget after spending so much more."""
         usd = (prompt_tokens * self.input_price + completion_tokens * self.output_price) / MILLION
         return self.model_copy(
             update={

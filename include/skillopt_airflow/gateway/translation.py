@@ -62,8 +62,6 @@ NO_ADDRESS = "its provider has no default address. Set the URL of the server as 
 
 
 class TextContent(BaseModel):
-    """A text part of a message."""
-
     type: Literal["text"]
     text: str
 
@@ -76,34 +74,24 @@ class ImageAddress(BaseModel):
 
 
 class ImageContent(BaseModel):
-    """A picture part of a message."""
-
     type: Literal["image_url"]
     image_url: ImageAddress
 
 
 class NamedFunction(BaseModel):
-    """A function by its name."""
-
     name: str
 
 
 class CalledFunction(NamedFunction):
-    """A function and its arguments as JSON."""
-
     arguments: str
 
 
 class ToolCall(BaseModel):
-    """A call that the model asked for."""
-
     id: str
     function: CalledFunction
 
 
 class ChatMessage(BaseModel):
-    """One turn."""
-
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextContent | ImageContent] | None = None
     tool_calls: list[ToolCall] | None = None
@@ -128,13 +116,10 @@ class ChatMessage(BaseModel):
 
     @property
     def calls(self) -> Sequence[ToolCall]:
-        """The calls, if there are any."""
         return () if self.tool_calls is None else self.tool_calls
 
 
 class Function(BaseModel):
-    """A function that the model may call."""
-
     name: str
     description: str | None = None
     parameters: dict[str, Any] = {"type": "object", "properties": {}}
@@ -142,8 +127,6 @@ class Function(BaseModel):
 
 
 class Tool(BaseModel):
-    """A tool that the model may use."""
-
     type: Literal["function"]
     function: Function
 
@@ -192,7 +175,6 @@ class ChatRequest(BaseModel):
         return cast("ModelSettings", {name: value for name, value in settings.items() if value is not None})
 
     def parameters(self) -> ModelRequestParameters:
-        """Return the tools."""
         functions = [tool.function for tool in self.tools or ()]
         return ModelRequestParameters(
             function_tools=[
@@ -336,7 +318,6 @@ class TranslatingBackend:
         return httpx.Response(200, json=completion(response, self._upstream.model, status))
 
     async def aclose(self) -> None:
-        """Close the provider's client, if it has anything to close."""
         async with self._model:
             pass
 

@@ -81,8 +81,6 @@ class _TavilyAnswer(BaseModel):
 
 @dataclass(frozen=True)
 class SearchServer:
-    """One kind of server."""
-
     address: str
     """Where it is unless the connection has a host; empty if the connection needs one."""
     path: str
@@ -174,8 +172,7 @@ class SearchSpent(Exception):
 class SearchMemory(Protocol):
     """The answers of a run's day."""
 
-    def recall(self, query: str) -> JsonValue:
-        """Return the stored answer; None if there is none."""
+    def recall(self, query: str) -> JsonValue: ...
 
     def keep(self, query: str, answer: JsonValue) -> JsonValue:
         """Store an answer and return the one that counts: another's, if that was stored first."""

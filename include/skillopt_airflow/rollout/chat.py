@@ -52,7 +52,6 @@ class ChatTarget:
         return read_reply(self._settings.dialect, answer) or await self._explained(messages, answer)
 
     async def aclose(self) -> None:
-        """Close the connections."""
         if "_model" in vars(self):
             await self._model.aclose()
 
@@ -124,11 +123,9 @@ class ChatHarness:
         self._target = ChatTarget(settings, gateway)
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._target.aclose()
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
-        """Return an item's trajectory; a failure of the provider becomes its status."""
         if isinstance(self._benchmark, PlaysSession):
             return await SessionChat(self._settings, self._benchmark, self._target).run(item, skill, workspace)
         started, clock = time.time(), time.monotonic()

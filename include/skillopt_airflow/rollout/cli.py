@@ -107,7 +107,6 @@ class CLIHarness(ABC):
         self.base_url = base_url
 
     async def aclose(self) -> None:
-        """Do nothing: every CLI ends with its item."""
         return
 
     @abstractmethod
@@ -130,11 +129,9 @@ class CLIHarness(ABC):
         """Return its environment variables, besides those of every CLI."""
 
     @abstractmethod
-    def read(self, lines: Iterable[bytes]) -> Trace:
-        """Read its standard output."""
+    def read(self, lines: Iterable[bytes]) -> Trace: ...
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
-        """Return an item's trajectory; a failure of the CLI or the provider becomes its status."""
         started, clock = time.time(), time.monotonic()
         task = self._task(item, workspace)
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:

@@ -45,7 +45,6 @@ class CodexHarness(CLIHarness):
     """Speaks the responses format. The CLI takes no temperature or seed, and the gateway sets its limit of tokens."""
 
     def prepare(self, home: Path, skill: str) -> None:
-        """Write `~/.codex/config.toml` and `~/.agents/skills/<name>/SKILL.md`."""
         settings = self.settings
         effort = (
             f"model_reasoning_effort = {json.dumps(settings.reasoning_effort)}" if settings.reasoning_effort else ""
@@ -61,16 +60,13 @@ class CodexHarness(CLIHarness):
         install_skill(home / ".agents" / "skills", settings.benchmark, skill)
 
     def command(self, pictures: Sequence[str]) -> Sequence[str]:
-        """Return the command, whose `-` stands for the standard input."""
         images = [f"--image={path}" for path in pictures]
         return ["codex", "exec", "--json", "--strict-config", "--skip-git-repo-check", *images, "--", "-"]
 
     def prompt(self, task: str, pictures: Sequence[str]) -> str:
-        """Return the task behind the skill's name."""
         return f"${skill_name(self.settings.benchmark)}\n\n{task}"
 
     def variables(self) -> Mapping[str, str]:
-        """Return a placeholder for the key, which the gateway replaces."""
         return {"OPENAI_API_KEY": "none"}
 
     def read(self, lines: Iterable[bytes]) -> Trace:

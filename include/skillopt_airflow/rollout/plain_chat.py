@@ -42,10 +42,7 @@ _BESIDE_PROMPT = AnthropicMessages.beside_prompt
 
 
 class PlainResponses:
-    """Responses."""
-
     def request(self, settings: RolloutSettings, turns: Sequence[Turn]) -> JsonObject | None:
-        """Return the request; None for a model whose settings differ, and where there are pictures."""
         pictures = any(isinstance(part, Picture) for turn in turns for part in turn.parts)
         if pictures or REASONING_MODEL.match(settings.model):
             return None
@@ -63,7 +60,6 @@ class PlainResponses:
         }
 
     def reply(self, document: Any) -> Reply | None:
-        """Return what a response of messages, and perhaps thoughts, says; None for anything else."""
         match document:
             case {
                 "id": str(),
@@ -100,10 +96,7 @@ def _is_text(block: Any) -> bool:
 
 
 class PlainCompletions:
-    """Chat completions."""
-
     def request(self, settings: RolloutSettings, turns: Sequence[Turn]) -> JsonObject | None:
-        """Return the request; None for a model whose settings differ."""
         if REASONING_MODEL.match(settings.model):
             return None
         messages: list[JsonValue] = [{"role": turn.role, "content": chat_content(turn.parts)} for turn in turns]
@@ -115,7 +108,6 @@ class PlainCompletions:
         )
 
     def reply(self, document: Any) -> Reply | None:
-        """Return what one choice with a text says; None for anything else."""
         match document:
             case {
                 "id": str(),
@@ -141,8 +133,6 @@ def _reply(message: Mapping[str, Any], choice: Mapping[str, Any], read: int, wri
 
 
 class PlainMessages:
-    """Messages."""
-
     def request(self, settings: RolloutSettings, turns: Sequence[Turn]) -> JsonObject | None:
         """Return the request; None where a model may not take a setting, such as a temperature or so long an answer."""
         sampling = settings.sampling()
@@ -158,7 +148,6 @@ class PlainMessages:
         return {"model": settings.model, "stream": False, "messages": said, **instructed, **sampling}
 
     def reply(self, document: Any) -> Reply | None:
-        """Return what a message of texts, and perhaps thoughts, says; None for anything else."""
         match document:
             case {
                 "id": str(),

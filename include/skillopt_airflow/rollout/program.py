@@ -37,8 +37,7 @@ class Runner(Protocol):
         The workspace is the item's own. The files in its outputs are named by the caller, not by the runner.
         """
 
-    async def aclose(self) -> None:
-        """Close the connections."""
+    async def aclose(self) -> None: ...
 
 
 def runner(settings: RolloutSettings, benchmark: Benchmark, gateway: str) -> Runner:

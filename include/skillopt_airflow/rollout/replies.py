@@ -51,7 +51,6 @@ class Replayed(httpx2.AsyncBaseTransport):
         self._came = came
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Return the answer; raise the failure in the client's terms."""
         if isinstance(self._came, TimeoutError):
             raise httpx2.ReadTimeout("", request=request) from self._came
         if isinstance(self._came, OSError):
@@ -88,11 +87,9 @@ class TargetModel:
         self.settings = cast("ModelSettings", settings.sampling() | {"timeout": settings.patience, "max_retries": 0})
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._client.aclose()
 
     async def ask(self, messages: Sequence[Message], pictures: Pictures) -> Reply:
-        """Return the next turn of a conversation, or the reason why there is none."""
         turns = [_turn(message, self.content(pieces)) for message, pieces in shown(taking_turns(messages), pictures)]
         try:
             response = await model_request(self.model, turns, model_settings=self.settings)
@@ -110,7 +107,6 @@ class TargetModel:
         )
 
     def content(self, pieces: Sequence[Part]) -> str | list[UserContent]:
-        """Return what a user says, with its pictures, in pydantic-ai's terms."""
         if len(pieces) == 1 and isinstance(pieces[0], str):
             return pieces[0]
         return [

@@ -85,7 +85,5 @@ class RolloutSettings(Value):
 
 
 class PublicItem(Value):
-    """The part of an item that enters a container."""
-
     id: str = Field(min_length=1)
     public: JsonObject

@@ -12,12 +12,10 @@ REFUSALS = {402: Status.BUDGET, 408: Status.TIMEOUT, 504: Status.TIMEOUT}
 
 
 def reason(text: str) -> str:
-    """Return an error as one short line."""
     return " ".join(text.split())[:MAX_ERROR_CHARS]
 
 
 def item_pictures(texts: Iterable[str], workspace: Workspace) -> Pictures:
-    """Read the item's pictures that the texts have marks of."""
     named = {name for text in texts for name in marked(text)}
     read = {name: workspace.read_input(name) for name in named.intersection(workspace.input_names())} if named else {}
     return {name: content for name, content in read.items() if is_picture(content)}

@@ -104,11 +104,9 @@ class ToolsHarness:
         self._target = TargetModel(settings, gateway)
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._target.aclose()
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
-        """Return an item's trajectory; a failure of the provider becomes its status, a broken world an error."""
         started, clock = time.time(), time.monotonic()
         async with tool_task(self._benchmark, self._settings, item, workspace) as task:
             pictures = item_pictures([task.text], workspace)

@@ -241,7 +241,6 @@ class ItemFolders:
         self._repository = repository
 
     def input_names(self) -> Sequence[str]:
-        """Return the names of the item's files; none where it has no folder of files."""
         folder = Path(self.inputs)
         return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
@@ -281,11 +280,9 @@ class ItemFolders:
 
     @property
     def repository(self) -> str:
-        """Folder of the repository; empty if the item has none."""
         return "" if self._repository is None else str(self._repository.folder)
 
     async def run_shell(self, command: str) -> str:
-        """Run a command of bash in the repository, as `run_python` runs programs, with the repository's packages."""
         if self._repository is None:
             return "[there is no repository]"
         try:
@@ -333,7 +330,6 @@ class ItemFolders:
 
 
 def corpus_variable(corpus: Corpus) -> dict[str, str]:
-    """Return the environment variable that leads a program to the documents, if there are some."""
     return {"CORPUS": corpus.folder} if corpus.folder else {}
 
 

@@ -50,11 +50,9 @@ class Watch:
         self._files = FileReader(folder.outputs, ids, limits.output_mb * MEGABYTE)
 
     def begin(self) -> None:
-        """Count the container's time from now on."""
         self._deadline = time.monotonic() + self._limits.timeout
 
     def release(self, count: int) -> None:
-        """Let so many items begin, from the first."""
         self._folder.release(count)
 
     def read(self) -> list[Outcome]:
@@ -66,7 +64,6 @@ class Watch:
         return found
 
     def check_lines(self) -> None:
-        """End a container that floods its list of rows."""
         if self._rows.is_flooded:
             self._stop("it wrote too many lines that are no rows")
 
@@ -153,7 +150,6 @@ class Watcher:
         self._calls.append(call)
 
     def start(self) -> None:
-        """Begin to follow the containers' output."""
         for thread in self._threads:
             thread.start()
 
@@ -241,7 +237,6 @@ class Watcher:
                 _limit(watch.check_output)
 
     def _release(self, watch: Watch) -> None:
-        """Let the items begin that the workload wants to."""
         released = self._workload.released
         if released is not None and not self._workload.one_item_each:
             watch.release(released)
@@ -251,7 +246,6 @@ class Watcher:
         return self._workload.released is not None or time.monotonic() >= self._recorded + STORE_SECONDS
 
     def _judge(self) -> None:
-        """Record what is new, and see whether any further row matters."""
         self._store()
         self.settled = self.settled or self._workload.settled()
 
@@ -307,8 +301,7 @@ class Sandbox(Protocol):
 class Runtime(Protocol):
     """The engine or cluster that runs the sandboxes of one task."""
 
-    def at_once(self) -> int:
-        """Return how many sandboxes of the task may run at the same time."""
+    def at_once(self) -> int: ...
 
     def serving(self, on_call: Callable[[ModelCall], None]) -> AbstractContextManager[Any]:
         """Serve the model to the sandboxes for as long as the block runs."""
@@ -316,8 +309,7 @@ class Runtime(Protocol):
     def sandbox(self, number: int, items: Sequence[Item], files: Files) -> AbstractContextManager[Sandbox]:
         """Stage the inputs of a sandbox, and remove all that belongs to it afterwards."""
 
-    def remove_all(self) -> None:
-        """Remove every sandbox of the task."""
+    def remove_all(self) -> None: ...
 
 
 def run_workload(

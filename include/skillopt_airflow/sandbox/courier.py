@@ -169,7 +169,6 @@ def deliver(config: TransferConfig, outputs: Path, calls: Path, ended: threading
 
 
 def main(arguments: list[str]) -> None:
-    """Run one of the two programs."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     # It tells the addresses that it asks for.
     logging.getLogger("httpx").setLevel(logging.WARNING)

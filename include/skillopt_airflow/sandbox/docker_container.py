@@ -164,7 +164,6 @@ class Container:
         return end_of(state, self.plan.limits)
 
     def kill(self) -> bool:
-        """End it, from another thread; return False if it has not begun yet."""
         from docker.errors import APIError
 
         if not self._id:
@@ -179,7 +178,6 @@ class Container:
 
     @contextmanager
     def _mounted(self) -> Iterator[Sequence[Any]]:
-        """Yield its mounts."""
         yield self.plan.mounts
 
     def _create(self, mounts: Sequence[Any]) -> str:

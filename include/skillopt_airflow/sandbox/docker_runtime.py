@@ -91,7 +91,6 @@ class DockerRuntime:
         return identity(self.workload.labels) | own | self._expiry()
 
     def at_once(self) -> int:
-        """Return how many containers of the task may run at the same time."""
         if not self.workload.one_item_each:
             return 1
         memory = int(self.client.info()["MemTotal"])
@@ -106,7 +105,6 @@ class DockerRuntime:
 
     @contextmanager
     def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[Container]:
-        """Stage the inputs of a container, and remove its folders afterwards."""
         from docker.types import Mount
 
         workload, image = self.workload, self._image(items)
@@ -133,13 +131,11 @@ class DockerRuntime:
             remove_all(self.client, identity(self.workload.labels))
 
     def _expiry(self) -> dict[str, str]:
-        """Return the label of what the task may need for all its time from now on."""
         limits, items = self.workload.limits, self.workload.items
         repositories = sum(item.image is not None for item in items)
         return expiry(task_seconds(limits, len(items)) + repositories * repository_seconds(limits))
 
     def _image(self, items: Sequence[Item]) -> str:
-        """Return the image of a container, which is built if it is an item's own."""
         return self._images.of(items[0]) if self.workload.one_item_each else self.workload.image
 
     def _plan(self, number: int, image: str, mounts: Sequence[Any] = ()) -> Plan:
@@ -152,7 +148,6 @@ class DockerRuntime:
 
     @cached_property
     def _corpus(self) -> Path | None:
-        """The host's copy of the run's corpus, if it has one."""
         corpus = self.workload.corpus
         return None if corpus is None else staged_corpus(corpus, self.folder.path.parent)
 
@@ -209,7 +204,6 @@ class RemoteRuntime(DockerRuntime):
 
     @contextmanager
     def serving(self, on_call: Callable[[ModelCall], None]) -> Iterator[None]:
-        """Pass on the calls of the gateways, of which each container has its own."""
         limits = self.workload.limits
         image = limits.registered(limits.gateway_image)
         docker_connection.ensure_image(self.client, image, limits.pull, "sandbox.gateway_image")
@@ -220,7 +214,6 @@ class RemoteRuntime(DockerRuntime):
 
     @contextmanager
     def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[Container]:
-        """Leave the inputs of a container in the store, and remove what was left there afterwards."""
         workload, image = self.workload, self._image(items)
         exchange = self.exchanges(f"{self._name}/{self.attempt}-{number}-{os.urandom(3).hex()}")
         with (
@@ -255,7 +248,6 @@ class RemoteContainer(Container):
 
     @contextmanager
     def _mounted(self) -> Iterator[Sequence[Any]]:
-        """Yield the mounts of volumes, which the helpers fill and empty while the block runs."""
         gateway, courier = self.secrets
         entries = MAX_ENTRIES + sum(1 for _ in self.folder.path.rglob("*"))
         with ExitStack() as opened:

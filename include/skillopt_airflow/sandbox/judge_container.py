@@ -157,7 +157,6 @@ def _environment(wanted: RepositoryTests) -> dict[str, str]:
 
 
 def _packed(wanted: RepositoryTests, canaries: Canaries) -> bytes:
-    """Pack what judges."""
     order = {
         "touched": wanted.touched,
         "restored": wanted.restored,

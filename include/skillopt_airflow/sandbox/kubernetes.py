@@ -104,7 +104,6 @@ class Pod:
                     self._patiently(remove_pod, self.client, self.plan.limits.namespace, self.plan.name)
 
     def kill(self) -> bool:
-        """End it, from another thread, though its last rows may still come; return False if it has not begun yet."""
         if self._made:
             remove_pod(self.client, self.plan.limits.namespace, self.plan.name, at_once=False)
         return self._made
@@ -309,8 +308,6 @@ def opened_runtime(
 
 @dataclass
 class PodRuntime:
-    """The `Runtime` of a cluster."""
-
     client: Any
     workload: Workload
     folder: TaskFolder
@@ -323,17 +320,14 @@ class PodRuntime:
         self._label = workload_label(self._identity)
 
     def at_once(self) -> int:
-        """Return how many pods of the task may run at the same time."""
         return self.workload.settings.concurrency if self.workload.one_item_each else 1
 
     def serving(self, on_call: Callable[[ModelCall], None]) -> AbstractContextManager[None]:
-        """Pass on the calls of the gateways, of which each pod has its own."""
         self._on_call = on_call
         return nullcontext()
 
     @contextmanager
     def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[Pod]:
-        """Leave the inputs of a pod in the store, and remove what it left there afterwards."""
         workload = self.workload
         name = f"skillopt-{self._label}-{self.attempt}-{number}-{os.urandom(3).hex()}"
         exchange = self.exchanges(f"{self._label}/{name}")
@@ -347,7 +341,6 @@ class PodRuntime:
             yield Pod(self.client, plan, folder, secrets, self.stopped)
 
     def remove_all(self) -> None:
-        """Remove the task's pods, and those of the installation that have expired."""
         same = f"{WORKLOAD_LABEL}={self._label}"
         installation = f"{INSTALLATION_LABEL}={installation_label(self._identity)}"
         left = clear_away(self.client, self.workload.limits.namespace, same, installation)

@@ -60,7 +60,6 @@ class RolloutOperator(BaseOperator):
 
     @contextmanager
     def opened(self, workload: Workload, folder: TaskFolder, attempt: int) -> Iterator[Runtime]:
-        """Yield the workload's runtime, after removing what killed tasks left there."""
         opened: AbstractContextManager[Runtime]
         if workload.limits.engine == "kubernetes":
             from skillopt_airflow.sandbox import kubernetes

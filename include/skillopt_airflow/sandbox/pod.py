@@ -117,7 +117,6 @@ def gateway_command(*options: str) -> list[str]:
 
 
 def courier_command(*arguments: str) -> list[str]:
-    """Return the command of a courier."""
     return ["python3", "-m", "skillopt_airflow.sandbox.courier", *arguments]
 
 
@@ -138,12 +137,10 @@ def labels_of(identity: Mapping[str, str], expires: float) -> dict[str, str]:
 
 
 def workload_label(identity: Mapping[str, str]) -> str:
-    """Return the value of `WORKLOAD_LABEL`."""
     return _digest("\0".join(f"{name}={identity[name]}" for name in sorted(identity)))
 
 
 def installation_label(identity: Mapping[str, str]) -> str:
-    """Return the value of `INSTALLATION_LABEL`."""
     return _digest(identity[SANDBOX_LABEL])
 
 

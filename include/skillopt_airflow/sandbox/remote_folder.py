@@ -65,8 +65,6 @@ def gateway_settings(workload: Workload, allowance: RemainingBudget, gateways: i
 
 
 def counting(allotment: Allotment, on_call: Callable[[ModelCall], None]) -> Callable[[ModelCall], None]:
-    """Return a receiver that counts a call before it passes it on."""
-
     def counted(call: ModelCall) -> None:
         allotment.count(call)
         on_call(call)
@@ -119,8 +117,7 @@ def report_calls(lines: Iterable[bytes], allotment: Allotment, on_call: Callable
 class Exchange(Protocol):
     """A folder of the store that a sandbox reaches by signed addresses."""
 
-    def put(self, name: str, body: bytes) -> None:
-        """Leave something for the sandbox."""
+    def put(self, name: str, body: bytes) -> None: ...
 
     def address(self, name: str, method: Literal["get", "put"], seconds: int) -> str:
         """Return where the sandbox fetches or leaves an object, for so many seconds."""
@@ -131,8 +128,7 @@ class Exchange(Protocol):
     def take(self, name: str, most: int) -> bytes | None:
         """Return what the sandbox left since the last time, if it did, and if it has at most `most` bytes."""
 
-    def clear(self) -> None:
-        """Remove everything."""
+    def clear(self) -> None: ...
 
 
 Exchanges = Callable[[str], Exchange]

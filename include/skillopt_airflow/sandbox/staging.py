@@ -43,7 +43,6 @@ class ContainerFolder:
 
     @property
     def outputs(self) -> Path:
-        """Folder that the container writes to."""
         return self.path / "out"
 
     @property
@@ -58,7 +57,6 @@ class ContainerFolder:
 
     @property
     def files(self) -> Path:
-        """Folder with a folder for what each item leaves."""
         return self.outputs / "files"
 
     @property
@@ -68,7 +66,6 @@ class ContainerFolder:
 
     @property
     def trajectories(self) -> Path:
-        """File that the program appends to."""
         return self.outputs / "trajectories.jsonl"
 
     def release(self, count: int) -> None:
@@ -113,7 +110,6 @@ class TaskFolder:
 
 @contextmanager
 def staged() -> Iterator[TaskFolder]:
-    """Create the folder of one attempt, and remove it afterwards."""
     sweep(Path(_short_folder()))
     with held_folder() as path:
         yield TaskFolder(path)
@@ -184,7 +180,6 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a task's folder, if it is one."""
     if folder.name.startswith(PREFIX):
         _remove(folder)
 

@@ -25,7 +25,6 @@ def packed(folder: Path) -> bytes:
 
 
 def pack_into(body: IO[bytes], folder: Path) -> None:
-    """Do as `packed`, into a file."""
     with tarfile.open(fileobj=body, mode="w:") as tar:
         for path in sorted(folder.rglob("*")):
             tar.add(path, arcname=str(path.relative_to(folder)), recursive=False, filter=_as_root)

@@ -44,7 +44,6 @@ class TrajectoryReader:
 
     @property
     def is_flooded(self) -> bool:
-        """Return whether so many lines were refused that no more are read."""
         return self._refused > MAX_REFUSED
 
     @property

@@ -93,7 +93,6 @@ def page(request: Request, template: str, *, plots: bool = False, **values: Any)
 
 
 def message_page(status: int, title: str, text: str) -> HTMLResponse:
-    """Return a page that says why there is nothing to show."""
     body = _environment().get_template("message.html").render(title=title, text=shortened(text, MOST_CHARS))
     return HTMLResponse(body, status_code=status, headers=STORED)
 
@@ -138,7 +137,6 @@ def moment(value: datetime | str) -> Markup:
 
 
 def count(value: int) -> str:
-    """Show a whole number with its thousands apart."""
     return f"{value:,d}"
 
 

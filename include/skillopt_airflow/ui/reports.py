@@ -39,7 +39,6 @@ def evaluated_run(benchmark: str, run_id: str, conf: Mapping[str, Any]) -> RunRe
 
 
 def matrix_page(request: Request, benchmark: str, run_id: str, conf: Mapping[str, Any]) -> HTMLResponse:
-    """Return the page of the matrix that a DAG run left."""
     # Plugins are loaded into every process of Airflow, and this brings S3's client along.
     from skillopt_airflow.store.matrix_table import MatrixTable
 
@@ -79,7 +78,6 @@ def row_of(dag_id: str, run_id: str, session: SessionDep) -> DagRunRow | None:
 
 @app.get(REPORT_ROUTE, dependencies=[Depends(may_read)])
 def report(request: Request, benchmark: str, run: str) -> HTMLResponse:
-    """Return the report of a run in the object store that the benchmark's configuration names."""
     if run != run_name(run):
         text = f"{run!r} is not the name of a run: letters, digits, points, dashes, underscores."
         return message_page(404, "No such run", text)
@@ -153,7 +151,6 @@ def _report(request: Request, training: RunRef) -> HTMLResponse:
 
 @app.get(QUALITY_ROUTE, dependencies=[Depends(may_read_dag_run)])
 def dag_run_quality(dag_id: str, run_id: str, row: Annotated[DagRunRow | None, Depends(row_of)]) -> HTMLResponse:
-    """Return the data_quality.html of the training, evaluation or night that the DAG run is."""
     if row is None:
         return message_page(404, "No such run", f"{dag_id} has no run {run_id}.")
     try:

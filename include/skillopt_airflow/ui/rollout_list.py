@@ -68,16 +68,12 @@ MOST_TYPES = 500
 
 
 class ToolCall(NamedTuple):
-    """A request of the target to a tool."""
-
     tool: str
     arguments: str
     """Indented JSON; a command, and JSON that was cut, as it is stored."""
 
 
 class Turn(NamedTuple):
-    """One message."""
-
     role: str
     label: str
     parts: tuple[Part, ...]
@@ -92,8 +88,6 @@ class Turn(NamedTuple):
 
 
 class Conversation(NamedTuple):
-    """The turns, as far as they are shown."""
-
     turns: tuple[Turn, ...]
     left_out: int
     """Messages at the end that are not shown."""
@@ -145,7 +139,6 @@ def _call(text: str) -> ToolCall:
 
 
 def _pretty(value: object) -> str:
-    """Return indented JSON, as far as a page shows it."""
     return shortened(json.dumps(value, ensure_ascii=False, indent=2), MOST_CHARS)
 
 
@@ -162,8 +155,6 @@ class Try(NamedTuple):
 
 
 class Side(NamedTuple):
-    """A skill's rollouts of the item."""
-
     label: str
     counted: Try | None
     """The one that the list has; None where there is none."""
@@ -179,8 +170,6 @@ class Side(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """All of the page."""
-
     item_id: str
     sides: tuple[Side, ...]
     difference: float | None
@@ -262,8 +251,6 @@ def _thumbnails(subject: Subject, files: Sequence[ItemFile]) -> dict[str, bytes]
 
 
 class Found(NamedTuple):
-    """The rollouts that pass the filters."""
-
     rows: "pa.Table"
     """All rollouts of the subject."""
     places: "pa.Array"
@@ -325,7 +312,6 @@ def _rolled_out(dag_id: str, run_id: str, row: DagRunRow, asked: RolloutQuery) -
 
 @app.get(RUN_ROUTE, dependencies=[Depends(may_read)])
 def run_rollouts(request: Request, benchmark: str, run: str, asked: Asked) -> Response:
-    """Show what a run has rolled out, by the name that its documents have."""
     if run != run_name(run):
         text = f"{run!r} is not the name of a run: letters, digits, points, dashes, underscores."
         return message_page(404, "No such run", text)

@@ -94,7 +94,6 @@ class RolloutQuery(BaseModel):
         return f"?{urlencode(self.changed(**changes).model_dump(mode='json', exclude_defaults=True))}"
 
     def changed(self, **changes: object) -> Self:
-        """Return the parameters with other values, which may be texts."""
         return self.model_validate(self.model_dump() | changes)
 
 
@@ -329,7 +328,6 @@ def _beside(names: Mapping[str, str], skill: str, other: str) -> Choice:
 
 
 def _others(labels: Mapping[str, str], skill: str) -> dict[str, str]:
-    """Return the options of a comparison with another skill."""
     return {"": "no other skill"} | {name: label for name, label in labels.items() if name != skill}
 
 

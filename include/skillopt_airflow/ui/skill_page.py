@@ -53,8 +53,6 @@ MOST_QUERY = 200
 
 
 class Line(NamedTuple):
-    """A line of the list."""
-
     benchmark: str
     target: str = ""
     """Empty where the benchmark has neither published skills nor nights."""
@@ -65,12 +63,10 @@ class Line(NamedTuple):
 
     @property
     def train_dag(self) -> str:
-        """The DAG whose form makes a first skill."""
         return train_dag_id(self.benchmark)
 
     @property
     def regate_dag(self) -> str:
-        """The DAG of the nights."""
         return regate_dag_id(self.benchmark)
 
     @property
@@ -171,12 +167,10 @@ class FilledForm(NamedTuple):
 
     @property
     def slug(self) -> str:
-        """Its anchor on the page."""
         return f"do-{self.name.split()[0].lower().replace('-', '')}"
 
     @property
     def json(self) -> str:
-        """The configuration as Airflow's form takes it."""
         return json.dumps(self.conf, indent=2, ensure_ascii=False)
 
 
@@ -249,8 +243,6 @@ MOST_NAME = 300
 
 
 class OriginLine(NamedTuple):
-    """A line of the skill, and what wrote it."""
-
     number: int
     text: str
     origin: str
@@ -261,8 +253,6 @@ class OriginLine(NamedTuple):
 
 
 class Diff(NamedTuple):
-    """The difference of two versions."""
-
     before: str
     after: str
     lines: Sequence[tuple[str, str]]
