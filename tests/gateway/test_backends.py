@@ -8,9 +8,8 @@ import pytest
 from pydantic import SecretStr
 
 from skillopt_airflow.core.errors import ModelConnectionError
-from skillopt_airflow.gateway.backends import handed_over
+from skillopt_airflow.gateway.backends import HttpClients, handed_over
 from skillopt_airflow.gateway.fallbacks import open_backend
-from skillopt_airflow.gateway.http_clients import HttpClients
 from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
 from tests.gateway import dialects
 from tests.gateway.conftest import Serve

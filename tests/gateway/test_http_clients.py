@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from skillopt_airflow.gateway.http_clients import HttpClients
+from skillopt_airflow.gateway.backends import HttpClients
 
 
 class Counted:

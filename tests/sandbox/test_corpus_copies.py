@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.sandbox.corpus_cache import KEPT_DAYS, is_complete, staged_corpus
+from skillopt_airflow.sandbox.staging import KEPT_DAYS, is_complete, staged_corpus
 from skillopt_airflow.store.corpora import SourceCorpus
 
 CONTENTS = {"a.txt": b"alpha", "1944/deep/b.txt": b"beta"}

@@ -17,7 +17,7 @@ from skillopt_airflow.gateway.remaining_budget import ENDED
 from skillopt_airflow.rollout.workspace import files_left
 from skillopt_airflow.sandbox.courier import tar_of_files
 from skillopt_airflow.sandbox.remote_folder import CALLS, FILES, TRAJECTORIES, RemoteFolder
-from skillopt_airflow.sandbox.tar_archive import unpack
+from skillopt_airflow.sandbox.untrusted_output import unpack
 from tests.sandbox.tars import member, tar_of
 
 MOST = 1000

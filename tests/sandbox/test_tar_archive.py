@@ -3,7 +3,7 @@ import tarfile
 
 import pytest
 
-from skillopt_airflow.sandbox.tar_archive import extract, packed, plain_files
+from skillopt_airflow.sandbox.untrusted_output import extract, packed, plain_files
 from tests.sandbox.tars import member, tar_of
 
 

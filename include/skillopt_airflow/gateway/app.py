@@ -80,8 +80,6 @@ class SearchRoute:
 
 
 class Refused(Exception):
-    """A request is not forwarded."""
-
     def __init__(self, status: int, message: str, code: str | None = None) -> None:
         super().__init__(message)
         self.status = status

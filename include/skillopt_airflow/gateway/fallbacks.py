@@ -85,10 +85,8 @@ def estimated(request: bytes, streamed: int, seen: Tokens, wire_format: WireForm
     """Return an estimate of a call whose answer nobody saw the end of.
 
     Args:
-        request: a JSON object.
         streamed: bytes of the answer that came; if none did, all tokens count that the request allows.
         seen: what the provider told so far.
-        wire_format: the format of the request.
     """
     document: JsonObject = json.loads(request)
     allowed = count(document, *wire_format.limits)
@@ -106,8 +104,6 @@ def estimated(request: bytes, streamed: int, seen: Tokens, wire_format: WireForm
 
 @dataclass
 class Call:
-    """A call and its progress."""
-
     body: bytes
     headers: httpx.Headers
     client: Hashable = None
@@ -257,7 +253,6 @@ def open_backend(upstream: Upstream, timeout: float, on_token: OnToken = unheard
     """Return the backend of an upstream, without its fallbacks.
 
     Args:
-        upstream: the server.
         timeout: seconds that one try may wait for it.
         on_token: called with an identity's token before each try that takes it along.
     """

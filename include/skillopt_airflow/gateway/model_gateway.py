@@ -42,7 +42,6 @@ class ModelGateway:
         upstream: the model server, with its credentials and fallbacks.
         address: where it listens as long as it runs; None if it only listens where `listening` says.
         on_call: called for every call that went to the provider, from the server's own thread.
-        search: answers searches, if the run has a search.
         settings: the fields of `GatewaySettings`.
     """
 

@@ -14,10 +14,9 @@ from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.rollout.gateway_call import Answer, posted
 from skillopt_airflow.rollout.plain_chat import read_reply, request_body
-from skillopt_airflow.rollout.reply import Reply, conversation
+from skillopt_airflow.rollout.reply import Reply, conversation, item_pictures
 from skillopt_airflow.rollout.session import Session, opened_session
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.texts import item_pictures
 from skillopt_airflow.rollout.workspace import answered_by_files
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from skillopt_airflow.core.shortening import shortened
 from skillopt_airflow.core.skill import skill_name
 from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import Message, Status, Trajectory
+from skillopt_airflow.rollout.reply import MAX_ERROR_CHARS, REFUSALS, item_pictures, reason
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.texts import MAX_ERROR_CHARS, REFUSALS, item_pictures, reason
 from skillopt_airflow.rollout.workspace import PASSED_VARIABLES, answered_by_files, corpus_variable
 
 MAX_MESSAGES = 100
@@ -73,12 +73,10 @@ class Trace:
             self.messages.append(Message.model_validate({"role": role, "content": shortened(text, MAX_MESSAGE_CHARS)}))
 
     def fail(self, error: str, http_status: int | None = None) -> None:
-        """Record the error with which the CLI gave up."""
         self.error, self.http_status = error, http_status
         self.refused = error_status(http_status or 0, error) or self.refused
 
     def end(self, reason: object) -> None:
-        """Take the name of an answer's ending."""
         if ending_status(reason) is Status.REFUSED:
             self.refused = Status.REFUSED
 
@@ -211,7 +209,6 @@ class CLIHarness(ABC):
 
 
 def events(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a trace, skipping other lines."""
     for line in lines:
         with suppress(ValueError):
             event = json.loads(line)

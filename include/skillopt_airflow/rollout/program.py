@@ -19,10 +19,8 @@ from skillopt_airflow.core.sessions import SEALED
 from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.rollout.corpus_folder import CorpusFolder
-from skillopt_airflow.rollout.image_program import image_program
-from skillopt_airflow.rollout.repository import Repository
-from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.workspace import ItemFolders, WebSearch, files_left
+from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings, image_program
+from skillopt_airflow.rollout.workspace import ItemFolders, Repository, WebSearch, files_left
 from skillopt_airflow.rollout.world_program import take
 
 CHUNK_BYTES = 65536
@@ -83,7 +81,6 @@ async def forwarded(gateway: str) -> AsyncIterator[str]:
 
 
 async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy until the reader ends; the other direction may still be open."""
     with suppress(OSError):
         while chunk := await reader.read(CHUNK_BYTES):
             writer.write(chunk)

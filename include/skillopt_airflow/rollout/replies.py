@@ -39,9 +39,8 @@ from skillopt_airflow.core.types import Message, Status
 from skillopt_airflow.core.user_turns import taking_turns
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.rollout.gateway_call import Answer
-from skillopt_airflow.rollout.reply import Reply
+from skillopt_airflow.rollout.reply import REFUSALS, Reply, reason
 from skillopt_airflow.rollout.settings import RolloutSettings
-from skillopt_airflow.rollout.texts import REFUSALS, reason
 
 
 class Replayed(httpx2.AsyncBaseTransport):
@@ -62,7 +61,6 @@ class TargetModel:
     """The model in the wire format of its connection; the gateway adds the key and owns the retries.
 
     Args:
-        settings: of the rollouts.
         gateway: path of the gateway's unix socket, or its address `http://host:port`.
         transport: what answers in the place of the gateway.
     """

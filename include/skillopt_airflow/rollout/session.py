@@ -13,8 +13,8 @@ from typing import Any
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.sessions import Episode, Observation
 from skillopt_airflow.core.shortening import shortened
+from skillopt_airflow.rollout.reply import reason
 from skillopt_airflow.rollout.settings import RolloutSettings
-from skillopt_airflow.rollout.texts import reason
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
 LAST_LINES = 5

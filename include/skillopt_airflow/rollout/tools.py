@@ -25,10 +25,10 @@ from skillopt_airflow.core.shortening import MOST_TOLD_CHARS, shortened
 from skillopt_airflow.core.storable import storable
 from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.replies import TargetModel, ending, failure, lasting, text_of
+from skillopt_airflow.rollout.reply import item_pictures, reason
 from skillopt_airflow.rollout.requirements import check_tools, with_tools
 from skillopt_airflow.rollout.session import Session, opened_session
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.texts import item_pictures, reason
 from skillopt_airflow.rollout.workspace import answered_by_files
 
 ToolFunction = Callable[..., Awaitable[str]]
@@ -36,8 +36,6 @@ ToolFunction = Callable[..., Awaitable[str]]
 
 @dataclass(frozen=True)
 class ToolTask:
-    """An item for an agent."""
-
     text: str
     tools: Sequence[ToolFunction]
     answer: Callable[[str], str]

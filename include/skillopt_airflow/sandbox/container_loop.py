@@ -28,8 +28,6 @@ log = logging.getLogger(__name__)
 
 
 class Watch:
-    """One container, as the watcher follows it."""
-
     def __init__(
         self, items: Sequence[Item], folder: ContainerFolder, limits: SandboxGroup, kill: Callable[[], bool]
     ) -> None:
@@ -146,7 +144,6 @@ class Watcher:
         return union_seconds(self._intervals)
 
     def on_call(self, call: ModelCall) -> None:
-        """Take a call from the gateway's thread."""
         self._calls.append(call)
 
     def start(self) -> None:
@@ -158,7 +155,6 @@ class Watcher:
         return self.settled or self.error is not None or self._stopped.is_set()
 
     def watch(self, items: Sequence[Item], folder: ContainerFolder, kill: Callable[[], bool]) -> Watch:
-        """Follow a container that is about to start."""
         watch = Watch(items, folder, self._workload.limits, kill)
         self._release(watch)
         self._watches.append(watch)
@@ -318,9 +314,8 @@ def run_workload(
     """Run the open items that still matter, record their rows as they come, and leave no sandbox behind.
 
     Args:
-        workload: what is to run.
         opened: opens the runtime; not called if there is nothing to run.
-        stopped: set when the task is stopped, by whoever stops it.
+        stopped: set when the task is stopped.
 
     Raises:
         SandboxError: of the kind that says what the engine refused, or that the task was stopped.

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.sessions import SEALED
 from skillopt_airflow.core.types import Value, files_to_score
-from skillopt_airflow.sandbox.tar_archive import extract, packed_files
-from skillopt_airflow.sandbox.untrusted_output import opened_folder, plain_file
+from skillopt_airflow.sandbox.untrusted_output import extract, opened_folder, packed_files, plain_file
 
 if TYPE_CHECKING:
     import httpx

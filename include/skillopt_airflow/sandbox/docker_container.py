@@ -113,8 +113,6 @@ def _remove(client: Any, containers: Iterable[Any], volumes: Iterable[Any]) -> N
 
 @dataclass(frozen=True)
 class Plan:
-    """The image, limits, labels and mounts of a container."""
-
     image: str
     limits: SandboxGroup
     labels: Mapping[str, str]
@@ -286,11 +284,7 @@ def created(
     """Keep a container that is not started, for archives out of its image, until the block ends; yield its id.
 
     Args:
-        client: the engine's low-level client.
-        image: what it would run.
         seconds: after which it ends by itself once it is started.
-        user: whose rights it has.
-        labels: its own.
         host: limits and mounts, as the engine's host configuration takes them.
     """
     made = client.create_container(
@@ -312,8 +306,6 @@ def temporary_volume(client: Any, labels: Mapping[str, str], memory: str | None 
     """Make a volume until the block ends; yield its name.
 
     Args:
-        client: the engine's low-level client.
-        labels: its own.
         memory: options of its mount, its size among them, if it is in the engine's memory; on its disk when None.
     """
     from docker.errors import DockerException
@@ -335,10 +327,6 @@ def executed(
     """Run a command to its end; return its exit status, None if the container ended first, and what it printed.
 
     Args:
-        client: the engine's low-level client.
-        container: a running one.
-        command: program and arguments.
-        user: whose rights it has.
         most: bytes of output that are kept, from the beginning.
         options: further ones of the engine's exec, such as environment and workdir.
     """

@@ -22,7 +22,6 @@ from typing import Any
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.types import Item, JsonObject, ModelCall
 from skillopt_airflow.sandbox import docker_connection
-from skillopt_airflow.sandbox.corpus_cache import staged_corpus
 from skillopt_airflow.sandbox.courier import CALLS_PATH
 from skillopt_airflow.sandbox.docker_container import (
     ATTEMPT_LABEL,
@@ -59,7 +58,7 @@ from skillopt_airflow.sandbox.pod import (
     workload_label,
 )
 from skillopt_airflow.sandbox.remote_folder import Exchanges, Secrets, shipped, task_gateway
-from skillopt_airflow.sandbox.staging import Files, TaskFolder
+from skillopt_airflow.sandbox.staging import Files, TaskFolder, staged_corpus
 from skillopt_airflow.sandbox.task_workload import Workload
 
 MAX_ENTRIES = 10_000
@@ -76,8 +75,6 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class DockerRuntime:
-    """The `Runtime` of an engine that can mount the worker's folders."""
-
     client: Any
     workload: Workload
     folder: TaskFolder
@@ -170,11 +167,8 @@ def opened_runtime(
 
     Args:
         workload: what is to run; its limits may name the connection of an engine.
-        folder: the attempt's folder.
-        attempt: its number.
         docker_url: address of the worker's own engine; that of its environment when None.
         exchanges: opens folders of the store, for an engine of another machine.
-        stopped: set when the task is stopped.
 
     Raises:
         SandboxError: or EngineUnavailable or ImageMissing, as the engine says.

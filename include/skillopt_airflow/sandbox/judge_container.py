@@ -28,7 +28,7 @@ from skillopt_airflow.sandbox.docker_limits import (
 from skillopt_airflow.sandbox.item_images import FOLDER
 from skillopt_airflow.sandbox.judge_tree import NOT_APPLIED
 from skillopt_airflow.sandbox.staging import container_user
-from skillopt_airflow.sandbox.tar_archive import packed_files
+from skillopt_airflow.sandbox.untrusted_output import packed_files
 
 PLACE = "/judge"
 TOLD = ("order.json", "candidate.diff", "tests.diff")

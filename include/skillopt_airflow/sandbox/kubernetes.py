@@ -268,7 +268,6 @@ def _check_images(status: Mapping[str, Any], refused: float | None) -> float | N
     """Return since when an image cannot be pulled, None if all can; raise ImageMissing if that lasts.
 
     Args:
-        status: of the pod.
         refused: what the look before returned.
     """
     now = time.monotonic()

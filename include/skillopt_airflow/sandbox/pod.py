@@ -46,8 +46,6 @@ MAX_LABEL = 63
 
 @dataclass(frozen=True)
 class PodPlan:
-    """The name, image, limits, number of items and labels of a pod."""
-
     name: str
     image: str
     limits: SandboxGroup
@@ -106,7 +104,6 @@ def secret_manifest(plan: PodPlan, pod_uid: str, gateway: JsonObject, courier: J
 
 
 def deadline(limits: SandboxGroup, items: int) -> int:
-    """Return the seconds after which the cluster ends a pod by itself; its task ends it earlier."""
     return items * limits.timeout + START_SECONDS + GRACE_SECONDS
 
 

@@ -24,8 +24,8 @@ from skillopt_airflow.sandbox.courier import TransferConfig
 from skillopt_airflow.sandbox.docker_limits import MEGABYTE
 from skillopt_airflow.sandbox.pod import START_SECONDS, deadline
 from skillopt_airflow.sandbox.staging import ContainerFolder
-from skillopt_airflow.sandbox.tar_archive import packed, unpack
 from skillopt_airflow.sandbox.task_workload import Allotment, Workload
+from skillopt_airflow.sandbox.untrusted_output import packed, unpack
 
 PROXIES = tuple(
     spelled for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy") for spelled in (name, name.upper())
@@ -49,7 +49,6 @@ def gateway_settings(workload: Workload, allowance: RemainingBudget, gateways: i
     It sees no other task's gateway, so it has no more of the run's limit than its equal share.
 
     Args:
-        workload: the task's.
         allowance: amount that the gateway may spend.
         gateways: those that the task has at the same time.
     """
@@ -187,9 +186,7 @@ def shipped(
     """Leave a sandbox's inputs in the store, and remove all that it exchanged afterwards.
 
     Args:
-        workload: the task's.
         number: the sandbox's, from 0 on.
-        items: the sandbox's.
         staged: its folders on the worker.
         exchange: its folder of the store.
         gateways: how many sandboxes of the task run at the same time, each with its gateway.

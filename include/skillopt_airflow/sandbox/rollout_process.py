@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 
 from skillopt_airflow.core.types import Item, ModelCall
 from skillopt_airflow.sandbox.container_loop import Sandbox
-from skillopt_airflow.sandbox.corpus_cache import staged_corpus
 from skillopt_airflow.sandbox.docker_container import lines
 from skillopt_airflow.sandbox.remote_folder import task_gateway
-from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder
+from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder, staged_corpus
 from skillopt_airflow.sandbox.task_workload import Workload
 
 LAST_LINES = 5

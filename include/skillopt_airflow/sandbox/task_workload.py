@@ -34,8 +34,6 @@ class Settings(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The output of a container for one item."""
-
     trajectory: Trajectory
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Contents of the files that the trajectory names and that were found to be plain and small enough."""
@@ -56,8 +54,6 @@ class Corpus(Protocol):
 
 
 class Allotment(Protocol):
-    """The part of a run's budget that one gateway spends."""
-
     @property
     def budget(self) -> RemainingBudget: ...
 
@@ -120,8 +116,7 @@ class Workload(Protocol):
         """Free what the task holds of the budget and has not spent; called last, when all is recorded."""
 
     @property
-    def image(self) -> str:
-        """Digest or name of the image that the container is made from."""
+    def image(self) -> str: ...
 
     @property
     def limits(self) -> SandboxGroup: ...

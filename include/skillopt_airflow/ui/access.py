@@ -22,12 +22,7 @@ from skillopt_airflow.training.run_record import RunRef
 
 
 def benchmark_of(dag_id: str, *ids: Callable[[str], str]) -> str | None:
-    """Return the benchmark of which the DAG has one of the ids; None for another DAG.
-
-    Args:
-        dag_id: the DAG's.
-        ids: name a benchmark's DAGs of some kinds, as functions of `dag_ids` do.
-    """
+    """Return the benchmark of which the DAG has an id of these functions of `dag_ids`; None for another DAG."""
     return next((name for name in benchmarks.names() if dag_id in [id_of(name) for id_of in ids]), None)
 
 

@@ -64,9 +64,7 @@ app = FastAPI(title="SkillOpt", openapi_url=None)
 def dag_run_tab(name: str, route: str) -> dict[str, str]:
     """Return a tab of a DAG run, which Airflow shows on those of every DAG.
 
-    Args:
-        name: shown on the tab.
-        route: of its page below the plugin's prefix, with `dag_id` and `run_id` to be filled in.
+    `route` is that of its page below the plugin's prefix, with `dag_id` and `run_id` to be filled in.
     """
     path = route.format(dag_id="{DAG_ID}", run_id="{RUN_ID}")
     return {

@@ -57,8 +57,6 @@ def matrix_page(request: Request, benchmark: str, run_id: str, conf: Mapping[str
 
 
 class DagRunRow(NamedTuple):
-    """Airflow's own record of a DAG run."""
-
     conf: dict[str, Any]
     night: datetime | None
     """Beginning of its data interval."""

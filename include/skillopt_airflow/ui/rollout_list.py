@@ -147,8 +147,6 @@ MOST_PICTURES = 8
 
 
 class Try(NamedTuple):
-    """A rollout of the item."""
-
     row: "RolloutRow"
     score: float | None
     """What a gate compares."""
@@ -260,8 +258,6 @@ class Found(NamedTuple):
 
 
 class RolloutList(NamedTuple):
-    """A page of the list."""
-
     rows: "list[tuple[ListedRollout, str]]"
     """Each with the address of its page."""
     first: int
@@ -400,7 +396,6 @@ def find(subject: Subject, asked: RolloutQuery) -> Found:
 
 
 def listed(found: Found, asked: RolloutQuery) -> RolloutList:
-    """Return the page that is asked for, or the last one where there are fewer."""
     from skillopt_airflow.store import rollout_browser as stored
 
     last = max(1, math.ceil(len(found.places) / PAGE))

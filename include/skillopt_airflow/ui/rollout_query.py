@@ -81,12 +81,10 @@ class RolloutQuery(BaseModel):
 
     @property
     def compares(self) -> bool:
-        """True if it shows rollouts by how another skill did."""
         return self.show in ("won", "lost", "tied", "flipped") or self.sort in ("other", "difference")
 
     @property
     def filters(self) -> bool:
-        """True if not all rollouts are shown."""
         return self.show != "all" or bool(self.status or self.task_type or self.text)
 
     def address(self, **changes: object) -> str:
@@ -217,7 +215,6 @@ def _with_skills(run: TrainingRun, begun: Subject, stage: "Stage", asked: Rollou
 
 
 def _items(run: TrainingRun, split: Split, plan: "Planned") -> "pa.Table":
-    """Return the items that a plan rolls out on a split."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -115,7 +115,6 @@ def skills(
 
 
 def matches(line: Line, query: str) -> bool:
-    """Return whether every word of the query is in the names of benchmark and target."""
     names = f"{line.benchmark} {line.target}".casefold()
     return all(word in names for word in query.casefold().split())
 
@@ -157,8 +156,6 @@ def _read(line: Line) -> Line:
 
 
 class FilledForm(NamedTuple):
-    """A run that somebody may trigger; Airflow decides whether they may."""
-
     name: str
     what: str
     """What it does."""
@@ -270,7 +267,6 @@ def skill(
     target: Annotated[str, Query(max_length=MOST_NAME)] = "",
     number: Annotated[int, Query(alias="page", ge=1, le=10_000)] = 1,
 ) -> HTMLResponse:
-    """Return the page of a benchmark's skill for a target model: the named one, or else the first that there is."""
     from skillopt_airflow.training.skill_details import VERSIONS, read_details
     from skillopt_airflow.training.skill_overview import targets
 
@@ -312,7 +308,6 @@ def skill(
 
 
 def chart(details: "SkillDetails") -> str:
-    """Return the nights as SVG; empty without nights."""
     if not details.nights:
         return ""
     from skillopt_airflow.report.night_plots import AliasEvent, nights_chart
