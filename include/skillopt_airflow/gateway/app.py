@@ -31,8 +31,7 @@ from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.gateway.web_search import SearchFailed, SearchSpent, WebSearch
 
 SEARCH = "/search"
-MAX_BYTES = 64 * 1024
-
+MAX_SEARCH_BYTES = 64 * 1024
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
 SMALL_BYTES = 32 * 1024
 """Length up to which a request waits for no other one, and is checked within the event loop."""
@@ -63,8 +62,8 @@ class SearchRoute:
 
     async def answer(self, body: bytes) -> Response:
         """Search; queries are logged."""
-        if len(body) > MAX_BYTES:
-            return JSONResponse({"error": f"a search has at most {MAX_BYTES} bytes"}, 413)
+        if len(body) > MAX_SEARCH_BYTES:
+            return JSONResponse({"error": f"a search has at most {MAX_SEARCH_BYTES} bytes"}, 413)
         try:
             query = SearchAsked.model_validate_json(body).query
             log.info("Search: %.200r", query)

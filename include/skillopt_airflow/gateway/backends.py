@@ -13,9 +13,10 @@ from pydantic_core import from_json, to_json
 
 from skillopt_airflow.core.errors import ModelConnectionError
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.gateway.one_try import UNPACKED, is_unpacked
 from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
 
+UNPACKED = {"accept-encoding": "identity"}
+"""Compressed, some kilobytes could become gigabytes before their size is known."""
 CONNECT_SECONDS = 10.0
 """Time for a connection: a host that takes longer is not there, and was asked nothing."""
 
@@ -60,6 +61,10 @@ class HttpClients:
         client = self._open()
         self._all.append(client)
         return client
+
+
+def is_unpacked(response: httpx.Response) -> bool:
+    return response.headers.get("content-encoding", "identity").strip().lower() in ("", "identity")
 
 
 class _Stream(httpx.AsyncByteStream):

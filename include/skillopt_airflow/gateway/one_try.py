@@ -17,8 +17,6 @@ from skillopt_airflow.core.wire_formats.wire_format import WireFormat
 from skillopt_airflow.gateway.backends import Backend
 from skillopt_airflow.gateway.request_filter import NotUsable, parsed
 
-UNPACKED = {"accept-encoding": "identity"}
-"""Compressed, some kilobytes could become gigabytes before their size is known."""
 START = 32
 """Tries at the same time before anything is known of the server: as many as the default configuration has items."""
 OVERLOADED = frozenset({429, 503, 529})
@@ -243,10 +241,6 @@ async def _first_event(chunks: AsyncIterator[bytes], wire_format: WireFormat) ->
         if len(head) > MAX_FIRST_EVENT_BYTES:
             break
     raise NotUsable("a stream without an event")
-
-
-def is_unpacked(response: httpx.Response) -> bool:
-    return response.headers.get("content-encoding", "identity").strip().lower() in ("", "identity")
 
 
 def retry_after(response: httpx.Response) -> float | None:

@@ -20,7 +20,8 @@ from pydantic import BaseModel, Field, JsonValue, SecretStr, TypeAdapter
 from skillopt_airflow.core.found_document import FoundDocument
 from skillopt_airflow.core.search_group import LONGEST_PAUSE, TRIES, TRY_SECONDS
 from skillopt_airflow.core.types import Value
-from skillopt_airflow.gateway.one_try import UNPACKED, is_unpacked, retry_after
+from skillopt_airflow.gateway.backends import UNPACKED, is_unpacked
+from skillopt_airflow.gateway.one_try import retry_after
 from skillopt_airflow.gateway.redaction import Redaction
 
 SearchKind = Literal["searxng", "brave", "tavily"]

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -45,7 +45,6 @@ from skillopt_airflow.sandbox.remote_folder import address_seconds, shipped
 from skillopt_airflow.sandbox.staging import ContainerFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from skillopt_airflow.core.types import Item, ModelCall

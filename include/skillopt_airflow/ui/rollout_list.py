@@ -1,5 +1,4 @@
-"""The pages of rollouts: what the target did on each item, as a list with filters that leads to the items, and
-side by side with what another skill did on an item."""
+"""The pages of rollouts: what the target did on each item, as a list with filters that leads to the items."""
 
 import json
 import math

@@ -27,7 +27,6 @@ from skillopt_airflow.ui.access import Readable, may_read
 from skillopt_airflow.ui.pages import app, message_page, page
 
 if TYPE_CHECKING:
-    from skillopt_airflow.core.config import TrainConfig
     from skillopt_airflow.core.provenance import LineOrigin
     from skillopt_airflow.core.types import JsonObject
     from skillopt_airflow.store.artifacts import ArtifactStore
@@ -324,7 +323,7 @@ def followed(details: "SkillDetails") -> str:
     return "" if before is None else before.version
 
 
-def connection_of(champion: "Champion | None", own: "TrainConfig") -> "JsonObject":
+def connection_of(champion: "Champion | None", own: TrainConfig) -> "JsonObject":
     """Return the knob that names the connection of the champion's target; empty where it is the benchmark's own."""
     model = None if champion is None else champion.manifest.config.get("model")
     conn_id = model.get("target_conn_id") if isinstance(model, dict) else None
