@@ -235,7 +235,6 @@ def _url(upstream: Upstream) -> httpx.URL:
 
 
 def problem(status: int, message: str, code: str | None = None, **told: JsonValue) -> httpx.Response:
-    """Return an error as model servers write it, with what else is told beside it."""
     error = {"message": message, "type": "model_connection", "code": status if code is None else code}
     return httpx.Response(status, json={"error": error, **told})
 

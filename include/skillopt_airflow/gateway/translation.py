@@ -99,14 +99,12 @@ class ChatMessage(BaseModel):
 
     @property
     def text(self) -> str:
-        """The content, joined if it comes in parts."""
         if isinstance(self.content, list):
             return "".join(piece.text for piece in self.content if isinstance(piece, TextContent))
         return "" if self.content is None else self.content
 
     @property
     def parts(self) -> str | list[UserContent]:
-        """The content with its pictures, as pydantic-ai has it."""
         if not isinstance(self.content, list) or all(isinstance(piece, TextContent) for piece in self.content):
             return self.text
         return [
@@ -239,7 +237,6 @@ def completion(response: ModelResponse, model: str, status: Status = Status.OK) 
 
 
 def told_usage(response: ModelResponse) -> JsonObject:
-    """Return the tokens of a response as a chat completion tells them."""
     usage = response.usage
     return {
         "prompt_tokens": usage.input_tokens,

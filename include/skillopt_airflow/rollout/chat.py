@@ -81,7 +81,6 @@ class SessionChat:
         self._converses = settings.session.history == "conversation"
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
-        """Return an item's trajectory; a failure of the provider becomes its status, a broken world an error."""
         started, clock = time.time(), time.monotonic()
         system = Message(role="system", content=skill)
         replies: list[Reply] = []

@@ -82,7 +82,6 @@ class Trace:
 
     @property
     def status(self) -> Status:
-        """The status of the rollout, as far as the CLI tells."""
         if self.refused is not None:
             return self.refused
         if self.http_status == 402 and not BUDGET_SPENT.search(self.error):
@@ -217,7 +216,6 @@ def events(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def http_status_in(text: str) -> int | None:
-    """Return the status in an error message such as `unexpected status 402 Payment Required`."""
     match = re.search(r"\bstatus:? (\d{3})\b", text)
     return int(match[1]) if match else None
 

@@ -151,7 +151,6 @@ class Watcher:
             thread.start()
 
     def is_over(self) -> bool:
-        """Return whether no further container is to begin."""
         return self.settled or self.error is not None or self._stopped.is_set()
 
     def watch(self, items: Sequence[Item], folder: ContainerFolder, kill: Callable[[], bool]) -> Watch:

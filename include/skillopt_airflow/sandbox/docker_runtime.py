@@ -83,7 +83,6 @@ class DockerRuntime:
 
     @cached_property
     def labels(self) -> dict[str, str]:
-        """The labels of whatever the task makes on the engine, for as long as the task may take."""
         own = {ATTEMPT_LABEL: str(self.attempt), FOLDER_LABEL: str(self.folder.path)}
         return identity(self.workload.labels) | own | self._expiry()
 

@@ -69,7 +69,6 @@ class ContainerFolder:
 
     @property
     def socket(self) -> Path:
-        """Path of the socket at which the task's gateway takes the container's calls."""
         return self.gateway / "model.sock"
 
     @property
@@ -106,7 +105,6 @@ class TaskFolder:
     def container(
         self, name: str, workload: Workload, items: Sequence[Item], files: Files
     ) -> Iterator[ContainerFolder]:
-        """Create and fill the folders of one container, and remove them afterwards."""
         made = ContainerFolder(self.path / name)
         try:
             for folder in (made.path, made.inputs, made.outputs, made.gateway):

@@ -82,7 +82,6 @@ class Turn(NamedTuple):
 
     @property
     def is_long(self) -> bool:
-        """True if it is shown in a box that scrolls."""
         return sum(len(part.text) for part in self.parts) > LONG
 
 
@@ -161,7 +160,6 @@ class Side(NamedTuple):
 
     @property
     def started(self) -> datetime | None:
-        """Return when the target began; None where nothing did."""
         seconds = 0.0 if self.counted is None else self.counted.row.rollout.trajectory.started
         return datetime.fromtimestamp(seconds, UTC) if seconds else None
 

@@ -70,7 +70,6 @@ class Line(NamedTuple):
 
     @property
     def evidence(self) -> str:
-        """The evidence of a decline in words; empty without nights."""
         if self.skill is None or not self.skill.nights:
             return ""
         last = self.skill.nights[-1]
@@ -78,7 +77,6 @@ class Line(NamedTuple):
 
     @property
     def spark(self) -> str:
-        """The same over the newest nights as SVG; empty without nights."""
         if self.skill is None or not self.skill.nights:
             return ""
         nights = self.skill.nights
