@@ -17,7 +17,7 @@ from bench import tables
 from bench.piped_process import piped
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.gateway.model_gateway import ModelGateway
-from skillopt_airflow.gateway.rate_limit import START
+from skillopt_airflow.gateway.one_try import START
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
 

@@ -26,7 +26,7 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.rollout.image_program import IN_IMAGE
+from skillopt_airflow.rollout.settings import IN_IMAGE
 
 Report = Callable[[str], None]
 
@@ -74,7 +74,7 @@ def gateway_files(root: Path) -> Files:
     package = root / PACKAGE
     files = [package / "__init__.py", package / "limited_process.py"]
     files += [*(package / "core").rglob("*.py"), *(package / "gateway").glob("*.py")]
-    transfer = ("__init__", "courier", "tar_archive", "untrusted_output", "task_workload")
+    transfer = ("__init__", "courier", "untrusted_output", "task_workload")
     return _placed(root, [*files, *(package / "sandbox" / f"{name}.py" for name in transfer)])
 
 

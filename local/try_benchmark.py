@@ -98,7 +98,7 @@ def opened_sandbox(
     """Open containers if the trial needs their image, else a process."""
     if not trial.needs_image:
         return nullcontext(ProcessRuntime(trial, folder))
-    from skillopt_airflow.sandbox.docker_remote import opened_runtime
+    from skillopt_airflow.sandbox.docker_runtime import opened_runtime
 
     trial.docker_url = docker_host = engine.ensure(home, display.note)
     names = [name for name, recipe in image.RECIPES.items() if recipe.image == trial.image]

@@ -42,7 +42,7 @@ TOGETHER = {
     "tests/rollout/test_agent_clis.py": BUILDS_IMAGES,
     "tests/rollout/test_in_containers.py": BUILDS_IMAGES,
     "tests/rollout/test_repository_in_containers.py": BUILDS_IMAGES,
-    "tests/sandbox/test_docker_remote.py": BUILDS_IMAGES,
+    "tests/sandbox/test_docker_runtime.py": BUILDS_IMAGES,
     "tests/sandbox/test_item_images.py": BUILDS_IMAGES,
     "tests/sandbox/test_judge_container.py": BUILDS_IMAGES,
 }

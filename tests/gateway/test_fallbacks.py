@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from skillopt_airflow.gateway import fallbacks, http_clients
+from skillopt_airflow.gateway import backends, fallbacks
 from skillopt_airflow.gateway import one_try as attempt
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from tests.core.provider_rows import ERRORS
@@ -173,7 +173,7 @@ def test_words_of_the_model_refuse_nothing(rig, text):
 
 
 def test_a_host_that_takes_no_connection_was_asked_nothing(rig, monkeypatch):
-    monkeypatch.setattr(http_clients, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(backends, "CONNECT_SECONDS", 0.2)
     # Nobody accepts, and the queue of those who wait is full.
     with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, ExitStack() as waiting:
         for _ in range(2):

@@ -15,7 +15,7 @@ import pytest
 
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.gateway.backends import handed_over
-from skillopt_airflow.gateway.gateway_settings import ENDED
+from skillopt_airflow.gateway.remaining_budget import ENDED
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.program import forwarded
 from tests.gateway.gateway_rig import KEY, MODEL, PATH, Hanging, upstream_at

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.core.wire_formats.wire_format import Tokens
-from skillopt_airflow.gateway.token_usage import MOST_ESTIMATED, Meter, estimated, tokens_of
+from skillopt_airflow.gateway.fallbacks import MOST_ESTIMATED, Meter, estimated, tokens_of
 from tests.gateway.test_streams import STREAMS
 
 CHAT, RESPONSES, MESSAGES = (WIRE_FORMATS[name] for name in ("openai-chat", "openai", "anthropic"))

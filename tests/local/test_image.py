@@ -74,7 +74,7 @@ def test_the_gateways_image_gets_what_calls_a_model():
     folders = ("local/standin", "skillopt_airflow/rollout", "skillopt_airflow/project")
     assert not any(name.startswith(folders) for name in files)
     sandbox = {name.removeprefix("skillopt_airflow/sandbox/") for name in files if "/sandbox/" in name}
-    assert sandbox == {"__init__.py", "courier.py", "tar_archive.py", "untrusted_output.py", "task_workload.py"}
+    assert sandbox == {"__init__.py", "courier.py", "untrusted_output.py", "task_workload.py"}
 
 
 @pytest.mark.parametrize("name", ["sandbox", "gateway"])

@@ -12,9 +12,17 @@ import pytest
 
 from benchmarks.searchqa.adapter import BENCHMARK, SearchQA
 from skillopt_airflow.core.protocols import Benchmark, Workspace
+from skillopt_airflow.core.skill import skill_name
 from skillopt_airflow.core.types import JsonObject, Status, Trajectory
-from skillopt_airflow.rollout import skill_folder
-from skillopt_airflow.rollout.cli import MAX_FINAL_CHARS, MAX_MESSAGE_CHARS, MAX_MESSAGES, CLIHarness, Trace, events
+from skillopt_airflow.rollout.cli import (
+    MAX_FINAL_CHARS,
+    MAX_MESSAGE_CHARS,
+    MAX_MESSAGES,
+    CLIHarness,
+    Trace,
+    events,
+    install_skill,
+)
 from skillopt_airflow.rollout.corpus_folder import NO_CORPUS, CorpusFolder
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.workspace import ItemFolders
@@ -30,7 +38,7 @@ class Program(CLIHarness):
     code = ""
 
     def prepare(self, home: Path, skill: str) -> None:
-        skill_folder.install(home / "skills", self.settings.benchmark, skill)
+        install_skill(home / "skills", self.settings.benchmark, skill)
 
     def command(self, pictures: Sequence[str]) -> Sequence[str]:
         return [sys.executable, "-c", self.code]
@@ -197,6 +205,6 @@ print('{"done": 1}')
 
 @pytest.mark.parametrize(("benchmark", "name"), [("searchqa", "searchqa"), ("_my_Bench2", "my-bench2")])
 def test_a_skill_has_a_name_that_clis_take(benchmark: str, name: str, tmp_path: Path):
-    skill_folder.install(tmp_path, benchmark, 'a "text"\n---\n')
-    assert skill_folder.skill_name(benchmark) == name
+    install_skill(tmp_path, benchmark, 'a "text"\n---\n')
+    assert skill_name(benchmark) == name
     assert (tmp_path / name / "SKILL.md").read_text().endswith('---\n\na "text"\n---\n')

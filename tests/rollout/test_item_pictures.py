@@ -17,7 +17,7 @@ from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.rollout.chat import ChatHarness
 from skillopt_airflow.rollout.claude_code import ClaudeCodeHarness
 from skillopt_airflow.rollout.codex import CodexHarness
-from skillopt_airflow.rollout.item_pictures import item_pictures
+from skillopt_airflow.rollout.reply import item_pictures
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.tools import ToolsHarness
 from skillopt_airflow.rollout.workspace import ItemFolders

@@ -7,8 +7,7 @@ import pytest
 
 from skillopt_airflow.core.document_search import FoundDocument
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.rollout.item_search import SearchLost, WebSearch
-from skillopt_airflow.rollout.workspace import ItemFolders
+from skillopt_airflow.rollout.workspace import ItemFolders, SearchLost, WebSearch
 from tests.gateway.gateway_rig import rigs
 from tests.gateway.scripted_provider import completion
 from tests.gateway.search_rig import search_server, web_search

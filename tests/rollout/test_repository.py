@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from skillopt_airflow.rollout import repository
-from skillopt_airflow.rollout.repository import Repository
+from skillopt_airflow.rollout import workspace
+from skillopt_airflow.rollout.workspace import Repository
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_what_git_writes_lies_where_there_is_room_and_is_gone_afterwards(
 ) -> None:
     outputs = tmp_path / "outputs"
     outputs.mkdir()
-    monkeypatch.setattr(repository.tempfile, "tempdir", "/nowhere")
+    monkeypatch.setattr(workspace.tempfile, "tempdir", "/nowhere")
     (opened.folder / "notes.txt").write_text("x\n")
     assert b"+++ b/notes.txt" in opened.difference(outputs)
     assert list(outputs.iterdir()) == []
@@ -70,6 +70,6 @@ def test_where_git_fails_there_is_no_difference(
     git.parent.mkdir()
     git.write_text(f"#!/bin/sh\ncase \"$*\" in *add*--all*) echo '{said}' >&2; exit {status};; esac\n")
     git.chmod(0o755)
-    monkeypatch.setattr(repository, "SYSTEM_PATH", str(git.parent))
+    monkeypatch.setattr(workspace, "SYSTEM_PATH", str(git.parent))
     with pytest.raises(OSError, match=said):
         opened.difference(tmp_path)

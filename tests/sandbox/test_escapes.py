@@ -29,8 +29,8 @@ from local import image
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.task_group import SCORING_RULES
 from skillopt_airflow.core.types import MAX_FILES, Item, Status, Trajectory
+from skillopt_airflow.sandbox.docker_container import FOLDER_LABEL
 from skillopt_airflow.sandbox.docker_limits import MEGABYTE
-from skillopt_airflow.sandbox.labels import FOLDER_LABEL
 from skillopt_airflow.sandbox.staging import staged
 from skillopt_airflow.training.judging import Case, judge
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion

@@ -15,10 +15,9 @@ from skillopt_airflow.core.protocols import JudgesRepository
 from skillopt_airflow.core.repository_tests import RepositoryTests
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, ItemImage
-from skillopt_airflow.sandbox.docker_container import executed
+from skillopt_airflow.sandbox.docker_container import executed, remove_container
 from skillopt_airflow.sandbox.item_images import ItemImages, ensure_named, full_name
 from skillopt_airflow.sandbox.judge_container import JudgeContainer
-from skillopt_airflow.sandbox.labels import remove_container
 from tests.sandbox.small_repository import CONTENTS, GOLD, RECORD, small_item, tree
 
 pytestmark = pytest.mark.engine

@@ -15,10 +15,9 @@ import yaml
 
 from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, ImageMissing, SandboxError
 from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
-from skillopt_airflow.sandbox import cluster as cluster_module
 from skillopt_airflow.sandbox import kubernetes as kubernetes_module
+from skillopt_airflow.sandbox.docker_container import identity
 from skillopt_airflow.sandbox.kubernetes import PodRuntime
-from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.pod import EXPIRES_LABEL, labels_of, workload_label
 from skillopt_airflow.sandbox.staging import Files, staged
 from skillopt_airflow.store.corpora import SourceCorpus, StoredCorpus, store_corpus
@@ -46,7 +45,7 @@ def store(s3_endpoint: str, request: pytest.FixtureRequest) -> Iterator[ObjectSt
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
-    monkeypatch.setattr(cluster_module, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(kubernetes_module, "POLL_SECONDS", 0.05)
     with TemporaryDirectory(prefix="node-", ignore_cleanup_errors=True) as node, FakeCluster(Path(node)) as cluster:
         monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", cluster.connection)
         yield cluster
@@ -268,7 +267,7 @@ def test_a_cluster_that_cannot_answer_for_a_while_costs_no_item(cluster, task):
 
 
 def test_a_cluster_that_cannot_answer_for_long_is_not_one_without_rights(cluster, store, workload, monkeypatch):
-    monkeypatch.setattr(cluster_module, "UNANSWERED_SECONDS", 0.2)
+    monkeypatch.setattr(kubernetes_module, "UNANSWERED_SECONDS", 0.2)
     cluster.unwell = [503] * 1000
     with pytest.raises(EngineUnavailable, match="503"):
         FakeOperator(fake=workload(None, image=IMAGE, engine="kubernetes"), store=store).execute({})
@@ -285,7 +284,7 @@ def test_inputs_do_not_stay_in_the_store_if_their_pod_cannot_be_made(cluster, st
 
 
 def test_a_missing_image_a_refusal_and_a_silent_cluster_are_told_apart(cluster, store, workload, monkeypatch):
-    monkeypatch.setattr(cluster_module, "PULL_SECONDS", 0.5)
+    monkeypatch.setattr(kubernetes_module, "PULL_SECONDS", 0.5)
     fake = workload(None, image=IMAGE, engine="kubernetes")
     cluster.unpullable = fake.limits.gateway_image
     with pytest.raises(ImageMissing, match=r"skillopt-gateway:latest .* courier"):

@@ -11,7 +11,7 @@ import pytest
 from local import image
 from skillopt_airflow.core.errors import EngineUnavailable, ImageMissing
 from skillopt_airflow.core.types import Status, Trajectory
-from skillopt_airflow.sandbox.labels import FOLDER_LABEL, ITEM_LABEL, identity
+from skillopt_airflow.sandbox.docker_container import FOLDER_LABEL, ITEM_LABEL, identity
 from skillopt_airflow.store.corpora import SourceCorpus
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, failure
 from tests.sandbox.fake_workload import (

@@ -12,15 +12,27 @@ from unittest.mock import Mock
 
 import pytest
 
+from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.types import MAX_FILES, ModelCall
-from skillopt_airflow.gateway.gateway_settings import ENDED
+from skillopt_airflow.gateway.remaining_budget import ENDED, RemainingBudget
+from skillopt_airflow.gateway.serve import ServeConfig
 from skillopt_airflow.rollout.workspace import files_left
 from skillopt_airflow.sandbox.courier import tar_of_files
-from skillopt_airflow.sandbox.remote_folder import CALLS, FILES, TRAJECTORIES, RemoteFolder
-from skillopt_airflow.sandbox.tar_archive import unpack
+from skillopt_airflow.sandbox.remote_folder import (
+    CALLS,
+    FILES,
+    PROXIES,
+    TRAJECTORIES,
+    RemoteFolder,
+    gateway_document,
+    gateway_settings,
+)
+from skillopt_airflow.sandbox.untrusted_output import unpack
 from tests.sandbox.tars import member, tar_of
 
 MOST = 1000
+
+NONE = RemainingBudget()
 
 
 @pytest.fixture
@@ -166,3 +178,33 @@ def test_a_courier_that_does_not_get_through_tells_no_address(outputs, tmp_path,
     _, rest = courier.communicate()
     assert "ConnectError" in first + rest
     assert "secret" not in first + rest
+
+
+def test_a_workload_says_the_settings_that_the_program_reads(workload):
+    work, left = workload(None, concurrency=5), RemainingBudget(calls=9)
+    work.run_concurrency = 15
+    found = gateway_settings(work, left)
+    assert (found.stage, found.max_attempts, found.call_timeout, found.max_tokens) == ("rollout", 2, 60, 64)
+    assert (found.max_concurrency, found.share, found.allowance) == (15, 5, left)
+    # Of several gateways of the task, none knows what the others do.
+    assert [gateway_settings(work, NONE, gateways).share for gateways in (2, 5, 9)] == [2, 1, 1]
+    served = ServeConfig.model_validate_json(json.dumps(gateway_document(work, left)))
+    assert served.upstream == work.upstream
+    assert served.upstream.api_key.get_secret_value() == work.upstream.api_key.get_secret_value() != ""
+    assert {name: value for name, value in served if name not in ("upstream", "proxies")} == dict(found)
+
+
+def test_it_reaches_the_model_by_the_proxies_of_the_worker(monkeypatch, workload):
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", "http://user:word@proxy.corp:3128")
+    monkeypatch.setenv("no_proxy", ".corp")
+    served = ServeConfig.model_validate_json(json.dumps(gateway_document(workload(None), NONE)))
+    assert served.proxies == {"HTTPS_PROXY": "http://user:word@proxy.corp:3128", "no_proxy": ".corp"}
+
+
+def test_a_gateway_that_is_no_part_of_the_task_has_no_search(workload):
+    work = workload(None)
+    work.search = object()
+    with pytest.raises(ConfigError, match=r"search\.conn_id"):
+        gateway_document(work, NONE)

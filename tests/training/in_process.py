@@ -33,7 +33,7 @@ from skillopt_airflow.gateway.web_search import SearchUpstream
 from skillopt_airflow.models.prices import price_of
 from skillopt_airflow.rollout.corpus_folder import CorpusFolder
 from skillopt_airflow.rollout.workspace import ItemFolders, files_left
-from skillopt_airflow.sandbox.corpus_cache import staged_corpus
+from skillopt_airflow.sandbox.staging import staged_corpus
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.keys import MomentKeys, RunKeys
 from skillopt_airflow.store.objects import ObjectStore

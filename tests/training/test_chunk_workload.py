@@ -10,9 +10,9 @@ from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import Item, JsonObject, Message, ModelCall, Score, Split, Status, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
-from skillopt_airflow.sandbox.gateway_container import gateway_settings
-from skillopt_airflow.sandbox.labels import identity
+from skillopt_airflow.sandbox.docker_container import identity
 from skillopt_airflow.sandbox.pod import labels_of, workload_label
+from skillopt_airflow.sandbox.remote_folder import gateway_settings
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.items import save_items
 from skillopt_airflow.store.keys import item_file

@@ -7,7 +7,7 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, ImageMissing
 from skillopt_airflow.core.types import Split
-from skillopt_airflow.rollout.image_program import PROTOCOL
+from skillopt_airflow.rollout.settings import PROTOCOL
 from skillopt_airflow.training.rollout_protocol import check_program, image_to_use, rollout_program
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.in_process import Training, configured

@@ -21,8 +21,8 @@ from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.repository_tests import PATCH_FILE, Canaries, RepositoryTests, RunEnd, TestedRepository
 from skillopt_airflow.core.types import Item, Message, Split, Status, Trajectory
 from skillopt_airflow.sandbox import judge_tests
-from skillopt_airflow.sandbox.tar_archive import extract
 from skillopt_airflow.sandbox.task_workload import Outcome
+from skillopt_airflow.sandbox.untrusted_output import extract
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.in_process import Training
 

@@ -14,7 +14,7 @@ from skillopt_airflow.core.types import Status
 from skillopt_airflow.pipeline.addresses import DAG_RUN_REPORT
 from skillopt_airflow.store.keys import MatrixKeys, scoring_name
 from skillopt_airflow.store.matrix_table import MatrixTable
-from skillopt_airflow.ui import matrix_page, reports
+from skillopt_airflow.ui import reports
 from tests.store.test_matrix_table import changed, example
 from tests.training.local_store import LocalStore
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
@@ -27,7 +27,7 @@ RUN = scoring_name(RUN_ID)
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> LocalStore:
     store = LocalStore()
-    monkeypatch.setattr(matrix_page, "open_bucket", lambda storage, bucket: store)
+    monkeypatch.setattr(reports, "open_bucket", lambda storage, bucket: store)
     begin(monkeypatch)
     return store
 

@@ -10,8 +10,8 @@ from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.store.keys import night_name, run_name, scoring_name
 from skillopt_airflow.training.deployment_file import VARIABLE
 from skillopt_airflow.training.run_record import RunRef
-from skillopt_airflow.ui import quality_tab as quality
-from skillopt_airflow.ui.quality_tab import DagRunRow
+from skillopt_airflow.ui import reports
+from skillopt_airflow.ui.reports import DagRunRow
 from tests.training.served_training import connect
 from tests.ui.conftest import StoredPage
 from tests.ui.shelf import Tables
@@ -28,11 +28,11 @@ def _connections(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def begin(monkeypatch: pytest.MonkeyPatch, row: DagRunRow | None) -> None:
-    monkeypatch.setitem(quality.app.dependency_overrides, quality.row_of, lambda: row)
+    monkeypatch.setitem(reports.app.dependency_overrides, reports.row_of, lambda: row)
 
 
 def path(dag_id: str) -> str:
-    return quality.QUALITY_ROUTE.format(dag_id=dag_id, run_id=RUN_ID)
+    return reports.QUALITY_ROUTE.format(dag_id=dag_id, run_id=RUN_ID)
 
 
 def epoch() -> dict[str, Any]:
@@ -91,5 +91,5 @@ def test_what_has_no_page_says_so(
 
 def test_a_run_s_row_is_what_airflow_says_of_it(tables: Tables) -> None:
     tables.has_run("evaluate_searchqa", RUN_ID, {"split": "val"})
-    assert quality.row_of("train_searchqa", RUN_ID, tables.session) is None
-    assert quality.row_of("evaluate_searchqa", RUN_ID, tables.session) == DagRunRow({"split": "val"}, None)
+    assert reports.row_of("train_searchqa", RUN_ID, tables.session) is None
+    assert reports.row_of("evaluate_searchqa", RUN_ID, tables.session) == DagRunRow({"split": "val"}, None)

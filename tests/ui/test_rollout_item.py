@@ -5,7 +5,7 @@ import pytest
 from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout import tools
 from skillopt_airflow.ui.pages import MOST_CHARS
-from skillopt_airflow.ui.rollout_item import MOST_OF_CONVERSATION, Conversation, ToolCall, conversation
+from skillopt_airflow.ui.rollout_list import MOST_OF_CONVERSATION, Conversation, ToolCall, conversation
 
 
 def shown(*turns: tuple[str, str], thumbnails: dict[str, bytes] | None = None) -> Conversation:

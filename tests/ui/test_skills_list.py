@@ -7,7 +7,7 @@ from lxml import html
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.store.keys import ArtifactKeys
-from skillopt_airflow.ui import skills_list
+from skillopt_airflow.ui import skill_page
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
 from tests.ui.shelf import Shelf
 from tests.ui.users import log_in
@@ -79,14 +79,14 @@ def test_what_cannot_be_read_is_said_in_its_line(
     for benchmark in ("docvqa", "searchqa"):
         shelf.publish(benchmark, TARGET)
     shelf.published.put_bytes(ArtifactKeys("", "docvqa", TARGET).champion, b"no alias")
-    own = skills_list.benchmark_config
+    own = skill_page.benchmark_config
 
     def broken(name: str) -> object:
         if name == "sealqa":
             raise ConfigError("benchmark.yaml: <b>no such key</b>")
         return own(name)
 
-    monkeypatch.setattr(skills_list, "benchmark_config", broken)
+    monkeypatch.setattr(skill_page, "benchmark_config", broken)
     docvqa, searchqa, sealqa = rows(listed(viewer))
     assert "does not hold a Alias" in docvqa
     assert "v0001" in searchqa
@@ -99,13 +99,13 @@ def test_a_list_has_pages_and_reads_only_what_it_shows(
     log_in(monkeypatch, ["train_searchqa"])
     first = shelf.publish("searchqa", "a:0000")
     alias = shelf.published.get_bytes(ArtifactKeys("", "searchqa", "a:0000").champion)
-    for place in range(1, skills_list.LINES + 5):
+    for place in range(1, skill_page.LINES + 5):
         shelf.published.put_bytes(ArtifactKeys("", "searchqa", f"a:{place:04d}").champion, alias)
     read: list[str] = []
     shelf.published.before_read = read.append
     page = listed(viewer)
-    assert len(rows(page)) == skills_list.LINES
-    assert sum(key.endswith("champion.json") for key in read) == skills_list.LINES
+    assert len(rows(page)) == skill_page.LINES
+    assert sum(key.endswith("champion.json") for key in read) == skill_page.LINES
     [following] = page.xpath("//nav[@class='pager']//a[@rel='next']/@href")
     assert following == "skills?q=&page=2"
     assert len(rows(listed(viewer, page=2))) == 5

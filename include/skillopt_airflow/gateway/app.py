@@ -9,26 +9,29 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import httpx
+from pydantic import Field, ValidationError
 from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.core.documents import flaws
+from skillopt_airflow.core.errors import StoreError
+from skillopt_airflow.core.types import ModelCall, Value
 from skillopt_airflow.core.wire_formats.wire_format import Tokens, WireFormat
-from skillopt_airflow.gateway.fallbacks import Call, Provider
-from skillopt_airflow.gateway.gateway_settings import GatewaySettings
+from skillopt_airflow.gateway.fallbacks import Call, Meter, Provider, estimated, tokens_of
 from skillopt_airflow.gateway.one_try import MAX_ANSWER_BYTES, Reply, Rest
 from skillopt_airflow.gateway.redaction import Redaction
-from skillopt_airflow.gateway.remaining_budget import BudgetSpent
+from skillopt_airflow.gateway.remaining_budget import BudgetSpent, GatewaySettings
 from skillopt_airflow.gateway.request_filter import MAX_PARTS, contained, has_many_parts
-from skillopt_airflow.gateway.search_route import SearchRoute
-from skillopt_airflow.gateway.token_usage import Meter, estimated, tokens_of
 from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.gateway.web_search import SearchFailed, SearchSpent, WebSearch
 
+SEARCH = "/search"
+MAX_SEARCH_BYTES = 64 * 1024
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
 SMALL_BYTES = 32 * 1024
 """Length up to which a request waits for no other one, and is checked within the event loop."""
@@ -44,9 +47,38 @@ FINAL = {"x-should-retry": "false"}
 log = logging.getLogger(__name__)
 
 
-class Refused(Exception):
-    """A request is not forwarded."""
+class SearchAsked(Value):
+    query: Annotated[str, Field(min_length=1, max_length=2000, pattern=r"\S")]
 
+
+class SearchRoute:
+    """Answers with results, or with 400 (invalid), 413 (too long), 429 (asked too often) or 502 (no search)."""
+
+    def __init__(self, search: WebSearch) -> None:
+        self._search = search
+
+    def takes(self, scope: Scope) -> bool:
+        return scope["method"] == "POST" and scope["raw_path"] == SEARCH.encode() and not scope["query_string"]
+
+    async def answer(self, body: bytes) -> Response:
+        """Search; queries are logged."""
+        if len(body) > MAX_SEARCH_BYTES:
+            return JSONResponse({"error": f"a search has at most {MAX_SEARCH_BYTES} bytes"}, 413)
+        try:
+            query = SearchAsked.model_validate_json(body).query
+            log.info("Search: %.200r", query)
+            found = await self._search.search(query)
+            return JSONResponse({"results": [one.model_dump() for one in found]})
+        except ValidationError as error:
+            return JSONResponse({"error": f"the request is not usable: {flaws(error, 1):.300}"}, 400)
+        except SearchSpent as error:
+            return JSONResponse({"error": str(error)}, 429)
+        except (SearchFailed, StoreError) as error:
+            log.warning("%s", error)
+            return JSONResponse({"error": str(error)}, 502)
+
+
+class Refused(Exception):
     def __init__(self, status: int, message: str, code: str | None = None) -> None:
         super().__init__(message)
         self.status = status
@@ -90,7 +122,6 @@ class GatewayApp:
             await response(scope, receive, send)
 
     async def _handle(self, request: Request, held: AsyncExitStack) -> Response:
-        """Forward an allowed request and refuse any other."""
         if request.scope["method"] == "HEAD" and request.scope["raw_path"] == b"/":
             # Claude Code warms up a connection like this: it is refused, but not worth a warning.
             return _problem(403, f"this sandbox may only POST {self._path}")
@@ -253,7 +284,6 @@ class Streamed(Response):
         self._finished = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer."""
         try:
             await _while_there(receive, self._pass_on(send))
         except asyncio.CancelledError:

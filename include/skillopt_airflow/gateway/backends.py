@@ -1,9 +1,11 @@
-"""A single try of a call to the model server behind an upstream: address and credentials."""
+"""A single try of a call to the model server behind an upstream: address, credentials and client."""
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
-from typing import Protocol
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import cache, partial
+from typing import Any, Protocol
 
 import httpx
 from pydantic import JsonValue
@@ -11,8 +13,82 @@ from pydantic_core import from_json, to_json
 
 from skillopt_airflow.core.errors import ModelConnectionError
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.gateway.http_clients import HttpClients
 from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
+
+UNPACKED = {"accept-encoding": "identity"}
+"""Compressed, some kilobytes could become gigabytes before their size is known."""
+CONNECT_SECONDS = 10.0
+"""Time for a connection: a host that takes longer is not there, and was asked nothing."""
+
+
+class HttpClients:
+    """HTTP clients, each of which makes one request at a time.
+
+    So a request costs the same however many others are under way: a client that makes them all looks at each of its
+    connections several times a request.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        limits = httpx.Timeout(timeout, connect=min(timeout, CONNECT_SECONDS))
+        self._open = partial(httpx.AsyncClient, timeout=limits, verify=_trusted(), headers=UNPACKED)
+        self._all: list[httpx.AsyncClient] = []
+        self._idle: list[httpx.AsyncClient] = []
+
+    async def send(self, method: str, url: httpx.URL | str, **request: Any) -> httpx.Response:
+        """Return the response to a request, its body unread; it has to be closed.
+
+        Raises:
+            httpx.TransportError: none came.
+            httpx.DecodingError: it is compressed.
+        """
+        client = self._idle.pop() if self._idle else self._another()
+        try:
+            response = await client.send(client.build_request(method, url, **request), stream=True)
+        except BaseException:
+            self._idle.append(client)
+            raise
+        response.stream = _Stream(response.stream, partial(self._idle.append, client))
+        if not is_unpacked(response):
+            await response.aclose()
+            raise httpx.DecodingError("the answer is compressed, although the request forbids it")
+        return response
+
+    async def aclose(self) -> None:
+        for client in self._all:
+            await client.aclose()
+
+    def _another(self) -> httpx.AsyncClient:
+        client = self._open()
+        self._all.append(client)
+        return client
+
+
+def is_unpacked(response: httpx.Response) -> bool:
+    return response.headers.get("content-encoding", "identity").strip().lower() in ("", "identity")
+
+
+class _Stream(httpx.AsyncByteStream):
+    """A response's body; `on_close` is called when it is closed."""
+
+    def __init__(self, stream: Any, on_close: Callable[[], None]) -> None:
+        self._stream = stream
+        self._on_close = on_close
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._stream:
+            yield chunk
+
+    async def aclose(self) -> None:
+        try:
+            await self._stream.aclose()
+        finally:
+            self._on_close()
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """Return the certificates that servers are trusted by; reading them takes longer than a request."""
+    return httpx.create_ssl_context()
 
 
 class EntraToken:
@@ -65,8 +141,6 @@ OnToken = Callable[[str], None]
 
 
 class Backend(Protocol):
-    """A model server, as the gateway sees it."""
-
     async def send(self, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
         """Make one try of a call; the body of the answer is still unread.
 
@@ -79,8 +153,7 @@ class Backend(Protocol):
             TimeoutError: none in time.
         """
 
-    async def aclose(self) -> None:
-        """Close the connections."""
+    async def aclose(self) -> None: ...
 
 
 def handed_over(upstream: Upstream) -> JsonObject:
@@ -94,8 +167,7 @@ def handed_over(upstream: Upstream) -> JsonObject:
     return _with_tokens(upstream).revealed()
 
 
-def unheard(token: str) -> None:
-    """Take no notice of a token."""
+def unheard(token: str) -> None: ...
 
 
 class HttpBackend:
@@ -109,7 +181,6 @@ class HttpBackend:
         self._url = _url(upstream)
 
     async def send(self, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """Make one try; see `Backend`."""
         wire_format = self._upstream.wire_format
         passed = {name: headers[name] for name in PASSED_HEADERS if name in headers}
         asked = (name.strip() for name in headers.get("anthropic-beta", "").split(","))
@@ -141,7 +212,6 @@ class HttpBackend:
         return response
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._clients.aclose()
 
     async def _credentials(self) -> dict[str, str]:
@@ -165,7 +235,6 @@ def _url(upstream: Upstream) -> httpx.URL:
 
 
 def problem(status: int, message: str, code: str | None = None, **told: JsonValue) -> httpx.Response:
-    """Return an error as model servers write it, with what else is told beside it."""
     error = {"message": message, "type": "model_connection", "code": status if code is None else code}
     return httpx.Response(status, json={"error": error, **told})
 

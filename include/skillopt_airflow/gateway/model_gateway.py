@@ -14,10 +14,9 @@ from anyio.to_thread import current_default_thread_limiter
 
 from skillopt_airflow.core.errors import SandboxError, SkillOptError
 from skillopt_airflow.core.types import ModelCall
-from skillopt_airflow.gateway.app import GatewayApp
+from skillopt_airflow.gateway.app import GatewayApp, SearchRoute
 from skillopt_airflow.gateway.fallbacks import Provider
-from skillopt_airflow.gateway.gateway_settings import GatewaySettings
-from skillopt_airflow.gateway.search_route import SearchRoute
+from skillopt_airflow.gateway.remaining_budget import GatewaySettings
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.gateway.web_search import WebSearch
 
@@ -43,7 +42,6 @@ class ModelGateway:
         upstream: the model server, with its credentials and fallbacks.
         address: where it listens as long as it runs; None if it only listens where `listening` says.
         on_call: called for every call that went to the provider, from the server's own thread.
-        search: answers searches, if the run has a search.
         settings: the fields of `GatewaySettings`.
     """
 

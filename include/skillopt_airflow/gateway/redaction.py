@@ -40,7 +40,6 @@ class Redaction:
         return text
 
     def words(self, text: str) -> str:
-        """Redact the value of a header."""
         return self.whole(text.encode()).decode()
 
 

@@ -1,12 +1,16 @@
-"""Amounts that a gateway may still spend on model calls."""
+"""The settings of a gateway for the calls of one task, and the amounts that it may still spend on them."""
 
 from typing import Self
 
 from pydantic import Field
 
 from skillopt_airflow.core.types import Value
+from skillopt_airflow.gateway.request_filter import DEFAULT_LIMIT
 
 MILLION = 1_000_000
+
+ENDED = b'{"ended":true}'
+"""The last line of a gateway's program, once it has written every call: without it, some may not be known."""
 
 
 class RemainingBudget(Value):
@@ -32,11 +36,9 @@ class RemainingBudget(Value):
 
     @property
     def is_limited(self) -> bool:
-        """Return whether there is any limit."""
         return any(amount is not None for amount in (self.calls, self.tokens, self.usd))
 
     def minus(self, *, calls: int = 0, prompt_tokens: int = 0, completion_tokens: int = 0) -> Self:
-        """Return the budget after spending so much more."""
         usd = (prompt_tokens * self.input_price + completion_tokens * self.output_price) / MILLION
         return self.model_copy(
             update={
@@ -49,3 +51,22 @@ class RemainingBudget(Value):
 
 class BudgetSpent(Exception):
     """Nothing is left of a limit, which the message names."""
+
+
+class GatewaySettings(Value):
+    """Everything but the upstream, the address and the receiver of the calls."""
+
+    stage: str
+    """Purpose of the calls."""
+    max_attempts: int = Field(ge=1)
+    """Tries of one call at one server."""
+    call_timeout: float = Field(gt=0.0)
+    """Seconds that one try may take, a stream's end included."""
+    max_concurrency: int = Field(default=64, ge=1)
+    """Tries at the same time at one server, for the whole run."""
+    share: int = Field(default=64, ge=1)
+    """The most of these for this gateway, which knows nothing of the others."""
+    max_tokens: int = Field(default=DEFAULT_LIMIT, ge=1)
+    """Most tokens of an answer: a request without a limit gets this one, and a larger limit is lowered to it."""
+    allowance: RemainingBudget = RemainingBudget()
+    """Amount that it may spend, which nobody adds to."""

@@ -51,7 +51,6 @@ def contained(request: JsonObject, wire_format: WireFormat, limit: int = DEFAULT
     It is written again, so that the provider reads the same fields as this module, also where a name is there twice.
 
     Args:
-        request: the client's.
         wire_format: the format with the list of those fields.
         limit: most tokens of an answer. A larger limit of the request is lowered to it.
 

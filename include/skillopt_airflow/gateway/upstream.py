@@ -62,7 +62,6 @@ class Upstream(Value):
 
     @property
     def wire_format(self) -> WireFormat:
-        """The format that the server speaks."""
         return WIRE_FORMATS[self.dialect]
 
     @property

@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, JsonValue, SecretStr, TypeAdapter
 from skillopt_airflow.core.document_search import FoundDocument
 from skillopt_airflow.core.resource_groups import LONGEST_PAUSE, TRIES, TRY_SECONDS
 from skillopt_airflow.core.types import Value
-from skillopt_airflow.gateway.http_clients import UNPACKED, is_unpacked
+from skillopt_airflow.gateway.backends import UNPACKED, is_unpacked
 from skillopt_airflow.gateway.one_try import retry_after
 from skillopt_airflow.gateway.redaction import Redaction
 
@@ -81,8 +81,6 @@ class _TavilyAnswer(BaseModel):
 
 @dataclass(frozen=True)
 class SearchServer:
-    """One kind of server."""
-
     address: str
     """Where it is unless the connection has a host; empty if the connection needs one."""
     path: str
@@ -149,7 +147,6 @@ SEARCH_SERVERS: Mapping[SearchKind, SearchServer] = {
 
 
 def shortened_query(query: str) -> str:
-    """Return the first words of a query, as many as every server takes."""
     return " ".join(query.split()[:MOST_WORDS])[:MOST_CHARS]
 
 
@@ -174,8 +171,7 @@ class SearchSpent(Exception):
 class SearchMemory(Protocol):
     """The answers of a run's day."""
 
-    def recall(self, query: str) -> JsonValue:
-        """Return the stored answer; None if there is none."""
+    def recall(self, query: str) -> JsonValue: ...
 
     def keep(self, query: str, answer: JsonValue) -> JsonValue:
         """Store an answer and return the one that counts: another's, if that was stored first."""

@@ -13,9 +13,8 @@ from skillopt_airflow.core.shortening import MOST_TOLD_CHARS, shortened
 from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.rollout.gateway_call import Answer, posted
-from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.plain_chat import read_reply, request_body
-from skillopt_airflow.rollout.reply import Reply, conversation
+from skillopt_airflow.rollout.reply import Reply, conversation, item_pictures
 from skillopt_airflow.rollout.session import Session, opened_session
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.workspace import answered_by_files
@@ -52,7 +51,6 @@ class ChatTarget:
         return read_reply(self._settings.dialect, answer) or await self._explained(messages, answer)
 
     async def aclose(self) -> None:
-        """Close the connections."""
         if "_model" in vars(self):
             await self._model.aclose()
 
@@ -83,7 +81,6 @@ class SessionChat:
         self._converses = settings.session.history == "conversation"
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
-        """Return an item's trajectory; a failure of the provider becomes its status, a broken world an error."""
         started, clock = time.time(), time.monotonic()
         system = Message(role="system", content=skill)
         replies: list[Reply] = []
@@ -124,11 +121,9 @@ class ChatHarness:
         self._target = ChatTarget(settings, gateway)
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._target.aclose()
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
-        """Return an item's trajectory; a failure of the provider becomes its status."""
         if isinstance(self._benchmark, PlaysSession):
             return await SessionChat(self._settings, self._benchmark, self._target).run(item, skill, workspace)
         started, clock = time.time(), time.monotonic()

@@ -7,8 +7,7 @@ from typing import Any
 
 from skillopt_airflow.consumer import claude_code_text as literal
 from skillopt_airflow.core.skill import skill_name
-from skillopt_airflow.rollout import skill_folder
-from skillopt_airflow.rollout.cli import CLIHarness, Trace, events
+from skillopt_airflow.rollout.cli import CLIHarness, Trace, events, install_skill
 
 TOOLS = "Bash,Read,Write,Edit,Glob,Grep,Skill"
 """Its other tools need the network, a person who answers, or a session that goes on."""
@@ -20,11 +19,9 @@ class ClaudeCodeHarness(CLIHarness):
     """Speaks the messages format. The CLI takes no temperature or seed."""
 
     def prepare(self, home: Path, skill: str) -> None:
-        """Write `~/.claude/skills/<name>/SKILL.md`."""
-        skill_folder.install(home / ".claude" / "skills", self.settings.benchmark, literal(skill))
+        install_skill(home / ".claude" / "skills", self.settings.benchmark, literal(skill))
 
     def command(self, pictures: Sequence[str]) -> Sequence[str]:
-        """Return the command."""
         settings = self.settings
         wanted = LEAST_EFFORT if settings.reasoning_effort == "minimal" else settings.reasoning_effort
         effort = [] if wanted is None else ["--effort", wanted]
@@ -32,7 +29,6 @@ class ClaudeCodeHarness(CLIHarness):
         return [*command, "--tools", TOOLS, "--dangerously-skip-permissions", "--no-session-persistence", *effort]
 
     def prompt(self, task: str, pictures: Sequence[str]) -> str:
-        """Return the task behind the skill's name."""
         # It has no option for pictures, and its tool Read shows them to the model.
         looked = "".join(f"\n\nBefore you answer, look at the picture {path} with the tool Read." for path in pictures)
         return f"/{skill_name(self.settings.benchmark)} {task}{looked}"
@@ -62,7 +58,6 @@ class ClaudeCodeHarness(CLIHarness):
         return variables | ({} if most is None else {"MAX_THINKING_TOKENS": str(most)})
 
     def read(self, lines: Iterable[bytes]) -> Trace:
-        """Read the events of `--output-format stream-json`."""
         trace = Trace()
         answers: set[str] = set()
         for event in events(lines):

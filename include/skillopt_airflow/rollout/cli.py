@@ -19,10 +19,10 @@ from skillopt_airflow.core.hidden_text import storable
 from skillopt_airflow.core.pictures import marked
 from skillopt_airflow.core.protocols import Benchmark, OffersTools, Workspace
 from skillopt_airflow.core.shortening import shortened
+from skillopt_airflow.core.skill import skill_name
 from skillopt_airflow.core.types import Message, Status, Trajectory
-from skillopt_airflow.rollout.item_pictures import item_pictures
+from skillopt_airflow.rollout.reply import MAX_ERROR_CHARS, REFUSALS, item_pictures, reason
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.texts import MAX_ERROR_CHARS, REFUSALS, reason
 from skillopt_airflow.rollout.workspace import PASSED_VARIABLES, answered_by_files, corpus_variable
 
 MAX_MESSAGES = 100
@@ -30,6 +30,17 @@ MAX_MESSAGE_CHARS = 4000
 MAX_FINAL_CHARS = 100_000
 BUDGET_SPENT = re.compile(r"\bbudget\.\w+ is spent\b")
 """Words of the gateway's own 402. A provider's says that its account is empty, which is no budget of ours."""
+
+
+def install_skill(skills: Path, benchmark: str, text: str) -> None:
+    """Write the skill below a CLI's folder of skills, as a SKILL.md whose front matter says when to use it."""
+    name = skill_name(benchmark)
+    folder = skills / name
+    folder.mkdir(parents=True)
+    # A JSON string is a YAML string too, whatever is in it.
+    description = json.dumps(f"How to do the {benchmark} benchmark's items. Use it for each of them.")
+    matter = f"name: {name}\ndescription: {description}\n"
+    (folder / "SKILL.md").write_text(f"---\n{matter}---\n\n{text}", encoding="utf-8")
 
 
 @dataclass
@@ -61,18 +72,15 @@ class Trace:
             self.messages.append(Message.model_validate({"role": role, "content": shortened(text, MAX_MESSAGE_CHARS)}))
 
     def fail(self, error: str, http_status: int | None = None) -> None:
-        """Record the error with which the CLI gave up."""
         self.error, self.http_status = error, http_status
         self.refused = error_status(http_status or 0, error) or self.refused
 
     def end(self, reason: object) -> None:
-        """Take the name of an answer's ending."""
         if ending_status(reason) is Status.REFUSED:
             self.refused = Status.REFUSED
 
     @property
     def status(self) -> Status:
-        """The status of the rollout, as far as the CLI tells."""
         if self.refused is not None:
             return self.refused
         if self.http_status == 402 and not BUDGET_SPENT.search(self.error):
@@ -95,7 +103,6 @@ class CLIHarness(ABC):
         self.base_url = base_url
 
     async def aclose(self) -> None:
-        """Do nothing: every CLI ends with its item."""
         return
 
     @abstractmethod
@@ -118,11 +125,9 @@ class CLIHarness(ABC):
         """Return its environment variables, besides those of every CLI."""
 
     @abstractmethod
-    def read(self, lines: Iterable[bytes]) -> Trace:
-        """Read its standard output."""
+    def read(self, lines: Iterable[bytes]) -> Trace: ...
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
-        """Return an item's trajectory; a failure of the CLI or the provider becomes its status."""
         started, clock = time.time(), time.monotonic()
         task = self._task(item, workspace)
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
@@ -202,7 +207,6 @@ class CLIHarness(ABC):
 
 
 def events(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a trace, skipping other lines."""
     for line in lines:
         with suppress(ValueError):
             event = json.loads(line)
@@ -211,7 +215,6 @@ def events(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def http_status_in(text: str) -> int | None:
-    """Return the status in an error message such as `unexpected status 402 Payment Required`."""
     match = re.search(r"\bstatus:? (\d{3})\b", text)
     return int(match[1]) if match else None
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from skillopt_airflow.core.skill import skill_name
 from skillopt_airflow.core.types import Status
-from skillopt_airflow.rollout import skill_folder
-from skillopt_airflow.rollout.cli import CLIHarness, Trace, events, http_status_in
+from skillopt_airflow.rollout.cli import CLIHarness, Trace, events, http_status_in, install_skill
 
 # Every table is of the CLI's own format, see `codex exec --strict-config`.
 _CONFIG = """
@@ -46,7 +45,6 @@ class CodexHarness(CLIHarness):
     """Speaks the responses format. The CLI takes no temperature or seed, and the gateway sets its limit of tokens."""
 
     def prepare(self, home: Path, skill: str) -> None:
-        """Write `~/.codex/config.toml` and `~/.agents/skills/<name>/SKILL.md`."""
         settings = self.settings
         effort = (
             f"model_reasoning_effort = {json.dumps(settings.reasoning_effort)}" if settings.reasoning_effort else ""
@@ -59,19 +57,16 @@ class CodexHarness(CLIHarness):
         )
         (home / ".codex").mkdir()
         (home / ".codex" / "config.toml").write_text(config, encoding="utf-8")
-        skill_folder.install(home / ".agents" / "skills", settings.benchmark, skill)
+        install_skill(home / ".agents" / "skills", settings.benchmark, skill)
 
     def command(self, pictures: Sequence[str]) -> Sequence[str]:
-        """Return the command, whose `-` stands for the standard input."""
         images = [f"--image={path}" for path in pictures]
         return ["codex", "exec", "--json", "--strict-config", "--skip-git-repo-check", *images, "--", "-"]
 
     def prompt(self, task: str, pictures: Sequence[str]) -> str:
-        """Return the task behind the skill's name."""
         return f"${skill_name(self.settings.benchmark)}\n\n{task}"
 
     def variables(self) -> Mapping[str, str]:
-        """Return a placeholder for the key, which the gateway replaces."""
         return {"OPENAI_API_KEY": "none"}
 
     def read(self, lines: Iterable[bytes]) -> Trace:

@@ -43,7 +43,6 @@ class Page(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return the lines as one text."""
         return "\n".join(self.lines).strip()
 
 
@@ -56,7 +55,6 @@ class CorpusFolder:
 
     @property
     def folder(self) -> str:
-        """Return the folder; empty if there is none."""
         return "" if self._path is None else str(self._path)
 
     def names(self) -> Sequence[str]:

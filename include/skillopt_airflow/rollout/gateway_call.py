@@ -28,8 +28,6 @@ async def posted(gateway: str, path: str, body: bytes, timeout: float) -> Answer
 
     Args:
         gateway: path of the gateway's unix socket, or its URL `http://host:port`.
-        path: where on it.
-        body: the document.
         timeout: seconds that all of it may take.
 
     Raises:

@@ -15,17 +15,25 @@ from pydantic_core import from_json
 
 from skillopt_airflow.core.failure_reasons import ending_status
 from skillopt_airflow.core.hidden_text import storable
-from skillopt_airflow.core.pictures import Pictures, shown
+from skillopt_airflow.core.pictures import Picture, Pictures, shown
 from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.types import JsonObject, Message, Status
 from skillopt_airflow.core.user_turns import side, taking_turns
 from skillopt_airflow.core.wire_formats import Dialect
 from skillopt_airflow.core.wire_formats.anthropic_messages import AnthropicMessages, message_blocks
+from skillopt_airflow.core.wire_formats.openai_chat import chat_content
 from skillopt_airflow.rollout.gateway_call import Answer
-from skillopt_airflow.rollout.plain_completions import PlainCompletions
-from skillopt_airflow.rollout.plain_responses import PlainResponses
 from skillopt_airflow.rollout.reply import Reply, Turn
 from skillopt_airflow.rollout.settings import RolloutSettings
+
+_RESPONSE_ENDINGS = {("completed", None): Status.OK, ("incomplete", "max_output_tokens"): Status.TRUNCATED}
+"""By the status of a response, and the reason why it is incomplete."""
+
+REASONING_MODEL = re.compile(r"o\d|gpt-(?:[5-9]|\d\d)")
+"""Names of OpenAI's models that think; each takes other settings."""
+_THINKING = re.compile("<think>.*?</think>", re.DOTALL)
+_FIELDS = {"max_tokens": "max_completion_tokens", "openai_reasoning_effort": "reasoning_effort"}
+"""Fields of a request whose setting has another name."""
 
 _ENDINGS = ("end_turn", "stop_sequence", "max_tokens", "model_context_window_exceeded")
 _MOST_TOKENS = 64_000
@@ -33,9 +41,98 @@ _MOST_TOKENS = 64_000
 _BESIDE_PROMPT = AnthropicMessages.beside_prompt
 
 
-class PlainMessages:
-    """Messages."""
+class PlainResponses:
+    def request(self, settings: RolloutSettings, turns: Sequence[Turn]) -> JsonObject | None:
+        pictures = any(isinstance(part, Picture) for turn in turns for part in turn.parts)
+        if pictures or REASONING_MODEL.match(settings.model):
+            return None
+        said: list[JsonValue] = [{"role": turn.role, "content": "".join(map(str, turn.parts))} for turn in turns]
+        sampling = settings.sampling()
+        limit, effort = sampling.pop("max_tokens"), sampling.pop("openai_reasoning_effort", None)
+        thinking: JsonObject = {} if effort is None else {"reasoning": {"effort": effort}}
+        return {
+            "model": settings.model,
+            "stream": False,
+            "input": said,
+            "max_output_tokens": limit,
+            **thinking,
+            **sampling,
+        }
 
+    def reply(self, document: Any) -> Reply | None:
+        match document:
+            case {
+                "id": str(),
+                "object": "response",
+                "created_at": int(),
+                "model": str(),
+                "status": str(status),
+                "output": [*outputs],
+                "usage": {"input_tokens": int(read), "output_tokens": int(written), "total_tokens": int()},
+            } if not document.get("error"):
+                ending = _RESPONSE_ENDINGS.get((status, (document.get("incomplete_details") or {}).get("reason")))
+                texts = [_output_text(output) for output in outputs]
+                if ending is not None and None not in texts:
+                    said = "".join(text for text in texts if text)
+                    return Reply(ending, text=said, prompt_tokens=read, completion_tokens=written)
+        return None
+
+
+def _output_text(output: Any) -> str | None:
+    """Return what an output says, which is nothing for a thought; None for one of another kind."""
+    match output:
+        case {"type": "reasoning"}:
+            return ""
+        case {"type": "message", "role": "assistant", "content": [*blocks]} if all(map(_is_text, blocks)):
+            return "".join(block["text"] for block in blocks)
+    return None
+
+
+def _is_text(block: Any) -> bool:
+    match block:
+        case {"type": "output_text", "text": str(), "annotations": []}:
+            return not block.get("logprobs")
+    return False
+
+
+class PlainCompletions:
+    def request(self, settings: RolloutSettings, turns: Sequence[Turn]) -> JsonObject | None:
+        if REASONING_MODEL.match(settings.model):
+            return None
+        messages: list[JsonValue] = [{"role": turn.role, "content": chat_content(turn.parts)} for turn in turns]
+        chosen = settings.sampling()
+        extra = chosen.pop("extra_body", {})
+        sampling = {_FIELDS.get(name, name): value for name, value in chosen.items()}
+        return {"model": settings.model, "stream": False, "messages": messages, **sampling} | (
+            extra if isinstance(extra, dict) else {}
+        )
+
+    def reply(self, document: Any) -> Reply | None:
+        match document:
+            case {
+                "id": str(),
+                "object": "chat.completion",
+                "created": int(),
+                "model": str(),
+                "choices": [{"index": int(), "message": {"role": "assistant"} as message} as choice],
+                "usage": {"prompt_tokens": int(read), "completion_tokens": int(written), "total_tokens": int()},
+            }:
+                return _reply(message, choice, read, written)
+        return None
+
+
+def _reply(message: Mapping[str, Any], choice: Mapping[str, Any], read: int, written: int) -> Reply | None:
+    text, ending = message.get("content"), choice.get("finish_reason")
+    unusual = any(message.get(name) for name in ("refusal", "annotations", "audio", "function_call", "tool_calls"))
+    plain = isinstance(text, str | None) and isinstance(ending, str | None)
+    if unusual or choice.get("logprobs") or not plain or not (status := ending_status(ending)).scored:
+        return None
+    # Of a block that nobody closed only its tag is left out.
+    said = _THINKING.sub("", text or "").replace("<think>", "", 1)
+    return Reply(status, text=said, prompt_tokens=read, completion_tokens=written)
+
+
+class PlainMessages:
     def request(self, settings: RolloutSettings, turns: Sequence[Turn]) -> JsonObject | None:
         """Return the request; None where a model may not take a setting, such as a temperature or so long an answer."""
         sampling = settings.sampling()
@@ -51,7 +148,6 @@ class PlainMessages:
         return {"model": settings.model, "stream": False, "messages": said, **instructed, **sampling}
 
     def reply(self, document: Any) -> Reply | None:
-        """Return what a message of texts, and perhaps thoughts, says; None for anything else."""
         match document:
             case {
                 "id": str(),

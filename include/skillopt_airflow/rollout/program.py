@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import TextIO
+from typing import Protocol, TextIO
 
 from pydantic_core import PydanticSerializationError
 
@@ -14,18 +15,37 @@ from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.failure_reasons import hopeless
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.hidden_text import storable
-from skillopt_airflow.core.protocols import SEALED, Benchmark
+from skillopt_airflow.core.protocols import SEALED, Benchmark, Workspace
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.rollout.corpus_folder import CorpusFolder
-from skillopt_airflow.rollout.image_program import image_program
-from skillopt_airflow.rollout.item_search import WebSearch
-from skillopt_airflow.rollout.repository import Repository
-from skillopt_airflow.rollout.runner import Runner, runner
-from skillopt_airflow.rollout.sealed import take
-from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.workspace import ItemFolders, files_left
+from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings, image_program
+from skillopt_airflow.rollout.workspace import ItemFolders, Repository, WebSearch, files_left
+from skillopt_airflow.rollout.world_program import take
 
 CHUNK_BYTES = 65536
+
+
+class Runner(Protocol):
+    """Runs items, several at the same time."""
+
+    async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
+        """Return what the target did with the item; a failure of the provider is a status, never an exception.
+
+        The workspace is the item's own. The files in its outputs are named by the caller, not by the runner.
+        """
+
+    async def aclose(self) -> None: ...
+
+
+def runner(settings: RolloutSettings, benchmark: Benchmark, gateway: str) -> Runner:
+    """Return the runner of the harness that the settings name, which finds the gateway at a socket or an address.
+
+    It is imported here: what one harness needs, such as the SDKs of model servers, takes a second of a processor that
+    the others do without.
+    """
+    module, _, name = HARNESSES[settings.harness].runner.partition(":")
+    made: Runner = getattr(import_module(module), name)(settings, benchmark, gateway)
+    return made
 
 
 @asynccontextmanager
@@ -60,7 +80,6 @@ async def forwarded(gateway: str) -> AsyncIterator[str]:
 
 
 async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy until the reader ends; the other direction may still be open."""
     with suppress(OSError):
         while chunk := await reader.read(CHUNK_BYTES):
             writer.write(chunk)

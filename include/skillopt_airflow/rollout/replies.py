@@ -38,9 +38,8 @@ from skillopt_airflow.core.types import Message, Status
 from skillopt_airflow.core.user_turns import taking_turns
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.rollout.gateway_call import Answer
-from skillopt_airflow.rollout.reply import Reply
+from skillopt_airflow.rollout.reply import REFUSALS, Reply, reason
 from skillopt_airflow.rollout.settings import RolloutSettings
-from skillopt_airflow.rollout.texts import REFUSALS, reason
 
 
 class Replayed(httpx2.AsyncBaseTransport):
@@ -50,7 +49,6 @@ class Replayed(httpx2.AsyncBaseTransport):
         self._came = came
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Return the answer; raise the failure in the client's terms."""
         if isinstance(self._came, TimeoutError):
             raise httpx2.ReadTimeout("", request=request) from self._came
         if isinstance(self._came, OSError):
@@ -62,7 +60,6 @@ class TargetModel:
     """The model in the wire format of its connection; the gateway adds the key and owns the retries.
 
     Args:
-        settings: of the rollouts.
         gateway: path of the gateway's unix socket, or its address `http://host:port`.
         transport: what answers in the place of the gateway.
     """
@@ -87,11 +84,9 @@ class TargetModel:
         self.settings = cast("ModelSettings", settings.sampling() | {"timeout": settings.patience, "max_retries": 0})
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._client.aclose()
 
     async def ask(self, messages: Sequence[Message], pictures: Pictures) -> Reply:
-        """Return the next turn of a conversation, or the reason why there is none."""
         turns = [_turn(message, self.content(pieces)) for message, pieces in shown(taking_turns(messages), pictures)]
         try:
             response = await model_request(self.model, turns, model_settings=self.settings)
@@ -109,7 +104,6 @@ class TargetModel:
         )
 
     def content(self, pieces: Sequence[Part]) -> str | list[UserContent]:
-        """Return what a user says, with its pictures, in pydantic-ai's terms."""
         if len(pieces) == 1 and isinstance(pieces[0], str):
             return pieces[0]
         return [

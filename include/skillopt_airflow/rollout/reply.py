@@ -1,12 +1,27 @@
-"""The turns of a conversation with the target, and the result of one request."""
+"""The turns of a conversation with the target, the result of one request, and the reasons of failures."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from skillopt_airflow.core.pictures import Part
+from skillopt_airflow.core.pictures import Part, Pictures, is_picture, marked
+from skillopt_airflow.core.protocols import Workspace
 from skillopt_airflow.core.types import Message, Status, Trajectory
+
+MAX_ERROR_CHARS = 500
+REFUSALS = {402: Status.BUDGET, 408: Status.TIMEOUT, 504: Status.TIMEOUT}
+"""Meaning of the gateway's HTTP statuses; any other is a model_error."""
+
+
+def reason(text: str) -> str:
+    return " ".join(text.split())[:MAX_ERROR_CHARS]
+
+
+def item_pictures(texts: Iterable[str], workspace: Workspace) -> Pictures:
+    named = {name for text in texts for name in marked(text)}
+    read = {name: workspace.read_input(name) for name in named.intersection(workspace.input_names())} if named else {}
+    return {name: content for name, content in read.items() if is_picture(content)}
 
 
 class Turn(NamedTuple):
@@ -36,8 +51,6 @@ def conversation(
     """Return the trajectory of a conversation, which ends as its last reply does; without a score it has no answer.
 
     Args:
-        item_id: of the item.
-        messages: all that was said.
         replies: the target's, at least one.
         answer: what is scored.
         started: as `time.time()` told when it began.

@@ -13,8 +13,8 @@ from typing import Any
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.protocols import Episode, Observation
 from skillopt_airflow.core.shortening import shortened
+from skillopt_airflow.rollout.reply import reason
 from skillopt_airflow.rollout.settings import RolloutSettings
-from skillopt_airflow.rollout.texts import reason
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
 LAST_LINES = 5
@@ -38,11 +38,9 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Return whether no further action is taken."""
         return self.episode.now.won or len(self.episode.turns) >= self._settings.max_turns
 
     async def open(self, files: Mapping[str, bytes]) -> None:
-        """Make the world of its files."""
         contents = {name: base64.b64encode(content).decode() for name, content in files.items()}
         self.episode = Episode(await self._ask(contents))
 
@@ -56,7 +54,6 @@ class Session:
         return self.episode.now
 
     async def close(self) -> None:
-        """End the process."""
         with suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()

@@ -1,17 +1,28 @@
-"""The settings that the host passes to the program inside the sandbox; none is secret."""
+"""The settings that the host passes to the program inside the sandbox; none is secret.
+
+By `image_program`, a worker and the project's own image tell whether they are of one version.
+"""
 
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, field_validator
 
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.harnesses import HarnessName
 from skillopt_airflow.core.resource_groups import SessionGroup
 from skillopt_airflow.core.sampling import Effort, Thinking, sampling_settings
-from skillopt_airflow.core.types import JsonObject, Value
+from skillopt_airflow.core.types import JsonObject, Value, canonical_json, sha256
 from skillopt_airflow.core.wire_formats import Dialect
 
 CLOSING_SECONDS = 30.0
 """Time to end an agent, to read its trace, and to see what it changed."""
+
+PROTOCOL = 11
+"""Protocol of the project's own images. Raise it when the rollout program makes another rollout of the same input, for
+instance by another prompt, another loop of calls, another release of an agent CLI, or another answer or score that
+core/scoring makes of the same response: stored rollouts are made again."""
+IN_IMAGE = ("adapter.py", "tools.py", "worlds.py")
+"""Files of a benchmark that the sandbox image has, as local/image.py puts them there."""
 
 
 class RolloutSettings(Value):
@@ -85,7 +96,20 @@ class RolloutSettings(Value):
 
 
 class PublicItem(Value):
-    """The part of an item that enters a container."""
-
     id: str = Field(min_length=1)
     public: JsonObject
+
+
+def image_program(benchmark: str, *, declared: bool) -> str:
+    """Return the protocol of this installation, and a hash of what it has for a benchmark in the image.
+
+    Args:
+        declared: whether its section `task` declares it, so that no file of it is in the image.
+    """
+    if declared:
+        return f"protocol-{PROTOCOL}"
+    folder = benchmarks.folder(benchmark)
+    files: JsonObject = {
+        name: (folder / name).read_text(encoding="utf-8") for name in IN_IMAGE if (folder / name).is_file()
+    }
+    return f"protocol-{PROTOCOL}/image-{sha256(canonical_json(files))[:12]}"

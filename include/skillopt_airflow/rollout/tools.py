@@ -24,12 +24,11 @@ from skillopt_airflow.core.pictures import parts
 from skillopt_airflow.core.protocols import Benchmark, PlaysSession, Workspace
 from skillopt_airflow.core.shortening import MOST_TOLD_CHARS, shortened
 from skillopt_airflow.core.types import Message, Status, Trajectory
-from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.replies import TargetModel, ending, failure, lasting, text_of
+from skillopt_airflow.rollout.reply import item_pictures, reason
 from skillopt_airflow.rollout.requirements import check_tools, with_tools
 from skillopt_airflow.rollout.session import Session, opened_session
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.texts import reason
 from skillopt_airflow.rollout.workspace import answered_by_files
 
 ToolFunction = Callable[..., Awaitable[str]]
@@ -37,8 +36,6 @@ ToolFunction = Callable[..., Awaitable[str]]
 
 @dataclass(frozen=True)
 class ToolTask:
-    """An item for an agent."""
-
     text: str
     tools: Sequence[ToolFunction]
     answer: Callable[[str], str]
@@ -105,11 +102,9 @@ class ToolsHarness:
         self._target = TargetModel(settings, gateway)
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._target.aclose()
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
-        """Return an item's trajectory; a failure of the provider becomes its status, a broken world an error."""
         started, clock = time.time(), time.monotonic()
         async with tool_task(self._benchmark, self._settings, item, workspace) as task:
             pictures = item_pictures([task.text], workspace)

@@ -1,6 +1,11 @@
-"""The folders of one item, in which code that the target wrote runs, each program in its own process."""
+"""The folders of one item, in which code that the target wrote runs, each program in its own process.
+
+If the item has an image of its own, its repository is copied from there. The history that the target's difference is
+taken against stays in the image, which nothing in the container can change.
+"""
 
 import asyncio
+import json
 import os
 import signal
 import stat
@@ -14,20 +19,169 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from skillopt_airflow.core.document_search import FoundDocument
+from pydantic import TypeAdapter
+
+from skillopt_airflow.core.document_search import FoundDocument, Ranking
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.protocols import Corpus, Workspace
-from skillopt_airflow.core.repository_tests import PATCH_FILE
-from skillopt_airflow.core.types import files_to_score
+from skillopt_airflow.core.repository_tests import MAX_PATCH_BYTES, PATCH_FILE
+from skillopt_airflow.core.types import JsonObject, files_to_score
 from skillopt_airflow.rollout.corpus_folder import NO_CORPUS, CorpusFolder
-from skillopt_airflow.rollout.item_search import WebSearch, best_documents
-from skillopt_airflow.rollout.repository import Repository
+from skillopt_airflow.rollout.gateway_call import posted
+
+ITEM = Path("/opt/item")
+WORK = Path("/work")
+REPOSITORY_SECONDS = 120
+SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+MOST_FOUND = 5
+"""Of an item's own documents."""
+_RESULTS = TypeAdapter(list[FoundDocument])
 
 MAX_OUTPUT_BYTES = 20_000
 HALF = MAX_OUTPUT_BYTES // 2
 CHUNK_BYTES = 65536
 LAST_WORDS_SECONDS = 0.5
 REAP_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Repository:
+    """The folder that the target works in, and what it was copied from."""
+
+    folder: Path
+    item: Path
+
+    @classmethod
+    def opened(cls, item: Path = ITEM, work: Path = WORK) -> "Repository | None":
+        """Return the copy, which is made now, of the image's repository; None if the image has none.
+
+        Raises:
+            OSError: it does not fit into the working folder.
+        """
+        if not (item / "tree").is_dir():
+            return None
+        for source, target in ((item / "tree", work), (item / "git", work / ".git")):
+            target.mkdir(exist_ok=True)
+            done = subprocess.run(
+                ["cp", "-r", "--no-dereference", "--preserve=mode,timestamps", f"{source}/.", str(target)],
+                capture_output=True,
+                check=False,
+                timeout=REPOSITORY_SECONDS,
+            )
+            # The folder itself is another user's, who alone may set its times.
+            if not (target / ".").is_dir() or b"No space" in done.stderr:
+                raise OSError(f"the repository does not fit into {work} (sandbox.output_mb): {done.stderr[-300:]!r}")
+        return cls(work, item)
+
+    def environment(self, home: str) -> dict[str, str]:
+        """Return the variables of a command: the repository's own packages, and nothing of this program's."""
+        roots = json.loads((self.item / "item.json").read_text())["import_roots"]
+        return {
+            "PATH": f"{self.item / 'venv' / 'bin'}:{SYSTEM_PATH}",
+            "PYTHONPATH": ":".join(str(self.folder / root) for root in roots),
+            "VIRTUAL_ENV": str(self.item / "venv"),
+            "HOME": home,
+            "LANG": "C.UTF-8",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "GIT_PAGER": "cat",
+            "PAGER": "cat",
+        }
+
+    def difference(self, room: Path) -> bytes:
+        """Return the work as a diff by git, new files included; of a larger one than may count only its beginning.
+
+        What git cannot take is left out, such as a repository that the target made in a folder of this one.
+
+        Args:
+            room: folder in which git's own files lie meanwhile.
+
+        Raises:
+            OSError: git fails, such as for want of space.
+        """
+        with tempfile.TemporaryDirectory(dir=room, ignore_cleanup_errors=True) as scratch:
+            env = {
+                "PATH": SYSTEM_PATH,
+                "HOME": scratch,
+                "GIT_DIR": str(self.item / "git"),
+                "GIT_WORK_TREE": str(self.folder),
+                "GIT_INDEX_FILE": str(Path(scratch, "index")),
+                "GIT_OBJECT_DIRECTORY": str(Path(scratch, "objects")),
+                "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self.item / "git" / "objects"),
+            }
+            Path(scratch, "objects").mkdir()
+            self._git(["read-tree", "HEAD"], env)
+            self._git(["add", "--all", "--ignore-errors"], env, left_out=1)
+            options = ["--cached", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "HEAD"]
+            with tempfile.TemporaryFile(dir=scratch) as out:
+                self._git(["diff", *options], env, out.fileno())
+                out.seek(0)
+                return out.read(MAX_PATCH_BYTES + 1)
+
+    def _git(self, command: list[str], env: dict[str, str], out: int = subprocess.DEVNULL, left_out: int = 0) -> None:
+        """Run git; its exit status `left_out` says that it could not take everything."""
+        done = subprocess.run(
+            # A folder with a history of its own would be taken for a link to that.
+            ["git", "-c", "core.quotePath=false", "-c", "advice.addEmbeddedRepo=false", *command],
+            cwd=self.folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=REPOSITORY_SECONDS,
+        )
+        if done.returncode != 0 and (done.returncode != left_out or b"No space left" in done.stderr):
+            raise OSError(f"git {command[0]}: {done.stderr.decode(errors='replace')[-300:].strip()}")
+
+
+class SearchLost(Exception):
+    """The run's search does not answer, which is not the target's doing."""
+
+
+class WebSearch:
+    """The run's search behind the gateway, for one item.
+
+    Args:
+        gateway: path of the gateway's unix socket, or its address.
+        patience: seconds after which no answer can come.
+    """
+
+    def __init__(self, gateway: str, patience: float) -> None:
+        self._gateway, self._patience = gateway, patience
+        self.lost = ""
+        """Why the search did not answer; empty as long as it does."""
+        self.found: list[FoundDocument] = []
+        """All results so far."""
+
+    async def search(self, query: str) -> Sequence[FoundDocument]:
+        """Return the first results of a query; raise SearchLost, or DataError if the query is of no use."""
+        results = _RESULTS.validate_python((await self._asked({"query": query}))["results"])
+        self.found += results
+        return results
+
+    async def _asked(self, body: JsonObject) -> JsonObject:
+        try:
+            answer = await posted(self._gateway, "/search", json.dumps(body).encode(), self._patience)
+            document: JsonObject = json.loads(answer.body)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise self._lose(f"the gateway does not answer: {type(error).__name__}") from error
+        if answer.status == 200:
+            return document
+        why = str(document.get("error", answer.status))
+        raise DataError(why) if answer.status in (400, 429) else self._lose(why)
+
+    def _lose(self, why: str) -> SearchLost:
+        self.lost = why
+        return SearchLost(why)
+
+
+def best_documents(query: str, documents: Sequence[FoundDocument]) -> Sequence[FoundDocument]:
+    """Return the documents that go best with a query, by BM25 of title and text."""
+    ranking = Ranking(f"{one.title} {one.text}" for one in documents)
+    return [documents[place] for place in ranking.best(query, MOST_FOUND)]
 
 
 @dataclass
@@ -63,8 +217,6 @@ async def executed(command: Sequence[str], cwd: str, env: Mapping[str, str], tim
 
     Args:
         command: the program and its arguments; its standard input is empty.
-        cwd: its working folder.
-        env: its whole environment.
         timeout: wall seconds after which it is killed.
 
     Raises:
@@ -186,7 +338,6 @@ class ItemFolders:
         self._repository = repository
 
     def input_names(self) -> Sequence[str]:
-        """Return the names of the item's files; none where it has no folder of files."""
         folder = Path(self.inputs)
         return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
@@ -226,11 +377,9 @@ class ItemFolders:
 
     @property
     def repository(self) -> str:
-        """Folder of the repository; empty if the item has none."""
         return "" if self._repository is None else str(self._repository.folder)
 
     async def run_shell(self, command: str) -> str:
-        """Run a command of bash in the repository, as `run_python` runs programs, with the repository's packages."""
         if self._repository is None:
             return "[there is no repository]"
         try:
@@ -278,7 +427,6 @@ class ItemFolders:
 
 
 def corpus_variable(corpus: Corpus) -> dict[str, str]:
-    """Return the environment variable that leads a program to the documents, if there are some."""
     return {"CORPUS": corpus.folder} if corpus.folder else {}
 
 

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.protocols import SEALED
 from skillopt_airflow.core.types import Value, files_to_score
-from skillopt_airflow.sandbox.tar_archive import extract, packed_files
-from skillopt_airflow.sandbox.untrusted_output import opened_folder, plain_file
+from skillopt_airflow.sandbox.untrusted_output import extract, opened_folder, packed_files, plain_file
 
 if TYPE_CHECKING:
     import httpx
@@ -169,7 +168,6 @@ def deliver(config: TransferConfig, outputs: Path, calls: Path, ended: threading
 
 
 def main(arguments: list[str]) -> None:
-    """Run one of the two programs."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     # It tells the addresses that it asks for.
     logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -1,19 +1,40 @@
-"""Containers of a Docker engine: one of the rollout program from its making to its removal, and others that wait."""
+"""Containers of a Docker engine: one of the rollout program from its making to its removal, and others that wait.
+
+Their labels say whose they are, so that what nobody needs any more is removed.
+"""
 
 import logging
+import os
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.hidden_text import visible
 from skillopt_airflow.core.resource_groups import SandboxGroup
+from skillopt_airflow.sandbox import staging
 from skillopt_airflow.sandbox.docker_limits import MAX_LOG_BYTES, end_of, host_options
-from skillopt_airflow.sandbox.labels import remove_container
 from skillopt_airflow.sandbox.staging import ContainerFolder, container_user
+
+SANDBOX_LABEL = "skillopt.sandbox"
+"""The installation that a container belongs to."""
+FOLDER_LABEL = "skillopt.folder"
+ATTEMPT_LABEL = "skillopt.attempt"
+ITEM_LABEL = "skillopt.item"
+"""Place of its item in the workload, where an item has a container of its own."""
+EXPIRES_LABEL = "skillopt.expires"
+"""Unix time after which no live task can need it: each task ends its containers before."""
+NEVER = ""
+"""In the place of that time."""
+GRACE_SECONDS = 300
+CONFLICT = 409
+REMOVAL_SECONDS = 3
+"""Seconds that another thread may take to remove a container; a task that is stopped has only seconds."""
 
 HEADER = struct.Struct(">BxxxL")
 """The number of the stream and the length of what follows (Docker Engine API, "Attach to a container")."""
@@ -21,10 +42,77 @@ HEADER = struct.Struct(">BxxxL")
 log = logging.getLogger(__name__)
 
 
+def identity(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels that every attempt of one workload shares; the installation is part of them."""
+    installation = os.environ.get("SKILLOPT_HOME") or os.environ.get("AIRFLOW_HOME") or "skillopt"
+    return {SANDBOX_LABEL: installation} | {f"skillopt.{name}": value for name, value in labels.items()}
+
+
+def expiry(seconds: float) -> dict[str, str]:
+    """Return the label of what a task needs for at most so many seconds from now on."""
+    return {EXPIRES_LABEL: str(round(time.time() + seconds + GRACE_SECONDS))}
+
+
+def remove_all(client: Any, labels: Mapping[str, str]) -> int:
+    """Remove the containers with all the labels, their volumes and folders, and return how many containers."""
+    containers, volumes = _found(client, labels)
+    _remove(client, containers, volumes)
+    return len(containers)
+
+
+def reap(client: Any) -> int:
+    """Remove what tasks of this installation that are certainly dead left behind, and return how many containers."""
+    containers, volumes = (
+        [one for one in found if _is_dead(one.get("Labels") or {})] for found in _found(client, identity({}))
+    )
+    _remove(client, containers, volumes)
+    return len(containers)
+
+
+def remove_container(client: Any, container_id: str) -> None:
+    """Remove it, running or not, unless someone else did or is at it."""
+    from docker.errors import APIError, NotFound
+    from requests import RequestException
+
+    try:
+        client.remove_container(container_id, force=True, v=True)
+    except NotFound:
+        return
+    except APIError as error:
+        if error.status_code != CONFLICT:
+            raise
+        with suppress(RequestException):
+            client.wait(container_id, timeout=REMOVAL_SECONDS, condition="removed")
+
+
+def _found(client: Any, labels: Mapping[str, str]) -> tuple[list[Any], list[Any]]:
+    wanted = {"label": [f"{name}={value}" for name, value in labels.items()]}
+    return client.containers(all=True, filters=wanted), client.volumes(filters=wanted)["Volumes"] or []
+
+
+def _is_dead(labels: Mapping[str, str]) -> bool:
+    moment, folder = labels.get(EXPIRES_LABEL, NEVER), labels.get(FOLDER_LABEL)
+    # Of a task of another host only the time is known.
+    lives = folder is not None and staging.is_held(Path(folder))
+    return moment.isdecimal() and int(moment) < time.time() and not lives
+
+
+def _remove(client: Any, containers: Iterable[Any], volumes: Iterable[Any]) -> None:
+    from docker.errors import APIError
+
+    for container in containers:
+        remove_container(client, container["Id"])
+        folder = container["Labels"].get(FOLDER_LABEL)
+        if folder:
+            staging.remove(Path(folder))
+    for volume in volumes:
+        # Another attempt may be at it.
+        with suppress(APIError):
+            client.remove_volume(volume["Name"], force=True)
+
+
 @dataclass(frozen=True)
 class Plan:
-    """The image, limits, labels and mounts of a container."""
-
     image: str
     limits: SandboxGroup
     labels: Mapping[str, str]
@@ -74,7 +162,6 @@ class Container:
         return end_of(state, self.plan.limits)
 
     def kill(self) -> bool:
-        """End it, from another thread; return False if it has not begun yet."""
         from docker.errors import APIError
 
         if not self._id:
@@ -89,7 +176,6 @@ class Container:
 
     @contextmanager
     def _mounted(self) -> Iterator[Sequence[Any]]:
-        """Yield its mounts."""
         yield self.plan.mounts
 
     def _create(self, mounts: Sequence[Any]) -> str:
@@ -198,11 +284,7 @@ def created(
     """Keep a container that is not started, for archives out of its image, until the block ends; yield its id.
 
     Args:
-        client: the engine's low-level client.
-        image: what it would run.
         seconds: after which it ends by itself once it is started.
-        user: whose rights it has.
-        labels: its own.
         host: limits and mounts, as the engine's host configuration takes them.
     """
     made = client.create_container(
@@ -224,8 +306,6 @@ def temporary_volume(client: Any, labels: Mapping[str, str], memory: str | None 
     """Make a volume until the block ends; yield its name.
 
     Args:
-        client: the engine's low-level client.
-        labels: its own.
         memory: options of its mount, its size among them, if it is in the engine's memory; on its disk when None.
     """
     from docker.errors import DockerException
@@ -247,10 +327,6 @@ def executed(
     """Run a command to its end; return its exit status, None if the container ended first, and what it printed.
 
     Args:
-        client: the engine's low-level client.
-        container: a running one.
-        command: program and arguments.
-        user: whose rights it has.
         most: bytes of output that are kept, from the beginning.
         options: further ones of the engine's exec, such as environment and workdir.
     """

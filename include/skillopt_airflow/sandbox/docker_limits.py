@@ -103,7 +103,6 @@ def task_seconds(limits: SandboxGroup, items: int, start_seconds: int = 0) -> in
 
 
 def judging_seconds(limits: SandboxGroup) -> int:
-    """Return the seconds that one run of the tests which judge a repository may take."""
     return 2 * LAYOUT_SECONDS + limits.test_timeout
 
 

@@ -1,28 +1,80 @@
-"""Containers on a Docker engine that sees the worker's files: folders are mounted, the gateway runs in the task."""
+"""Containers on a Docker engine.
 
+An engine of the worker's host sees the worker's files: folders are mounted, and the gateway runs in the task. On
+another machine, what is in a pod (`pod.py`) stands beside each container of the rollout program: the courier carries
+its files through the object store, and the gateway has its socket in a volume, so that the container has no network
+there either. A private network of the two would be more than it needs: on its bridge the engine's host has an address,
+and older engines resolve foreign names even for networks that lead nowhere (CVE-2024-29018).
+"""
+
+import json
+import logging
+import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from skillopt_airflow.core.types import Item, ModelCall
-from skillopt_airflow.sandbox.corpus_cache import staged_corpus
-from skillopt_airflow.sandbox.docker_container import Container, Plan
-from skillopt_airflow.sandbox.docker_limits import CORPUS_FOLDER, repository_seconds, task_seconds, together
-from skillopt_airflow.sandbox.gateway_container import task_gateway
+from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.core.types import Item, JsonObject, ModelCall
+from skillopt_airflow.sandbox import docker_connection
+from skillopt_airflow.sandbox.courier import CALLS_PATH
+from skillopt_airflow.sandbox.docker_container import (
+    ATTEMPT_LABEL,
+    FOLDER_LABEL,
+    ITEM_LABEL,
+    Container,
+    Plan,
+    executed,
+    expiry,
+    identity,
+    lines,
+    reap,
+    remove_all,
+    remove_container,
+    temporary_volume,
+)
+from skillopt_airflow.sandbox.docker_limits import (
+    CORPUS_FOLDER,
+    MEGABYTE,
+    helper_options,
+    repository_seconds,
+    task_seconds,
+    together,
+)
 from skillopt_airflow.sandbox.item_images import ItemImages
-from skillopt_airflow.sandbox.labels import ATTEMPT_LABEL, FOLDER_LABEL, ITEM_LABEL, expiry, identity, remove_all
-from skillopt_airflow.sandbox.staging import Files, TaskFolder
+from skillopt_airflow.sandbox.pod import (
+    GRACE_SECONDS,
+    HELPER_UID,
+    SOCKET,
+    courier_command,
+    courier_megabytes,
+    deadline,
+    gateway_command,
+    workload_label,
+)
+from skillopt_airflow.sandbox.remote_folder import Exchanges, Secrets, shipped, task_gateway
+from skillopt_airflow.sandbox.staging import Files, TaskFolder, staged_corpus
 from skillopt_airflow.sandbox.task_workload import Workload
+
+MAX_ENTRIES = 10_000
+"""Files and folders that a container may make."""
+CALLS_MEGABYTES = 64
+READY_SECONDS = 60.0
+"""Seconds in which the gateway has to listen."""
+POLL_SECONDS = 0.1
+STOP_SECONDS = 5
+LAST_LINES = 5
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
 class DockerRuntime:
-    """The `Runtime` of an engine that can mount the worker's folders."""
-
     client: Any
     workload: Workload
     folder: TaskFolder
@@ -31,12 +83,10 @@ class DockerRuntime:
 
     @cached_property
     def labels(self) -> dict[str, str]:
-        """The labels of whatever the task makes on the engine, for as long as the task may take."""
         own = {ATTEMPT_LABEL: str(self.attempt), FOLDER_LABEL: str(self.folder.path)}
         return identity(self.workload.labels) | own | self._expiry()
 
     def at_once(self) -> int:
-        """Return how many containers of the task may run at the same time."""
         if not self.workload.one_item_each:
             return 1
         memory = int(self.client.info()["MemTotal"])
@@ -51,7 +101,6 @@ class DockerRuntime:
 
     @contextmanager
     def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[Container]:
-        """Stage the inputs of a container, and remove its folders afterwards."""
         from docker.types import Mount
 
         workload, image = self.workload, self._image(items)
@@ -78,13 +127,11 @@ class DockerRuntime:
             remove_all(self.client, identity(self.workload.labels))
 
     def _expiry(self) -> dict[str, str]:
-        """Return the label of what the task may need for all its time from now on."""
         limits, items = self.workload.limits, self.workload.items
         repositories = sum(item.image is not None for item in items)
         return expiry(task_seconds(limits, len(items)) + repositories * repository_seconds(limits))
 
     def _image(self, items: Sequence[Item]) -> str:
-        """Return the image of a container, which is built if it is an item's own."""
         return self._images.of(items[0]) if self.workload.one_item_each else self.workload.image
 
     def _plan(self, number: int, image: str, mounts: Sequence[Any] = ()) -> Plan:
@@ -97,7 +144,6 @@ class DockerRuntime:
 
     @cached_property
     def _corpus(self) -> Path | None:
-        """The host's copy of the run's corpus, if it has one."""
         corpus = self.workload.corpus
         return None if corpus is None else staged_corpus(corpus, self.folder.path.parent)
 
@@ -105,3 +151,193 @@ class DockerRuntime:
     def _images(self) -> ItemImages:
         workload = self.workload
         return ItemImages(self.client, workload.image, workload.limits, workload.image_files)
+
+
+@contextmanager
+def opened_runtime(
+    workload: Workload,
+    folder: TaskFolder,
+    attempt: int,
+    docker_url: str | None,
+    exchanges: Exchanges,
+    stopped: threading.Event,
+) -> Iterator[DockerRuntime]:
+    """Yield the runtime of the workload's engine, after removing what killed tasks left there.
+
+    Args:
+        workload: what is to run; its limits may name the connection of an engine.
+        docker_url: address of the worker's own engine; that of its environment when None.
+        exchanges: opens folders of the store, for an engine of another machine.
+
+    Raises:
+        SandboxError: or EngineUnavailable or ImageMissing, as the engine says.
+    """
+    limits = workload.limits
+    engine = docker_connection.found(limits.docker_conn_id, docker_url)
+    with engine.opened() as client, docker_connection.judged(engine.url):
+        left = remove_all(client, identity(workload.labels)) + reap(client)
+        if left:
+            log.warning("Removed %d container(s) that killed tasks left behind", left)
+        # The run has pinned its image: if it is missing here, it is that very one that has to be pulled.
+        docker_connection.ensure_image(client, workload.image, "never" if limits.pull == "never" else "missing")
+        runtime = DockerRuntime(client, workload, folder, attempt, stopped)
+        if not engine.shares_files:
+            runtime = RemoteRuntime(
+                client, workload, folder, attempt, stopped, exchanges=exchanges, network=engine.network
+            )
+        yield runtime
+
+
+@dataclass(kw_only=True)
+class RemoteRuntime(DockerRuntime):
+    """The `Runtime` of an engine of another machine; helpers that need a network are on `network`."""
+
+    exchanges: Exchanges
+    network: str | None
+
+    @contextmanager
+    def serving(self, on_call: Callable[[ModelCall], None]) -> Iterator[None]:
+        limits = self.workload.limits
+        image = limits.registered(limits.gateway_image)
+        docker_connection.ensure_image(self.client, image, limits.pull, "sandbox.gateway_image")
+        self._on_call = on_call
+        # What the attempt before left there.
+        self.exchanges(self._name).clear()
+        yield
+
+    @contextmanager
+    def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[Container]:
+        workload, image = self.workload, self._image(items)
+        exchange = self.exchanges(f"{self._name}/{self.attempt}-{number}-{os.urandom(3).hex()}")
+        with (
+            self.folder.container(str(number), workload, items, files) as staged,
+            shipped(workload, number, items, staged, exchange, self.at_once(), self._on_call) as (folder, secrets),
+        ):
+            yield RemoteContainer(
+                self.client,
+                self._plan(number, image),
+                folder,
+                self.stopped,
+                secrets=secrets,
+                network=self.network,
+                seconds=deadline(workload.limits, len(items)),
+                has_corpus=workload.corpus is not None,
+            )
+
+    @property
+    def _name(self) -> str:
+        return workload_label(identity(self.workload.labels))
+
+
+@dataclass(kw_only=True)
+class RemoteContainer(Container):
+    """A container of the rollout program, and beside it, as long as it runs, its courier and its gateway."""
+
+    secrets: Secrets
+    network: str | None
+    seconds: int
+    """After which the helpers end by themselves."""
+    has_corpus: bool
+
+    @contextmanager
+    def _mounted(self) -> Iterator[Sequence[Any]]:
+        gateway, courier = self.secrets
+        entries = MAX_ENTRIES + sum(1 for _ in self.folder.path.rglob("*"))
+        with ExitStack() as opened:
+
+            def volume(memory: str | None = None) -> str:
+                return opened.enter_context(temporary_volume(self.client, self.plan.labels, memory))
+
+            out = volume(f"size={self.plan.limits.output_mb * MEGABYTE},nr_inodes={entries},mode=0777")
+            calls = volume(f"size={CALLS_MEGABYTES * MEGABYTE},mode=0777")
+            socket = volume(f"size={MEGABYTE},mode=0777")
+            inputs = {"/in": volume()} | ({CORPUS_FOLDER: volume()} if self.has_corpus else {})
+
+            # A volume in memory lasts while a container mounts it, and the courier sees the gateway's last calls.
+            command = courier_command("deliver", "-", "/out", CALLS_PATH)
+            mounts = [_mount("/out", out, read_only=True), _mount("/calls", calls, read_only=True)]
+            opened.enter_context(self._helper(command, courier, mounts, grace=GRACE_SECONDS))
+            mounts = [_mount("/gateway", socket), _mount("/calls", calls)]
+            serving = opened.enter_context(self._helper(gateway_command(), gateway, mounts, grace=STOP_SECONDS))
+            self._fetch(courier, {"/out": out} | inputs)
+            self._await_gateway(serving)
+            yield [
+                _mount("/out", out),
+                _mount("/gateway", socket, read_only=True),
+                *(_mount(target, name, read_only=True) for target, name in inputs.items()),
+            ]
+            if not self._is_running(serving):
+                log.error("The model gateway ended before its container, so items fail: %s", self._last_words(serving))
+
+    def _fetch(self, courier: JsonObject, volumes: Mapping[str, str]) -> None:
+        """Fill the volumes of the container, of which those on the engine's disk are root's."""
+        command = courier_command("fetch", "-", "/in", "/out", *([CORPUS_FOLDER] if self.has_corpus else []))
+        mounts = [_mount(target, name) for target, name in volumes.items()]
+        with self._helper(command, courier, mounts, user=0) as fetch:
+            status = self.client.wait(fetch, timeout=self.seconds)["StatusCode"]
+            if status and not self.stopped.is_set():
+                raise SandboxError(
+                    f"the engine could not fetch the inputs of a container (exit status {status}): "
+                    f"{self._last_words(fetch)}; it has to reach the object store at the address that the worker uses"
+                )
+
+    @contextmanager
+    def _helper(
+        self,
+        command: Sequence[str],
+        document: JsonObject,
+        mounts: Sequence[Any],
+        *,
+        user: int = HELPER_UID,
+        grace: int = 0,
+    ) -> Iterator[str]:
+        """Run a program of the gateway's image until the block ends, and yield the container's id.
+
+        Its document, which has secrets, comes through its standard input and is nowhere else. That stays open: a
+        gateway ends when it ends, also because this task is dead.
+        """
+        limits = self.plan.limits
+        host = helper_options(self.network, courier_megabytes(limits))
+        made = self.client.create_container(
+            limits.registered(limits.gateway_image),
+            entrypoint=["timeout", str(self.seconds), *command],
+            user=str(user),
+            stdin_open=True,
+            labels=dict(self.plan.labels),
+            host_config=self.client.create_host_config(mounts=mounts, **host),
+            use_config_proxy=False,
+        )["Id"]
+        try:
+            stdin = self.client.attach_socket(made, params={"stdin": 1, "stream": 1})
+            connection = getattr(stdin, "_sock", stdin)
+            try:
+                self.client.start(made)
+                connection.sendall(json.dumps(document).encode() + b"\n")
+                yield made
+                self.client.stop(made, timeout=grace)
+            finally:
+                stdin._response.close()
+                connection.close()
+        finally:
+            remove_container(self.client, made)
+
+    def _await_gateway(self, gateway: str) -> None:
+        end = time.monotonic() + READY_SECONDS
+        while not self.stopped.wait(POLL_SECONDS):
+            if not self._is_running(gateway) or time.monotonic() > end:
+                raise SandboxError(f"the model gateway did not start on the engine: {self._last_words(gateway)}")
+            status, _ = executed(self.client, gateway, ["test", "-S", SOCKET], user=str(HELPER_UID), most=0)
+            if status == 0:
+                return
+
+    def _is_running(self, container: str) -> bool:
+        return bool(self.client.inspect_container(container)["State"]["Running"])
+
+    def _last_words(self, container: str) -> str:
+        return " | ".join(lines([self.client.logs(container, tail=LAST_LINES)])) or "it said nothing"
+
+
+def _mount(target: str, volume: str, *, read_only: bool = False) -> Any:
+    from docker.types import Mount
+
+    return Mount(target, volume, "volume", read_only=read_only, no_copy=True)

@@ -26,12 +26,10 @@ from packaging.requirements import InvalidRequirement, Requirement
 from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, ItemImage, JsonObject, canonical_json, sha256
-from skillopt_airflow.sandbox.corpus_cache import of_one_task
-from skillopt_airflow.sandbox.docker_container import created, executed, waiting
+from skillopt_airflow.sandbox.docker_container import EXPIRES_LABEL, NEVER, created, executed, expiry, identity, waiting
 from skillopt_airflow.sandbox.docker_limits import BUILD_SECONDS, PACKAGES_SECONDS, build_options
-from skillopt_airflow.sandbox.labels import EXPIRES_LABEL, NEVER, expiry, identity
-from skillopt_airflow.sandbox.staging import held_folder
-from skillopt_airflow.sandbox.tar_archive import pack_into
+from skillopt_airflow.sandbox.staging import held_folder, of_one_task
+from skillopt_airflow.sandbox.untrusted_output import pack_into
 
 REPOSITORY = "skillopt-item"
 """Name of the images; the tag is the hash."""
@@ -60,8 +58,6 @@ _builds = threading.BoundedSemaphore(2)
 
 
 class ItemImages:
-    """The images of one workload's items on its engine."""
-
     def __init__(self, client: Any, base: str, limits: SandboxGroup, contents: Contents) -> None:
         """Take the engine's low-level client, the run's sandbox image, and what reads the files of an item's image."""
         self._client = client
@@ -187,7 +183,6 @@ class ItemImages:
                 self._client.put_archive(container, parent, archive)
 
     def _config(self, base: str, labels: Mapping[str, str]) -> dict[str, Any]:
-        """Return the configuration of the image that it is made from, with labels of its own."""
         config: dict[str, Any] = dict(self._client.inspect_image(base)["Config"])
         return config | {"Labels": {**(config.get("Labels") or {}), **labels}}
 

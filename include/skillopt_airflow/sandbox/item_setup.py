@@ -71,7 +71,6 @@ def main() -> None:
 
 
 def unpack() -> None:
-    """Unpack the archive of the tree."""
     TREE.mkdir()
     # It makes links that lead out last, so that nothing is written through them.
     subprocess.run(["tar", "-xzf", str(HERE / "repo.tar.gz"), "--no-same-owner", "-C", str(TREE)], check=True)

@@ -16,7 +16,7 @@ from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.repository_tests import Canaries, RepositoryTests, RunEnd, TestedRepository
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item
-from skillopt_airflow.sandbox.docker_container import executed, temporary_volume, waiting
+from skillopt_airflow.sandbox.docker_container import executed, expiry, identity, temporary_volume, waiting
 from skillopt_airflow.sandbox.docker_limits import (
     KILLED,
     LAYOUT_SECONDS,
@@ -27,9 +27,8 @@ from skillopt_airflow.sandbox.docker_limits import (
 )
 from skillopt_airflow.sandbox.item_images import FOLDER
 from skillopt_airflow.sandbox.judge_tree import NOT_APPLIED
-from skillopt_airflow.sandbox.labels import expiry, identity
 from skillopt_airflow.sandbox.staging import container_user
-from skillopt_airflow.sandbox.tar_archive import packed_files
+from skillopt_airflow.sandbox.untrusted_output import packed_files
 
 PLACE = "/judge"
 TOLD = ("order.json", "candidate.diff", "tests.diff")
@@ -158,7 +157,6 @@ def _environment(wanted: RepositoryTests) -> dict[str, str]:
 
 
 def _packed(wanted: RepositoryTests, canaries: Canaries) -> bytes:
-    """Pack what judges."""
     order = {
         "touched": wanted.touched,
         "restored": wanted.restored,

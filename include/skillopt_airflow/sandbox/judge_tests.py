@@ -69,7 +69,6 @@ def sympy_test() -> Any:
 
 
 def declared(group: str) -> Any:
-    """Return the entry points of a group."""
     try:
         metadata = import_module("importlib.metadata")
     except ImportError:

@@ -22,7 +22,6 @@ def network_policy(namespace: str, allowed: Sequence[str]) -> JsonObject:
     """Return a policy that lets nothing in, and nothing out but DNS queries to the cluster and what is allowed.
 
     Args:
-        namespace: of the pods.
         allowed: networks with a port, such as 192.0.2.0/24:443; Kubernetes knows no names here.
 
     Raises:

@@ -60,17 +60,16 @@ class RolloutOperator(BaseOperator):
 
     @contextmanager
     def opened(self, workload: Workload, folder: TaskFolder, attempt: int) -> Iterator[Runtime]:
-        """Yield the workload's runtime, after removing what killed tasks left there."""
         opened: AbstractContextManager[Runtime]
         if workload.limits.engine == "kubernetes":
             from skillopt_airflow.sandbox import kubernetes
 
             opened = kubernetes.opened_runtime(workload, folder, attempt, self.exchange, self._stopped)
         else:
-            from skillopt_airflow.sandbox import docker_remote
+            from skillopt_airflow.sandbox import docker_runtime
 
             url = self.docker_url
-            opened = docker_remote.opened_runtime(workload, folder, attempt, url, self.exchange, self._stopped)
+            opened = docker_runtime.opened_runtime(workload, folder, attempt, url, self.exchange, self._stopped)
         with opened as self._runtime:
             yield self._runtime
 

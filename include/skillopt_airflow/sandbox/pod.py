@@ -15,8 +15,8 @@ from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.sandbox.courier import CALLS_PATH, CONFIG
+from skillopt_airflow.sandbox.docker_container import SANDBOX_LABEL
 from skillopt_airflow.sandbox.docker_limits import CORPUS_FOLDER, TMP_MEGABYTES
-from skillopt_airflow.sandbox.labels import SANDBOX_LABEL
 from skillopt_airflow.sandbox.staging import SANDBOX_UID
 
 BASE = "rollout"
@@ -46,8 +46,6 @@ MAX_LABEL = 63
 
 @dataclass(frozen=True)
 class PodPlan:
-    """The name, image, limits, number of items and labels of a pod."""
-
     name: str
     image: str
     limits: SandboxGroup
@@ -106,7 +104,6 @@ def secret_manifest(plan: PodPlan, pod_uid: str, gateway: JsonObject, courier: J
 
 
 def deadline(limits: SandboxGroup, items: int) -> int:
-    """Return the seconds after which the cluster ends a pod by itself; its task ends it earlier."""
     return items * limits.timeout + START_SECONDS + GRACE_SECONDS
 
 
@@ -117,7 +114,6 @@ def gateway_command(*options: str) -> list[str]:
 
 
 def courier_command(*arguments: str) -> list[str]:
-    """Return the command of a courier."""
     return ["python3", "-m", "skillopt_airflow.sandbox.courier", *arguments]
 
 
@@ -138,12 +134,10 @@ def labels_of(identity: Mapping[str, str], expires: float) -> dict[str, str]:
 
 
 def workload_label(identity: Mapping[str, str]) -> str:
-    """Return the value of `WORKLOAD_LABEL`."""
     return _digest("\0".join(f"{name}={identity[name]}" for name in sorted(identity)))
 
 
 def installation_label(identity: Mapping[str, str]) -> str:
-    """Return the value of `INSTALLATION_LABEL`."""
     return _digest(identity[SANDBOX_LABEL])
 
 

@@ -4,21 +4,33 @@ Inputs go in, and outputs come out, through a folder of the object store that th
 (`courier.py`) reaches by signed addresses. The sandbox has its own gateway, with a fixed share of the budget.
 """
 
+import logging
+import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, Protocol
 
+from pydantic import ValidationError
+
+from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.protocols import SEALED
 from skillopt_airflow.core.types import Item, JsonObject, ModelCall
+from skillopt_airflow.gateway.backends import handed_over
+from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.gateway.remaining_budget import ENDED, GatewaySettings, RemainingBudget
 from skillopt_airflow.sandbox.courier import TransferConfig
 from skillopt_airflow.sandbox.docker_limits import MEGABYTE
-from skillopt_airflow.sandbox.gateway_container import gateway_document, report_calls
 from skillopt_airflow.sandbox.pod import START_SECONDS, deadline
 from skillopt_airflow.sandbox.staging import ContainerFolder
-from skillopt_airflow.sandbox.tar_archive import packed, unpack
 from skillopt_airflow.sandbox.task_workload import Allotment, Workload
+from skillopt_airflow.sandbox.untrusted_output import packed, unpack
+
+PROXIES = tuple(
+    spelled for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy") for spelled in (name, name.upper())
+)
+"""Variables of a worker that say by which proxies it reaches the model; they may have passwords."""
 
 FETCH_SECONDS = 2.0
 MAX_ADDRESS_SECONDS = 7 * 24 * 3600
@@ -28,12 +40,83 @@ INPUTS, TRAJECTORIES, FILES, CALLS = "inputs.tar", "trajectories.jsonl", "files.
 Secrets = tuple[JsonObject, JsonObject]
 """The documents of a sandbox's gateway and courier."""
 
+log = logging.getLogger(__name__)
+
+
+def gateway_settings(workload: Workload, allowance: RemainingBudget, gateways: int = 1) -> GatewaySettings:
+    """Return how a gateway is to treat the calls of a task's sandboxes.
+
+    It sees no other task's gateway, so it has no more of the run's limit than its equal share.
+
+    Args:
+        allowance: amount that the gateway may spend.
+        gateways: those that the task has at the same time.
+    """
+    return GatewaySettings(
+        stage=workload.stage,
+        max_attempts=workload.settings.max_attempts,
+        call_timeout=workload.settings.call_timeout,
+        max_tokens=workload.settings.max_tokens,
+        max_concurrency=workload.run_concurrency,
+        share=max(1, workload.settings.concurrency // gateways),
+        allowance=allowance,
+    )
+
+
+def counting(allotment: Allotment, on_call: Callable[[ModelCall], None]) -> Callable[[ModelCall], None]:
+    def counted(call: ModelCall) -> None:
+        allotment.count(call)
+        on_call(call)
+
+    return counted
+
+
+@contextmanager
+def task_gateway(workload: Workload, on_call: Callable[[ModelCall], None]) -> Iterator[ModelGateway]:
+    """Yield the model's gateway in the task itself, for as long as the block runs; each sandbox has its own socket."""
+    with workload.allotted() as allotment:
+        settings = dict(gateway_settings(workload, allotment.budget))
+        count = counting(allotment, on_call)
+        try:
+            with ModelGateway(workload.upstream, on_call=count, search=workload.search, **settings) as gateway:
+                yield gateway
+        finally:
+            allotment.complete()
+
+
+def gateway_document(workload: Workload, allowance: RemainingBudget, gateways: int = 1) -> JsonObject:
+    """Return what the gateway's program reads, `skillopt_airflow.gateway.serve.ServeConfig`, with its secrets.
+
+    Raises:
+        ConfigError: the run has a search, whose answers only a gateway in the task can store.
+    """
+    if workload.search is not None:
+        raise ConfigError(
+            "search.conn_id: on this engine the gateway is a container of its own, which has no search; use a Docker "
+            "engine of the worker's host, or leave search.conn_id unset for the documents of the items"
+        )
+    settings = gateway_settings(workload, allowance, gateways).model_dump(mode="json")
+    proxies: JsonObject = {name: os.environ[name] for name in PROXIES if name in os.environ}
+    return {**settings, "upstream": handed_over(workload.upstream), "proxies": proxies}
+
+
+def report_calls(lines: Iterable[bytes], allotment: Allotment, on_call: Callable[[ModelCall], None]) -> None:
+    """Report the model calls that a gateway's program wrote, a line each; a bad line is a bug and not an attack."""
+    count = counting(allotment, on_call)
+    for line in lines:
+        if line == ENDED:
+            allotment.complete()
+            continue
+        try:
+            count(ModelCall.model_validate_json(line))
+        except ValidationError:
+            log.warning("The gateway wrote what is no model call: %.200r", line)
+
 
 class Exchange(Protocol):
     """A folder of the store that a sandbox reaches by signed addresses."""
 
-    def put(self, name: str, body: bytes) -> None:
-        """Leave something for the sandbox."""
+    def put(self, name: str, body: bytes) -> None: ...
 
     def address(self, name: str, method: Literal["get", "put"], seconds: int) -> str:
         """Return where the sandbox fetches or leaves an object, for so many seconds."""
@@ -44,8 +127,7 @@ class Exchange(Protocol):
     def take(self, name: str, most: int) -> bytes | None:
         """Return what the sandbox left since the last time, if it did, and if it has at most `most` bytes."""
 
-    def clear(self) -> None:
-        """Remove everything."""
+    def clear(self) -> None: ...
 
 
 Exchanges = Callable[[str], Exchange]
@@ -104,9 +186,7 @@ def shipped(
     """Leave a sandbox's inputs in the store, and remove all that it exchanged afterwards.
 
     Args:
-        workload: the task's.
         number: the sandbox's, from 0 on.
-        items: the sandbox's.
         staged: its folders on the worker.
         exchange: its folder of the store.
         gateways: how many sandboxes of the task run at the same time, each with its gateway.

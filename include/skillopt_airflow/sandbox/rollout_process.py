@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 
 from skillopt_airflow.core.types import Item, ModelCall
 from skillopt_airflow.sandbox.container_loop import Sandbox
-from skillopt_airflow.sandbox.corpus_cache import staged_corpus
 from skillopt_airflow.sandbox.docker_container import lines
-from skillopt_airflow.sandbox.gateway_container import task_gateway
-from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder
+from skillopt_airflow.sandbox.remote_folder import task_gateway
+from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder, staged_corpus
 from skillopt_airflow.sandbox.task_workload import Workload
 
 LAST_LINES = 5
@@ -27,7 +26,6 @@ class RolloutProcess:
     _process: subprocess.Popen[bytes] | None = None
 
     def run(self, on_start: Callable[[], None]) -> str:
-        """Run the program to its end; return its last lines if it failed."""
         command = (sys.executable, "-P", "-m", "skillopt_airflow.rollout", self.folder.inputs, self.folder.outputs)
         said = self.folder.path / "said"
         with said.open("wb") as output:
@@ -45,7 +43,6 @@ class RolloutProcess:
         return f"the rollout program ended with exit status {code}: {ending}" if code else "it left no trajectory"
 
     def kill(self) -> bool:
-        """End the program."""
         if self._process is None:
             return False
         self._process.kill()
@@ -63,18 +60,15 @@ class ProcessRuntime:
     _made: list[Sandbox] = field(default_factory=list)
 
     def at_once(self) -> int:
-        """Return how many run at the same time."""
         return 1
 
     @contextmanager
     def serving(self, on_call: Callable[[ModelCall], None]) -> Iterator[None]:
-        """Serve the model, at a socket in each sandbox's folder, for as long as the block runs."""
         with task_gateway(self.workload, on_call) as self._gateway:
             yield
 
     @contextmanager
     def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[Sandbox]:
-        """Stage the program's inputs, and remove its folders afterwards."""
         concurrency = self.workload.settings.concurrency
         with (
             self.folder.container(str(number), self.workload, items, files) as staged,
@@ -87,7 +81,6 @@ class ProcessRuntime:
             yield made
 
     def remove_all(self) -> None:
-        """End what runs."""
         for made in self._made:
             made.kill()
 

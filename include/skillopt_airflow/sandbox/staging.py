@@ -1,9 +1,18 @@
-"""The folders that a container sees: /in with its work, /out for what it leaves, /gateway with its socket."""
+"""The folders that a container sees: /in with its work, /out for what it leaves, /gateway with its socket, /corpus.
+
+A corpus is staged once per host from where it is stored, and mounted read-only into every container.
+"""
 
 import fcntl
+import hashlib
+import io
 import json
+import logging
 import os
+import shutil
+import stat
 import subprocess
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,9 +20,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from skillopt_airflow.core.corpus import CorpusFile, CorpusManifest
+from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.protocols import SEALED
 from skillopt_airflow.core.types import Item
-from skillopt_airflow.sandbox.task_workload import Workload
+from skillopt_airflow.sandbox.task_workload import Corpus, Workload
 
 Files = Iterable[Mapping[str, bytes]]
 """Contents by name, one mapping an item."""
@@ -24,6 +35,12 @@ HELD = "held"
 ABANDONED_SECONDS = 3600
 SANDBOX_UID = 10001
 MAX_SOCKET_CHARS = 100
+
+KEPT_DAYS = 14
+"""Days after which a corpus that nobody used is removed when another one is staged."""
+NAME_CHARS = 32
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -43,7 +60,6 @@ class ContainerFolder:
 
     @property
     def outputs(self) -> Path:
-        """Folder that the container writes to."""
         return self.path / "out"
 
     @property
@@ -53,12 +69,10 @@ class ContainerFolder:
 
     @property
     def socket(self) -> Path:
-        """Path of the socket at which the task's gateway takes the container's calls."""
         return self.gateway / "model.sock"
 
     @property
     def files(self) -> Path:
-        """Folder with a folder for what each item leaves."""
         return self.outputs / "files"
 
     @property
@@ -68,7 +82,6 @@ class ContainerFolder:
 
     @property
     def trajectories(self) -> Path:
-        """File that the program appends to."""
         return self.outputs / "trajectories.jsonl"
 
     def release(self, count: int) -> None:
@@ -92,7 +105,6 @@ class TaskFolder:
     def container(
         self, name: str, workload: Workload, items: Sequence[Item], files: Files
     ) -> Iterator[ContainerFolder]:
-        """Create and fill the folders of one container, and remove them afterwards."""
         made = ContainerFolder(self.path / name)
         try:
             for folder in (made.path, made.inputs, made.outputs, made.gateway):
@@ -113,7 +125,6 @@ class TaskFolder:
 
 @contextmanager
 def staged() -> Iterator[TaskFolder]:
-    """Create the folder of one attempt, and remove it afterwards."""
     sweep(Path(_short_folder()))
     with held_folder() as path:
         yield TaskFolder(path)
@@ -184,7 +195,6 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a task's folder, if it is one."""
     if folder.name.startswith(PREFIX):
         _remove(folder)
 
@@ -205,3 +215,100 @@ def _short_folder() -> str:
     usual = tempfile.gettempdir()
     longest = len(os.fsencode(usual)) + len("/skillopt-12345678/12345/gateway/model.sock")
     return usual if longest <= MAX_SOCKET_CHARS else "/tmp"  # noqa: S108
+
+
+def staged_corpus(corpus: Corpus, beside: Path) -> Path:
+    """Return the host's folder of a corpus, staged by whichever task of the host is first; the others wait for it.
+
+    Args:
+        beside: the folder of temporary files, which the engine sees.
+
+    Raises:
+        SandboxError: the host's folder is not this user's own, or what is stored is not what the manifest says.
+    """
+    home = _home(beside)
+    folder, manifest = home / corpus.manifest.sha256[:NAME_CHARS], corpus.manifest
+    with of_one_task(beside, folder.name):
+        if not is_complete(folder, manifest):
+            _drop_unused(home)
+            log.info("staging the corpus: %d files, %d bytes", len(manifest.files), manifest.size)
+            _stage(corpus, home, folder)
+        # The moment of its last use.
+        os.utime(folder)
+    return folder
+
+
+def is_complete(folder: Path, manifest: CorpusManifest) -> bool:
+    """Return whether all files are there with their sizes; a host may clean up what lies among temporary files."""
+    try:
+        return all(_plain_size(folder / file.name) == file.size for file in manifest.files)
+    except OSError:
+        return False
+
+
+def _stage(corpus: Corpus, home: Path, folder: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=home, ignore_cleanup_errors=True) as scratch:
+        new = Path(scratch) / "corpus"
+        _make(new, exist_ok=True)
+        for files, archive in zip(corpus.manifest.packed(), corpus.archives(), strict=True):
+            _unpack(archive, files, new)
+        if folder.exists():
+            folder.rename(Path(scratch) / "former")
+        # Who mounts it sees all of it or nothing.
+        new.rename(folder)
+
+
+def _unpack(archive: bytes, files: Sequence[CorpusFile], folder: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
+        for file in files:
+            member = tar.getmember(file.name)
+            stored = tar.extractfile(member) if member.isreg() else None
+            content = b"" if stored is None else stored.read()
+            if hashlib.sha256(content).hexdigest() != file.sha256:
+                raise SandboxError(
+                    f"the stored corpus is damaged: {file.name} is not what its manifest says; remove the corpus's "
+                    "folder below corpora/ in the bucket and start the run again"
+                )
+            path = folder / file.name
+            for parent in reversed(path.relative_to(folder).parents[:-1]):
+                _make(folder / parent, exist_ok=True)
+            path.write_bytes(content)
+            path.chmod(0o444)
+
+
+def _plain_size(path: Path) -> int:
+    found = path.lstat()
+    return found.st_size if stat.S_ISREG(found.st_mode) else -1
+
+
+def _home(beside: Path) -> Path:
+    """Return the folder of this user's corpora, into which nobody else of the host can look."""
+    home = beside / f"skillopt-corpora-{os.getuid()}"
+    with suppress(FileExistsError):
+        home.mkdir(mode=0o700)
+    found = home.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise SandboxError(f"{home} is not this user's own folder: remove it, or set TMPDIR to another one")
+    home.chmod(0o700)
+    return home
+
+
+@contextmanager
+def of_one_task(beside: Path, name: str) -> Iterator[None]:
+    """Let one task of the host at a time, and one thread, into the block of a name; `beside` is as in `staged_corpus`.
+
+    Raises:
+        SandboxError: the host's folder is not this user's own.
+    """
+    with (_home(beside) / f"{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _drop_unused(home: Path) -> None:
+    oldest = time.time() - KEPT_DAYS * 24 * 3600
+    for folder in home.iterdir():
+        with suppress(OSError):
+            if folder.is_dir() and folder.stat().st_mtime < oldest:
+                log.info("removing the corpus %s, which was not used for %d days", folder.name, KEPT_DAYS)
+                shutil.rmtree(folder)

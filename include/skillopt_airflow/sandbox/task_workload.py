@@ -21,25 +21,19 @@ class Settings(Protocol):
         """Seconds that one try of a model call may take."""
 
     @property
-    def max_attempts(self) -> int:
-        """Tries of one model call."""
+    def max_attempts(self) -> int: ...
 
     @property
-    def max_tokens(self) -> int:
-        """Most tokens of one answer."""
+    def max_tokens(self) -> int: ...
 
     @property
-    def concurrency(self) -> int:
-        """Items at the same time."""
+    def concurrency(self) -> int: ...
 
-    def model_dump_json(self) -> str:
-        """Return the content of settings.json."""
+    def model_dump_json(self) -> str: ...
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The output of a container for one item."""
-
     trajectory: Trajectory
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Contents of the files that the trajectory names and that were found to be plain and small enough."""
@@ -49,8 +43,7 @@ class Corpus(Protocol):
     """A folder of documents that every sandbox of a workload can read."""
 
     @property
-    def manifest(self) -> CorpusManifest:
-        """Names, sizes and hashes of its files."""
+    def manifest(self) -> CorpusManifest: ...
 
     @property
     def archive_keys(self) -> Sequence[str]:
@@ -61,14 +54,10 @@ class Corpus(Protocol):
 
 
 class Allotment(Protocol):
-    """The part of a run's budget that one gateway spends."""
-
     @property
-    def budget(self) -> RemainingBudget:
-        """Amount that it may spend."""
+    def budget(self) -> RemainingBudget: ...
 
-    def count(self, call: ModelCall) -> None:
-        """Count a call that it made."""
+    def count(self, call: ModelCall) -> None: ...
 
     def complete(self) -> None:
         """Free what it has not spent: it has ended, and every call of it is counted."""
@@ -78,16 +67,14 @@ class Workload(Protocol):
     """The items of one task, and where their trajectories go."""
 
     @property
-    def settings(self) -> Settings:
-        """Settings of the program for every item."""
+    def settings(self) -> Settings: ...
 
     @property
     def run_concurrency(self) -> int:
         """Model calls that the whole run may have in flight, of which `settings` have this workload's share."""
 
     @property
-    def skill(self) -> str:
-        """The text of the skill."""
+    def skill(self) -> str: ...
 
     @property
     def items(self) -> Sequence[Item]:
@@ -104,8 +91,7 @@ class Workload(Protocol):
         """Return what an item's own image is built from, by name; only called for an item that has such an image."""
 
     @property
-    def corpus(self) -> Corpus | None:
-        """The run's corpus, if it has one."""
+    def corpus(self) -> Corpus | None: ...
 
     @property
     def seals_files(self) -> bool:
@@ -130,12 +116,10 @@ class Workload(Protocol):
         """Free what the task holds of the budget and has not spent; called last, when all is recorded."""
 
     @property
-    def image(self) -> str:
-        """Digest or name of the image that the container is made from."""
+    def image(self) -> str: ...
 
     @property
-    def limits(self) -> SandboxGroup:
-        """Limits of each container."""
+    def limits(self) -> SandboxGroup: ...
 
     @property
     def stage(self) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, ImageMissing
 from skillopt_airflow.core.types import JsonObject, canonical_json, sha256
-from skillopt_airflow.rollout.image_program import IN_IMAGE, PROTOCOL
+from skillopt_airflow.rollout.settings import IN_IMAGE, PROTOCOL
 
 log = logging.getLogger(__name__)
 

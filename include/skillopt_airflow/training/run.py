@@ -357,8 +357,7 @@ def needs_container_each(benchmark: Benchmark, config: TrainConfig) -> bool:
 
 
 def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: str, draw: int) -> "RolloutSettings":
-    from skillopt_airflow.rollout.image_program import image_program
-    from skillopt_airflow.rollout.settings import RolloutSettings
+    from skillopt_airflow.rollout.settings import RolloutSettings, image_program
 
     chosen = config.model
     own = image_program(benchmark, declared=config.task is not None) if config.sandbox.has_own_image else ""

@@ -13,8 +13,8 @@ from skillopt_airflow.core.protocols import Optimizer, Output, Target
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Message, ModelCall
 from skillopt_airflow.optimizer.sections import GuidedOptimizer
+from skillopt_airflow.sandbox.container_loop import STORE_SECONDS
 from skillopt_airflow.sandbox.task_workload import union_seconds
-from skillopt_airflow.sandbox.watcher import STORE_SECONDS
 from skillopt_airflow.training import timing
 from skillopt_airflow.training.answer_cache import RememberingOptimizer, RememberingTarget
 from skillopt_airflow.training.run import TrainingRun

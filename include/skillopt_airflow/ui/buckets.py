@@ -52,7 +52,6 @@ class KeptConnections(AirflowConnections):
     """The outside world of a run whose documents a page reads."""
 
     def object_store(self, storage: StorageGroup, bucket: str) -> "ObjectStore":
-        """Open a bucket behind a client that is kept."""
         return open_bucket(storage, bucket)
 
 

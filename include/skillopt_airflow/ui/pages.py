@@ -64,9 +64,7 @@ app = FastAPI(title="SkillOpt", openapi_url=None)
 def dag_run_tab(name: str, route: str) -> dict[str, str]:
     """Return a tab of a DAG run, which Airflow shows on those of every DAG.
 
-    Args:
-        name: shown on the tab.
-        route: of its page below the plugin's prefix, with `dag_id` and `run_id` to be filled in.
+    `route` is that of its page below the plugin's prefix, with `dag_id` and `run_id` to be filled in.
     """
     path = route.format(dag_id="{DAG_ID}", run_id="{RUN_ID}")
     return {
@@ -93,7 +91,6 @@ def page(request: Request, template: str, *, plots: bool = False, **values: Any)
 
 
 def message_page(status: int, title: str, text: str) -> HTMLResponse:
-    """Return a page that says why there is nothing to show."""
     body = _environment().get_template("message.html").render(title=title, text=shortened(text, MOST_CHARS))
     return HTMLResponse(body, status_code=status, headers=STORED)
 
@@ -138,7 +135,6 @@ def moment(value: datetime | str) -> Markup:
 
 
 def count(value: int) -> str:
-    """Show a whole number with its thousands apart."""
     return f"{value:,d}"
 
 

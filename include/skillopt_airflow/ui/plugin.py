@@ -5,10 +5,9 @@ from airflow.plugins_manager import AirflowPlugin
 import skillopt_airflow.ui.skill_page  # noqa: F401  for its route
 from skillopt_airflow.pipeline.addresses import UI_PREFIX
 from skillopt_airflow.ui.pages import app
-from skillopt_airflow.ui.quality_tab import QUALITY_TAB
-from skillopt_airflow.ui.reports import REPORT_TAB
+from skillopt_airflow.ui.reports import QUALITY_TAB, REPORT_TAB
 from skillopt_airflow.ui.rollout_list import ROLLOUTS_TAB
-from skillopt_airflow.ui.skills_list import SKILLS_VIEW
+from skillopt_airflow.ui.skill_page import SKILLS_VIEW
 
 
 class SkillOptPlugin(AirflowPlugin):

@@ -1,7 +1,11 @@
 """The pages of rollouts: what the target did on each item, as a list with filters that leads to the items."""
 
+import json
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from threading import Semaphore
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -10,25 +14,36 @@ from fastapi import Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
 from skillopt_airflow.core.errors import DataError, ObjectMissing, SkillOptError
-from skillopt_airflow.core.types import Status
+from skillopt_airflow.core.item_scores import metric_value
+from skillopt_airflow.core.pictures import Picture, Pictures, shown
+from skillopt_airflow.core.shortening import shortened
+from skillopt_airflow.core.types import Item, ItemFile, Message, Status, Trajectory
 from skillopt_airflow.pipeline.dag_ids import publish_dag_id, train_dag_id
 from skillopt_airflow.pipeline.params import run_storage
+from skillopt_airflow.report.view import Part
 from skillopt_airflow.store.keys import cell_name, publication_name, run_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run_record import RunRef
-from skillopt_airflow.ui import buckets, rollout_item
-from skillopt_airflow.ui.access import may_read, may_read_dag_run
-from skillopt_airflow.ui.pages import PRIVATE, app, dag_run_tab, message_page, page
-from skillopt_airflow.ui.quality_tab import checked_run
-from skillopt_airflow.ui.reports import DagRunRow, row_of
+from skillopt_airflow.ui import buckets
+from skillopt_airflow.ui.access import benchmark_of, may_read, may_read_dag_run
+from skillopt_airflow.ui.pages import MOST_CHARS, PRIVATE, app, dag_run_tab, message_page, page
+from skillopt_airflow.ui.reports import DagRunRow, checked_run, row_of
 from skillopt_airflow.ui.rollout_query import Asked, RolloutQuery, Subject, of_run, of_skill
-from skillopt_airflow.ui.trainings import benchmark_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from skillopt_airflow.store.parquet import RolloutRow
     from skillopt_airflow.store.rollout_browser import Counts, ListedRollout, Listing
     from skillopt_airflow.store.rollout_table import RolloutKey
+
+MOST_OF_CONVERSATION = 200_000
+"""Characters of all that is shown of one conversation."""
+LONG = 1500
+"""Characters from which on a text is shown in a box that scrolls."""
+ROLES = {"system": "Skill, as the system's message", "user": "User", "assistant": "Target", "tool": "Tool"}
+# As the tools harness writes what came back.
+_RESULT = re.compile(r"\[([^\[\],\n]{1,100})(?:, (\d+(?:\.\d+)?) s)?\]\n")
 
 DAG_RUN_ROUTE = "/dag_runs/{dag_id}/{run_id}/rollouts"
 """Below the plugin's prefix, as all of these; the ids as Airflow's UI has them."""
@@ -51,9 +66,186 @@ MOST_TYPES = 500
 """Types of task that can be chosen."""
 
 
-class Found(NamedTuple):
-    """The rollouts that pass the filters."""
+class ToolCall(NamedTuple):
+    tool: str
+    arguments: str
+    """Indented JSON; a command, and JSON that was cut, as it is stored."""
 
+
+class Turn(NamedTuple):
+    role: str
+    label: str
+    parts: tuple[Part, ...]
+    calls: tuple[ToolCall, ...] = ()
+    seconds: float | None = None
+    """Of a tool, as far as it was measured."""
+
+    @property
+    def is_long(self) -> bool:
+        return sum(len(part.text) for part in self.parts) > LONG
+
+
+class Conversation(NamedTuple):
+    turns: tuple[Turn, ...]
+    left_out: int
+    """Messages at the end that are not shown."""
+
+
+def conversation(trajectory: Trajectory, thumbnails: Pictures) -> Conversation:
+    """Return the turns with small pictures in the places of the item's own, and long texts cut."""
+    turns: list[Turn] = []
+    left, shown_messages = MOST_OF_CONVERSATION, 0
+    for message, pieces in shown(trajectory.messages, thumbnails):
+        if left <= 0:
+            break
+        parts = [piece if isinstance(piece, Picture) else shortened(piece, min(MOST_CHARS, left)) for piece in pieces]
+        left -= sum(len(part) for part in parts if isinstance(part, str))
+        shown_messages += 1
+        if message.role != "call":
+            turns.append(_turn(message, parts))
+        elif turns and turns[-1].role == "assistant":
+            turns[-1] = turns[-1]._replace(calls=(*turns[-1].calls, _call("".join(map(str, parts)))))
+        else:
+            turns.append(Turn("assistant", ROLES["assistant"], (), (_call("".join(map(str, parts))),)))
+    return Conversation(tuple(turns), len(trajectory.messages) - shown_messages)
+
+
+def _turn(message: Message, pieces: list[str | Picture]) -> Turn:
+    label, seconds = ROLES[message.role], None
+    if message.role == "tool" and isinstance(pieces[0], str):
+        found = _RESULT.match(pieces[0])
+        if found is not None:
+            label, pieces = f"Result of {found[1]}", [pieces[0][found.end() :]]
+            seconds = None if found[2] is None else float(found[2])
+    # A picture has lines of its own, without those that its mark stood between.
+    texts = [one.strip("\n") if isinstance(one, str) and len(pieces) > 1 else one for one in pieces]
+    parts = (Part(thumbnail=one.content) if isinstance(one, Picture) else Part(text=one) for one in texts)
+    return Turn(message.role, label, tuple(parts), seconds=seconds)
+
+
+def _call(text: str) -> ToolCall:
+    """Return a stored call; arguments that aren't JSON, or were cut, stay as they are."""
+    if text.startswith("$ "):
+        return ToolCall("command", text[2:])
+    tool, found, arguments = text.partition("(")
+    if not found:
+        return ToolCall("tool", text)
+    try:
+        return ToolCall(tool, _pretty(json.loads(arguments.removesuffix(")"))))
+    except (ValueError, RecursionError):
+        return ToolCall(tool, arguments.removesuffix(")"))
+
+
+def _pretty(value: object) -> str:
+    return shortened(json.dumps(value, ensure_ascii=False, indent=2), MOST_CHARS)
+
+
+MOST_PICTURES = 8
+"""Pictures of an item that are shown."""
+
+
+class Try(NamedTuple):
+    row: "RolloutRow"
+    score: float | None
+    """What a gate compares."""
+
+
+class Side(NamedTuple):
+    label: str
+    counted: Try | None
+    """The one that the list has; None where there is none."""
+    said: Conversation | None
+    tries: Sequence[Try]
+    """All rollouts of the item, the one that counts among them."""
+
+    @property
+    def started(self) -> datetime | None:
+        seconds = 0.0 if self.counted is None else self.counted.row.rollout.trajectory.started
+        return datetime.fromtimestamp(seconds, UTC) if seconds else None
+
+
+class Opened(NamedTuple):
+    item_id: str
+    sides: tuple[Side, ...]
+    difference: float | None
+    """The score of the first side less that of the second."""
+    item: Item | None
+    """None where no run has it any more."""
+    record: str
+    """JSON of what the target may see."""
+    reference: str
+    """JSON of what the scorer needs."""
+
+
+def opened(subject: Subject, mark: str) -> Opened:
+    """Return the item with the mark; rollouts of an earlier content of it have another one.
+
+    Raises:
+        DataError: the skill has no rollout of such an item.
+        SkillOptError: it cannot be read.
+    """
+    from skillopt_airflow.store.rollout_browser import RolloutBrowser
+
+    browser = RolloutBrowser(subject.store, subject.prefix)
+    keys = [(subject.key, subject.label), (subject.other, subject.other_label)]
+    found = [
+        (label, [row for row in browser.tries(key, mark) if not subject.alone or row.run == subject.run])
+        for key, label in keys
+        if key is not None
+    ]
+    rows = [row for _, tries in found for row in tries]
+    if not rows:
+        raise DataError("there is no rollout of such an item; rollouts are removed after retention.trajectory_days")
+    item = _item(subject, rows)
+    thumbnails = {} if item is None else _thumbnails(subject, item.files)
+    sides = tuple(_side(subject, label, tries, thumbnails) for label, tries in found)
+    scores = [side.counted.score for side in sides if side.counted is not None and side.counted.score is not None]
+    difference = scores[0] - scores[1] if len(scores) > 1 else None
+    record, reference = ("", "") if item is None else (_pretty(item.public), _pretty(item.reference))
+    return Opened(rows[0].rollout.trajectory.item_id, sides, difference, item, record, reference)
+
+
+def _item(subject: Subject, rows: "Sequence[RolloutRow]") -> Item | None:
+    """Return the item as it was when it ran, of a run that stored a rollout of it."""
+    from skillopt_airflow.store.items import find_item
+    from skillopt_airflow.store.keys import RunKeys
+
+    if subject.key is None:
+        return None
+    for run in dict.fromkeys([*([subject.run] if subject.run else []), *(row.run for row in rows)]):
+        keys = RunKeys(subject.prefix, subject.benchmark, run)
+        item = find_item(subject.store, keys.items(subject.key.split), rows[0].rollout.trajectory.item_id)
+        if item is not None and item.fingerprint == rows[0].item_fingerprint:
+            return item
+    return None
+
+
+def _side(subject: Subject, label: str, rows: "Sequence[RolloutRow]", thumbnails: Pictures) -> Side:
+    from skillopt_airflow.store.rollout_browser import counting
+
+    rules, counted = subject.rules, counting(rows, subject.run)
+
+    def scored(row: "RolloutRow") -> Try:
+        found = row.rollout.score
+        return Try(row, None if found is None else metric_value(found, rules.gate_metric, rules.gate_mixed_weight))
+
+    said = None if counted is None else conversation(counted.rollout.trajectory, thumbnails)
+    return Side(label, None if counted is None else scored(counted), said, [scored(row) for row in rows])
+
+
+def _thumbnails(subject: Subject, files: Sequence[ItemFile]) -> dict[str, bytes]:
+    """Return small pictures in place of the item's first ones, by name."""
+    from skillopt_airflow.store.files import FileStore
+    from skillopt_airflow.store.picture_files import thumbnail
+
+    kept, made = FileStore(subject.store, subject.prefix), {}
+    for file in [file for file in files if file.picture][:MOST_PICTURES]:
+        with suppress(ObjectMissing):
+            made[file.name] = thumbnail(kept.get(file.sha256))
+    return made
+
+
+class Found(NamedTuple):
     rows: "pa.Table"
     """All rollouts of the subject."""
     places: "pa.Array"
@@ -63,8 +255,6 @@ class Found(NamedTuple):
 
 
 class RolloutList(NamedTuple):
-    """A page of the list."""
-
     rows: "list[tuple[ListedRollout, str]]"
     """Each with the address of its page."""
     first: int
@@ -115,7 +305,6 @@ def _rolled_out(dag_id: str, run_id: str, row: DagRunRow, asked: RolloutQuery) -
 
 @app.get(RUN_ROUTE, dependencies=[Depends(may_read)])
 def run_rollouts(request: Request, benchmark: str, run: str, asked: Asked) -> Response:
-    """Show what a run has rolled out, by the name that its documents have."""
     if run != run_name(run):
         text = f"{run!r} is not the name of a run: letters, digits, points, dashes, underscores."
         return message_page(404, "No such run", text)
@@ -168,7 +357,7 @@ def _shown(request: Request, asked: RolloutQuery, about: Subject) -> Response:
     if about.key is None:
         return page(request, "rollouts.html", about=shown, asked=asked, found=None)
     if asked.mark:
-        return page(request, "rollout.html", about=shown, asked=asked, opened=rollout_item.opened(about, asked.mark))
+        return page(request, "rollout.html", about=shown, asked=asked, opened=opened(about, asked.mark))
     found = find(about, asked)
     if asked.place:
         return _at_place(found, asked)
@@ -204,7 +393,6 @@ def find(subject: Subject, asked: RolloutQuery) -> Found:
 
 
 def listed(found: Found, asked: RolloutQuery) -> RolloutList:
-    """Return the page that is asked for, or the last one where there are fewer."""
     from skillopt_airflow.store import rollout_browser as stored
 
     last = max(1, math.ceil(len(found.places) / PAGE))

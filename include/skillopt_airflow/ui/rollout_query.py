@@ -80,12 +80,10 @@ class RolloutQuery(BaseModel):
 
     @property
     def compares(self) -> bool:
-        """True if it shows rollouts by how another skill did."""
         return self.show in ("won", "lost", "tied", "flipped") or self.sort in ("other", "difference")
 
     @property
     def filters(self) -> bool:
-        """True if not all rollouts are shown."""
         return self.show != "all" or bool(self.status or self.task_type or self.text)
 
     def address(self, **changes: object) -> str:
@@ -93,7 +91,6 @@ class RolloutQuery(BaseModel):
         return f"?{urlencode(self.changed(**changes).model_dump(mode='json', exclude_defaults=True))}"
 
     def changed(self, **changes: object) -> Self:
-        """Return the parameters with other values, which may be texts."""
         return self.model_validate(self.model_dump() | changes)
 
 
@@ -217,7 +214,6 @@ def _with_skills(run: TrainingRun, begun: Subject, stage: "Stage", asked: Rollou
 
 
 def _items(run: TrainingRun, split: Split, plan: "Planned") -> "pa.Table":
-    """Return the items that a plan rolls out on a split."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -328,7 +324,6 @@ def _beside(names: Mapping[str, str], skill: str, other: str) -> Choice:
 
 
 def _others(labels: Mapping[str, str], skill: str) -> dict[str, str]:
-    """Return the options of a comparison with another skill."""
     return {"": "no other skill"} | {name: label for name, label in labels.items() if name != skill}
 
 

@@ -1,13 +1,18 @@
-"""The page of one skill: what it says and why, which versions there were, what nights found, what can be done next."""
+"""The list of skills, and the page of one: what it says and why, its versions, what nights found, what can be done."""
 
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from airflow.sdk.exceptions import AirflowException
 from fastapi import Depends, Query, Request
 from fastapi.responses import HTMLResponse
 
 from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import SkillOptError
+from skillopt_airflow.pipeline.addresses import UI_PREFIX
 from skillopt_airflow.pipeline.dag_ids import (
     evaluate_dag_id,
     publish_dag_id,
@@ -15,23 +20,138 @@ from skillopt_airflow.pipeline.dag_ids import (
     rollback_dag_id,
     train_dag_id,
 )
+from skillopt_airflow.report.html_pages import sparkline
 from skillopt_airflow.report.view import diff_lines, diff_of, origin_detail, slug_of, spoken_moment
 from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.ui.access import may_read
+from skillopt_airflow.ui.access import Readable, may_read
 from skillopt_airflow.ui.pages import app, message_page, page
-from skillopt_airflow.ui.skills_list import buckets_of
 
 if TYPE_CHECKING:
-    from skillopt_airflow.core.config import TrainConfig
     from skillopt_airflow.core.provenance import LineOrigin
     from skillopt_airflow.core.types import JsonObject
     from skillopt_airflow.store.artifacts import ArtifactStore
-    from skillopt_airflow.training.skill_overview import Champion, SkillDetails
+    from skillopt_airflow.training.skill_overview import Buckets, Champion, SkillDetails, SkillOverview
+
+SKILLS_VIEW = {
+    "name": "Skills",
+    "destination": "nav",
+    "nav_top_level": True,
+    "icon": f"{UI_PREFIX.removeprefix('/')}/static/skills.svg",
+    "icon_dark_mode": f"{UI_PREFIX.removeprefix('/')}/static/skills-dark.svg",
+    "url_route": "skillopt-skills",
+    # Without a slash in front, a browser reads it below the path that the API server itself is at.
+    "href": f"{UI_PREFIX.removeprefix('/')}/skills",
+}
+"""The entry in Airflow's navigation."""
+LINES = 25
+"""Lines of one page: each is read when it is shown."""
+THREADS = 10
+"""As many connections as an S3 client keeps."""
+MOST_QUERY = 200
+
+
+class Line(NamedTuple):
+    benchmark: str
+    target: str = ""
+    """Empty where the benchmark has neither published skills nor nights."""
+    problem: str = ""
+    """Why the benchmark, or the skill, cannot be read."""
+    skill: "SkillOverview | None" = None
+    """None until it is read."""
+
+    @property
+    def train_dag(self) -> str:
+        return train_dag_id(self.benchmark)
+
+    @property
+    def regate_dag(self) -> str:
+        return regate_dag_id(self.benchmark)
+
+    @property
+    def evidence(self) -> str:
+        if self.skill is None or not self.skill.nights:
+            return ""
+        last = self.skill.nights[-1]
+        return f"CUSUM {last.decline:.1f}, alarm at {last.judgement.alarm:.1f}"
+
+    @property
+    def spark(self) -> str:
+        if self.skill is None or not self.skill.nights:
+            return ""
+        nights = self.skill.nights
+        described = f"Evidence of a decline over {len(nights)} nights; now {self.evidence}."
+        return sparkline([night.decline for night in nights], nights[-1].judgement.alarm, described)
+
+
+@app.get("/skills")
+def skills(
+    request: Request,
+    readable: Readable,
+    q: Annotated[str, Query(max_length=MOST_QUERY)] = "",
+    number: Annotated[int, Query(alias="page", ge=1, le=100_000)] = 1,
+) -> HTMLResponse:
+    """Return a page of the list: of the benchmarks that the user may read, those with the words `q` in their names."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        # What there is to see before what there is to do.
+        lines = sorted((line for found in pool.map(_lines, readable) for line in found), key=lambda one: not one.target)
+        wanted = [line for line in lines if matches(line, q)]
+        last = max(1, -(-len(wanted) // LINES))
+        shown = list(pool.map(_read, wanted[(min(number, last) - 1) * LINES :][:LINES]))
+    return page(
+        request,
+        "skills.html",
+        lines=shown,
+        query=q,
+        total=sum(1 for line in lines if line.target),
+        found=len(wanted),
+        readable=len(readable),
+        number=min(number, last),
+        last=last,
+    )
+
+
+def matches(line: Line, query: str) -> bool:
+    names = f"{line.benchmark} {line.target}".casefold()
+    return all(word in names for word in query.casefold().split())
+
+
+def buckets_of(config: TrainConfig) -> "Buckets":
+    """Return where a benchmark's runs and skills are.
+
+    Raises:
+        ConfigError: Airflow has no connection of this name.
+    """
+    from skillopt_airflow.training.skill_overview import Buckets
+    from skillopt_airflow.ui.buckets import open_bucket
+
+    storage = config.storage
+    return Buckets(open_bucket(storage, storage.bucket), open_bucket(storage, storage.artifact_bucket), storage.prefix)
+
+
+def _lines(benchmark: str) -> Sequence[Line]:
+    """Return a line for every target of a benchmark, or one that says that there is none, or why that is not known."""
+    from skillopt_airflow.training.skill_overview import targets
+
+    try:
+        found = targets(buckets_of(benchmark_config(benchmark)), benchmark)
+    except (SkillOptError, AirflowException) as error:
+        return [Line(benchmark, problem=str(error))]
+    return [Line(benchmark, target) for target in found] if found else [Line(benchmark)]
+
+
+def _read(line: Line) -> Line:
+    from skillopt_airflow.training.skill_overview import overview
+
+    if not line.target:
+        return line
+    try:
+        buckets = buckets_of(benchmark_config(line.benchmark))
+        return line._replace(skill=overview(buckets, line.benchmark, line.target))
+    except SkillOptError as error:
+        return line._replace(problem=str(error))
 
 
 class FilledForm(NamedTuple):
-    """A run that somebody may trigger; Airflow decides whether they may."""
-
     name: str
     what: str
     """What it does."""
@@ -40,12 +160,10 @@ class FilledForm(NamedTuple):
 
     @property
     def slug(self) -> str:
-        """Its anchor on the page."""
         return f"do-{self.name.split()[0].lower().replace('-', '')}"
 
     @property
     def json(self) -> str:
-        """The configuration as Airflow's form takes it."""
         return json.dumps(self.conf, indent=2, ensure_ascii=False)
 
 
@@ -118,8 +236,6 @@ MOST_NAME = 300
 
 
 class OriginLine(NamedTuple):
-    """A line of the skill, and what wrote it."""
-
     number: int
     text: str
     origin: str
@@ -130,8 +246,6 @@ class OriginLine(NamedTuple):
 
 
 class Diff(NamedTuple):
-    """The difference of two versions."""
-
     before: str
     after: str
     lines: Sequence[tuple[str, str]]
@@ -149,7 +263,6 @@ def skill(
     target: Annotated[str, Query(max_length=MOST_NAME)] = "",
     number: Annotated[int, Query(alias="page", ge=1, le=10_000)] = 1,
 ) -> HTMLResponse:
-    """Return the page of a benchmark's skill for a target model: the named one, or else the first that there is."""
     from skillopt_airflow.training.skill_overview import VERSIONS, read_details, targets
 
     config = benchmark_config(benchmark)
@@ -190,7 +303,6 @@ def skill(
 
 
 def chart(details: "SkillDetails") -> str:
-    """Return the nights as SVG; empty without nights."""
     if not details.nights:
         return ""
     from skillopt_airflow.report.plots import AliasEvent, nights_chart
@@ -207,7 +319,7 @@ def followed(details: "SkillDetails") -> str:
     return "" if before is None else before.version
 
 
-def connection_of(champion: "Champion | None", own: "TrainConfig") -> "JsonObject":
+def connection_of(champion: "Champion | None", own: TrainConfig) -> "JsonObject":
     """Return the knob that names the connection of the champion's target; empty where it is the benchmark's own."""
     model = None if champion is None else champion.manifest.config.get("model")
     conn_id = model.get("target_conn_id") if isinstance(model, dict) else None

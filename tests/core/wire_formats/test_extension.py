@@ -27,7 +27,7 @@ from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.models.connection import target_dialect, target_upstream
 from skillopt_airflow.models.providers import check_sampling
-from skillopt_airflow.rollout.runner import runner
+from skillopt_airflow.rollout.program import runner
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from tests.gateway.scripted_provider import Reply, ScriptedProvider, completion
 import os, socket

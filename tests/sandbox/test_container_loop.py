@@ -11,10 +11,10 @@ import pytest
 from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
-from skillopt_airflow.sandbox import watcher as watcher_module
+from skillopt_airflow.sandbox import container_loop
+from skillopt_airflow.sandbox.container_loop import Watch, Watcher
 from skillopt_airflow.sandbox.staging import ContainerFolder
 from skillopt_airflow.sandbox.task_workload import Outcome, Workload
-from skillopt_airflow.sandbox.watcher import Watch, Watcher
 
 PATIENCE = 60
 
@@ -96,14 +96,14 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watcher_module, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(container_loop, "POLL_SECONDS", 0.05)
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, which only a test moves."""
     time = [0.0]
-    monkeypatch.setattr(watcher_module.time, "monotonic", lambda: time[0])
+    monkeypatch.setattr(container_loop.time, "monotonic", lambda: time[0])
     return time
 
 
@@ -255,7 +255,7 @@ def test_what_a_stopped_task_can_no_longer_read_hides_no_reason_and_loses_no_cal
 
 
 def test_a_container_is_not_stopped_for_the_time_that_judging_takes(folder, monkeypatch, clock):
-    monkeypatch.setattr(watcher_module, "STORE_SECONDS", 0.0)
+    monkeypatch.setattr(container_loop, "STORE_SECONDS", 0.0)
     work = Work(count=3, limits=SandboxGroup(timeout=10))
     container = Container(folder, work)
 
@@ -342,7 +342,7 @@ def test_rows_for_which_nothing_waits_are_recorded_some_at_a_time(folder, monkey
         if number == 3:
             watch.ended = ""
         watcher._look()
-        clock[0] += watcher_module.STORE_SECONDS / 2
+        clock[0] += container_loop.STORE_SECONDS / 2
     assert recorded == parts
     assert watch.recorded.is_set()
 

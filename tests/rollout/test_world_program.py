@@ -8,7 +8,7 @@ from pathlib import Path
 HOLDER = """
 import ctypes, sys
 from pathlib import Path
-from skillopt_airflow.rollout.sealed import take
+from skillopt_airflow.rollout.world_program import take
 
 PR_GET_DUMPABLE = 3
 before = ctypes.CDLL(None).prctl(PR_GET_DUMPABLE)

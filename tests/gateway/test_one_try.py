@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skillopt_airflow.gateway.model_gateway import ModelGateway
-from skillopt_airflow.gateway.rate_limit import START, RateLimit
+from skillopt_airflow.gateway.one_try import START, RateLimit
 from tests.gateway.gateway_rig import MODEL, PATH, upstream_at
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 
