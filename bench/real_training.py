@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from bench import tables
 from bench.real_place import EXAMPLE
 from bench.training_loop import TrainingLoop
-from local.trial import knobs
 from skillopt_airflow.core.budget import ROLES, Role
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.measured_score import MeasuredScore
@@ -31,6 +30,7 @@ from skillopt_airflow.training.evaluation import measured
 from skillopt_airflow.training.matrix import prepare_matrix
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
+from skillopt_airflow.training.trial import knobs
 from skillopt_airflow.training.workload import ChunkWorkload
 
 BENCHMARK, PRESET = EXAMPLE.name, "cpu"

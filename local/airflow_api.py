@@ -46,7 +46,6 @@ class AirflowApi:
         return self.request("GET", f"/dags/{dag_id}/dagRuns/{run_id}")
 
     def runs(self, dag_id: str) -> list[Row]:
-        """Return all runs of a DAG, the newest first."""
         return self._pages(f"/dags/{dag_id}/dagRuns", "dag_runs", {"order_by": "-run_after"})
 
     def task_instances(self, dag_id: str, run_id: str) -> list[Row]:

@@ -41,7 +41,6 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def inherited(outer: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's environment without what would configure another Airflow, or slow this one."""
     return {name: value for name, value in outer.items() if name in OWN_VARIABLES or not name.startswith(_FOREIGN)}
 
 

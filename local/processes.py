@@ -51,7 +51,6 @@ def with_children(parents: Iterable[psutil.Process]) -> list[psutil.Process]:
 
 
 def variable(process: psutil.Process, name: str) -> str:
-    """Return a variable of the environment that the process was started with; empty if there is none or no telling."""
     return variables(process).get(name, "")
 
 

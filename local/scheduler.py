@@ -49,7 +49,6 @@ def import_anew_in_children(package: Path) -> None:
 
 
 def _newest(package: Path) -> int:
-    """Return when a file of the package was last changed, in nanoseconds since 1970."""
     return max(path.stat().st_mtime_ns for path in package.rglob("*.py"))
 
 

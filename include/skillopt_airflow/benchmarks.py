@@ -121,7 +121,6 @@ def _places() -> list[Path]:
 
 
 def _own() -> list[Path]:
-    """Return the folders of benchmarks/; a leading _ marks what is no benchmark."""
     return sorted(place for place in (project() / "benchmarks").glob("[!_]*") if _is_benchmark(place))
 
 

@@ -73,7 +73,6 @@ class Reply:
 
     @property
     def words(self) -> int:
-        """Return what counts as its tokens; at least 1."""
         return max(1, _words(self.text) + sum(1 + _words(call.arguments) for call in self.calls))
 
 

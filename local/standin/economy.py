@@ -123,7 +123,6 @@ class World:
         return Nature(chance=RIGHT_BY_CHANCE if by_chance else 0.0)
 
     def right(self, item_id: str, skill: str, draw: int = 1) -> bool:
-        """Return whether the target is right on an item when it is asked for the nth time under a skill."""
         return self.fraction(item_id, skill, str(draw), "answer") < self.chance(item_id, skill)
 
     def chance(self, item_id: str, skill: str) -> float:
@@ -138,6 +137,5 @@ class World:
 
 
 def _weighted(share: float, rules: Sequence[str]) -> str:
-    """Return the rule at a place in [0, 1) of the rules laid end to end."""
     ends = list(accumulate(1 / (place + 2) for place in range(len(rules))))
     return rules[min(bisect(ends, share * ends[-1]), len(rules) - 1)]

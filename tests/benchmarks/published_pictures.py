@@ -5,12 +5,12 @@ from typing import cast
 
 from PIL import Image
 
-from local.trial import first_items
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.types import DATA_SPLITS, Item
 from skillopt_airflow.store.files import DataFiles
 from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.training.trial import first_items
 
 
 def picture(shade: int) -> bytes:

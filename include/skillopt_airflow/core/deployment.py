@@ -162,7 +162,6 @@ def _raised(asked: TrainConfig, own: TrainConfig) -> Iterator[str]:
 
 
 def _amount(limit: str) -> float:
-    """Return a limit as a number; a size of memory in kilobytes."""
     return float(limit[:-1]) * _SIZES[limit[-1]] if limit[-1] in _SIZES else float(limit)
 
 

@@ -171,7 +171,6 @@ class RunningEvaluation:
         return math.fsum([*self._best_case(prefix), *theirs])
 
     def _best_case(self, prefix: int) -> list[float]:
-        """Return the candidate's metric on the items that current has a score for, a full score where it has none."""
         ran = self._ran(prefix)
         return [_value(ran.get(item, WON), self.rules) for item in self.order if item in self.current.scores]
 

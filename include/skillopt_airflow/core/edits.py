@@ -8,16 +8,11 @@ from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import SkillError
 from skillopt_airflow.core.hidden_text import flaw_of_text
 from skillopt_airflow.core.skill import REGIONS, SkillDocument, Span, before_markers, has_marker, without_markers
-from skillopt_airflow.core.training_groups import OptimizerGroup
 from skillopt_airflow.core.types import Edit, Note, Value
 
 _BULLET = "- "
 _BULLETS = re.compile(r"(?:[-*+•]\s+)*")
 """What a model may write before a note, which gets a bullet here."""
-
-
-def notes_enter(rules: OptimizerGroup) -> bool:
-    return rules.use_skill_aware_reflection
 
 
 def notes_of(document: SkillDocument) -> tuple[str, ...]:

@@ -202,7 +202,6 @@ def share(part: float) -> str:
 
 
 def _kind(rollout: Ended) -> str:
-    """Return the error without what belongs to one item: its id, and every word that has a digit."""
     words = re.sub(rf"(?<!\w){re.escape(rollout.item_id)}(?!\w)", "0", rollout.error)
     return " ".join(_WORD.sub(lambda word: "0" if any(map(str.isdigit, word.group())) else word.group(), words).split())
 

@@ -147,7 +147,6 @@ def skill_of_person(text: str, where: str) -> SkillDocument:
 
 
 def _alike(character: str) -> str:
-    """Return the pattern of a character, or of all quotes of its kind."""
     return next((f"[{kind}]" for kind in _QUOTES if character in kind), re.escape(character))
 
 

@@ -369,6 +369,5 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def _problem(status: int, message: str, code: str | int | None = None) -> Response:
-    """Return an error in a shape that both OpenAI's and Anthropic's clients read."""
     error = {"message": message, "type": "sandbox_gateway", "code": status if code is None else code}
     return JSONResponse({"type": "error", "error": error}, status, FINAL)

@@ -237,7 +237,6 @@ class Provider:
         return min(max(backoff, asked), self._call_timeout)
 
     def _open_routes(self) -> list[_Route]:
-        """Return the routes that did not fail a call lately, or all if each did."""
         now = time.monotonic()
         return [route for route in self._routes if route.closed_until <= now] or self._routes
 

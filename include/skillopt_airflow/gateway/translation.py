@@ -410,7 +410,6 @@ def tolerant(model: Model) -> Model:
 
 
 def _opening(messages: Sequence[ChatMessage]) -> str:
-    """Return a digest of what was said before the model's first turn."""
     said = takewhile(lambda message: message.role != "assistant", messages)
     return hashlib.sha256(b"".join(message.model_dump_json().encode() for message in said)).hexdigest()
 

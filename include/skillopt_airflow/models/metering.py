@@ -149,6 +149,5 @@ def calls_of(metered: Metered, role: Role, stage: str, model: str, started: floa
 
 
 def _shares(tokens: int, requests: int) -> list[int]:
-    """Return the tokens in shares as even as possible; one share if nothing was answered."""
     each, rest = divmod(tokens, max(1, requests))
     return [each + (index < rest) for index in range(max(1, requests))]

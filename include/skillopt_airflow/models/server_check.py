@@ -123,5 +123,4 @@ def _once(upstream: Upstream, body: bytes | None = None) -> "httpx.Response":
 
 
 def _unprompted(server: Upstream) -> bytes:
-    """Return a call that there is nothing to answer to, and that only tells whether the server would take one."""
     return json.dumps({"model": server.model}).encode()

@@ -25,7 +25,6 @@ def prefixed(name: str) -> str:
 
 
 def _ids(template: str) -> Callable[[str], str]:
-    """Return what names a benchmark's DAG; the prefix is looked up at each call."""
     return lambda benchmark: prefixed(template.format(benchmark))
 
 

@@ -85,7 +85,6 @@ def form(config: TrainConfig, presets: Sequence[str] = (), paths: Sequence[str] 
 
 @cache
 def _properties(group: type[Group]) -> Mapping[str, Any]:
-    """Return the JSON schemas of a group's knobs, which all forms of all benchmarks have in common."""
     properties: Mapping[str, Any] = group.model_json_schema()["properties"]
     return properties
 

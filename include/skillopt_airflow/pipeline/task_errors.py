@@ -185,6 +185,5 @@ async def tell_late(conn_id: str, context: Mapping[str, Any]) -> None:
 
 
 def _message(dag_id: str, run_id: str, what: str) -> JsonObject:
-    """Return the body of an alert; chat programs show its `text`."""
     link = run_address(dag_id, run_id)
     return {"text": f"{dag_id}, run {run_id}, {what}. {link}", "dag_id": dag_id, "run_id": run_id, "link": link}

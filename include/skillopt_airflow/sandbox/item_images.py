@@ -320,6 +320,5 @@ def remove_unused(client: Any, days: float) -> list[str]:
 
 
 def _last_use(details: Mapping[str, Any]) -> float:
-    """Return the Unix time at which an image got its name last; one that never had any has the year 1 there."""
     said = max(str(details.get("Metadata", {}).get("LastTagTime") or ""), str(details["Created"]))
     return datetime.fromisoformat(said[:19] + "+00:00").timestamp()

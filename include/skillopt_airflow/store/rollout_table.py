@@ -288,7 +288,6 @@ def has_score(table: pa.Table) -> pa.BooleanArray:
 
 
 def _among(ids: Iterable[str]) -> Mask:
-    """Return which rows are of items with these ids; of the many of a night's partition, Python sees those alone."""
     values = pa.array(ids, pa.string())
     return lambda table: pc.is_in(table["item_id"], value_set=values)
 
@@ -309,13 +308,11 @@ def _same(key: RolloutKey) -> Mask:
 
 
 def _small(file: pq.ParquetFile, mask: Mask, more: Sequence[str]) -> pa.Table:
-    """Return the rows of the mask without what was said, with the small columns and those asked for besides."""
     table = file.read(columns=[*_SMALL, *more])
     return table.filter(mask(table))
 
 
 def _whole(file: pq.ParquetFile, mask: Mask) -> pa.Table:
-    """Return the rows of the mask; what was said is read only if there are any."""
     chosen = mask(file.read(columns=_SMALL))
     return file.read().filter(chosen) if pc.any(chosen).as_py() else file.schema_arrow.empty_table()
 

@@ -2,7 +2,7 @@
 
 import logging
 
-from skillopt_airflow.core.edits import EditApplyReport, apply_edits, notes_enter
+from skillopt_airflow.core.edits import EditApplyReport, apply_edits
 from skillopt_airflow.core.hidden_text import visible
 from skillopt_airflow.core.measured_score import SplitScore
 from skillopt_airflow.core.moment_gate import GateInput, GateOutcome, SkillVersion, pass_gate
@@ -61,7 +61,7 @@ def _load(run: TrainingRun, moment: Moment) -> GateInput:
     before, is_step = run.state_before(moment), moment.kind == "step"
     current = _version(run, before.current.version)
     candidate = SkillVersion(run.document(keys.candidate_skill), store.get_model(keys.line_origins, LinesOfSkill))
-    notes = store.find_model(keys.notes, Patch) if notes_enter(config.optimizer) else None
+    notes = store.find_model(keys.notes, Patch) if config.optimizer.use_skill_aware_reflection else None
     return GateInput(
         moment=moment,
         config=config,
@@ -91,7 +91,7 @@ def _store(run: TrainingRun, moment: Moment, outcome: GateOutcome) -> None:
             log.warning("version %d: %s", number, long)
     if outcome.notes_report is not None:
         store.put_model(keys.notes_apply_report, outcome.notes_report)
-    elif notes_enter(run.config.optimizer):
+    elif run.config.optimizer.use_skill_aware_reflection:
         # The moment may have added notes before it was done again.
         store.delete(keys.notes_apply_report)
     store.put_model(keys.gate, outcome.decision)

@@ -135,7 +135,6 @@ def current_task(run: TrainingRun) -> str:
 
 
 def _following(run: TrainingRun, newest: RunState) -> Moment:
-    """Return the moment after the newest state; the run's end follows a stop, and nothing follows the end."""
     names = [moment.name for moment in run.timeline]
     return run.timeline[-1 if newest.stopped else min(names.index(newest.moment) + 1, len(names) - 1)]
 

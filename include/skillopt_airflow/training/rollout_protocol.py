@@ -78,6 +78,5 @@ def image_to_use(settled: str, program: str, config: TrainConfig, benchmark: Pat
 
 
 def _files(benchmark: Path) -> JsonObject:
-    """Return adapter.py and what it may import, by name; programs that make data are left out."""
     files = [path for path in benchmark.glob("*.py") if not path.match("make_*")]
     return {path.name: path.read_text(encoding="utf-8") for path in files}

@@ -116,7 +116,6 @@ def tested_versions(run: TrainingRun, final: RunState) -> dict[str, int]:
 
 
 def _is_measured(run: TrainingRun, state: RunState) -> bool:
-    """Return whether nothing is to be measured of the last skill; new notes are no reason to exceed a spent budget."""
     known = not state.current.has_new_notes or bool(state.stopped)
     return known and covers(state.current.evaluation, run.config.evaluation)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.edits import apply_edits, consolidated_edit, note_edits, notes_enter, notes_of
+from skillopt_airflow.core.edits import apply_edits, consolidated_edit, note_edits, notes_of
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.timeline import Moment, edit_budget, writes_guidance
@@ -69,20 +69,15 @@ def _with_rate(
 
 
 def _with_notes(run: TrainingRun, moment: Moment, step: StepInput, models: Assistants, ranked: Patch) -> Patch:
-    """Return what makes the candidate: the edits, or a body written from them, and the notes that pass the gate.
-
-    Other notes are stored apart: the gate's task adds them.
-    """
+    """Return the edits that make the candidate, or a body written from them. The gate's task adds the notes."""
     patch, rules, key = ranked, run.config.optimizer, run.keys.moment(moment).notes
     if rules.skill_update_mode == "rewrite_from_suggestions":
         patch = rewrite(models.optimizer, step.skill.text, ranked, step.state.buffer)
     notes = _notes(run, models, step.skill, patch)
     patch = patch.model_copy(update={"fallback": joined(patch.fallback, notes.fallback)})
-    if not notes_enter(rules):
-        return patch.model_copy(update={"edits": (*patch.edits, *notes.edits)})
     if notes.edits:
         run.store.put_model(key, notes)
-    else:
+    elif rules.use_skill_aware_reflection:
         # The step may have had some before it was done again.
         run.store.delete(key)
     return patch
@@ -150,7 +145,7 @@ def may_precede(moment: Moment, config: TrainConfig) -> bool:
     if not config.evaluation.use_gate:
         return False
     if moment.kind == "step":
-        return not notes_enter(rules)
+        return not rules.use_skill_aware_reflection
     if moment.kind == "slow_update":
         # Without guidance it leaves a memory, and the skill as it is.
         return rules.slow_update_gate or not writes_guidance(moment, rules)

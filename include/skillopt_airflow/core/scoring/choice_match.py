@@ -103,7 +103,6 @@ class ChoiceMatch(Scoring):
         return lettered(public.get(self.choices), self.choices) if self.choices else dict.fromkeys(ascii_uppercase, "")
 
     def _by_letter(self, named: JsonValue, public: JsonObject) -> JsonValue:
-        """Return the letter for a label that is a number, as some of ARC's are, and anything else as it is."""
         return _letters(_by_label(public.get(self.choices))).get(str(named).strip(_AROUND_LABEL), named)
 
 
@@ -152,7 +151,6 @@ def _by_label(choices: JsonValue) -> dict[str, JsonValue]:
 
 
 def _letters(labels: Collection[str]) -> dict[str, str]:
-    """Return letters for labels that are numbers, in their order; none for others."""
     return dict(zip(labels, ascii_uppercase, strict=False)) if all(map(str.isdecimal, labels)) else {}
 
 
@@ -259,7 +257,6 @@ def _with_text(text: str, choices: dict[str, str]) -> frozenset[str]:
 
 
 def _listed(text: str, choices: dict[str, str]) -> frozenset[str]:
-    """Return the letters of a bare list such as `B, D`, `B or D`, `BD`; none if the text is anything else."""
     letters = re.sub(r"\b(?:and|or)\b|[\s,;/&+()，；、]", "", text)
     return frozenset(letters) if letters and set(letters) <= choices.keys() else frozenset()
 

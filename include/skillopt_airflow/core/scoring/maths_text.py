@@ -99,7 +99,6 @@ def _quantity(text: str) -> tuple[Fraction | None, str]:
 
 
 def _product(text: str) -> str:
-    """Return a numerator, in parentheses if it is a sum."""
     text = text.strip()
     return f"({text})" if re.search(r"(?<=.)[-+]", text) else text
 
