@@ -12,15 +12,6 @@ from local.home import Home
 from local.served import served
 from local.standin.known_items import s3_client
 from local.standin.server import StandInServer
-from local.trial import (
-    TargetModel,
-    Trial,
-    TrialDisplay,
-    configured,
-    connected_target,
-    first_items,
-    skill_of,
-)
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
@@ -34,6 +25,15 @@ from skillopt_airflow.sandbox.staging import TaskFolder
 from skillopt_airflow.store.files import DataFiles
 from skillopt_airflow.training.judge_settings import check_judge
 from skillopt_airflow.training.run_corpus import source_corpus
+from skillopt_airflow.training.trial import (
+    TargetModel,
+    Trial,
+    TrialDisplay,
+    configured,
+    connected_target,
+    first_items,
+    skill_of,
+)
 
 
 def run(
