@@ -21,6 +21,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import PlatformError
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.state import ReflectedItems
+from skillopt_airflow.core.task_group import read_config
 from skillopt_airflow.core.types import Edit, Item, JsonObject, Message, ModelCall, Patch, Split, Status, Trajectory
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.objects import ObjectStore
@@ -206,7 +207,7 @@ def _config(place: Place) -> TrainConfig:
         "model": {"target": "openai-chat:bench", "optimizer": "openai-chat:bench"},
         "sandbox": {"items_per_container": 400},
     }
-    return TrainConfig.from_layers(layer, own)
+    return read_config(layer, own)
 
 
 def _played(run: TrainingRun, skill: str, item: Item) -> Trajectory:

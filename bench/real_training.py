@@ -20,6 +20,7 @@ from skillopt_airflow.core.paired import PairedTable, paired
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.skill_matrix import MatrixRequest
+from skillopt_airflow.core.task_group import read_config
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.sandbox.container_loop import run_workload
@@ -127,7 +128,7 @@ def configured(model: str, seed: int, settings: Sequence[str] = ()) -> TrainConf
     """
     own = {"train.seed": seed, "model.target": model, "model.optimizer": model}
     preset = preset_of(BENCHMARK, PRESET).settings
-    return TrainConfig.from_layers(benchmark_config(BENCHMARK).model_dump(), preset, nest(knobs(settings) | own))
+    return read_config(benchmark_config(BENCHMARK).model_dump(), preset, nest(knobs(settings) | own))
 
 
 def hand_written(config: TrainConfig) -> Floor:

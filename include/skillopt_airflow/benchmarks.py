@@ -9,14 +9,11 @@ from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.hidden_text import flaw_of_text, plain
 from skillopt_airflow.core.protocols import Benchmark
-
-if TYPE_CHECKING:
-    from skillopt_airflow.core.task_group import TaskGroup
+from skillopt_airflow.core.types import JsonObject
 
 LIST_VARIABLE = "SKILLOPT_BENCHMARKS"
 """Environment variable: the benchmarks that there are, separated by commas. Each is a name in benchmarks/ or the
@@ -88,7 +85,7 @@ def guidance(name: str) -> dict[str, str]:
     return found
 
 
-def load(name: str, task: "TaskGroup | None" = None) -> Benchmark:
+def load(name: str, task: JsonObject | None = None) -> Benchmark:
     """Return the benchmark that a section `task` declares or, without one, that the adapter of a folder holds.
 
     Raises:
@@ -97,8 +94,9 @@ def load(name: str, task: "TaskGroup | None" = None) -> Benchmark:
     if task is not None:
         # Few containers need it, and it brings the rules of all sections along.
         from skillopt_airflow.core.declared_task import declared
+        from skillopt_airflow.core.task_group import TaskGroup
 
-        return declared(task)
+        return declared(TaskGroup.model_validate(task))
     file = folder(name) / "adapter.py"
     if not file.is_file():
         raise ConfigError(f"{file.parent}: give benchmark.yaml a section task (docs/tasks.md), or add an adapter.py")

@@ -6,9 +6,11 @@ Rules of taking and scoring an answer have names: each is one class, and one lin
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
-from pydantic import BeforeValidator, Discriminator, Field, SerializeAsAny, Tag, field_serializer
+from pydantic import BeforeValidator, Discriminator, Field, SerializeAsAny, Tag, ValidationError, field_serializer
 
 from skillopt_airflow.core.config_group import Group
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.layers import explain
 from skillopt_airflow.core.scoring.choice_match import ChoiceLetter, ChoiceMatch
 from skillopt_airflow.core.scoring.extraction import Boxed, Extraction, InTags, LastLine, RegexMatch
 from skillopt_airflow.core.scoring.figure_match import FigureMatch
@@ -16,6 +18,10 @@ from skillopt_airflow.core.scoring.json_fields import JsonAnswer, JsonFields, Li
 from skillopt_airflow.core.scoring.number_match import NumberMatch
 from skillopt_airflow.core.scoring.scoring_rule import Scoring
 from skillopt_airflow.core.scoring.text_match import Anls, Contains, Exact, Matches, TokenF1
+from skillopt_airflow.core.types import JsonObject
+
+if TYPE_CHECKING:
+    from skillopt_airflow.core.config import TrainConfig
 
 ANSWER_RULES: Mapping[str, type[Extraction]] = {
     "tags": InTags,
@@ -121,10 +127,43 @@ class TaskGroup(Group):
         return rule.model_dump(by_alias=True)
 
 
-RULE_KEYS = tuple(
-    f"task.{knob}.{name}.{field.alias or key}"
-    for knob, rules in (("answer", ANSWER_RULES), ("score", SCORING_RULES))
-    for name, rule in rules.items()
-    for key, field in rule.model_fields.items()
+class _Section(Group):
+    task: TaskGroup | None
+
+
+KEYS = (
+    *(f"task.{key}" for key in TaskGroup.model_fields),
+    *(
+        f"task.{knob}.{name}.{field.alias or key}"
+        for knob, rules in (("answer", ANSWER_RULES), ("score", SCORING_RULES))
+        for name, rule in rules.items()
+        for key, field in rule.model_fields.items()
+    ),
 )
-"""The keys of all rules, as an error about one has them: behind the name of the rule."""
+"""The keys of the section and of all rules, as an error about one has them: those of a rule behind its name."""
+
+
+def read_config(*layers: Mapping[str, Any]) -> "TrainConfig":
+    """Merge nested layers, later ones win, and validate, the section `task` included.
+
+    Raises:
+        ConfigError: naming each offending key with its path and what is allowed there.
+    """
+    # A container reads the section alone.
+    from skillopt_airflow.core.config import TrainConfig
+
+    config = TrainConfig.from_layers(*layers)
+    task = task_of(config.task)
+    return config.model_copy(update={"task": None if task is None else task.model_dump(mode="json")})
+
+
+def task_of(section: JsonObject | None) -> TaskGroup | None:
+    """Return the section `task` of a configuration.
+
+    Raises:
+        ConfigError: as `read_config`.
+    """
+    try:
+        return _Section.model_validate({"task": section}).task
+    except ValidationError as error:
+        raise ConfigError(explain(error, KEYS)) from None

@@ -14,6 +14,7 @@ from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.resource_groups import ModelGroup, SandboxGroup, SearchGroup, StorageGroup
 from skillopt_airflow.core.sampling import sampling_settings
+from skillopt_airflow.core.task_group import read_config
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.many_hosts import check_image
 from skillopt_airflow.pipeline.params import check_fixed
@@ -214,7 +215,7 @@ def open_run(ref: "RunRef | JsonObject") -> TrainingRun:
     opened = RunRef.model_validate(ref)
     own = benchmark_config(opened.benchmark)
     layers = {"storage": opened.storage.model_dump()}, nest(opened.overrides)
-    asked = TrainConfig.from_layers(own.model_dump(), *layers)
+    asked = read_config(own.model_dump(), *layers)
     check_fixed(asked, own)
     check_allowed(asked, own)
     run = TrainingRun(opened, AirflowConnections())

@@ -12,6 +12,7 @@ from skillopt_airflow.core.config import TrainConfig, nest, values_by_path
 from skillopt_airflow.core.config_group import Group
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.core.task_group import read_config
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.training.deployment_file import check_allowed
 
@@ -104,7 +105,7 @@ def run_config(config: TrainConfig, params: Mapping[str, Any], *layers: JsonObje
         raise ConfigError(f'overrides: expected keys and values such as {{"train.seed": 7}}, got {overrides!r}')
     own = values_by_path(config)
     fields = {path: value for path, value in params.items() if path in own and value != own[path]}
-    asked = TrainConfig.from_layers(config.model_dump(), *layers, nest(fields), nest(overrides))
+    asked = read_config(config.model_dump(), *layers, nest(fields), nest(overrides))
     _check_room("train.num_epochs", asked.train.num_epochs, config.train.num_epochs)
     check_fixed(asked, config)
     check_allowed(asked, config)
@@ -130,7 +131,7 @@ def run_storage(config: TrainConfig, params: Mapping[str, Any]) -> StorageGroup:
     """
     overrides = params.get("overrides")
     asked = nest(overrides) if isinstance(overrides, Mapping) else {}
-    stored = TrainConfig.from_layers(config.model_dump(), {"storage": asked.get("storage", {})})
+    stored = read_config(config.model_dump(), {"storage": asked.get("storage", {})})
     check_allowed(stored, config)
     return stored.storage
 

@@ -11,6 +11,7 @@ from skillopt_airflow.core.config import Preset, TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.resource_groups import JUDGE_CONN_ID, ModelGroup
+from skillopt_airflow.core.task_group import read_config
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.models import connection, server_check
 from skillopt_airflow.models.providers import check_sampling
@@ -120,7 +121,7 @@ def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
 
 def cell_config(benchmark: str, config: TrainConfig, target: str, harness: HarnessName) -> TrainConfig:
     """Return a complete configuration with another target and harness; raise as `configured`."""
-    asked = TrainConfig.from_layers(config.model_dump(), {"model": {"target": target, "harness": harness}})
+    asked = read_config(config.model_dump(), {"model": {"target": target, "harness": harness}})
     _check_harness_of_image(asked, config)
     model, adapter = asked.model, benchmarks.load(benchmark, asked.task)
     check_requirements(model, adapter)
@@ -215,7 +216,7 @@ def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] 
     # It is today's graph that publishes, and today's benchmark.yaml that names what anybody may.
     params.run_config(own, {"overrides": late})
     _check_image(run, own)
-    config = TrainConfig.from_layers(run.config.model_dump(), nest(late))
+    config = read_config(run.config.model_dump(), nest(late))
     check_engine(config.sandbox)
     model = config.model
     name = connection.model_name(model.target_conn_id, model.target)

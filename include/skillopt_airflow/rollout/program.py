@@ -128,7 +128,8 @@ async def run(in_folder: Path, out_folder: Path, gateway: str, corpus: Path = CO
         _refuse(job, out_folder, other)
         return
     sealed = take(out_folder / SEALED)
-    benchmark, documents = _benchmark(job.settings), CorpusFolder(corpus)
+    benchmark = benchmarks.load(job.settings.benchmark, job.settings.task)
+    documents = CorpusFolder(corpus)
     # A CLI knows no sockets.
     leads = forwarded(gateway) if HARNESSES[job.settings.harness].is_cli else nullcontext(gateway)
     free = asyncio.Semaphore(job.settings.concurrency)
@@ -193,14 +194,6 @@ async def _released(in_folder: Path, index: int) -> None:
     told = in_folder / "released"
     while told.exists() and int(told.read_bytes()) <= index:
         await asyncio.sleep(RELEASE_SECONDS)
-
-
-def _benchmark(settings: RolloutSettings) -> Benchmark:
-    if settings.task is None:
-        return benchmarks.load(settings.benchmark)
-    from skillopt_airflow.core.task_group import TaskGroup
-
-    return benchmarks.load(settings.benchmark, TaskGroup.model_validate(settings.task))
 
 
 def _row(trajectory: Trajectory) -> str:

@@ -3,9 +3,9 @@
 By `image_program`, a worker and the project's own image tell whether they are of one version.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import Field
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.harnesses import HarnessName
@@ -67,11 +67,6 @@ class RolloutSettings(Value):
     """Seconds after which no answer of the run's search can come; None if searches stay in the item's documents."""
     gives_up: bool = False
     """True if the other items are left once the first ones fail alike, and no retry mends it."""
-
-    @field_validator("task", mode="before")
-    @classmethod
-    def _as_json(cls, task: Any) -> Any:
-        return task.model_dump(mode="json") if isinstance(task, BaseModel) else task
 
     def sampling(self) -> JsonObject:
         """Return the settings of a call by which the target samples and thinks; see `sampling_settings`."""

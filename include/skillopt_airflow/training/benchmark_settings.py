@@ -7,9 +7,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import Preset, StatedScores, TrainConfig, changed_paths, explain, nest, values_by_path
+from skillopt_airflow.core.config import Preset, StatedScores, TrainConfig, changed_paths, nest, values_by_path
 from skillopt_airflow.core.declared_task import checked_prompt
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.layers import explain
+from skillopt_airflow.core.task_group import read_config, task_of
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.training.deployment_file import check_defaults, defaults_place, deployment, read_yaml
 
@@ -54,9 +56,9 @@ def _over(below: Mapping[str, Any], path: Path) -> TrainConfig:
     """Return the configuration that a file makes of the layer below it."""
     layer = read_yaml(path)
     try:
-        config = TrainConfig.from_layers(below, {} if layer is None else layer)
-        if config.task is not None:
-            checked_prompt(config.task)
+        config = read_config(below, {} if layer is None else layer)
+        if (task := task_of(config.task)) is not None:
+            checked_prompt(task)
     except ConfigError as error:
         check_defaults()
         raise ConfigError(f"{path}: {error}") from error

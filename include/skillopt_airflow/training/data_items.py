@@ -75,7 +75,7 @@ def without_copies(
 
     An adapter names its records itself, so that an id that occurs twice is a mistake there, as it is with `task.id`.
     """
-    if config.task is None or config.task.id is not None:
+    if config.task is None or config.task.get("id") is not None:
         return dict(read), ()
     first: dict[str, str] = {}
     kept: dict[Part, list[JsonObject]] = {part: [] for part in read}

@@ -10,9 +10,11 @@ import yaml
 from pydantic import ValidationError
 from yaml.composer import ComposerError
 
-from skillopt_airflow.core.config import TrainConfig, explain
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.deployment import Allowed, Deployment, address_not_allowed, images_not_allowed, not_allowed
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.layers import explain
+from skillopt_airflow.core.task_group import read_config
 
 MERGED = "tag:yaml.org,2002:merge"
 """The tag of a key that merges another mapping into its own; all of several do."""
@@ -84,7 +86,7 @@ def check_defaults() -> None:
         ConfigError: naming the administrator's file and the key.
     """
     try:
-        TrainConfig.from_layers(deployment().defaults)
+        read_config(deployment().defaults)
     except ConfigError as error:
         raise ConfigError(f"{defaults_place()}: {error}") from error
 

@@ -23,6 +23,7 @@ from skillopt_airflow.core.skill_matrix import (
     SkillInCell,
     SkillMatrix,
 )
+from skillopt_airflow.core.task_group import read_config
 from skillopt_airflow.core.types import JsonObject, Split, Status
 from skillopt_airflow.quality.records import evaluation_needs
 from skillopt_airflow.report.summary import as_markdown
@@ -165,7 +166,7 @@ def _share_of(config: TrainConfig, cells: int) -> TrainConfig:
         "sandbox": {"max_containers": lanes},
         "model": {"concurrency": max(1, config.model.concurrency * lanes // most)},
     }
-    return TrainConfig.from_layers(config.model_dump(), layer)
+    return read_config(config.model_dump(), layer)
 
 
 def _check_size(runs: Sequence[TrainingRun], request: MatrixRequest, skills: Sequence[SkillDocument]) -> None:

@@ -22,7 +22,7 @@ def rollout_program(config: TrainConfig, image: str, benchmark: Path) -> str:
     """
     if config.task is not None:
         # A group changes how scores are judged, and no rollout.
-        section = canonical_json(config.task.model_dump(mode="json", exclude={"group"}))
+        section = canonical_json({key: value for key, value in config.task.items() if key != "group"})
         program = f"protocol-{PROTOCOL}" if config.sandbox.image is None else image
         return f"{program}/task-{sha256(section)[:12]}"
     files = _files(benchmark)

@@ -13,6 +13,7 @@ from skillopt_airflow.core.protocols import Benchmark, JudgesRepository, PlaysSe
 from skillopt_airflow.core.resource_groups import SEARCH_PATIENCE, ModelGroup
 from skillopt_airflow.core.skill import SkillDocument, skill_of_person
 from skillopt_airflow.core.state import RunState
+from skillopt_airflow.core.task_group import read_config
 from skillopt_airflow.core.timeline import EPOCH_ENDS, Moment, MomentKind, batch_draws, slices, timeline
 from skillopt_airflow.core.types import (
     Item,
@@ -79,7 +80,7 @@ class TrainingRun:
 
     @cached_property
     def _overridden(self) -> TrainConfig:
-        return TrainConfig.from_layers(self.record.config.model_dump(), nest(self.ref.overrides))
+        return read_config(self.record.config.model_dump(), nest(self.ref.overrides))
 
     def model_of(self, role: Role) -> ModelGroup:
         """Return the settings to open a model by: in plain text if the preflight got no other answer of it."""

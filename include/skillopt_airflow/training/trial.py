@@ -22,6 +22,7 @@ from skillopt_airflow.core.protocols import Benchmark, JudgesFiles, JudgesReposi
 from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.resource_groups import SandboxGroup, SearchGroup
 from skillopt_airflow.core.skill import skill_of_person
+from skillopt_airflow.core.task_group import read_config
 from skillopt_airflow.core.types import Item, Message, ModelCall, Rollout, Score, Split, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.training.answer_judge import in_doubt
@@ -243,7 +244,7 @@ def configured(benchmark: str, settings: Sequence[str]) -> TrainConfig:
     Raises:
         ConfigError: naming the file or the knob.
     """
-    return TrainConfig.from_layers(benchmark_config(benchmark).model_dump(), nest(knobs(settings)))
+    return read_config(benchmark_config(benchmark).model_dump(), nest(knobs(settings)))
 
 
 def knobs(settings: Sequence[str]) -> dict[str, Any]:
