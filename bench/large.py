@@ -12,8 +12,7 @@ from bench.large_run import Place
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.store.keys import trajectories_of
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.parquet import opened
-from skillopt_airflow.store.parts import parts_of
+from skillopt_airflow.store.parquet import opened, parts_of
 
 SIZES = (200, 100_000)
 """Items on the selection split."""

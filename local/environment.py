@@ -11,7 +11,7 @@ from skillopt_airflow.benchmarks import LIST_VARIABLE
 from skillopt_airflow.core.errors import PlatformError
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.pipeline.dag_ids import PREFIX_VARIABLE
-from skillopt_airflow.training.deployment_file import VARIABLE as DEPLOYMENT_VARIABLE
+from skillopt_airflow.training.benchmark_settings import VARIABLE as DEPLOYMENT_VARIABLE
 
 HOME_VARIABLE = "SKILLOPT_HOME"
 TARGET_CONNECTION = "AIRFLOW_CONN_SKILLOPT_TARGET"

@@ -18,12 +18,12 @@ from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.optimizer.judge import check_judge
 from skillopt_airflow.rollout.requirements import check_requirements, check_search
 from skillopt_airflow.sandbox.container_loop import Runtime, run_workload
 from skillopt_airflow.sandbox.rollout_process import ProcessRuntime
 from skillopt_airflow.sandbox.staging import TaskFolder
 from skillopt_airflow.store.files import DataFiles
-from skillopt_airflow.training.judge_settings import check_judge
 from skillopt_airflow.training.run_corpus import source_corpus
 from skillopt_airflow.training.trial import (
     TargetModel,

@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.deployment_file import VARIABLE
+from skillopt_airflow.training.benchmark_settings import VARIABLE, benchmark_config
 from tests.sandbox.fake_cluster import VERSION
 
 PROJECT = Path(__file__).parents[1]

@@ -7,9 +7,8 @@ from string import ascii_uppercase
 from skillopt_airflow.core.declared_task import JudgedTask, choices_of, right_letters
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import identity_at, shown, text_at, texts_at, unusable, whole_number_at
-from skillopt_airflow.core.scoring.choice_match import choice_decision
+from skillopt_airflow.core.scoring.choice_match import choice_decision, plain_maths, same_maths
 from skillopt_airflow.core.scoring.extraction import Boxed
-from skillopt_airflow.core.scoring.maths_text import plain_maths, same_maths
 from skillopt_airflow.core.scoring.text_match import Exact
 from skillopt_airflow.core.task_group import TaskGroup
 from skillopt_airflow.core.types import Item, JsonObject

@@ -6,9 +6,8 @@ from string import ascii_uppercase
 from skillopt_airflow.core.declared_task import JudgedTask, choices_of, right_letters
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import identity_at, shown, text_at, unusable
-from skillopt_airflow.core.scoring.choice_match import choice_decision, letters_named
+from skillopt_airflow.core.scoring.choice_match import choice_decision, letters_named, same_maths
 from skillopt_airflow.core.scoring.extraction import Boxed, InTags
-from skillopt_airflow.core.scoring.maths_text import same_maths
 from skillopt_airflow.core.scoring.text_match import Exact
 from skillopt_airflow.core.task_group import TaskGroup
 from skillopt_airflow.core.types import Item, JsonObject

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from skillopt_airflow.core.corpus import FoundDocument, listed_documents
 from skillopt_airflow.core.declared_task import JudgedTask
-from skillopt_airflow.core.document_search import FoundDocument, listed_documents
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.protocols import Workspace
 from skillopt_airflow.core.record_fields import text_at, unusable

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.hidden_text import shortened
 from skillopt_airflow.core.protocols import Workspace
 from skillopt_airflow.core.record_fields import identity_at, text_at
 from skillopt_airflow.core.repository_tests import RepositoryTests, TestedRepository
-from skillopt_airflow.core.shortening import shortened
 from skillopt_airflow.core.types import Item, ItemFile, ItemImage, JsonObject, Message, Score, Trajectory
 
 TREE, REQUIREMENTS = "repo.tar.gz", "requirements.txt"

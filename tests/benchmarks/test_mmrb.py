@@ -12,7 +12,7 @@ from benchmarks.mmrb.adapter import BENCHMARK
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import JsonObject, Message, Rollout, Status, Trajectory
 from skillopt_airflow.optimizer.judge import grade
-from skillopt_airflow.training.answer_judge import in_doubt, with_grade
+from skillopt_airflow.training.answer_cache import in_doubt, with_grade
 from tests.benchmarks.published_pictures import loaded, picture
 from tests.optimizer.scripted_optimizer import ScriptedOptimizer
 

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import Preset, StatedScores, TrainConfig, changed_paths, fields_by_path, nest
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.optimizer.judge import check_judge
 from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.training import train_dag
 from skillopt_airflow.pipeline.triggered import chosen_preset
 from skillopt_airflow.report import summary
 from skillopt_airflow.rollout.requirements import check_requirements
 from skillopt_airflow.training.benchmark_settings import benchmark_config, preset_names, preset_of
-from skillopt_airflow.training.judge_settings import check_judge
 from skillopt_airflow.training.preparation import prepare_training
 from skillopt_airflow.training.reporting import view_of, write_report
 from tests.training.in_process import Training

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.document_search import FoundDocument, Ranking, listed_documents, words
+from skillopt_airflow.core.corpus import FoundDocument, Ranking, listed_documents, words
 
 BULLETINS = (
     "Receipts of the customs in March. Customs receipts rose.",
@@ -63,7 +63,7 @@ def test_a_ranking_does_not_depend_on_the_order_of_a_set() -> None:
     # The package of the index is loaded only for an index.
     program = (
         "import sys\n"
-        "from skillopt_airflow.core.document_search import Ranking\n"
+        "from skillopt_airflow.core.corpus import Ranking\n"
         "assert 'numpy' not in sys.modules, 'loaded'\n"
         "documents = [f'w{n % 7} w{n % 5} w{n % 3}' for n in range(60)]\n"
         "print(Ranking(documents).best('w0 w1 w2 w3 w4 w5 w6', 60))\n"

@@ -3,7 +3,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.shortening import longest_that_fits, shortened
+from skillopt_airflow.core.hidden_text import longest_that_fits, shortened
 
 
 @given(st.text(st.characters(exclude_characters="]")), st.integers(60, 200))

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from skillopt_airflow.core.document_search import FoundDocument
+from skillopt_airflow.core.corpus import FoundDocument
 from skillopt_airflow.core.errors import StoreUnavailable
 from skillopt_airflow.gateway.web_search import WebSearch
 from tests.gateway.gateway_rig import Rig, rigs

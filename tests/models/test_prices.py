@@ -10,7 +10,7 @@ from genai_prices.types import TieredPrices
 
 from skillopt_airflow.core.budget import ModelPrice
 from skillopt_airflow.core.resource_groups import Price
-from skillopt_airflow.models.prices import SAMPLE_TOKENS, price_of, table_date
+from skillopt_airflow.models.metering import SAMPLE_TOKENS, price_of, table_date
 
 AT = datetime(2026, 11, 10, tzinfo=UTC)
 

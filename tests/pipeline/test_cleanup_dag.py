@@ -22,7 +22,7 @@ from skillopt_airflow.pipeline.cleanup_dag import (
     drop_unused_versions,
 )
 from skillopt_airflow.store.keys import CorpusKeys
-from skillopt_airflow.training.deployment_file import VARIABLE
+from skillopt_airflow.training.benchmark_settings import VARIABLE
 from tests.training.local_store import LocalStore
 
 NO_ENGINE = "tcp://127.0.0.1:9"

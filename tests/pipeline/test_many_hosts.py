@@ -6,9 +6,10 @@ import pytest
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.pipeline import airflow_connections, many_hosts
+from skillopt_airflow.pipeline import airflow_connections
+from skillopt_airflow.pipeline import airflow_connections as many_hosts
 from skillopt_airflow.pipeline.airflow_connections import open_run
-from skillopt_airflow.training.deployment_file import VARIABLE
+from skillopt_airflow.training.benchmark_settings import VARIABLE
 from skillopt_airflow.training.run_record import RunRecord
 from tests.training.in_process import InProcessConnections
 

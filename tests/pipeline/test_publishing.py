@@ -22,7 +22,7 @@ from skillopt_airflow.pipeline.training import train_dag
 from skillopt_airflow.pipeline.triggered import checked_form, publishing_rules
 from skillopt_airflow.training import night as training_night
 from skillopt_airflow.training import publication as training_publishing
-from skillopt_airflow.training.deployment_file import VARIABLE
+from skillopt_airflow.training.benchmark_settings import VARIABLE
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
 from tests.training.in_process import Training

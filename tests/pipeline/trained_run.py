@@ -17,7 +17,7 @@ from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.store.keys import RunKeys, run_name, trajectories_of
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.parts import parts_of
+from skillopt_airflow.store.parquet import parts_of
 from skillopt_airflow.store.run_states import RunStates
 
 DAG = "train_searchqa"

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from benchmarks.searchqa.adapter import BENCHMARK, SearchQA
+from skillopt_airflow.core.hidden_text import MOST_TOLD_CHARS
 from skillopt_airflow.core.protocols import Benchmark, Workspace
-from skillopt_airflow.core.shortening import MOST_TOLD_CHARS
 from skillopt_airflow.core.types import JsonObject, Status, Trajectory
 from skillopt_airflow.rollout.chat import ChatHarness
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings

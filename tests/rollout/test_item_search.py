@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from skillopt_airflow.core.document_search import FoundDocument
+from skillopt_airflow.core.corpus import FoundDocument
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.rollout.workspace import ItemFolders, SearchLost, WebSearch
 from tests.gateway.gateway_rig import rigs

@@ -11,8 +11,8 @@ import pytest
 from benchmarks.searchqa.adapter import BENCHMARK, SearchQA
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.core.hidden_text import MOST_TOLD_CHARS
 from skillopt_airflow.core.protocols import Benchmark, Workspace
-from skillopt_airflow.core.shortening import MOST_TOLD_CHARS
 from skillopt_airflow.core.types import JsonObject, Status, Trajectory
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.tools import ToolsHarness

@@ -10,8 +10,7 @@ import pytest
 
 from skillopt_airflow.core.types import ItemRef
 from skillopt_airflow.store import keys
-from skillopt_airflow.store.parquet import RolloutRow, rollouts_to_table, to_parquet
-from skillopt_airflow.store.parts import parts_of
+from skillopt_airflow.store.parquet import RolloutRow, parts_of, rollouts_to_table, to_parquet
 from skillopt_airflow.store.retention import Cleaned, compact
 from skillopt_airflow.store.rollout_table import KnownParts, RolloutTable
 from tests.store.stored_rollouts import BEGINNING, Try, rollout_key

@@ -8,8 +8,7 @@ from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.store import keys, parquet
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.parquet import to_parquet
-from skillopt_airflow.store.parts import close_parts, parts_of, read_parts
+from skillopt_airflow.store.parquet import close_parts, parts_of, read_parts, to_parquet
 from skillopt_airflow.store.rollout_table import UsageTable
 
 FOLDER = "table/"

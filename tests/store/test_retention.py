@@ -15,8 +15,7 @@ from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.corpora import SourceCorpus, StoredCorpus, store_corpus
 from skillopt_airflow.store.keys import CorpusKeys, grades_of, parts_of_writer, searches_of
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.parquet import from_parquet, to_parquet
-from skillopt_airflow.store.parts import parts_of
+from skillopt_airflow.store.parquet import from_parquet, parts_of, to_parquet
 from skillopt_airflow.store.retention import Cleaned, compact, drop_corpora, drop_old, partitions
 from skillopt_airflow.store.rollout_table import RolloutTable
 from tests.store.stored_rollouts import rollout_key

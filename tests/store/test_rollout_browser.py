@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.item_scores import Metric, metric_value
 from skillopt_airflow.core.types import Rollout, Score, Split, Status
-from skillopt_airflow.store.parquet import to_parquet
-from skillopt_airflow.store.parts import parts_of
+from skillopt_airflow.store.parquet import parts_of, to_parquet
 from skillopt_airflow.store.rollout_browser import (
     MARK,
     RolloutBrowser,

@@ -10,7 +10,7 @@ import pytest
 from skillopt_airflow.core.errors import StoreUnavailable
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Item, ItemRef, Message, ModelCall, Rollout, Score, Split, Status, Trajectory
-from skillopt_airflow.store import parts
+from skillopt_airflow.store import parquet as parts
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.rollout_table import KnownParts, Partition, RolloutPartitions, RolloutTable, UsageTable
 from tests.store.stored_rollouts import OTHER, SKILL, Try, put, rollout_key

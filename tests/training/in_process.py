@@ -30,7 +30,7 @@ from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Item, JsonObject, Message, ModelCall, Status, Trajectory, canonical_json
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.gateway.web_search import SearchUpstream
-from skillopt_airflow.models.prices import price_of
+from skillopt_airflow.models.metering import price_of
 from skillopt_airflow.rollout.corpus_folder import CorpusFolder
 from skillopt_airflow.rollout.workspace import ItemFolders, files_left
 from skillopt_airflow.sandbox.staging import staged_corpus

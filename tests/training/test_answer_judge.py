@@ -15,13 +15,13 @@ from skillopt_airflow.core.errors import ConfigError, ModelUnavailable
 from skillopt_airflow.core.protocols import AsksJudge
 from skillopt_airflow.core.state import ReflectedItems
 from skillopt_airflow.core.types import JsonObject, ModelCall, Rollout, Score, Split, Status, Trajectory
+from skillopt_airflow.optimizer.judge import check_judge, judge_settings
 from skillopt_airflow.store.keys import grades_of
 from skillopt_airflow.training import steps
-from skillopt_airflow.training.answer_judge import with_grade
+from skillopt_airflow.training.answer_cache import with_grade
 from skillopt_airflow.training.batch_job import BatchWork
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.history import history_of
-from skillopt_airflow.training.judge_settings import check_judge, judge_settings
 from skillopt_airflow.training.preparation import estimated
 from skillopt_airflow.training.reporting import view_of, write_report
 from skillopt_airflow.training.rollout_plan import ids

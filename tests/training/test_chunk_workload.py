@@ -17,9 +17,8 @@ from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.items import save_items
 from skillopt_airflow.store.keys import item_file
 from skillopt_airflow.training.history import history_of
-from skillopt_airflow.training.item_files import contents
 from skillopt_airflow.training.rollout_plan import Chunk, ids, store_plan
-from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run import TrainingRun, contents
 from skillopt_airflow.training.run_record import RunRef
 from skillopt_airflow.training.seed_and_final import seed_plan
 from skillopt_airflow.training.spending import left_of_run, share_records

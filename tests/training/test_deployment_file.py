@@ -4,8 +4,14 @@ import pytest
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.deployment_file import VARIABLE, check_allowed, check_skills, deployment, read_yaml
+from skillopt_airflow.training.benchmark_settings import (
+    VARIABLE,
+    benchmark_config,
+    check_allowed,
+    check_skills,
+    deployment,
+    read_yaml,
+)
 
 THEIRS = TrainConfig.from_layers({"storage": {"conn_id": "theirs"}})
 

@@ -17,9 +17,9 @@ from skillopt_airflow.core.types import DATA_SPLITS, Split
 from skillopt_airflow.training.batch_job import BatchWork, check_batchable
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.data_items import unusable_items
-from skillopt_airflow.training.item_files import contents, pictures
 from skillopt_airflow.training.preparation import estimated
 from skillopt_airflow.training.reporting import view_of, write_report
+from skillopt_airflow.training.run import contents, pictures
 from skillopt_airflow.training.seed_and_final import seed_plan
 from tests.training.in_process import Training
 

@@ -18,7 +18,7 @@ from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, MatrixKeys
 from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.store.parquet import from_parquet
-from skillopt_airflow.training.deployment_file import VARIABLE
+from skillopt_airflow.training.benchmark_settings import VARIABLE
 from skillopt_airflow.training.evaluation import by_type, measured
 from skillopt_airflow.training.matrix import conclude_matrix, prepare_matrix
 from skillopt_airflow.training.rollout_plan import planned

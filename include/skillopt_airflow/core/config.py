@@ -11,10 +11,9 @@ from typing import Any, Self, get_args
 from pydantic import ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from skillopt_airflow.core.config_group import Group
+from skillopt_airflow.core.config_group import Group, explain, merge_layers
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.layers import explain, merge_layers
 from skillopt_airflow.core.resource_groups import (
     BudgetGroup,
     DataGroup,

@@ -1,11 +1,12 @@
-"""Characters that people don't see, and commands that an agent runs: neither may get into a skill.
+"""Texts: characters that people don't see, commands that an agent runs, and long texts made shorter.
 
-Models read every character, but fonts draw nothing for many of them, so text can pass a person who approves it.
+Models read every character, but fonts draw nothing for many of them, so text can pass a person who approves it: neither
+hidden characters nor commands may get into a skill.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 from pydantic import AfterValidator, JsonValue
@@ -99,3 +100,30 @@ def flaw_of_text(text: str) -> str:
 
 def _line(text: str, place: int) -> int:
     return text.count("\n", 0, place) + 1
+
+
+MOST_TOLD_CHARS = 24_000
+"""Limit of what a target is told between two of its answers: a tool's result, or a benchmark's feedback."""
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return at most `limit` characters: the beginning, a mark, the end."""
+    if len(text) <= limit:
+        return text
+    kept = max(0, limit - len(_mark(len(text))))
+    return (text[: kept - kept // 2] + _mark(len(text) - kept) + text[len(text) - kept // 2 :])[:limit]
+
+
+def longest_that_fits(lengths: Sequence[int], room: int) -> int:
+    """Return the length to cut longer texts to so that all texts together have at most `room` characters."""
+    left = room
+    for place, length in enumerate(sorted(lengths)):
+        share = max(0, left) // (len(lengths) - place)
+        if length > share:
+            return share
+        left -= length
+    return max(lengths, default=0)
+
+
+def _mark(left_out: int) -> str:
+    return f"\n[{left_out} characters left out]\n"

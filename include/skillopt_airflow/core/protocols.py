@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel
 
-from skillopt_airflow.core.document_search import FoundDocument
+from skillopt_airflow.core.corpus import FoundDocument
 from skillopt_airflow.core.grading import GradingRequest
 from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.repository_tests import RepositoryTests, TestedRepository

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import BeforeValidator, Discriminator, Field, SerializeAsAny, Tag, ValidationError, field_serializer
 
-from skillopt_airflow.core.config_group import Group
+from skillopt_airflow.core.config_group import Group, explain
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.layers import explain
 from skillopt_airflow.core.scoring.choice_match import ChoiceLetter, ChoiceMatch
 from skillopt_airflow.core.scoring.extraction import Boxed, Extraction, InTags, LastLine, RegexMatch
 from skillopt_airflow.core.scoring.figure_match import FigureMatch

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 import httpx
 from pydantic import BaseModel, Field, JsonValue, SecretStr, TypeAdapter
 
-from skillopt_airflow.core.document_search import FoundDocument
+from skillopt_airflow.core.corpus import FoundDocument
 from skillopt_airflow.core.resource_groups import LONGEST_PAUSE, TRIES, TRY_SECONDS
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.gateway.backends import UNPACKED, is_unpacked

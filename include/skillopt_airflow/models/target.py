@@ -22,7 +22,7 @@ from skillopt_airflow.core.hidden_text import storable
 from skillopt_airflow.core.pictures import Part, Picture, Pictures, shown
 from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.types import JsonObject, Message, ModelCall
-from skillopt_airflow.core.user_turns import taking_turns
+from skillopt_airflow.core.wire_formats.wire_format import taking_turns
 from skillopt_airflow.models.metering import MeteredModel
 
 

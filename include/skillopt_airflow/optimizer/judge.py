@@ -1,9 +1,11 @@
-"""The judge's call: does an answer agree with a reference?"""
+"""The judge: whether its word counts for a score, and its call: does an answer agree with a reference?"""
 
-from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.grading import GradingRequest, is_quote, process_score, rests_on_answer
-from skillopt_airflow.core.protocols import Optimizer
-from skillopt_airflow.core.types import Grade, Value, Verdict
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import ConfigError, ModelOutputError
+from skillopt_airflow.core.grading import GradingRequest, JudgeUse, is_quote, process_score, rests_on_answer
+from skillopt_airflow.core.protocols import AsksJudge, Benchmark, Optimizer
+from skillopt_airflow.core.training_groups import EvaluationGroup
+from skillopt_airflow.core.types import Grade, JsonObject, Value, Verdict, sha256
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import clipped
 from skillopt_airflow.optimizer.sections import json_section, prompt_of, section
@@ -85,3 +87,26 @@ def _shown(answer: str) -> tuple[str, str]:
     # As JSON in which no < stands, so that the answer cannot end its section.
     sections = [json_section("answer", read), json_section("characters_left_out", left_out) if left_out else ""]
     return read, prompt_of(*sections)
+
+
+def check_judge(rules: EvaluationGroup, benchmark: Benchmark) -> None:
+    """Refuse a judge for every answer where nobody says what to ask it.
+
+    Raises:
+        ConfigError: the benchmark asks no judge.
+    """
+    if rules.judge == "always" and not isinstance(benchmark, AsksJudge):
+        raise ConfigError(
+            "evaluation.judge = always: this benchmark asks no judge; give a task without code a task.judge, or leave "
+            "evaluation.judge out"
+        )
+
+
+def judge_use(rules: EvaluationGroup, benchmark: Benchmark) -> JudgeUse:
+    return rules.judge if isinstance(benchmark, AsksJudge) else "rules"
+
+
+def judge_settings(config: TrainConfig) -> JsonObject:
+    """Return what a score depends on besides its rollout: nothing in a run without a judge."""
+    judge = config.model.judge
+    return {} if judge is None else {"judge": [config.evaluation.judge, judge, sha256(judge_instructions())]}

@@ -1,25 +1,29 @@
-"""The outside world of a run behind Airflow's connections."""
+"""The outside world of a run behind Airflow's connections, and what a run needs whose tasks run on several hosts."""
 
+import os
+import re
 import threading
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.budget import ROLES, Prices, Role
 from skillopt_airflow.core.config import TrainConfig, nest
+from skillopt_airflow.core.deployment import plain_address
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.resource_groups import ModelGroup, SandboxGroup, SearchGroup, StorageGroup
 from skillopt_airflow.core.sampling import sampling_settings
 from skillopt_airflow.core.task_group import read_config
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.pipeline.many_hosts import check_image
 from skillopt_airflow.pipeline.params import check_fixed
-from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.deployment_file import check_allowed
+from skillopt_airflow.training.benchmark_settings import VARIABLE, benchmark_config, check_allowed, deployment
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef
 
@@ -123,7 +127,7 @@ class AirflowConnections:
     def prices(self, config: TrainConfig) -> Prices:
         """Return what the models of the run's connections cost, as far as it is known."""
         from skillopt_airflow.models.connection import host
-        from skillopt_airflow.models.prices import price_of
+        from skillopt_airflow.models.metering import price_of
 
         models, overrides = _models(config.model), config.budget.prices
         return {role: price_of(str(name), overrides, host(conn_id)) for role, (conn_id, name) in models.items()}
@@ -294,3 +298,58 @@ def _s3_hook(storage: StorageGroup) -> "AwsGenericHook[Any]":
         "storage.conn_id", storage.conn_id, "type 'aws', without credentials if those of the workers are meant"
     )
     return AwsGenericHook(aws_conn_id=storage.conn_id, client_type="s3")
+
+
+ONE_HOST = ("LocalExecutor", "SequentialExecutor")
+S3 = "s3://"
+POD_VARIABLE = "AIRFLOW_IS_K8S_EXECUTOR_POD"
+"""Set in a pod of KubernetesExecutor, whose template says LocalExecutor for what runs in it."""
+
+
+def is_spread() -> bool:
+    """Return whether tasks may run on several hosts: what starts them is another executor than LocalExecutor."""
+    from airflow.sdk.configuration import conf
+
+    # Those of teams follow behind semicolons.
+    executors = re.split("[,;]", str(conf.get("core", "executor", fallback=ONE_HOST[0])))
+    return POD_VARIABLE in os.environ or any(not executor.strip().endswith(ONE_HOST) for executor in executors)
+
+
+def check_data(benchmark: str, config: TrainConfig) -> None:
+    """Refuse data that only one host may have; what a benchmark's folder holds, all have.
+
+    Raises:
+        ConfigError: naming the key and what to do.
+    """
+    if not is_spread():
+        return
+    shared, folder = deployment().shared_folders, benchmarks.folder(benchmark)
+    for key, address in (
+        ("data.uri", config.data.uri),
+        ("data.corpus", config.data.corpus),
+        ("data.split_manifest", config.data.split_manifest),
+        ("regate.fresh_uri", config.regate.fresh_uri),
+    ):
+        if address is None or address.startswith(S3):
+            continue
+        path = os.path.normpath(folder / plain_address(address))
+        if not Path(path).is_relative_to(folder) and not any(fnmatchcase(path, pattern) for pattern in shared):
+            raise ConfigError(
+                f"{key} = {address}: the tasks run on several hosts, which may not all have this folder: put the data "
+                f"into S3 or the benchmark's folder, or list the folder under shared_folders in the file that "
+                f"{VARIABLE} names"
+            )
+
+
+def check_image(config: TrainConfig, digest: str) -> None:
+    """Refuse an image that no registry has, where each worker asks an engine of its own.
+
+    Raises:
+        ConfigError: naming the image and what to do.
+    """
+    if is_spread() and config.sandbox.docker_conn_id is None and "@sha256:" not in digest:
+        raise ConfigError(
+            f"the sandbox image {config.image} has no digest, so it was built on this worker's engine and may be "
+            "another one on the next: push it to a registry, and name that in sandbox.registry, or the image in "
+            "sandbox.image"
+        )

@@ -14,7 +14,7 @@ from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.task_group import read_config
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.training.deployment_file import check_allowed
+from skillopt_airflow.training.benchmark_settings import check_allowed
 
 FORM = (
     "train.init_skill",

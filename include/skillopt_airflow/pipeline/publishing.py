@@ -261,7 +261,7 @@ def request_rollback(benchmark: str) -> JsonObject:
     from skillopt_airflow.models import connection
     from skillopt_airflow.pipeline.triggered import checked_form
     from skillopt_airflow.training.approval import rollback_request
-    from skillopt_airflow.training.deployment_file import check_allowed
+    from skillopt_airflow.training.benchmark_settings import check_allowed
 
     context = get_current_context()
     with wrong_input_fails():

@@ -15,14 +15,12 @@ from skillopt_airflow.core.task_group import read_config
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.models import connection, server_check
 from skillopt_airflow.models.providers import check_sampling
+from skillopt_airflow.optimizer.judge import check_judge, judge_use
 from skillopt_airflow.pipeline import params
-from skillopt_airflow.pipeline.airflow_connections import check_engine, open_run
+from skillopt_airflow.pipeline.airflow_connections import check_data, check_engine, open_run
 from skillopt_airflow.pipeline.batch_rollouts import check_batch
-from skillopt_airflow.pipeline.many_hosts import check_data
 from skillopt_airflow.rollout.requirements import check_requirements, check_search
-from skillopt_airflow.training.benchmark_settings import benchmark_config, preset_of, settings_at
-from skillopt_airflow.training.deployment_file import check_allowed
-from skillopt_airflow.training.judge_settings import check_judge, judge_use
+from skillopt_airflow.training.benchmark_settings import benchmark_config, check_allowed, preset_of, settings_at
 from skillopt_airflow.training.preparation import check_priced
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_record import RunRef

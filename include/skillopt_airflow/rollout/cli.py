@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from skillopt_airflow.core.failure_reasons import SENTENCES, ending_status, error_status, lasting_error
-from skillopt_airflow.core.hidden_text import storable
+from skillopt_airflow.core.hidden_text import shortened, storable
 from skillopt_airflow.core.pictures import marked
 from skillopt_airflow.core.protocols import Benchmark, OffersTools, Workspace
-from skillopt_airflow.core.shortening import shortened
 from skillopt_airflow.core.skill import skill_name
 from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.reply import MAX_ERROR_CHARS, REFUSALS, item_pictures, reason

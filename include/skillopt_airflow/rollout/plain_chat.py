@@ -18,10 +18,10 @@ from skillopt_airflow.core.hidden_text import storable
 from skillopt_airflow.core.pictures import Picture, Pictures, shown
 from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.types import JsonObject, Message, Status
-from skillopt_airflow.core.user_turns import side, taking_turns
 from skillopt_airflow.core.wire_formats import Dialect
 from skillopt_airflow.core.wire_formats.anthropic_messages import AnthropicMessages, message_blocks
 from skillopt_airflow.core.wire_formats.openai_chat import chat_content
+from skillopt_airflow.core.wire_formats.wire_format import side, taking_turns
 from skillopt_airflow.rollout.gateway_call import Answer
 from skillopt_airflow.rollout.reply import Reply, Turn
 from skillopt_airflow.rollout.settings import RolloutSettings

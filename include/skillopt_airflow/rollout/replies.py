@@ -35,8 +35,8 @@ from skillopt_airflow.core.hidden_text import clean_parts
 from skillopt_airflow.core.pictures import Part, Picture, Pictures, shown
 from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.types import Message, Status
-from skillopt_airflow.core.user_turns import taking_turns
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
+from skillopt_airflow.core.wire_formats.wire_format import taking_turns
 from skillopt_airflow.rollout.gateway_call import Answer
 from skillopt_airflow.rollout.reply import REFUSALS, Reply, reason
 from skillopt_airflow.rollout.settings import RolloutSettings

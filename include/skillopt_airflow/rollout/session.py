@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.core.hidden_text import shortened
 from skillopt_airflow.core.protocols import Episode, Observation
-from skillopt_airflow.core.shortening import shortened
 from skillopt_airflow.rollout.reply import reason
 from skillopt_airflow.rollout.settings import RolloutSettings
 

@@ -19,10 +19,9 @@ from pydantic_ai.messages import (
 )
 
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.core.hidden_text import storable
+from skillopt_airflow.core.hidden_text import MOST_TOLD_CHARS, shortened, storable
 from skillopt_airflow.core.pictures import parts
 from skillopt_airflow.core.protocols import Benchmark, PlaysSession, Workspace
-from skillopt_airflow.core.shortening import MOST_TOLD_CHARS, shortened
 from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.replies import TargetModel, ending, failure, lasting, text_of
 from skillopt_airflow.rollout.reply import item_pictures, reason

@@ -21,7 +21,7 @@ from types import MappingProxyType
 
 from pydantic import TypeAdapter
 
-from skillopt_airflow.core.document_search import FoundDocument, Ranking
+from skillopt_airflow.core.corpus import FoundDocument, Ranking
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.protocols import Corpus, Workspace
 from skillopt_airflow.core.repository_tests import MAX_PATCH_BYTES, PATCH_FILE

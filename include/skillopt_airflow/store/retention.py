@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.parquet import join_parquet, opened
-from skillopt_airflow.store.parts import counting, parts_of
+from skillopt_airflow.store.parquet import counting, join_parquet, opened, parts_of
 
 LARGE_ROWS = 10_000
 LARGE_BYTES = 64 * 1024 * 1024

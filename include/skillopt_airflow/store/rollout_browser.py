@@ -20,8 +20,7 @@ from skillopt_airflow.core.item_scores import Metric
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.parquet import RolloutRow, opened, rollouts_from_table, text_bounds
-from skillopt_airflow.store.parts import read_parts
+from skillopt_airflow.store.parquet import RolloutRow, opened, read_parts, rollouts_from_table, text_bounds
 from skillopt_airflow.store.rollout_table import Partition, RolloutKey, has_score
 
 Show = Literal["all", "success", "failure", "no_score", "won", "lost", "tied", "flipped"]

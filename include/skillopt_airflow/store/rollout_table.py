@@ -31,13 +31,15 @@ from skillopt_airflow.store.parquet import (
     TRAJECTORIES,
     RolloutRow,
     UsageRow,
+    close_parts,
+    parts_of,
+    read_parts,
     rollouts_from_table,
     rollouts_to_table,
     to_parquet,
     usage_from_table,
     usage_to_table,
 )
-from skillopt_airflow.store.parts import close_parts, parts_of, read_parts
 
 SCORED = ["run", "item_id", "item_fingerprint", "status", "hard", "soft", "started", "stored"]
 """Columns that tell rows apart and hold their scores, without what the target said."""

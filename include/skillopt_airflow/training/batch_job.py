@@ -33,8 +33,7 @@ from skillopt_airflow.core.wire_formats.anthropic_messages import message_conten
 from skillopt_airflow.core.wire_formats.openai_chat import chat_content
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.keys import batch_folder, batch_job
-from skillopt_airflow.training.item_files import contents
-from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run import TrainingRun, contents
 from skillopt_airflow.training.spending import BudgetShare
 from skillopt_airflow.training.workload import ChunkWorkload
 

@@ -15,9 +15,8 @@ from skillopt_airflow.optimizer.comparison import slow_update as write_guidance
 from skillopt_airflow.optimizer.meta_skill import EpochStep, meta_skill
 from skillopt_airflow.optimizer.meta_skill import meta_reflect as reflect_on_epoch
 from skillopt_airflow.training.candidate import propose, remembers
-from skillopt_airflow.training.item_files import shown_items
 from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan
-from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run import TrainingRun, shown_items
 from skillopt_airflow.training.stage_models import Assistants, optimizing
 
 log = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from skillopt_airflow.core.budget import BATCH_SHARE, Prices, Role, model_names,
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.harnesses import HARNESSES
+from skillopt_airflow.core.hidden_text import MOST_TOLD_CHARS
 from skillopt_airflow.core.pictures import sizes as picture_sizes
 from skillopt_airflow.core.protocols import Benchmark
-from skillopt_airflow.core.shortening import MOST_TOLD_CHARS
 from skillopt_airflow.core.skill import CHARS_PER_TOKEN
 from skillopt_airflow.core.timeline import timeline
 from skillopt_airflow.core.types import Item, Split

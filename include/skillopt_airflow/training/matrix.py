@@ -29,10 +29,10 @@ from skillopt_airflow.quality.records import evaluation_needs
 from skillopt_airflow.report.summary import as_markdown
 from skillopt_airflow.store.keys import MatrixKeys, cell_name
 from skillopt_airflow.store.matrix_table import MatrixTable
+from skillopt_airflow.training.benchmark_settings import check_skills
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.data_checks import check_tables, measured_tables
 from skillopt_airflow.training.data_items import read_items, store_files
-from skillopt_airflow.training.deployment_file import check_skills
 from skillopt_airflow.training.estimate import LOOKED_AT, Prompt, estimate_rollouts
 from skillopt_airflow.training.evaluation import by_type, draws_of, evaluation_of_draws
 from skillopt_airflow.training.named_skill import NamedSkill, find_skill

@@ -17,6 +17,7 @@ from skillopt_airflow.core.skill import SkillDocument, skill_of_person
 from skillopt_airflow.core.timeline import steps_in_epoch
 from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Split
 from skillopt_airflow.quality.records import training_needs
+from skillopt_airflow.training.benchmark_settings import check_images
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.data_checks import store_quality
 from skillopt_airflow.training.data_items import (
@@ -29,7 +30,6 @@ from skillopt_airflow.training.data_items import (
     store_files,
     unusable_items,
 )
-from skillopt_airflow.training.deployment_file import check_images
 from skillopt_airflow.training.estimate import LOOKED_AT, Estimate, Prompt, estimate_training
 from skillopt_airflow.training.named_skill import NamedSkill, find_skill
 from skillopt_airflow.training.rollout_plan import ids

@@ -14,9 +14,8 @@ from skillopt_airflow.optimizer.answers import joined
 from skillopt_airflow.optimizer.deep_reflect import FollowUps, follow_ups, probes, questions
 from skillopt_airflow.optimizer.reflect import Minibatch, ReflectContext, by_outcome, minibatches, reflect
 from skillopt_airflow.optimizer.transcripts import Exhibits
-from skillopt_airflow.training.item_files import contents, pictures, shown_items
 from skillopt_airflow.training.rollout_plan import ids
-from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run import TrainingRun, contents, pictures, shown_items
 from skillopt_airflow.training.stage_models import Assistants
 
 log = logging.getLogger(__name__)

@@ -10,15 +10,14 @@ from skillopt_airflow.core.run_history import History, Publication
 from skillopt_airflow.core.state import Measured, RunState
 from skillopt_airflow.core.timeline import FINAL, Moment, MomentKind
 from skillopt_airflow.core.types import Split, Trajectory
+from skillopt_airflow.optimizer.judge import judge_use
 from skillopt_airflow.report.run_page import render, with_outcome
 from skillopt_airflow.report.view import Example, Judging, ReportView, chosen, example_of, judging_of
 from skillopt_airflow.store.keys import MomentKeys
 from skillopt_airflow.training.history import history_of, history_so_far
-from skillopt_airflow.training.item_files import pictures
-from skillopt_airflow.training.judge_settings import judge_use
 from skillopt_airflow.training.publication import looks_at
 from skillopt_airflow.training.rollout_stages import label_of
-from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run import TrainingRun, pictures
 
 
 def write_report(run: TrainingRun, published: Publication | None = None, withheld: str = "") -> History:

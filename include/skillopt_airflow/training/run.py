@@ -1,6 +1,7 @@
 """One run, as its stages see it: opened from a small reference, everything else read from the object store."""
 
 import logging
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from skillopt_airflow.core.budget import Prices, Role
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing, StoreError
 from skillopt_airflow.core.harnesses import HARNESSES
+from skillopt_airflow.core.pictures import Pictures, marked
 from skillopt_airflow.core.protocols import Benchmark, JudgesRepository, PlaysSession
 from skillopt_airflow.core.resource_groups import SEARCH_PATIENCE, ModelGroup
 from skillopt_airflow.core.skill import SkillDocument, skill_of_person
@@ -17,6 +19,7 @@ from skillopt_airflow.core.task_group import read_config
 from skillopt_airflow.core.timeline import EPOCH_ENDS, Moment, MomentKind, batch_draws, slices, timeline
 from skillopt_airflow.core.types import (
     Item,
+    ItemFile,
     ItemRef,
     Rollout,
     RolloutResult,
@@ -26,9 +29,9 @@ from skillopt_airflow.core.types import (
     canonical_json,
     sha256,
 )
+from skillopt_airflow.optimizer.judge import judge_settings
 from skillopt_airflow.optimizer.sections import prompt_room
 from skillopt_airflow.training.connections import published_skills
-from skillopt_airflow.training.judge_settings import judge_settings
 from skillopt_airflow.training.run_record import RunRecord, RunRef
 from skillopt_airflow.training.run_search import search_settings
 
@@ -378,3 +381,27 @@ def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: s
             "search_patience": None if config.search.conn_id is None else SEARCH_PATIENCE,
         }
     )
+
+
+def contents(run: TrainingRun, files: Sequence[ItemFile]) -> Mapping[str, bytes]:
+    from skillopt_airflow.store.files import FileStore
+
+    kept = FileStore(run.store, run.ref.storage.prefix)
+    return {file.name: kept.get(file.sha256) for file in files}
+
+
+def for_container(benchmark: Benchmark, contents: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """Return what enters a container of an item's files: all, but of a world only what it is made of."""
+    return benchmark.world_files(contents) if isinstance(benchmark, PlaysSession) else contents
+
+
+def shown_items(run: TrainingRun, split: Split, rollouts: Iterable[Rollout]) -> list[Item]:
+    """Return the items whose pictures the target was shown in these rollouts."""
+    shown = {
+        one.trajectory.item_id for one in rollouts if any(marked(said.content) for said in one.trajectory.messages)
+    }
+    return run.items_of(split, sorted(shown)) if shown else []
+
+
+def pictures(run: TrainingRun, items: Iterable[Item]) -> Mapping[str, Pictures]:
+    return {item.id: contents(run, [file for file in item.files if file.picture]) for item in items}

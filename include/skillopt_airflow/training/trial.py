@@ -25,12 +25,11 @@ from skillopt_airflow.core.skill import skill_of_person
 from skillopt_airflow.core.task_group import read_config
 from skillopt_airflow.core.types import Item, Message, ModelCall, Rollout, Score, Split, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
-from skillopt_airflow.training.answer_judge import in_doubt
+from skillopt_airflow.training.answer_cache import in_doubt
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.data_items import read_splits
-from skillopt_airflow.training.item_files import for_container
 from skillopt_airflow.training.judging import Case, engine_test_runner, judge, judged_repository
-from skillopt_airflow.training.run import needs_container_each, rollout_settings
+from skillopt_airflow.training.run import for_container, needs_container_each, rollout_settings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -269,7 +268,7 @@ def connected_target(config: TrainConfig) -> TargetModel:
     """
     # Airflow's SDK, which reads the connection, takes seconds to import.
     from skillopt_airflow.models import connection, server_check
-    from skillopt_airflow.models.prices import price_of
+    from skillopt_airflow.models.metering import price_of
     from skillopt_airflow.models.providers import check_sampling
 
     model = config.model

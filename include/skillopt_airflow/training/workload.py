@@ -31,13 +31,12 @@ from skillopt_airflow.core.types import (
     Status,
     Trajectory,
 )
-from skillopt_airflow.training.answer_judge import judged
+from skillopt_airflow.training.answer_cache import judged
 from skillopt_airflow.training.evaluation import running_evaluation
-from skillopt_airflow.training.item_files import contents, for_container
 from skillopt_airflow.training.judging import engine_test_runner, judged_repository, score_of
 from skillopt_airflow.training.rollout_plan import planned
 from skillopt_airflow.training.rollout_protocol import check_program, image_to_use
-from skillopt_airflow.training.run import TrainingRun, needs_container_each
+from skillopt_airflow.training.run import TrainingRun, contents, for_container, needs_container_each
 from skillopt_airflow.training.run_corpus import stored_corpus
 from skillopt_airflow.training.run_search import run_search
 from skillopt_airflow.training.spending import BudgetShare, GatewayShare

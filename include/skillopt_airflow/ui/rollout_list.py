@@ -14,9 +14,9 @@ from fastapi import Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
 from skillopt_airflow.core.errors import DataError, ObjectMissing, SkillOptError
+from skillopt_airflow.core.hidden_text import shortened
 from skillopt_airflow.core.item_scores import metric_value
 from skillopt_airflow.core.pictures import Picture, Pictures, shown
-from skillopt_airflow.core.shortening import shortened
 from skillopt_airflow.core.types import Item, ItemFile, Message, Status, Trajectory
 from skillopt_airflow.pipeline.dag_ids import publish_dag_id, train_dag_id
 from skillopt_airflow.pipeline.params import run_storage

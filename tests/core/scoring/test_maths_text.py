@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.scoring.maths_text import MAX_CHARS, plain_maths, same_maths
+from skillopt_airflow.core.scoring.choice_match import MAX_CHARS, plain_maths, same_maths
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,15 @@ with another type or value than its shape is refused.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import JsonValue
 from pydantic_core import core_schema
 
-from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.core.types import JsonObject, Message
 
 Shape = core_schema.CoreSchema
 Named = Mapping[str, Shape]
@@ -206,3 +206,27 @@ def count(holder: JsonObject, *names: str) -> int:
     """Return the largest of some counts; what is no sensible number counts as zero."""
     values = (holder.get(name) for name in names)
     return min(MAX_TOKENS, max([0, *(value for value in values if isinstance(value, int))]))
+
+
+def side(message: Message) -> Literal["system", "user", "assistant"]:
+    """Return who says a message; results of tools are the user's."""
+    if message.role == "tool":
+        return "user"
+    return "assistant" if message.role == "call" else message.role
+
+
+def taking_turns(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages as those of the system, the user and the assistant, with neighbors of one side as one.
+
+    A blank line separates their texts. The chat templates of Mistral, Gemma 3 and Llama 2 refuse two turns of the user
+    in a row, which follow an empty reply.
+    """
+    turns: list[Message] = []
+    for message in messages:
+        role = side(message)
+        if turns and role == turns[-1].role != "system":
+            texts = (turns[-1].content, message.content)
+            turns[-1] = turns[-1].model_copy(update={"content": "\n\n".join(text for text in texts if text)})
+        else:
+            turns.append(message.model_copy(update={"role": role}))
+    return turns

@@ -1,7 +1,7 @@
 import pytest
 
 from skillopt_airflow.core.types import Message
-from skillopt_airflow.core.user_turns import taking_turns
+from skillopt_airflow.core.wire_formats.wire_format import taking_turns
 
 
 @pytest.mark.parametrize(
