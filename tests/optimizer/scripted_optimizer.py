@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from skillopt_airflow.core.errors import ModelOutputError
+from skillopt_airflow.core.model_protocols import Output
 from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
-from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.types import Rollout, Score, Status, Trajectory
 
 

@@ -13,7 +13,7 @@ from scripted_optimizer import ScriptedOptimizer, rollout
 
 from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.gate import Action
-from skillopt_airflow.core.protocols import Optimizer
+from skillopt_airflow.core.model_protocols import Optimizer
 from skillopt_airflow.core.state import StepBuffer
 from skillopt_airflow.core.training_groups import OptimizerGroup
 from skillopt_airflow.core.types import Edit, Note, Patch, Score

@@ -22,8 +22,9 @@ from local.standin.stand_in import of_all_benchmarks
 from skillopt_airflow.core.budget import ROLES, Prices, Role
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ModelOutputError
+from skillopt_airflow.core.model_protocols import Output
 from skillopt_airflow.core.pictures import NO_PICTURES, Part, Pictures, shown
-from skillopt_airflow.core.protocols import FollowsUp, Output, ShowsFiles
+from skillopt_airflow.core.protocols import FollowsUp, ShowsFiles
 from skillopt_airflow.core.resource_groups import ModelGroup, SearchGroup, StorageGroup
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment

@@ -5,8 +5,8 @@ from unittest.mock import Mock
 import pytest
 
 from skillopt_airflow.core.errors import AnswerCut, ModelError, ModelOutputError, PromptTooLong
+from skillopt_airflow.core.model_protocols import Output
 from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
-from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.types import Message
 from skillopt_airflow.optimizer.learning_rate import Ranking
 from skillopt_airflow.training.answer_cache import RememberingOptimizer, RememberingTarget

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence, Set
 from statistics import fmean
-from typing import Literal
 
 from pydantic import Field
 
@@ -12,9 +11,6 @@ ENDS = ("first", "last")
 """The steps of a path that do not count."""
 LEAST_QUOTE = 10
 """Characters, blanks left out: what is shorter stands in almost any answer."""
-
-JudgeUse = Literal["rules", "rules_first", "always"]
-"""Whose word counts: the rules' alone, the judge's where they cannot decide, or the judge's for every answer."""
 
 
 class GradingRequest(Value):

@@ -1,13 +1,10 @@
-"""Protocols of what core and optimizer use from outside: benchmarks, workspaces and models."""
+"""Protocols of what a benchmark is and can do, and of what it finds in a sandbox."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
-
-from pydantic import BaseModel
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from skillopt_airflow.core.corpus import FoundDocument
 from skillopt_airflow.core.grading import GradingRequest
-from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.repository_tests import RepositoryTests, TestedRepository
 from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory, Value
 
@@ -64,9 +61,6 @@ class World(Protocol):
 
     def act(self, action: str) -> Observation:
         """Carry out an action; one that the world does not know has an observation as well."""
-
-
-Output = TypeVar("Output", bound=BaseModel)
 
 
 class Benchmark(Protocol):
@@ -265,28 +259,3 @@ class AsksJudge(Protocol):
 
     def grading(self, item: Item, trajectory: Trajectory) -> GradingRequest:
         """Return what the judge is asked about an answer."""
-
-
-class Optimizer(Protocol):
-    """The optimizer model, as the stages see it."""
-
-    def ask(
-        self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
-    ) -> Output:
-        """Make one structured call; the pictures follow on the prompt, each behind its name.
-
-        Raises:
-            ModelOutputError: the answer stayed outside `output_type` after it was asked again.
-            ModelError: the provider did not answer.
-        """
-
-
-class Target(Protocol):
-    """The target model outside of a rollout, for questions about one."""
-
-    def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
-        """Return the model's next turn of a conversation; the pictures are those that it has marks of.
-
-        Raises:
-            ModelError: the provider did not answer.
-        """

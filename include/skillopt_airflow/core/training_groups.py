@@ -5,8 +5,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from skillopt_airflow.core.config_group import Count, Fraction, Group, Positive
-from skillopt_airflow.core.grading import JudgeUse
 from skillopt_airflow.core.types import Split
+
+JudgeUse = Literal["rules", "rules_first", "always"]
+"""Whose word counts: the rules' alone, the judge's where they cannot decide, or the judge's for every answer."""
 
 
 class TrainGroup(Group):

@@ -22,8 +22,8 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 from skillopt_airflow.core.budget import Role
 from skillopt_airflow.core.errors import AnswerCut, ToolsRefused
 from skillopt_airflow.core.hidden_text import clean_parts, storable, storable_json
+from skillopt_airflow.core.model_protocols import Output
 from skillopt_airflow.core.pictures import NO_PICTURES, Picture, Pictures
-from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.sampling import OutputForm, answer_tokens, without_thinking
 from skillopt_airflow.core.scoring.json_fields import json_values, parsed
 from skillopt_airflow.core.types import JsonObject, ModelCall

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from skillopt_airflow.core.edits import new_notes
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.protocols import Optimizer
+from skillopt_airflow.core.model_protocols import Optimizer
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Edit, Patch, SourceType
 from skillopt_airflow.optimizer import prompts

@@ -9,8 +9,8 @@ from pydantic import Field
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.item_scores import is_failure
+from skillopt_airflow.core.model_protocols import Optimizer
 from skillopt_airflow.core.pictures import NO_SIZES, PictureSize, PictureSizes
-from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.skill import without_markers
 from skillopt_airflow.core.types import Edit, Message, Rollout, Score, UnitInterval, Value
 from skillopt_airflow.optimizer import prompts

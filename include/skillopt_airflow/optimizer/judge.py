@@ -2,9 +2,10 @@
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, ModelOutputError
-from skillopt_airflow.core.grading import GradingRequest, JudgeUse, is_quote, process_score, rests_on_answer
-from skillopt_airflow.core.protocols import AsksJudge, Benchmark, Optimizer
-from skillopt_airflow.core.training_groups import EvaluationGroup
+from skillopt_airflow.core.grading import GradingRequest, is_quote, process_score, rests_on_answer
+from skillopt_airflow.core.model_protocols import Optimizer
+from skillopt_airflow.core.protocols import AsksJudge, Benchmark
+from skillopt_airflow.core.training_groups import EvaluationGroup, JudgeUse
 from skillopt_airflow.core.types import Grade, JsonObject, Value, Verdict, sha256
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import clipped

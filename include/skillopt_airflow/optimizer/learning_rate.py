@@ -8,7 +8,7 @@ from pydantic import Field
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.item_scores import is_failure
-from skillopt_airflow.core.protocols import Optimizer
+from skillopt_airflow.core.model_protocols import Optimizer
 from skillopt_airflow.core.state import StepBuffer
 from skillopt_airflow.core.types import Edit, JsonObject, Patch, Score
 from skillopt_airflow.optimizer import prompts

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.gate import Action
-from skillopt_airflow.core.protocols import Optimizer
+from skillopt_airflow.core.model_protocols import Optimizer
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Edit, Patch, Value
 from skillopt_airflow.optimizer import prompts

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from skillopt_airflow.core.errors import ModelOutputError, PromptTooLong
 from skillopt_airflow.core.item_scores import is_failure
-from skillopt_airflow.core.protocols import Optimizer
+from skillopt_airflow.core.model_protocols import Optimizer
 from skillopt_airflow.core.skill import SkillDocument, without_markers
 from skillopt_airflow.core.state import StepBuffer
 from skillopt_airflow.core.training_groups import OptimizerGroup

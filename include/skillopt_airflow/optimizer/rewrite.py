@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.protocols import Optimizer
+from skillopt_airflow.core.model_protocols import Optimizer
 from skillopt_airflow.core.skill import without_markers
 from skillopt_airflow.core.state import StepBuffer
 from skillopt_airflow.core.types import Edit, Note, Patch, Value

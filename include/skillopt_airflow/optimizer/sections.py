@@ -12,8 +12,8 @@ from pydantic import JsonValue
 
 from skillopt_airflow.core.budget import Prices
 from skillopt_airflow.core.errors import AnswerCut, PromptTooLong
+from skillopt_airflow.core.model_protocols import Optimizer, Output
 from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
-from skillopt_airflow.core.protocols import Optimizer, Output
 from skillopt_airflow.core.state import BufferEntry, StepBuffer
 from skillopt_airflow.core.training_groups import GradientGroup
 from skillopt_airflow.core.types import Edit, JsonObject

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from botocore.config import Config
     from mypy_boto3_s3 import S3Client
 
-    from skillopt_airflow.core.protocols import Optimizer, Target
+    from skillopt_airflow.core.model_protocols import Optimizer, Target
     from skillopt_airflow.gateway.upstream import Upstream
     from skillopt_airflow.gateway.web_search import SearchUpstream
     from skillopt_airflow.store.objects import ObjectStore

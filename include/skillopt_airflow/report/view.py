@@ -6,13 +6,14 @@ from typing import Self
 
 from pydantic import model_validator
 
-from skillopt_airflow.core.grading import GradingRequest, JudgeUse
+from skillopt_airflow.core.grading import GradingRequest
 from skillopt_airflow.core.hidden_text import shortened
 from skillopt_airflow.core.item_scores import ItemScore
 from skillopt_airflow.core.measured_score import SplitScore
 from skillopt_airflow.core.pictures import Picture, Pictures, shown
 from skillopt_airflow.core.provenance import LineOrigin
 from skillopt_airflow.core.run_history import History, StageRollouts
+from skillopt_airflow.core.training_groups import JudgeUse
 from skillopt_airflow.core.types import Grade, Rollout, Status, Trajectory, Value
 
 MOST_OF_A_KIND = 2

@@ -25,8 +25,8 @@ from pydantic import JsonValue, ValidationError
 
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import AnswerCut, BudgetUsedUp, ModelOutputError, ObjectMissing, PromptTooLong
+from skillopt_airflow.core.model_protocols import Optimizer, Output, Target
 from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
-from skillopt_airflow.core.protocols import Optimizer, Output, Target
 from skillopt_airflow.core.types import Message, canonical_json, sha256
 from skillopt_airflow.optimizer.judge import STAGE, grade, judge_instructions
 from skillopt_airflow.store.objects import ObjectStore

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from skillopt_airflow.core.budget import ROLES, Prices, Role
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.protocols import Optimizer, Target
+from skillopt_airflow.core.model_protocols import Optimizer, Target
 from skillopt_airflow.core.resource_groups import ModelGroup, SearchGroup, StorageGroup
 from skillopt_airflow.core.types import ModelCall
 

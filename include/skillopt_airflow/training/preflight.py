@@ -24,7 +24,7 @@ from skillopt_airflow.core.errors import (
     together,
 )
 from skillopt_airflow.core.failure_reasons import EMPTY_ADVICE, FIRST_ITEMS, SENTENCES, advice, may_pass
-from skillopt_airflow.core.protocols import Optimizer
+from skillopt_airflow.core.model_protocols import Optimizer
 from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.types import ItemRef, JsonObject, ModelCall, Split, Status, Trajectory
 from skillopt_airflow.optimizer.answers import check_answers

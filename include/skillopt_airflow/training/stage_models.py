@@ -8,8 +8,8 @@ from fractions import Fraction
 from threading import Semaphore
 
 from skillopt_airflow.core.errors import StoreError
+from skillopt_airflow.core.model_protocols import Optimizer, Output, Target
 from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
-from skillopt_airflow.core.protocols import Optimizer, Output, Target
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Message, ModelCall
 from skillopt_airflow.optimizer.sections import GuidedOptimizer
