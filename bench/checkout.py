@@ -21,12 +21,12 @@ from local import airflow_services, objectstore
 from local.demo import steps_done
 from local.environment import s3_url
 from local.home import PROJECT, Home
+from skillopt_airflow.core.config.resource_groups import StorageGroup
 from skillopt_airflow.core.errors import PlatformError
-from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.core.run_history import History
+from skillopt_airflow.core.run.history import History
 from skillopt_airflow.store.keys import RunKeys, run_name
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.timing import StageTiming
+from skillopt_airflow.training.run.timing import StageTiming
 
 PLACE = PROJECT / ".local" / "bench"
 RUN_SECONDS = 4 * 3600.0

@@ -8,7 +8,7 @@ from bench import tables
 from bench.checkout import checkout
 from bench.real_data import SEARCHQA, need_searchqa
 from skillopt_airflow.core.errors import PlatformError
-from skillopt_airflow.core.run_history import History
+from skillopt_airflow.core.run.history import History
 
 EPOCHS, STEPS = 2, 10
 SHAPES: Mapping[str, bool] = {"bench_full": False, "bench_early": True}

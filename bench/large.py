@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from bench import large_run, tables
 from bench.large_run import Place
-from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.store.keys import trajectories_of
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.parquet import opened, parts_of
+from skillopt_airflow.store.tables.parquet import opened, parts_of
 
 SIZES = (200, 100_000)
 """Items on the selection split."""

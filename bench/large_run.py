@@ -16,22 +16,32 @@ import yaml
 from bench.s3_server import server_in
 from local import objectstore
 from local.home import PROJECT
-from skillopt_airflow.core.budget import ROLES, Prices, Role
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config.resource_groups import StorageGroup
+from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import PlatformError
-from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.core.state import ReflectedItems
-from skillopt_airflow.core.task_group import read_config
-from skillopt_airflow.core.types import Edit, Item, JsonObject, Message, ModelCall, Patch, Split, Status, Trajectory
+from skillopt_airflow.core.run.budget import ROLES, Prices, Role
+from skillopt_airflow.core.run.state import ReflectedItems
+from skillopt_airflow.core.values.types import (
+    Edit,
+    Item,
+    JsonObject,
+    Message,
+    ModelCall,
+    Patch,
+    Split,
+    Status,
+    Trajectory,
+)
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.run_record import RunRef
+from skillopt_airflow.tasks.task_group import read_config
+from skillopt_airflow.training.run.run import TrainingRun
+from skillopt_airflow.training.run.run_record import RunRef
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-    from skillopt_airflow.training.connections import Connections
+    from skillopt_airflow.training.run.connections import Connections
 
 CONTEXT_CHARS, REPLY_CHARS = 3000, 200
 AT_ONCE = 40
@@ -100,14 +110,14 @@ def own_place(items: int) -> Iterator[Place]:
 
 def prepare(place: Place) -> list[JsonObject]:
     """Check and store the items; return the references of the seed's chunks."""
-    from skillopt_airflow.training.preparation import prepare_training
+    from skillopt_airflow.training.prepare.preparation import prepare_training
 
     return prepare_training(place.open(), _config(place))
 
 
 def chunk(place: Place, ref: JsonObject) -> None:
     """Carry out a chunk as its task does, but for the containers."""
-    from skillopt_airflow.training.workload import ChunkWorkload
+    from skillopt_airflow.training.rollouts.workload import ChunkWorkload
 
     work = ChunkWorkload(place.open(), ref, "bench")
     waiting = list(work.items)
@@ -123,7 +133,7 @@ def chunk(place: Place, ref: JsonObject) -> None:
 
 def start(place: Place) -> None:
     """Conclude from the seed's rollouts."""
-    from skillopt_airflow.training.seed_and_final import start as conclude
+    from skillopt_airflow.training.step.seed_and_final import start as conclude
 
     conclude(place.open())
 
@@ -132,7 +142,7 @@ def read_scores(place: Place) -> float:
     """Return the seconds to read the seed's scores, as every stage does that concludes from them."""
     import pyarrow.parquet  # noqa: F401 - what a task imports is not what it reads
 
-    from skillopt_airflow.training.evaluation import measured
+    from skillopt_airflow.training.rollouts.evaluation import measured
 
     run = place.open()
     skill, wanted = run.skill(0), run.config.evaluation.val_limit
@@ -146,7 +156,7 @@ def read_scores(place: Place) -> float:
 
 def update(place: Place) -> list[JsonObject]:
     """Store a candidate; return the references of its chunks."""
-    from skillopt_airflow.training.candidate import propose
+    from skillopt_airflow.training.step.candidate import propose
 
     run = place.open()
     moment = run.timeline[1]
@@ -160,7 +170,7 @@ def update(place: Place) -> list[JsonObject]:
 
 def gate(place: Place) -> None:
     """Decide on the candidate."""
-    from skillopt_airflow.training.candidate import gate as decide
+    from skillopt_airflow.training.step.candidate import gate as decide
 
     run = place.open()
     decide(run, run.timeline[1])
@@ -168,8 +178,8 @@ def gate(place: Place) -> None:
 
 def report(place: Place) -> None:
     """End the run, and write its report."""
-    from skillopt_airflow.training.reporting import write_report
-    from skillopt_airflow.training.seed_and_final import finish
+    from skillopt_airflow.training.report.reporting import write_report
+    from skillopt_airflow.training.step.seed_and_final import finish
 
     run = place.open()
     finish(run)
@@ -178,9 +188,9 @@ def report(place: Place) -> None:
 
 def score(place: Place) -> None:
     """Compare the seed with the candidate, as the last task of the evaluation DAG does; their rollouts are there."""
-    from skillopt_airflow.core.skill import tokens_of
-    from skillopt_airflow.core.skill_matrix import ComparedSkill
-    from skillopt_airflow.training.matrix import conclude_matrix
+    from skillopt_airflow.core.run.skill_matrix import ComparedSkill
+    from skillopt_airflow.core.values.skill import tokens_of
+    from skillopt_airflow.training.report.matrix import conclude_matrix
 
     run = place.open()
     named = ((source, run.skill(version)) for version, source in enumerate(("seed", "candidate")))
@@ -190,7 +200,7 @@ def score(place: Place) -> None:
 
 def clean(place: Place) -> None:
     """Merge what is left of parts, as the cleanup DAG does."""
-    from skillopt_airflow.store.retention import compact, partitions
+    from skillopt_airflow.store.tables.retention import compact, partitions
 
     run = place.open()
     for partition in partitions(run.store, "", "searchqa"):

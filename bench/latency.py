@@ -11,8 +11,8 @@ from bench.world_server import WorldServer
 from local.environment import model_connection
 from local.served import served
 from local.standin.economy import World
-from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.types import Split
+from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.values.types import Split
 from skillopt_airflow.store.keys import RunKeys, scoring_name
 
 NAME = "latency"

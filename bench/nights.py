@@ -8,8 +8,8 @@ from random import Random
 from statistics import median
 
 from bench import tables
-from skillopt_airflow.core.night_verdict import NightMean, NightVerdict, judge_nights
-from skillopt_airflow.core.paired import of_score
+from skillopt_airflow.core.gate.night_verdict import NightMean, NightVerdict, judge_nights
+from skillopt_airflow.core.gate.paired import of_score
 
 ALPHA = 0.05
 MONTH = 30

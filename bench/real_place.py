@@ -18,7 +18,7 @@ from local.environment import (
 )
 from local.home import PROJECT, Home
 from skillopt_airflow.benchmarks import LIST_VARIABLE, SEED_FILE
-from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.core.config.resource_groups import StorageGroup
 
 EXAMPLE = PROJECT / "examples" / "ledger"
 

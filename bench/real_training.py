@@ -13,26 +13,26 @@ from typing import Any, NamedTuple
 from bench import tables
 from bench.real_place import EXAMPLE
 from bench.training_loop import TrainingLoop
-from skillopt_airflow.core.budget import ROLES, Role
-from skillopt_airflow.core.config import TrainConfig, nest
-from skillopt_airflow.core.measured_score import MeasuredScore
-from skillopt_airflow.core.paired import PairedTable, paired
-from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.core.run_history import History
-from skillopt_airflow.core.skill_matrix import MatrixRequest
-from skillopt_airflow.core.task_group import read_config
-from skillopt_airflow.core.types import JsonObject, Split
-from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
+from skillopt_airflow.core.config.resource_groups import StorageGroup
+from skillopt_airflow.core.config.train_config import TrainConfig, nest
+from skillopt_airflow.core.gate.measured_score import MeasuredScore
+from skillopt_airflow.core.gate.paired import PairedTable, paired
+from skillopt_airflow.core.run.budget import ROLES, Role
+from skillopt_airflow.core.run.history import History
+from skillopt_airflow.core.run.skill_matrix import MatrixRequest
+from skillopt_airflow.core.values.types import JsonObject, Split
+from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections
 from skillopt_airflow.sandbox.container_loop import run_workload
 from skillopt_airflow.sandbox.rollout_process import ProcessRuntime
 from skillopt_airflow.sandbox.staging import TaskFolder
-from skillopt_airflow.training.benchmark_settings import benchmark_config, preset_of
-from skillopt_airflow.training.evaluation import measured
-from skillopt_airflow.training.matrix import prepare_matrix
-from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.run_record import RunRef
+from skillopt_airflow.tasks.task_group import read_config
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config, preset_of
+from skillopt_airflow.training.report.matrix import prepare_matrix
+from skillopt_airflow.training.rollouts.evaluation import measured
+from skillopt_airflow.training.rollouts.workload import ChunkWorkload
+from skillopt_airflow.training.run.run import TrainingRun
+from skillopt_airflow.training.run.run_record import RunRef
 from skillopt_airflow.training.trial import knobs
-from skillopt_airflow.training.workload import ChunkWorkload
 
 BENCHMARK, PRESET = EXAMPLE.name, "cpu"
 HEADER = (

@@ -6,7 +6,7 @@ from statistics import mean
 from bench import tables
 from bench.checkout import checkout
 from bench.real_data import SEARCHQA, need_searchqa
-from skillopt_airflow.core.gate_policies import Action
+from skillopt_airflow.core.gate.policies import Action
 
 STEPS = 2
 EPOCHS = 4

@@ -3,19 +3,19 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.run_history import Publication
-from skillopt_airflow.core.state import RunState
-from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.training import epoch_end, seed_and_final, steps
-from skillopt_airflow.training.candidate import gate
-from skillopt_airflow.training.preflight import preflight
-from skillopt_airflow.training.preparation import prepare_training
-from skillopt_airflow.training.publication import gate_publication, plan_publication, publish_best
-from skillopt_airflow.training.reporting import write_report
-from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.steps import plan_ahead
+from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.run.history import Publication
+from skillopt_airflow.core.run.state import RunState
+from skillopt_airflow.core.run.timeline import Moment
+from skillopt_airflow.core.values.types import JsonObject
+from skillopt_airflow.training.champion.publication import gate_publication, plan_publication, publish_best
+from skillopt_airflow.training.prepare.preflight import preflight
+from skillopt_airflow.training.prepare.preparation import prepare_training
+from skillopt_airflow.training.report.reporting import write_report
+from skillopt_airflow.training.run.run import TrainingRun
+from skillopt_airflow.training.step import epoch_end, seed_and_final, steps
+from skillopt_airflow.training.step.candidate import gate
+from skillopt_airflow.training.step.steps import plan_ahead
 
 
 class TrainingLoop:

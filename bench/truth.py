@@ -9,11 +9,11 @@ from typing import Any
 
 from bench import tables, truth_publishing
 from bench.truth_worlds import WORLDS, Contest
-from skillopt_airflow.core.gate import decide, judge
-from skillopt_airflow.core.gate_policies import POLICIES, evidence_of, sign_test
-from skillopt_airflow.core.paired import interval, paired, signs
-from skillopt_airflow.core.run_gates import level_of, smallest_gain
-from skillopt_airflow.core.training_groups import EvaluationGroup
+from skillopt_airflow.core.config.training_groups import EvaluationGroup
+from skillopt_airflow.core.gate.decision import decide, judge
+from skillopt_airflow.core.gate.paired import interval, paired, signs
+from skillopt_airflow.core.gate.policies import POLICIES, evidence_of, sign_test
+from skillopt_airflow.core.gate.run_gates import level_of, smallest_gain
 
 SEED = 42
 ALPHA = 0.05

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from bench import tables
 from bench.truth_worlds import evaluation_of
-from skillopt_airflow.core.gate import judge
-from skillopt_airflow.core.gate_policies import evidence_of
-from skillopt_airflow.core.item_scores import Evaluation
-from skillopt_airflow.core.paired import interval
-from skillopt_airflow.core.run_gates import PROMISING, publishing_rules
-from skillopt_airflow.core.service_groups import PublishingGroup
-from skillopt_airflow.core.training_groups import EvaluationGroup
+from skillopt_airflow.core.config.service_groups import PublishingGroup
+from skillopt_airflow.core.config.training_groups import EvaluationGroup
+from skillopt_airflow.core.gate.decision import judge
+from skillopt_airflow.core.gate.item_scores import Evaluation
+from skillopt_airflow.core.gate.paired import interval
+from skillopt_airflow.core.gate.policies import evidence_of
+from skillopt_airflow.core.gate.run_gates import PROMISING, publishing_rules
 
 Rates = NDArray[np.float64]
 

@@ -8,8 +8,8 @@ from functools import cache, lru_cache
 from itertools import accumulate
 from random import Random
 
-from skillopt_airflow.core.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.types import Status
+from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
+from skillopt_airflow.core.values.types import Status
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from bench.world_server import SIGMA, SLOTS, WorldServer
 from local.environment import model_connection
 from local.served import served
 from local.standin.economy import World
-from skillopt_airflow.core.run_history import History, StepSeconds
-from skillopt_airflow.core.types import Split
+from skillopt_airflow.core.run.history import History, StepSeconds
+from skillopt_airflow.core.values.types import Split
 from skillopt_airflow.sandbox.task_workload import union_seconds
 from skillopt_airflow.store.keys import RunKeys
-from skillopt_airflow.training.timing import StageTiming
+from skillopt_airflow.training.run.timing import StageTiming
 
 BATCH = 40
 

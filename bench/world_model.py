@@ -12,7 +12,7 @@ from local.standin.economy import Economy, World, fraction
 from local.standin.known_items import KnownItem
 from local.standin.stand_in import StandIn
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.types import JsonObject, Split
+from skillopt_airflow.core.values.types import JsonObject, Split
 
 
 @dataclass(frozen=True)

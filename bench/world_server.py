@@ -11,7 +11,7 @@ from bench.world_model import stand_in
 from local.standin.conversation import Answering, Conversation, Reply
 from local.standin.economy import World
 from local.standin.server import StandInServer
-from skillopt_airflow.core.types import canonical_json, sha256
+from skillopt_airflow.core.values.types import canonical_json, sha256
 
 SLOTS = 24
 SIGMA = 0.5

@@ -1,5 +1,5 @@
 # The sandbox image with the Codex CLI. local/image.py stages its context: `cli`, the native program as npm publishes it,
-# which needs no node. What it keeps goes to the home that include/skillopt_airflow/rollout/codex.py gives it for one item.
+# which needs no node. What it keeps goes to the home that include/skillopt_airflow/rollout/harnesses/codex.py gives it for one item.
 ARG BASE=skillopt-sandbox:latest
 FROM ${BASE}
 COPY cli /opt/codex

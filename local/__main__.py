@@ -11,7 +11,7 @@ from typing import Any
 from local.environment import HOME_VARIABLE, inherited, own_variables
 from local.home import ADMIN, NO_WORKERS, PROJECT, Home, Workers
 from skillopt_airflow.core.errors import ImageMissing, PlatformError, SkillOptError
-from skillopt_airflow.core.types import DATA_SPLITS, Split
+from skillopt_airflow.core.values.types import DATA_SPLITS, Split
 
 DEFAULT_HOME = PROJECT / ".local"
 CELERY_WORKERS = 3

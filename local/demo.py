@@ -16,13 +16,13 @@ from local.airflow_api import AirflowApi, Row
 from local.environment import airflow_url, environment, stand_in_serves
 from local.home import ADMIN, PROJECT, Home, Settings
 from local.shell_commands import PROGRAMS, typed
+from skillopt_airflow.core.config.resource_groups import StorageGroup
 from skillopt_airflow.core.errors import PlatformError
-from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.core.run_history import History
-from skillopt_airflow.pipeline.dag_ids import epoch_dag_id, evaluate_dag_id, train_dag_id
+from skillopt_airflow.core.run.history import History
+from skillopt_airflow.pipeline.tasks.dag_ids import epoch_dag_id, evaluate_dag_id, train_dag_id
 from skillopt_airflow.store.keys import RunKeys, run_name
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.run_record import RunRecord
+from skillopt_airflow.training.run.run_record import RunRecord
 
 BENCHMARK = "searchqa"
 OVERRIDES = {"train.num_epochs": 2}
@@ -102,8 +102,8 @@ def run(home: Home, settings: Settings) -> int:
 def _training(home: Home, api: AirflowApi) -> Training:
     """Return a training that is about to begin, with the bucket to which its connection and benchmark.yaml lead."""
     os.environ.update(environment(home.root) | {"AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR"})
-    from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
-    from skillopt_airflow.training.benchmark_settings import benchmark_config
+    from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections
+    from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 
     storage = benchmark_config(BENCHMARK).storage
     store = AirflowConnections().object_store(storage, storage.bucket)

@@ -21,7 +21,7 @@ from requests import RequestException
 from local import processes
 from local.home import Inside
 from skillopt_airflow.core.errors import EngineUnavailable
-from skillopt_airflow.sandbox.docker_container import SANDBOX_LABEL, remove_all
+from skillopt_airflow.sandbox.docker.container import SANDBOX_LABEL, remove_all
 
 Report = Callable[[str], None]
 

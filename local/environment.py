@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 from local.home import ADMIN, IMPORT_PATH, PROJECT, Home, Settings
 from skillopt_airflow.benchmarks import LIST_VARIABLE
+from skillopt_airflow.core.config.resource_groups import StorageGroup
 from skillopt_airflow.core.errors import PlatformError
-from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.pipeline.dag_ids import PREFIX_VARIABLE
-from skillopt_airflow.training.benchmark_settings import VARIABLE as DEPLOYMENT_VARIABLE
+from skillopt_airflow.pipeline.tasks.dag_ids import PREFIX_VARIABLE
+from skillopt_airflow.training.prepare.benchmark_settings import VARIABLE as DEPLOYMENT_VARIABLE
 
 HOME_VARIABLE = "SKILLOPT_HOME"
 TARGET_CONNECTION = "AIRFLOW_CONN_SKILLOPT_TARGET"

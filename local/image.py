@@ -23,9 +23,9 @@ from uv import find_uv_bin
 from local import compiled, npm
 from local.engine import install_packages
 from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config.harnesses import HARNESSES
+from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.errors import ImageMissing
-from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.rollout.settings import IN_IMAGE
 
 Report = Callable[[str], None]
@@ -62,7 +62,7 @@ def program_files(root: Path) -> Files:
     """
     package = root / PACKAGE
     files = [package / f"{name}.py" for name in ("__init__", "benchmarks", "consumer")]
-    files += [path for folder in ("core", "rollout") for path in (package / folder).rglob("*.py")]
+    files += [path for folder in ("core", "tasks", "rollout") for path in (package / folder).rglob("*.py")]
     adapters = {
         CARRIED / name / file: benchmarks.folder(name) / file for name in benchmarks.names() for file in IN_IMAGE
     }
@@ -73,8 +73,8 @@ def gateway_files(root: Path) -> Files:
     """Return the files for the gateway's image: what calls a model, and what moves a sandbox's files."""
     package = root / PACKAGE
     files = [package / "__init__.py", package / "limited_process.py"]
-    files += [*(package / "core").rglob("*.py"), *(package / "gateway").glob("*.py")]
-    transfer = ("__init__", "courier", "untrusted_output", "task_workload")
+    files += [path for folder in ("core", "tasks", "gateway") for path in (package / folder).rglob("*.py")]
+    transfer = ("__init__", "untrusted_output", "task_workload", "kubernetes/__init__", "kubernetes/courier")
     return _placed(root, [*files, *(package / "sandbox" / f"{name}.py" for name in transfer)])
 
 

@@ -11,7 +11,7 @@ from botocore.config import Config
 from local import services
 from local.environment import LOG_BUCKET, REGION, UNCHECKED_KEY, s3_url
 from local.home import Home, Settings
-from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.core.config.resource_groups import StorageGroup
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -18,7 +18,7 @@ from local import processes
 from local.environment import inherited
 from local.home import PROJECT, Home
 from skillopt_airflow.core.errors import PlatformError
-from skillopt_airflow.core.types import canonical_json
+from skillopt_airflow.core.values.types import canonical_json
 
 SERVICE_VARIABLE = "SKILLOPT_SERVICE"
 CONFIGURATION_VARIABLE = "SKILLOPT_SERVICE_CONFIGURATION"

@@ -13,18 +13,18 @@ from local.served import served
 from local.standin.known_items import s3_client
 from local.standin.server import StandInServer
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config.harnesses import HARNESSES
+from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.types import Split
+from skillopt_airflow.core.values.types import Split
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.optimizer.judge import check_judge
 from skillopt_airflow.rollout.requirements import check_requirements, check_search
 from skillopt_airflow.sandbox.container_loop import Runtime, run_workload
 from skillopt_airflow.sandbox.rollout_process import ProcessRuntime
 from skillopt_airflow.sandbox.staging import TaskFolder
-from skillopt_airflow.store.files import DataFiles
-from skillopt_airflow.training.run_corpus import source_corpus
+from skillopt_airflow.store.data.files import DataFiles
+from skillopt_airflow.training.run.run_corpus import source_corpus
 from skillopt_airflow.training.trial import (
     TargetModel,
     Trial,

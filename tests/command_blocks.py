@@ -20,7 +20,11 @@ NOT_RUN = (
     ("docs/hosts.md", "make image", "images of minutes, and a registry's; tests/test_compose.py starts it"),
     ("docs/hosts.md", "make up", "the platform on three hosts; `make cluster-tests` starts it"),
     ("docs/hosts.md", "airflow pools set", "a pool that `python -m bench in_flight` makes"),
-    ("docs/kubernetes.md", "python -m", "a cluster; tests/sandbox/test_pod.py runs the part before the pipe"),
+    (
+        "docs/kubernetes.md",
+        "python -m",
+        "a cluster; tests/sandbox/kubernetes/test_pod.py runs the part before the pipe",
+    ),
     ("docs/kubernetes.md", "kubectl", "a cluster"),
     (
         "docs/kubernetes.md",

@@ -39,11 +39,11 @@ TOGETHER = {
     "tests/pipeline/test_faults_platform.py": BRINGS_A_BENCHMARK,
     "tests/local/test_try_benchmark.py": BRINGS_A_BENCHMARK,
     # What one of them removes may be what another builds on.
-    "tests/rollout/test_agent_clis.py": BUILDS_IMAGES,
+    "tests/rollout/harnesses/test_agent_clis.py": BUILDS_IMAGES,
     "tests/rollout/test_in_containers.py": BUILDS_IMAGES,
     "tests/rollout/test_repository_in_containers.py": BUILDS_IMAGES,
     "tests/sandbox/test_docker_runtime.py": BUILDS_IMAGES,
-    "tests/sandbox/test_item_images.py": BUILDS_IMAGES,
+    "tests/sandbox/docker/test_item_images.py": BUILDS_IMAGES,
     "tests/sandbox/test_judge_container.py": BUILDS_IMAGES,
 }
 """Files whose tests must not run at the same time, or have something in common that takes long to start."""
@@ -60,10 +60,10 @@ LONG = (
     "tests/test_recipe_platform.py",
     "tests/test_training_loop.py",
     "tests/training/test_kill_at_every_write.py",
-    "tests/training/test_nights.py",
+    "tests/training/champion/test_nights.py",
     "tests/training/test_spreadsheet_training.py",
     "tests/benchmarks/test_spreadsheetbench_data.py",
-    "tests/training/test_judging.py",
+    "tests/training/rollouts/test_judging.py",
     "tests/training/test_officeqa_training.py",
 )
 """Files whose tests take longest."""

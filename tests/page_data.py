@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from random import Random
 
-from skillopt_airflow.core.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.night_verdict import NightMean
-from skillopt_airflow.core.paired import differences, interval, paired
-from skillopt_airflow.core.provenance import LineOrigin
-from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.types import Split, sha256
+from skillopt_airflow.core.config.training_groups import EvaluationGroup
+from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
+from skillopt_airflow.core.gate.night_verdict import NightMean
+from skillopt_airflow.core.gate.paired import differences, interval, paired
+from skillopt_airflow.core.values.provenance import LineOrigin
+from skillopt_airflow.core.values.types import Split, sha256
 from skillopt_airflow.store.artifacts import ArtifactStore, Provenance, PublishedScore, SplitScores
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
-from skillopt_airflow.store.night_table import Contender, Night
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.night import ledger, write_series
+from skillopt_airflow.store.tables.night_table import Contender, Night
+from skillopt_airflow.training.champion.night import ledger, write_series
 
 RULES = EvaluationGroup()
 ALPHA = 0.05

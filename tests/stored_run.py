@@ -3,15 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.item_scores import Evaluation
-from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.state import Measured, RunState
-from skillopt_airflow.core.types import Item, Rollout, Split
-from skillopt_airflow.store.items import save_items
-from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan
-from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.run_record import RunRecord
+from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.gate.item_scores import Evaluation
+from skillopt_airflow.core.run.state import Measured, RunState
+from skillopt_airflow.core.values.skill import SkillDocument
+from skillopt_airflow.core.values.types import Item, Rollout, Split
+from skillopt_airflow.store.data.items import save_items
+from skillopt_airflow.training.rollouts.rollout_plan import chunks_of, ids, store_plan
+from skillopt_airflow.training.run.run import TrainingRun
+from skillopt_airflow.training.run.run_record import RunRecord
 
 AT_ONCE = 400
 """Rollouts of a chunk, which become one part."""

@@ -25,10 +25,10 @@ from local.celery import PREFIX_VARIABLE
 from local.engine import install_packages
 from local.environment import REGION, UNCHECKED_KEY
 from skillopt_airflow.store.keys import MatrixKeys, scoring_name
-from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.tables.matrix_table import MatrixTable
 from tests.pipeline.trained_run import DAG, SHORT, TrainedRun, executions
-from tests.training.test_nights import healthy
+from tests.training.champion.test_nights import healthy
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 

@@ -27,7 +27,7 @@ from local import image
 from local.airflow_api import AirflowApi
 from local.engine import install_packages
 from local.objectstore import own_variables
-from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.core.config.resource_groups import StorageGroup
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]
 

@@ -11,7 +11,7 @@ import pytest
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.pipeline.all_dags import FACTORIES
-from skillopt_airflow.pipeline.dag_ids import cleanup_dag_id, train_dag_id
+from skillopt_airflow.pipeline.tasks.dag_ids import cleanup_dag_id, train_dag_id
 
 PROJECT = Path(__file__).parents[1]
 DAG_FILES = sorted(PROJECT.glob("dags/**/*.py"))

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import TrainConfig, changed_paths, values_by_path
-from skillopt_airflow.training.benchmark_settings import SAMPLE, benchmark_config, preset_names, preset_of
+from skillopt_airflow.core.config.train_config import TrainConfig, changed_paths, values_by_path
+from skillopt_airflow.training.prepare.benchmark_settings import SAMPLE, benchmark_config, preset_names, preset_of
 
 PAGE = (Path(__file__).parents[1] / "docs" / "defaults.md").read_text(encoding="utf-8")
 ROWS = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in PAGE.splitlines() if line.startswith("| ")]

@@ -13,14 +13,15 @@ from airflow.sdk import DAG
 from command_blocks import BLOCKS, PROJECT
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import TrainConfig, fields_by_path
-from skillopt_airflow.pipeline import params
+from skillopt_airflow.core.config.train_config import TrainConfig, fields_by_path
 from skillopt_airflow.pipeline.cleanup_dag import cleanup_dag
 from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.publishing import publish_dag, rollback_dag
+from skillopt_airflow.pipeline.tasks import params
 from skillopt_airflow.pipeline.training import train_dag
-from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.tasks.task_group import KEYS
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 
 PAGES = {path: path.read_text(encoding="utf-8") for path in [PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")]}
 FACTORIES = {
@@ -113,7 +114,7 @@ def test_every_knob_and_file_that_a_page_names_exists(page: Path) -> None:
     text = PAGES[page]
     groups = "|".join(TrainConfig.model_fields)
     named = set(re.findall(rf"`((?:{groups})\.[a-z_]+)(?:: [a-z]+)?`", text))
-    assert named <= set(fields_by_path())
+    assert named <= {*fields_by_path(), *KEYS}
     links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("http")]
     files = re.findall(r"`((?:docker|include|bench|benchmarks|docs|examples|tests)/[\w./]+)`", text)
     missing = [link for link in links if link and not (page.parent / link).exists()]

@@ -9,8 +9,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.training.benchmark_settings import VARIABLE, benchmark_config
+from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.training.prepare.benchmark_settings import VARIABLE, benchmark_config
 from tests.sandbox.fake_cluster import VERSION
 
 PROJECT = Path(__file__).parents[1]

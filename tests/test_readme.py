@@ -10,8 +10,8 @@ from command_blocks import BLOCKS, NOT_RUN, PROJECT, Block
 from local.demo import BENCHMARK, next_commands
 from local.home import Home
 from skillopt_airflow import consumer
-from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.core.run_history import History, Publication
+from skillopt_airflow.core.config.resource_groups import StorageGroup
+from skillopt_airflow.core.run.history import History, Publication
 from skillopt_airflow.models import connection
 
 README = (PROJECT / "README.md").read_text(encoding="utf-8")

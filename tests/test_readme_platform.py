@@ -21,7 +21,7 @@ from local.shell_commands import command_environment
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, RunKeys, run_name
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.run_record import RunRecord
+from skillopt_airflow.training.run.run_record import RunRecord
 from tests.pipeline.trained_run import DAG, set_paused, token, wait_for_task
 from tests.store.test_artifacts import provenance
 

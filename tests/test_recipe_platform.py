@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from skillopt_airflow.core.run_history import History
+from skillopt_airflow.core.run.history import History
 from skillopt_airflow.store.keys import RunKeys, run_name
 from skillopt_airflow.store.objects import ObjectStore
 

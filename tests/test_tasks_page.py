@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.declared_task import declared
-from skillopt_airflow.core.task_group import ANSWER_RULES, SCORING_RULES, TaskGroup
-from skillopt_airflow.core.types import DATA_SPLITS
-from skillopt_airflow.store.data_manifest import SplitList
+from skillopt_airflow.core.values.types import DATA_SPLITS
+from skillopt_airflow.store.data.data_manifest import SplitList
+from skillopt_airflow.tasks.declared_task import declared
+from skillopt_airflow.tasks.task_group import ANSWER_RULES, SCORING_RULES, TaskGroup, task_of
 
 PROJECT = Path(__file__).parents[1]
 PAGE, README = ((PROJECT / page).read_text(encoding="utf-8") for page in ("docs/tasks.md", "README.md"))
@@ -24,7 +23,7 @@ RECORD: dict[str, Any] = {"id": "c1", "question": "Why?", "answer": "So.", "anne
 
 
 def task(section: dict[str, Any]) -> TaskGroup:
-    read = TrainConfig.from_layers({"task": section}).task
+    read = task_of(section)
     assert read is not None
     return read
 
@@ -36,9 +35,7 @@ def test_the_list_of_splits_is_one() -> None:
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_every_section_makes_an_item_of_a_record(layer: dict[str, Any]) -> None:
-    config = TrainConfig.from_layers(layer)
-    assert config.task is not None
-    assert declared(config.task).item(RECORD).public["prompt"]
+    assert declared(task(layer["task"])).item(RECORD).public["prompt"]
 
 
 def test_every_key_and_every_rule_is_shown() -> None:

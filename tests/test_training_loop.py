@@ -13,22 +13,22 @@ import pytest
 
 from local.standin.economy import RULES
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core import skill as skill_module
-from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.edits import EditApplyReport
+from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, DataError, ModelOutputError, ObjectMissing
-from skillopt_airflow.core.gate import GateDecision
-from skillopt_airflow.core.provenance import LinesOfSkill
-from skillopt_airflow.core.skill import SkillDocument, tokens_of
-from skillopt_airflow.core.state import ReflectedItems
-from skillopt_airflow.core.types import DATA_SPLITS, Patch, Split, Status
-from skillopt_airflow.store.items import load_items
+from skillopt_airflow.core.gate.decision import GateDecision
+from skillopt_airflow.core.run.state import ReflectedItems
+from skillopt_airflow.core.values import skill as skill_module
+from skillopt_airflow.core.values.edits import EditApplyReport
+from skillopt_airflow.core.values.provenance import LinesOfSkill
+from skillopt_airflow.core.values.skill import SkillDocument, tokens_of
+from skillopt_airflow.core.values.types import DATA_SPLITS, Patch, Split, Status
+from skillopt_airflow.store.data.items import load_items
 from skillopt_airflow.store.run_states import same
-from skillopt_airflow.training import seed_and_final, steps
-from skillopt_airflow.training.candidate import gate as decide_again
-from skillopt_airflow.training.history import history_of
-from skillopt_airflow.training.preparation import check_same_inputs, check_unchanged
-from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.prepare.preparation import check_same_inputs, check_unchanged
+from skillopt_airflow.training.report.history import history_of
+from skillopt_airflow.training.run.run import TrainingRun
+from skillopt_airflow.training.step import seed_and_final, steps
+from skillopt_airflow.training.step.candidate import gate as decide_again
 from tests.gateway.foreign_server import IN_TEXT, ForeignServer, serving
 from tests.training.in_process import InterruptedRun, Training, step_keys
 from tests.training.local_store import LocalStore
@@ -1019,7 +1019,7 @@ def test_a_run_goes_on_with_its_own_inputs_only(monkeypatch: pytest.MonkeyPatch)
     check_same_inputs(run, items, seed, image)
     # Built anew it has the same program.
     check_same_inputs(run, items, seed, "sha256:other")
-    monkeypatch.setattr("skillopt_airflow.training.rollout_protocol.PROTOCOL", 0)
+    monkeypatch.setattr("skillopt_airflow.training.rollouts.rollout_protocol.PROTOCOL", 0)
     with pytest.raises(ConfigError, match="changed since: the val split, the seed skill, the program of its rollouts "):
         check_same_inputs(run, items | {Split.VAL: other[Split.VAL]}, SkillDocument("# Another\n"), "sha256:other")
 

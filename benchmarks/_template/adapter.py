@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.protocols import Benchmark
-from skillopt_airflow.core.record_fields import text_at, texts_at
-from skillopt_airflow.core.scoring.extraction import InTags
-from skillopt_airflow.core.scoring.text_match import Anls
-from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory
+from skillopt_airflow.core.values.types import Item, JsonObject, Message, Score, Trajectory
+from skillopt_airflow.tasks.protocols import Benchmark
+from skillopt_airflow.tasks.record_fields import text_at, texts_at
+from skillopt_airflow.tasks.scoring.extraction import InTags
+from skillopt_airflow.tasks.scoring.text_match import Anls
 
 _PROMPT = """Which English word do these letters make: {letters}
 

@@ -5,9 +5,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.protocols import Episode, Observation, is_won
-from skillopt_airflow.core.record_fields import identity_at, text_at
-from skillopt_airflow.core.types import Item, ItemFile, JsonObject, Message, Score, Trajectory
+from skillopt_airflow.core.values.types import Item, ItemFile, JsonObject, Message, Score, Trajectory
+from skillopt_airflow.tasks.protocols import Episode, Observation, is_won
+from skillopt_airflow.tasks.record_fields import identity_at, text_at
 
 GAME = "game.tw-pddl"
 PARTS = ("pddl_domain", "grammar", "pddl_problem")

@@ -9,7 +9,7 @@ from ctypes import CDLL
 from importlib import import_module
 from types import ModuleType, SimpleNamespace
 
-from skillopt_airflow.core.protocols import Observation
+from skillopt_airflow.tasks.protocols import Observation
 
 from .adapter import GAME
 

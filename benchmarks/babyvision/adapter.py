@@ -4,14 +4,14 @@ import re
 from fractions import Fraction
 from string import ascii_uppercase
 
-from skillopt_airflow.core.declared_task import JudgedTask, choices_of, right_letters
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.record_fields import identity_at, shown, text_at, texts_at, unusable, whole_number_at
-from skillopt_airflow.core.scoring.choice_match import choice_decision, plain_maths, same_maths
-from skillopt_airflow.core.scoring.extraction import Boxed
-from skillopt_airflow.core.scoring.text_match import Exact
-from skillopt_airflow.core.task_group import TaskGroup
-from skillopt_airflow.core.types import Item, JsonObject
+from skillopt_airflow.core.values.types import Item, JsonObject
+from skillopt_airflow.tasks.declared_task import JudgedTask, choices_of, right_letters
+from skillopt_airflow.tasks.record_fields import identity_at, shown, text_at, texts_at, unusable, whole_number_at
+from skillopt_airflow.tasks.scoring.choice_match import choice_decision, plain_maths, same_maths
+from skillopt_airflow.tasks.scoring.extraction import Boxed
+from skillopt_airflow.tasks.scoring.text_match import Exact
+from skillopt_airflow.tasks.task_group import TaskGroup
 
 CHOICE, BLANK = "choice", "blank"
 _PROMPT = r"""{{ image }}

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from string import ascii_uppercase
 
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.record_fields import list_at, text_at, whole_number_at
-from skillopt_airflow.core.scoring.choice_match import ChoiceMatch, check_distinct, lettered, stated_line
-from skillopt_airflow.core.scoring.extraction import Boxed, InTags, last_line
-from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory
+from skillopt_airflow.core.values.types import Item, JsonObject, Message, Score, Trajectory
+from skillopt_airflow.tasks.record_fields import list_at, text_at, whole_number_at
+from skillopt_airflow.tasks.scoring.choice_match import ChoiceMatch, check_distinct, lettered, stated_line
+from skillopt_airflow.tasks.scoring.extraction import Boxed, InTags, last_line
 
 _PROMPT = """{question}
 

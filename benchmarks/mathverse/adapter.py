@@ -3,14 +3,14 @@
 import re
 from string import ascii_uppercase
 
-from skillopt_airflow.core.declared_task import JudgedTask, choices_of, right_letters
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.record_fields import identity_at, shown, text_at, unusable
-from skillopt_airflow.core.scoring.choice_match import choice_decision, letters_named, same_maths
-from skillopt_airflow.core.scoring.extraction import Boxed, InTags
-from skillopt_airflow.core.scoring.text_match import Exact
-from skillopt_airflow.core.task_group import TaskGroup
-from skillopt_airflow.core.types import Item, JsonObject
+from skillopt_airflow.core.values.types import Item, JsonObject
+from skillopt_airflow.tasks.declared_task import JudgedTask, choices_of, right_letters
+from skillopt_airflow.tasks.record_fields import identity_at, shown, text_at, unusable
+from skillopt_airflow.tasks.scoring.choice_match import choice_decision, letters_named, same_maths
+from skillopt_airflow.tasks.scoring.extraction import Boxed, InTags
+from skillopt_airflow.tasks.scoring.text_match import Exact
+from skillopt_airflow.tasks.task_group import TaskGroup
 
 CHOICE, FREE = "multi-choice", "free-form"
 _PROMPT = """{% if image %}{{ image }}

@@ -6,16 +6,16 @@ from string import punctuation, whitespace
 from typing import Any
 
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.grading import ENDS, GradingRequest
-from skillopt_airflow.core.pictures import mark, picture_suffix
-from skillopt_airflow.core.protocols import Workspace
-from skillopt_airflow.core.record_fields import text_at, unusable
-from skillopt_airflow.core.scoring.choice_match import ChoiceLetter, choices_named, lettered, stated_line
-from skillopt_airflow.core.scoring.extraction import Boxed, Extraction, InTags, last_line
-from skillopt_airflow.core.scoring.number_match import NumberMatch, numbers
-from skillopt_airflow.core.scoring.scoring_rule import MAX_ANSWER_CHARS
-from skillopt_airflow.core.scoring.text_match import Contains, normalize
-from skillopt_airflow.core.types import Item, ItemFile, JsonObject, Message, Score, Trajectory
+from skillopt_airflow.core.values.pictures import mark, picture_suffix
+from skillopt_airflow.core.values.types import Item, ItemFile, JsonObject, Message, Score, Trajectory
+from skillopt_airflow.tasks.grading import ENDS, GradingRequest
+from skillopt_airflow.tasks.protocols import Workspace
+from skillopt_airflow.tasks.record_fields import text_at, unusable
+from skillopt_airflow.tasks.scoring.choice_match import ChoiceLetter, choices_named, lettered, stated_line
+from skillopt_airflow.tasks.scoring.extraction import Boxed, Extraction, InTags, last_line
+from skillopt_airflow.tasks.scoring.number_match import NumberMatch, numbers
+from skillopt_airflow.tasks.scoring.scoring_rule import MAX_ANSWER_CHARS
+from skillopt_airflow.tasks.scoring.text_match import Contains, normalize
 
 EMBEDDED, PATHS, FOLDER = "images", "image_paths", "folder"
 _OFFICIAL = re.compile(r"\banswer\s*\[(?P<answer>[^\[\]]*)\]", re.IGNORECASE)

@@ -4,11 +4,11 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.protocols import Workspace
-from skillopt_airflow.core.record_fields import text_at
-from skillopt_airflow.core.scoring.extraction import InTags, last_line
-from skillopt_airflow.core.scoring.figure_match import FigureMatch
-from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory
+from skillopt_airflow.core.values.types import Item, JsonObject, Message, Score, Trajectory
+from skillopt_airflow.tasks.protocols import Workspace
+from skillopt_airflow.tasks.record_fields import text_at
+from skillopt_airflow.tasks.scoring.extraction import InTags, last_line
+from skillopt_airflow.tasks.scoring.figure_match import FigureMatch
 
 from .tools import calculate
 

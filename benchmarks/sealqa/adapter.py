@@ -3,15 +3,15 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from skillopt_airflow.core.corpus import FoundDocument, listed_documents
-from skillopt_airflow.core.declared_task import JudgedTask
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.protocols import Workspace
-from skillopt_airflow.core.record_fields import text_at, unusable
-from skillopt_airflow.core.scoring.scoring_rule import listed
-from skillopt_airflow.core.scoring.text_match import Exact, same_words
-from skillopt_airflow.core.task_group import TaskGroup
-from skillopt_airflow.core.types import Item, JsonObject, Message, sha256
+from skillopt_airflow.core.values.types import Item, JsonObject, Message, sha256
+from skillopt_airflow.tasks.corpus import FoundDocument, listed_documents
+from skillopt_airflow.tasks.declared_task import JudgedTask
+from skillopt_airflow.tasks.protocols import Workspace
+from skillopt_airflow.tasks.record_fields import text_at, unusable
+from skillopt_airflow.tasks.scoring.scoring_rule import listed
+from skillopt_airflow.tasks.scoring.text_match import Exact, same_words
+from skillopt_airflow.tasks.task_group import TaskGroup
 
 DOCUMENTS = ("12_docs", "20_docs", "30_docs", "search_results")
 """Columns of documents; the first that holds some counts."""

@@ -4,11 +4,11 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
-from skillopt_airflow.core.protocols import Workspace
-from skillopt_airflow.core.record_fields import text_at, texts_at
-from skillopt_airflow.core.scoring.extraction import InTags
-from skillopt_airflow.core.scoring.text_match import TokenF1
-from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory
+from skillopt_airflow.core.values.types import Item, JsonObject, Message, Score, Trajectory
+from skillopt_airflow.tasks.protocols import Workspace
+from skillopt_airflow.tasks.record_fields import text_at, texts_at
+from skillopt_airflow.tasks.scoring.extraction import InTags
+from skillopt_airflow.tasks.scoring.text_match import TokenF1
 
 MAX_CONTEXT_CHARS = 6000
 DOCUMENT_MARK = "[DOC]"

@@ -9,9 +9,9 @@ from textwrap import dedent
 from typing import NamedTuple
 
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.protocols import Workspace
-from skillopt_airflow.core.record_fields import identity_at, text_at
-from skillopt_airflow.core.types import Item, ItemFile, JsonObject, Message, Score, Trajectory
+from skillopt_airflow.core.values.types import Item, ItemFile, JsonObject, Message, Score, Trajectory
+from skillopt_airflow.tasks.protocols import Workspace
+from skillopt_airflow.tasks.record_fields import identity_at, text_at
 
 INPUT, OUTPUT, GOLDEN = "input.xlsx", "output.xlsx", "golden.xlsx"
 _TASK = """Change a workbook as the instruction says.

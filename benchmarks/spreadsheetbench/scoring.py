@@ -1,7 +1,7 @@
 """Comparing a workbook with its reference by the values of cells, as the benchmark's own evaluation does.
 
 It runs in a process with limits, since the workbook is what code of a model left; see
-include/skillopt_airflow/training/judging.py.
+include/skillopt_airflow/training/rollouts/judging.py.
 """
 
 import datetime
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from skillopt_airflow.core.types import Score
+from skillopt_airflow.core.values.types import Score
 
 from .adapter import Cells
 

@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.hidden_text import shortened
-from skillopt_airflow.core.protocols import Workspace
-from skillopt_airflow.core.record_fields import identity_at, text_at
-from skillopt_airflow.core.repository_tests import RepositoryTests, TestedRepository
-from skillopt_airflow.core.types import Item, ItemFile, ItemImage, JsonObject, Message, Score, Trajectory
+from skillopt_airflow.core.values.text import shortened
+from skillopt_airflow.core.values.types import Item, ItemFile, ItemImage, JsonObject, Message, Score, Trajectory
+from skillopt_airflow.tasks.protocols import Workspace
+from skillopt_airflow.tasks.record_fields import identity_at, text_at
+from skillopt_airflow.tasks.repository_tests import RepositoryTests, TestedRepository
 
 TREE, REQUIREMENTS = "repo.tar.gz", "requirements.txt"
 RUNNERS = ("pytest", "unittest", "django", "sympy")

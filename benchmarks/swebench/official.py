@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.record_fields import text_at
-from skillopt_airflow.core.types import ItemImage, JsonObject
+from skillopt_airflow.core.values.types import ItemImage, JsonObject
+from skillopt_airflow.tasks.record_fields import text_at
 
 from .patches import file_patches
 

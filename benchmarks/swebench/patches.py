@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
 
-from skillopt_airflow.core.types import Value
+from skillopt_airflow.core.values.types import Value
 
 _GIT_HEADER = re.compile(r'diff --git (?P<old>"(?:[^"\\]|\\.)*"|a/.+?) (?P<new>"(?:[^"\\]|\\.)*"|b/.+?)$')
 _HUNK = re.compile(r"@@ -\d+(?:,(?P<old>\d+))? \+\d+(?:,(?P<new>\d+))? @@")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from skillopt_airflow.core.types import Value
+from skillopt_airflow.core.values.types import Value
 
 from .patches import CandidatePatch
 from .run_logs import CaseStatus, LogFormat, short_name, worst

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from skillopt_airflow.core.repository_tests import MAX_PATCH_BYTES, RepositoryTests, RunEnd, TestedRepository
-from skillopt_airflow.core.types import Item, JsonObject, Score
+from skillopt_airflow.core.values.types import Item, JsonObject, Score
+from skillopt_airflow.tasks.repository_tests import MAX_PATCH_BYTES, RepositoryTests, RunEnd, TestedRepository
 
 from .patches import CandidatePatch, candidate_patch, touched_paths
 from .resolution import Outcome, Verdict, resolve, unbelieved, unjudged

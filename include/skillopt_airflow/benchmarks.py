@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType
 
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.hidden_text import flaw_of_text, plain
-from skillopt_airflow.core.protocols import Benchmark
-from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.core.values.text import flaw_of_text, plain
+from skillopt_airflow.core.values.types import JsonObject
+from skillopt_airflow.tasks.protocols import Benchmark
 
 LIST_VARIABLE = "SKILLOPT_BENCHMARKS"
 """Environment variable: the benchmarks that there are, separated by commas. Each is a name in benchmarks/ or the
@@ -93,8 +93,8 @@ def load(name: str, task: JsonObject | None = None) -> Benchmark:
     """
     if task is not None:
         # Few containers need it, and it brings the rules of all sections along.
-        from skillopt_airflow.core.declared_task import declared
-        from skillopt_airflow.core.task_group import TaskGroup
+        from skillopt_airflow.tasks.declared_task import declared
+        from skillopt_airflow.tasks.task_group import TaskGroup
 
         return declared(TaskGroup.model_validate(task))
     file = folder(name) / "adapter.py"

@@ -404,7 +404,7 @@ def claude_code_text(text: str) -> str:
     The CLI runs commands in "```!" blocks and after "!" before a backtick, attaches the files of references such as
     `@~/.ssh/id_rsa`, and replaces `$1`, `$ARGUMENTS` and its own variables. Backslashes before such a dollar get lost.
     The harness `claude_code` measures skills in this form. Source: the CLI 2.1.197, whose patterns are in
-    tests/rollout/test_claude_code.py.
+    tests/rollout/harnesses/test_claude_code.py.
     """
     text = re.sub(r"(?<!\\)\\*\$(?=\d|ARGUMENTS)", r"\\$", text)
     text = re.sub(r"\$(?=\{(?:CLAUDE_|user_config\b))", r"$\\", text)

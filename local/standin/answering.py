@@ -12,10 +12,10 @@ from local.standin.agent import SHELLS
 from local.standin.conversation import Call, Conversation, Reply
 from local.standin.economy import pick
 from local.standin.known_items import KnownItem
-from skillopt_airflow.core.grading import GradingRequest
-from skillopt_airflow.core.protocols import AsksJudge, JudgesFiles, JudgesRepository
-from skillopt_airflow.core.repository_tests import RepositoryTests
-from skillopt_airflow.core.types import Item, Status, Trajectory
+from skillopt_airflow.core.values.types import Item, Status, Trajectory
+from skillopt_airflow.tasks.grading import GradingRequest
+from skillopt_airflow.tasks.protocols import AsksJudge, JudgesFiles, JudgesRepository
+from skillopt_airflow.tasks.repository_tests import RepositoryTests
 
 WORDINGS = (
     "<answer>{}</answer>",

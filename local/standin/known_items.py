@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from local.standin.conversation import without_pictures
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import SkillOptError
-from skillopt_airflow.core.protocols import Benchmark, OffersTools, PlaysSession
-from skillopt_airflow.core.record_fields import UnreadableRecord
-from skillopt_airflow.core.types import Item, ItemFile, JsonObject
-from skillopt_airflow.store.datasets import partition_uri, read_partition
-from skillopt_airflow.store.files import DataFiles
-from skillopt_airflow.store.places import located
-from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.data_items import read_splits
+from skillopt_airflow.core.values.types import Item, ItemFile, JsonObject
+from skillopt_airflow.store.data.datasets import partition_uri, read_partition
+from skillopt_airflow.store.data.files import DataFiles
+from skillopt_airflow.store.data.places import located
+from skillopt_airflow.tasks.protocols import Benchmark, OffersTools, PlaysSession
+from skillopt_airflow.tasks.record_fields import UnreadableRecord
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
+from skillopt_airflow.training.prepare.data_items import read_splits
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -133,7 +133,7 @@ def s3_client(config: TrainConfig) -> "S3Client":
     addresses = (config.data.uri, config.data.corpus, config.data.split_manifest)
     if not any(address is not None and address.startswith("s3://") for address in addresses):
         return cast("S3Client", None)
-    from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
+    from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections
 
     return AirflowConnections().s3_client(config.storage)
 

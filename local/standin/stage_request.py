@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.types import Edit
+from skillopt_airflow.core.values.types import Edit
 from skillopt_airflow.optimizer.meta_skill import EpochStep
 
 RAW = ("skill", "guidance", "memory")

@@ -11,7 +11,7 @@ from local.standin.economy import World
 from local.standin.known_items import Finder, KnownItem, KnownItems, of_benchmarks, state_of_benchmarks
 from local.standin.standin_optimizer import Optimizer
 from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.protocols import PlaysSession
+from skillopt_airflow.tasks.protocols import PlaysSession
 
 NOT_KNOWN = "I know only the items of the benchmarks here: <answer>unknown</answer>"
 ENDED = ("The task is done", "The session is over")

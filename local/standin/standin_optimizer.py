@@ -9,10 +9,10 @@ from typing import Any, get_args
 from local.standin.economy import HARMFUL, NUMBERS, RULES, USELESS, World, pick
 from local.standin.known_items import Finder
 from local.standin.stage_request import ListedEdit, SeenItem, StageRequest
-from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.errors import ModelError, SkillError
-from skillopt_airflow.core.skill import SkillDocument, before_markers
-from skillopt_airflow.core.types import Edit, EditOp
+from skillopt_airflow.core.values.edits import apply_edits
+from skillopt_airflow.core.values.skill import SkillDocument, before_markers
+from skillopt_airflow.core.values.types import Edit, EditOp
 
 JsonEdit = dict[str, Any]
 Answer = dict[str, Any]

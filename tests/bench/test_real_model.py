@@ -10,7 +10,7 @@ from bench import real_model, tables
 from bench.real_place import EXAMPLE, place
 from local.served import served
 from local.standin.server import StandInServer
-from skillopt_airflow.core.types import Split
+from skillopt_airflow.core.values.types import Split
 
 RECORD = re.compile(r"\d{4}-\d\d-\d\d \| [A-Z][A-Z &']+ \| \d+\.\d\d")
 MODEL = "openai-chat:stand-in"

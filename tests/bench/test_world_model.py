@@ -9,8 +9,8 @@ import pytest
 from bench.world_model import FEW_EDITS, MANY_EDITS, BenchEconomy, record, stand_in, write_items
 from local.standin import chat_wire
 from local.standin.economy import RULES, World
-from skillopt_airflow.core.types import Split
-from skillopt_airflow.training.history import history_of
+from skillopt_airflow.core.values.types import Split
+from skillopt_airflow.training.report.history import history_of
 from tests.training import in_process
 
 WORLD = World(7, economy=MANY_EDITS)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from skillopt_airflow.core.types import Item, Status, Trajectory
+from skillopt_airflow.core.values.types import Item, Status, Trajectory
 
 
 def judged(benchmark: Any, item: Item, reply: str) -> bool | None:

@@ -6,10 +6,10 @@ from typing import cast
 from PIL import Image
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import TrainConfig, nest
-from skillopt_airflow.core.types import DATA_SPLITS, Item
-from skillopt_airflow.store.files import DataFiles
-from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.core.config.train_config import TrainConfig, nest
+from skillopt_airflow.core.values.types import DATA_SPLITS, Item
+from skillopt_airflow.store.data.files import DataFiles
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.trial import first_items
 
 

@@ -8,8 +8,8 @@ import pytest
 from benchmarks.alfworld.adapter import BENCHMARK, GAME
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.protocols import Episode, Observation
-from skillopt_airflow.core.types import Status, Trajectory
+from skillopt_airflow.core.values.types import Status, Trajectory
+from skillopt_airflow.tasks.protocols import Episode, Observation
 
 FOLDER = benchmarks.project() / "benchmarks" / "alfworld"
 OPENING = Observation(

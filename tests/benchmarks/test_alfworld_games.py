@@ -21,10 +21,10 @@ import pytest
 from local import image
 from local.try_benchmark import configured, opened_sandbox
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.types import Split
+from skillopt_airflow.core.values.types import Split
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.sandbox.container_loop import run_workload
-from skillopt_airflow.store.files import DataFiles
+from skillopt_airflow.store.data.files import DataFiles
 from skillopt_airflow.training.trial import Trial, TrialDisplay, Tried, first_items, skill_of
 from tests.conftest import with_images
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.babyvision.adapter import BENCHMARK
-from skillopt_airflow.core.types import Item
+from skillopt_airflow.core.values.types import Item
 from tests.benchmarks.judged_by_rules import assert_judged, judged
 
 RECORD: dict[str, Any] = {

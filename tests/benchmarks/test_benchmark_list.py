@@ -10,9 +10,9 @@ from types import ModuleType
 import pytest
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.declared_task import DeclaredTask
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.tasks.declared_task import DeclaredTask
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 
 OURS = [path.parent.name for path in sorted((benchmarks.project() / "benchmarks").glob("[a-z]*/benchmark.yaml"))]
 

@@ -12,11 +12,11 @@ import yaml
 from local.standin.answering import agrees, words_for
 from local.standin.known_items import of_benchmark
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.protocols import Benchmark
-from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Split, Status, Trajectory
-from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.core.values.types import DATA_SPLITS, Item, JsonObject, Split, Status, Trajectory
+from skillopt_airflow.tasks.protocols import Benchmark
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from tests.benchmarks import test_babyvision as babyvision
 from tests.benchmarks import test_livemathematicianbench as livemathematicianbench
 from tests.benchmarks import test_mathverse as mathverse

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from bench.real_data import ABSENT, REAL_DATA
 from benchmarks.livemathematicianbench.adapter import BENCHMARK
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.scoring.choice_match import choices_named, lettered
-from skillopt_airflow.core.types import Score, Status, Trajectory
+from skillopt_airflow.core.values.types import Score, Status, Trajectory
+from skillopt_airflow.tasks.scoring.choice_match import choices_named, lettered
 
 REAL = REAL_DATA / "livemathematicianbench"
 RECORD: dict[str, Any] = {

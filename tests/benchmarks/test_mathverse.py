@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bench.real_data import ABSENT, REAL_DATA
 from benchmarks.mathverse.adapter import BENCHMARK, split_choices
-from skillopt_airflow.core.types import Item, Status, Trajectory
+from skillopt_airflow.core.values.types import Item, Status, Trajectory
 from tests.benchmarks.judged_by_rules import assert_judged, judged
 
 REAL = REAL_DATA / "mathverse" / "text_only.json"

@@ -9,10 +9,10 @@ import pyarrow.parquet
 import pytest
 
 from benchmarks.mmrb.adapter import BENCHMARK
-from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.types import JsonObject, Message, Rollout, Status, Trajectory
+from skillopt_airflow.core.config.training_groups import EvaluationGroup
+from skillopt_airflow.core.values.types import JsonObject, Message, Rollout, Status, Trajectory
 from skillopt_airflow.optimizer.judge import grade
-from skillopt_airflow.training.answer_cache import in_doubt, with_grade
+from skillopt_airflow.training.run.answer_cache import in_doubt, with_grade
 from tests.benchmarks.published_pictures import loaded, picture
 from tests.optimizer.scripted_optimizer import ScriptedOptimizer
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from benchmarks.officeqa.adapter import BENCHMARK, MAX_PAGE_CHARS, MAX_PAGES_CHARS
-from skillopt_airflow.core.types import Status, Trajectory
+from skillopt_airflow.core.values.types import Status, Trajectory
 from skillopt_airflow.rollout.corpus_folder import CorpusFolder
 from skillopt_airflow.rollout.workspace import ItemFolders
-from skillopt_airflow.store.record_files import parsed
+from skillopt_airflow.store.data.record_files import parsed
 
 SOURCES = "https://example.org/one?page=2\r\nhttps://example.org/two?x=1&page=7"
 RECORD: dict[str, Any] = {

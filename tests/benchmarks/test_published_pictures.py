@@ -8,8 +8,8 @@ import pyarrow.parquet
 import pytest
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.types import Item, JsonObject, Status, Trajectory
-from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.core.values.types import Item, JsonObject, Status, Trajectory
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from tests.benchmarks.published_pictures import loaded, picture
 
 BENCHMARK = benchmarks.load("docvqa", benchmark_config("docvqa").task)

@@ -14,11 +14,11 @@ from benchmarks.sealqa.adapter import BENCHMARK
 from local.standin.economy import World
 from local.standin.known_items import KnownItems
 from local.standin.standin_optimizer import Optimizer
-from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.grading import score_by
-from skillopt_airflow.core.types import Grade, Item, JsonObject, Status, Trajectory
+from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.values.types import Grade, Item, JsonObject, Status, Trajectory
 from skillopt_airflow.rollout.workspace import ItemFolders
-from skillopt_airflow.training.data_items import read_splits
+from skillopt_airflow.tasks.grading import score_by
+from skillopt_airflow.training.prepare.data_items import read_splits
 
 PAGES: list[Any] = [
     {"title": "Council", "url": "https://b.example/1", "date": "2026-05-01", "text": "Alma Grend is mayor."},

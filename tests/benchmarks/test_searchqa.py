@@ -14,8 +14,8 @@ from benchmarks.searchqa.adapter import (
     cut_at_documents,
     split_documents,
 )
-from skillopt_airflow.core.protocols import Workspace
-from skillopt_airflow.core.types import Status, Trajectory
+from skillopt_airflow.core.values.types import Status, Trajectory
+from skillopt_airflow.tasks.protocols import Workspace
 
 ADAPTER = SearchQA()
 PUBLIC = {"question": "Which?", "context": "[DOC] a [DOC] b"}

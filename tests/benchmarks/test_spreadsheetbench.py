@@ -12,7 +12,7 @@ from openpyxl import Workbook
 
 from benchmarks.spreadsheetbench.adapter import BENCHMARK, Cells, answer_cells
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.types import JsonObject, Status, Trajectory
+from skillopt_airflow.core.values.types import JsonObject, Status, Trajectory
 
 RECORD: JsonObject = {
     "id": 32438,

@@ -12,9 +12,9 @@ from benchmarks.spreadsheetbench import scoring
 from benchmarks.spreadsheetbench.adapter import BENCHMARK, answer_cells
 from benchmarks.spreadsheetbench.scoring import compare
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Score
-from skillopt_airflow.store.datasets import read_records
-from skillopt_airflow.store.files import DataFiles
+from skillopt_airflow.core.values.types import DATA_SPLITS, Item, JsonObject, Score
+from skillopt_airflow.store.data.datasets import read_records
+from skillopt_airflow.store.data.files import DataFiles
 
 SAMPLE = benchmarks.folder("spreadsheetbench") / "sample"
 REAL = REAL_DATA / "spreadsheetbench"

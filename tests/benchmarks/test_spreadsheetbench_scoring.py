@@ -10,7 +10,7 @@ from openpyxl import Workbook, load_workbook
 
 from benchmarks.spreadsheetbench.adapter import answer_cells
 from benchmarks.spreadsheetbench.scoring import compare, equal
-from skillopt_airflow.core.types import Score
+from skillopt_airflow.core.values.types import Score
 
 Sheets = Mapping[str, Mapping[str, Any]]
 

@@ -11,7 +11,7 @@ from bench import real_data
 from benchmarks.swebench import make_splits
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.core.values.types import JsonObject
 
 BENCHMARK = benchmarks.load("swebench")
 REAL = real_data.REAL_DATA / "swebench" / "dev.json"

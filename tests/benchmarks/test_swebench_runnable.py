@@ -23,13 +23,13 @@ from benchmarks.swebench.instance_folder import archive, git_diff
 from benchmarks.swebench.official import official_run
 from local import image
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.protocols import JudgesRepository
-from skillopt_airflow.core.repository_tests import PATCH_FILE, RepositoryTests, TestedRepository
-from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.core.types import Item, JsonObject, Score, Status, Trajectory
-from skillopt_airflow.sandbox.item_images import ItemImages
+from skillopt_airflow.core.config.resource_groups import SandboxGroup
+from skillopt_airflow.core.values.types import Item, JsonObject, Score, Status, Trajectory
+from skillopt_airflow.sandbox.docker.item_images import ItemImages
 from skillopt_airflow.sandbox.judge_container import JudgeContainer
-from skillopt_airflow.training.judging import judged_repository
+from skillopt_airflow.tasks.protocols import JudgesRepository
+from skillopt_airflow.tasks.repository_tests import PATCH_FILE, RepositoryTests, TestedRepository
+from skillopt_airflow.training.rollouts.judging import judged_repository
 from tests.sandbox.small_repository import added, with_hashes
 
 pytestmark = [

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from skills_ref import read_properties, validate
 
 from skillopt_airflow.consumer import main, skill_md
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.skill import skill_name
+from skillopt_airflow.core.values.skill import skill_name
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore

@@ -2,10 +2,10 @@
 
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.gate_policies import POLICIES
-from skillopt_airflow.core.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.types import Status
+from skillopt_airflow.core.config.training_groups import EvaluationGroup
+from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
+from skillopt_airflow.core.gate.policies import POLICIES
+from skillopt_airflow.core.values.types import Status
 
 SCORES = st.dictionaries(
     st.sampled_from([f"i{index}" for index in range(12)]),

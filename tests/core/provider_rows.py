@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from skillopt_airflow.core.types import Status
+from skillopt_airflow.core.values.types import Status
 
 REFUSED, TOO_LONG, TRUNCATED, MODEL_ERROR = Status.REFUSED, Status.TOO_LONG, Status.TRUNCATED, Status.MODEL_ERROR
 

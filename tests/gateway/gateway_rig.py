@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from pydantic import SecretStr
 
-from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.core.values.types import ModelCall
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.upstream import Upstream
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion

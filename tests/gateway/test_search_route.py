@@ -7,9 +7,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from skillopt_airflow.core.corpus import FoundDocument
 from skillopt_airflow.core.errors import StoreUnavailable
 from skillopt_airflow.gateway.web_search import WebSearch
+from skillopt_airflow.tasks.corpus import FoundDocument
 from tests.gateway.gateway_rig import Rig, rigs
 from tests.gateway.scripted_provider import completion
 from tests.gateway.search_rig import KEY, search_server, web_search

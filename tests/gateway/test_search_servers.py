@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.corpus import FoundDocument
 from skillopt_airflow.gateway.web_search import MOST_CHARS, MOST_WORDS, shortened_query
+from skillopt_airflow.tasks.corpus import FoundDocument
 from tests.gateway.search_rig import search_server, web_search
 
 FOUND = FoundDocument(

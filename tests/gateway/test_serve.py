@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.core.values.types import ModelCall
 from skillopt_airflow.gateway.backends import handed_over
 from skillopt_airflow.gateway.remaining_budget import ENDED
 from skillopt_airflow.gateway.upstream import Upstream

@@ -19,8 +19,8 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, Thinking
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
 
-from skillopt_airflow.core.failure_reasons import CODES
-from skillopt_airflow.core.types import Status
+from skillopt_airflow.core.values.failure_reasons import CODES
+from skillopt_airflow.core.values.types import Status
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.core.wire_formats.wire_format import Tokens
 from skillopt_airflow.gateway import translation

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from skillopt_airflow.core.corpus import FoundDocument
 from skillopt_airflow.gateway import web_search as module
 from skillopt_airflow.gateway.web_search import SearchFailed, SearchSpent, WebSearch
+from skillopt_airflow.tasks.corpus import FoundDocument
 from tests.gateway.search_rig import KEY, Answered, Memory, SearchServer, search_server, web_search
 
 

@@ -14,7 +14,7 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
 
-from skillopt_airflow.core.sampling import sampling_settings
+from skillopt_airflow.core.config.sampling import sampling_settings
 from skillopt_airflow.gateway.backends import Backend
 from skillopt_airflow.gateway.fallbacks import open_backend
 from skillopt_airflow.gateway.upstream import Upstream

@@ -12,7 +12,7 @@ from requests import ReadTimeout
 
 from local import engine, image
 from skillopt_airflow.core.errors import EngineUnavailable
-from skillopt_airflow.sandbox.docker_container import FOLDER_LABEL, SANDBOX_LABEL
+from skillopt_airflow.sandbox.docker.container import FOLDER_LABEL, SANDBOX_LABEL
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ PINNED = re.compile(r"^([a-z0-9-]+)(?:\[[a-z,]+\])?==([^\s;]+)", re.MULTILINE)
 
 NOT_COMPILED = """
 import os, sys
-import skillopt_airflow.rollout.program, skillopt_airflow.rollout.chat
+import skillopt_airflow.rollout.program, skillopt_airflow.rollout.harnesses.chat
 files = {name: getattr(module, "__cached__", None) for name, module in sys.modules.items()}
 print([name for name, file in files.items() if file and not os.path.exists(file)])
 """
@@ -34,7 +34,7 @@ def test_the_image_gets_the_program_and_no_data():
 
     assert {
         "skillopt_airflow/rollout/__main__.py",
-        "skillopt_airflow/core/types.py",
+        "skillopt_airflow/core/values/types.py",
         "skillopt_airflow/project/benchmarks/searchqa/adapter.py",
     } <= files
     assert all(name.endswith(".py") for name in files)
@@ -69,12 +69,18 @@ def test_the_gateways_image_gets_what_calls_a_model():
     assert {
         "skillopt_airflow/gateway/model_gateway.py",
         "skillopt_airflow/gateway/upstream.py",
-        "skillopt_airflow/core/types.py",
+        "skillopt_airflow/core/values/types.py",
     } <= files
     folders = ("local/standin", "skillopt_airflow/rollout", "skillopt_airflow/project")
     assert not any(name.startswith(folders) for name in files)
     sandbox = {name.removeprefix("skillopt_airflow/sandbox/") for name in files if "/sandbox/" in name}
-    assert sandbox == {"__init__.py", "courier.py", "untrusted_output.py", "task_workload.py"}
+    assert sandbox == {
+        "__init__.py",
+        "untrusted_output.py",
+        "task_workload.py",
+        "kubernetes/__init__.py",
+        "kubernetes/courier.py",
+    }
 
 
 @pytest.mark.parametrize("name", ["sandbox", "gateway"])

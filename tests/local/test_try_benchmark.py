@@ -16,7 +16,7 @@ from local.standin.economy import RULES
 from local.try_benchmark import run, s3_client, target_model
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError, DataError, ModelUnreachable
-from skillopt_airflow.core.types import Split
+from skillopt_airflow.core.values.types import Split
 from skillopt_airflow.training.trial import configured
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider
 

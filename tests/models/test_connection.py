@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 from airflow.sdk import Connection
 
+from skillopt_airflow.core.config.harnesses import HarnessName
+from skillopt_airflow.core.config.resource_groups import ModelGroup
 from skillopt_airflow.core.errors import ConfigError, ModelConnectionError
-from skillopt_airflow.core.harnesses import HarnessName
-from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.models.connection import (
     check_optimizer,
     model_name,

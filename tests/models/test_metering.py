@@ -11,7 +11,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RunUsage
 
 from skillopt_airflow.core.errors import BudgetUsedUp, ModelUnavailable
-from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.core.values.types import ModelCall
 from skillopt_airflow.models.metering import Metered, calls_of
 from skillopt_airflow.models.model_errors import is_unavailable
 from skillopt_airflow.models.optimizer import PydanticAIOptimizer

@@ -17,7 +17,7 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RequestUsage
 
 from skillopt_airflow.core.errors import ModelError, ModelOutputError, ModelUnreachable
-from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.core.values.types import ModelCall
 from skillopt_airflow.models.optimizer import OUTPUT_RETRIES, PydanticAIOptimizer
 from skillopt_airflow.optimizer.learning_rate import Ranking
 from skillopt_airflow.optimizer.reflect import Reflection

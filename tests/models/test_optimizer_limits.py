@@ -15,10 +15,10 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.usage import RequestUsage
 
-from skillopt_airflow.core import sampling
+from skillopt_airflow.core.config import sampling
+from skillopt_airflow.core.config.resource_groups import ModelGroup
 from skillopt_airflow.core.errors import AnswerCut, ModelError, ModelTooSlow, PromptTooLong, ToolsRefused
-from skillopt_airflow.core.resource_groups import ModelGroup
-from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.core.values.types import ModelCall
 from skillopt_airflow.models.model_errors import is_unavailable
 from skillopt_airflow.models.optimizer import PydanticAIOptimizer
 from skillopt_airflow.optimizer import prompts

@@ -8,8 +8,8 @@ from genai_prices.data import providers
 from genai_prices.types import ModelPrice as TablePrices
 from genai_prices.types import TieredPrices
 
-from skillopt_airflow.core.budget import ModelPrice
-from skillopt_airflow.core.resource_groups import Price
+from skillopt_airflow.core.config.resource_groups import Price
+from skillopt_airflow.core.run.budget import ModelPrice
 from skillopt_airflow.models.metering import SAMPLE_TOKENS, price_of, table_date
 
 AT = datetime(2026, 11, 10, tzinfo=UTC)

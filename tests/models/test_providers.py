@@ -11,16 +11,16 @@ import pytest
 from pydantic import BaseModel
 from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
 
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config.resource_groups import ModelGroup
+from skillopt_airflow.core.config.sampling import sampling_settings
+from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.resource_groups import ModelGroup
-from skillopt_airflow.core.sampling import sampling_settings
-from skillopt_airflow.core.types import Message, ModelCall
+from skillopt_airflow.core.values.types import Message, ModelCall
 from skillopt_airflow.models.connection import optimizer_model, target_dialect, target_upstream
 from skillopt_airflow.models.optimizer import PydanticAIOptimizer
 from skillopt_airflow.models.server_check import check
 from skillopt_airflow.models.target import PydanticAITarget
-from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
+from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections
 from tests.gateway import dialects
 from tests.gateway.scripted_provider import Document, failure
 from tests.gateway.through_backend import ask

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from skillopt_airflow.core.config.harnesses import HarnessName
 from skillopt_airflow.core.errors import ModelConnectionError, ModelError, ModelUnavailable, ModelUnreachable
-from skillopt_airflow.core.harnesses import HarnessName
 from skillopt_airflow.models.connection import target_upstream
 from skillopt_airflow.models.server_check import check, check_harness
 from tests.gateway import dialects

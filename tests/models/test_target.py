@@ -12,8 +12,8 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
 
 from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.pictures import mark
-from skillopt_airflow.core.types import Message, ModelCall
+from skillopt_airflow.core.values.pictures import mark
+from skillopt_airflow.core.values.types import Message, ModelCall
 from skillopt_airflow.models.target import PydanticAITarget
 
 PICTURE = b"\x89PNG\r\n\x1a\nvery small"

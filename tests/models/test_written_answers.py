@@ -10,7 +10,7 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from skillopt_airflow.core.errors import ModelError, ModelOutputError
-from skillopt_airflow.core.types import ModelCall, Verdict
+from skillopt_airflow.core.values.types import ModelCall, Verdict
 from skillopt_airflow.models.optimizer import OUTPUT_RETRIES, PydanticAIOptimizer, answer_in
 from skillopt_airflow.optimizer.learning_rate import Ranking
 from skillopt_airflow.optimizer.reflect import Reflection, Rewriting

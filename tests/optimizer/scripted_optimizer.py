@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.model_protocols import Output
-from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
-from skillopt_airflow.core.types import Rollout, Score, Status, Trajectory
+from skillopt_airflow.core.values.model_protocols import Output
+from skillopt_airflow.core.values.pictures import NO_PICTURES, Pictures
+from skillopt_airflow.core.values.types import Rollout, Score, Status, Trajectory
 
 
 class ScriptedOptimizer:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scripted_optimizer import AnsweringOptimizer, ScriptedOptimizer, json_section, section, unusable
 
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.types import Edit, FailurePattern, Note, Patch, SourceType
+from skillopt_airflow.core.values.types import Edit, FailurePattern, Note, Patch, SourceType
 from skillopt_airflow.optimizer.aggregate import aggregate, merge
 from skillopt_airflow.optimizer.proposals import without_duplicates
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_optimizer import ScriptedOptimizer, rollout, section, unusable
 
-from skillopt_airflow.core.types import Edit, Message, Rollout
+from skillopt_airflow.core.values.types import Edit, Message, Rollout
 from skillopt_airflow.optimizer.comparison import (
     Comparison,
     Guidance,

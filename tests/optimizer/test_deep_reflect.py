@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scripted_optimizer import ScriptedOptimizer, rollout, section, unusable
 
 from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.pictures import Pictures
-from skillopt_airflow.core.types import Message
+from skillopt_airflow.core.values.pictures import Pictures
+from skillopt_airflow.core.values.types import Message
 from skillopt_airflow.optimizer.deep_reflect import FollowUps, Questions, follow_ups, probes, questions
 from skillopt_airflow.optimizer.transcripts import FollowUp
 

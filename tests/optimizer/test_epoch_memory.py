@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section, unusable
 
-from skillopt_airflow.core.types import Edit, Patch
+from skillopt_airflow.core.values.types import Edit, Patch
 from skillopt_airflow.optimizer.comparison import Comparison, compare
 from skillopt_airflow.optimizer.meta_skill import EpochStep, Memory, meta_reflect
 from skillopt_airflow.optimizer.meta_skill import meta_skill as whole_meta_skill

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from skillopt_airflow.core.errors import ModelError, ModelOutputError, ModelUnavailable
-from skillopt_airflow.core.grading import GradingRequest
 from skillopt_airflow.optimizer.judge import MOST_CHARS, grade
+from skillopt_airflow.tasks.grading import GradingRequest
 from tests.optimizer.scripted_optimizer import ScriptedOptimizer, json_section, section
 
 REQUEST = GradingRequest(

@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 from scripted_optimizer import ScriptedOptimizer, json_section, section, unusable
 
-from skillopt_airflow.core.state import BufferEntry, StepBuffer
-from skillopt_airflow.core.types import Edit, FailurePattern, Patch, Score
+from skillopt_airflow.core.run.state import BufferEntry, StepBuffer
+from skillopt_airflow.core.values.types import Edit, FailurePattern, Patch, Score
 from skillopt_airflow.optimizer.learning_rate import ChosenRate, learning_rate, select
 
 SCORES = [Score(hard=hard, soft=soft) for hard, soft in ((1, 1), (0, 0.5), (0, 0.5), (0, 0))]

@@ -11,12 +11,12 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
 from scripted_optimizer import ScriptedOptimizer, rollout
 
+from skillopt_airflow.core.config.training_groups import OptimizerGroup
 from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.gate import Action
-from skillopt_airflow.core.model_protocols import Optimizer
-from skillopt_airflow.core.state import StepBuffer
-from skillopt_airflow.core.training_groups import OptimizerGroup
-from skillopt_airflow.core.types import Edit, Note, Patch, Score
+from skillopt_airflow.core.gate.decision import Action
+from skillopt_airflow.core.run.state import StepBuffer
+from skillopt_airflow.core.values.model_protocols import Optimizer
+from skillopt_airflow.core.values.types import Edit, Note, Patch, Score
 from skillopt_airflow.models.optimizer import PydanticAIOptimizer
 from skillopt_airflow.optimizer.aggregate import aggregate
 from skillopt_airflow.optimizer.comparison import compare, slow_update

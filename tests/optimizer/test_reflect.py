@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section, unusable
 
+from skillopt_airflow.core.config.training_groups import OptimizerGroup
 from skillopt_airflow.core.errors import AnswerCut, PromptTooLong
-from skillopt_airflow.core.state import BufferEntry, StepBuffer
-from skillopt_airflow.core.training_groups import OptimizerGroup
-from skillopt_airflow.core.types import Edit, FailurePattern, Message, Note, Patch, Rollout
+from skillopt_airflow.core.run.state import BufferEntry, StepBuffer
+from skillopt_airflow.core.values.types import Edit, FailurePattern, Message, Note, Patch, Rollout
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.reflect import Minibatch, ReflectContext, minibatches, reflect
 from skillopt_airflow.optimizer.transcripts import Exhibits, FollowUp

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_optimizer import ScriptedOptimizer, json_section, section, unusable
 
-from skillopt_airflow.core.state import BufferEntry, StepBuffer
-from skillopt_airflow.core.types import Edit, FailurePattern, Note, Patch
+from skillopt_airflow.core.run.state import BufferEntry, StepBuffer
+from skillopt_airflow.core.values.types import Edit, FailurePattern, Note, Patch
 from skillopt_airflow.optimizer.rewrite import Consolidation, consolidate, rewrite
 
 BUFFER = StepBuffer(entries=(BufferEntry(step=1),))

@@ -1,7 +1,7 @@
 import pytest
 from scripted_optimizer import rollout, section
 
-from skillopt_airflow.core.types import Message, Rollout, Status
+from skillopt_airflow.core.values.types import Message, Rollout, Status
 from skillopt_airflow.optimizer.transcripts import Exhibits, FollowUp, named, numbers_of, trajectories_section
 
 

@@ -17,8 +17,8 @@ from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow.utils.types import DagRunTriggeredByType, DagRunType
 
-from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.pipeline import tasks
+from skillopt_airflow.core.run.timeline import Moment
+from skillopt_airflow.pipeline.tasks import stages as tasks
 from tests.pipeline.stored_dag import store_dag
 
 LAST_GATE, WANTED = "step_01.gate", [Moment(kind="slow_update", epoch=2, step=2)]

@@ -7,12 +7,12 @@ import pytest
 from airflow.sdk import Asset
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.pipeline.all_dags import FACTORIES, check_benchmarks, dags, readable_config
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.training import train_dag
-from skillopt_airflow.training.benchmark_settings import VARIABLE
+from skillopt_airflow.training.prepare.benchmark_settings import VARIABLE
 from tests.pipeline.own_airflow import printed
 from tests.training.in_process import PROJECT
 

@@ -8,23 +8,23 @@ from typing import Any
 import pytest
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.budget import ROLES, Role
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.types import DATA_SPLITS, Split
-from skillopt_airflow.pipeline import triggered
-from skillopt_airflow.pipeline.params import form
+from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
+from skillopt_airflow.core.run.budget import ROLES, Role
+from skillopt_airflow.core.values.types import DATA_SPLITS, Split
+from skillopt_airflow.pipeline.tasks import triggered
+from skillopt_airflow.pipeline.tasks.params import form
 from skillopt_airflow.quality.quality_report import DataQualityError, QualityReport
 from skillopt_airflow.store.artifacts import ArtifactStore
-from skillopt_airflow.store.items import save_items
+from skillopt_airflow.store.data.items import save_items
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, RunKeys, night_name
-from skillopt_airflow.store.night_table import Contender, NightTable
-from skillopt_airflow.training import preparation
-from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.night_plan import Commands, prepare_night
-from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.run_record import RunRef
+from skillopt_airflow.store.tables.night_table import Contender, NightTable
+from skillopt_airflow.training.champion.night_plan import Commands, prepare_night
+from skillopt_airflow.training.prepare import preparation
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
+from skillopt_airflow.training.run.run import TrainingRun
+from skillopt_airflow.training.run.run_record import RunRef
 from tests import page_data
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import PROJECT, InProcessConnections

@@ -9,11 +9,10 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from skillopt_airflow.benchmarks import LIST_VARIABLE
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import EngineUnavailable, StoreError
-from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline import cleanup_dag as cleaning
-from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.pipeline.cleanup_dag import (
     clean_up,
     cleanup_dag,
@@ -21,8 +20,9 @@ from skillopt_airflow.pipeline.cleanup_dag import (
     drop_item_images,
     drop_unused_versions,
 )
+from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections
 from skillopt_airflow.store.keys import CorpusKeys
-from skillopt_airflow.training.benchmark_settings import VARIABLE
+from skillopt_airflow.training.prepare.benchmark_settings import VARIABLE
 from tests.training.local_store import LocalStore
 
 NO_ENGINE = "tcp://127.0.0.1:9"

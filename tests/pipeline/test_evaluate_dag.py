@@ -9,13 +9,14 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from skillopt_airflow.benchmarks import LIST_VARIABLE
-from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.pipeline import evaluate_dag, triggered
+from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.values.types import JsonObject
+from skillopt_airflow.pipeline import evaluate_dag
+from skillopt_airflow.pipeline.tasks import triggered
 from skillopt_airflow.store.keys import MatrixKeys, scoring_name
-from skillopt_airflow.store.matrix_table import MatrixTable
-from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.run_record import RunRef
+from skillopt_airflow.store.tables.matrix_table import MatrixTable
+from skillopt_airflow.training.run.run import TrainingRun
+from skillopt_airflow.training.run.run_record import RunRef
 from tests.training.in_process import InProcessConnections
 from tests.training.matrix_training import BETTER, TARGET, MatrixTraining
 from tests.training.served_training import connect

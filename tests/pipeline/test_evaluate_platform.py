@@ -9,12 +9,12 @@ import httpx
 import pytest
 
 from local.environment import airflow_url
-from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.skill_matrix import SkillMatrix
+from skillopt_airflow.core.run.skill_matrix import SkillMatrix
+from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.store.keys import MatrixKeys, scoring_name
-from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.parquet import from_parquet
+from skillopt_airflow.store.tables.matrix_table import MatrixTable
+from skillopt_airflow.store.tables.parquet import from_parquet
 from tests.gateway.foreign_server import ForeignServer, serving
 from tests.pipeline.trained_run import create_connection, token
 

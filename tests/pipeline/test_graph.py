@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.pipeline.batch_rollouts import BatchRollouts
+from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.graph import dag_of, preflight, rollouts, speculation
 from skillopt_airflow.pipeline.night_dag import regate_dag
+from skillopt_airflow.pipeline.tasks.batch_rollouts import BatchRollouts
 from skillopt_airflow.pipeline.training import epoch_dag, train_dag
 
 SMALL = TrainConfig.from_layers({"train": {"num_epochs": 2, "steps_per_epoch": 1, "batch_size": 8}})

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from skillopt_airflow.core.skill_matrix import SkillMatrix
+from skillopt_airflow.core.run.skill_matrix import SkillMatrix
 from skillopt_airflow.store.keys import MatrixKeys, scoring_name
-from skillopt_airflow.store.matrix_table import MatrixTable
+from skillopt_airflow.store.tables.matrix_table import MatrixTable
 from tests.pipeline.trained_run import SHORT, TrainedRun
 
 pytestmark = [pytest.mark.platform, pytest.mark.nightly]

@@ -12,12 +12,13 @@ from airflow.sdk import CronDataIntervalTimetable
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.timetables.interval import CronDataIntervalTimetable as AirflowTimetable
 
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import ModelUnreachable
-from skillopt_airflow.pipeline import night_dag, triggered
+from skillopt_airflow.pipeline import night_dag
 from skillopt_airflow.pipeline.night_dag import decline_asset, regate_dag
 from skillopt_airflow.pipeline.publishing import champion_asset
-from skillopt_airflow.pipeline.triggered import night_date
+from skillopt_airflow.pipeline.tasks import triggered
+from skillopt_airflow.pipeline.tasks.triggered import night_date
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
 from tests.pipeline.own_airflow import dags_of, printed
@@ -113,7 +114,7 @@ def test_a_demotion_that_is_done_again_emits_no_second_event(
     }
     monkeypatch.setattr(night_dag, "get_current_context", lambda: context)
     monkeypatch.setattr(night_dag, "open_run", lambda run: SimpleNamespace(published=artifacts))
-    monkeypatch.setattr("skillopt_airflow.training.night.demote", lambda run: alias)
+    monkeypatch.setattr("skillopt_airflow.training.champion.night.demote", lambda run: alias)
     with pytest.raises(AirflowSkipException) if heard else nullcontext():
         night_dag.demote.function("searchqa", {})
     assert (emitted.extra is None) is heard
@@ -135,9 +136,11 @@ def test_an_event_that_would_start_no_training_is_neither_emitted_nor_counted_as
     news = {"target": "t", "date": "2026-11-01", "sha256": "1f"}
     monkeypatch.setattr(night_dag, "get_current_context", lambda: context)
     monkeypatch.setattr(night_dag, "open_run", lambda run: SimpleNamespace(config=rules))
-    monkeypatch.setattr("skillopt_airflow.pipeline.triggered.base_target", lambda benchmark: "t")
-    monkeypatch.setattr("skillopt_airflow.training.night.news_of", lambda run, base: news)
-    monkeypatch.setattr("skillopt_airflow.training.night.first_to_tell", lambda run, *what: told.append(what) or True)
+    monkeypatch.setattr("skillopt_airflow.pipeline.tasks.triggered.base_target", lambda benchmark: "t")
+    monkeypatch.setattr("skillopt_airflow.training.champion.night.news_of", lambda run, base: news)
+    monkeypatch.setattr(
+        "skillopt_airflow.training.champion.night.first_to_tell", lambda run, *what: told.append(what) or True
+    )
     refused = pytest.raises(AirflowFailException, match=r"train_searchqa is paused.*then clear this task")
     with refused if paused and starts else nullcontext():
         night_dag.tell.function("searchqa", {})

@@ -11,10 +11,10 @@ from platform_control import PROJECT
 from shared_resource import alone
 
 from local.served import served
-from skillopt_airflow.core.run_history import History
+from skillopt_airflow.core.run.history import History
 from skillopt_airflow.store.keys import MatrixKeys, RunKeys, run_name, scoring_name
-from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.tables.matrix_table import MatrixTable
 from tests.batch_server import BatchServer
 from tests.pipeline.trained_run import create_connection
 

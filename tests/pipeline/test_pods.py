@@ -8,9 +8,9 @@ from airflow.serialization.serialized_objects import DagSerialization
 from skillopt_airflow.gateway.serve import ServeConfig
 from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.training import epoch_dag, train_dag
-from skillopt_airflow.sandbox.remote_folder import gateway_document
-from skillopt_airflow.training import seed_and_final
-from skillopt_airflow.training.workload import ChunkWorkload
+from skillopt_airflow.sandbox.kubernetes.remote_folder import gateway_document
+from skillopt_airflow.training.rollouts.workload import ChunkWorkload
+from skillopt_airflow.training.step import seed_and_final
 from tests.training.in_process import Training, configured
 
 KEY = "sk-of-the-connection"

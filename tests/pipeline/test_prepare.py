@@ -11,8 +11,8 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowFailException
 
 from skillopt_airflow.benchmarks import LIST_VARIABLE
-from skillopt_airflow.core.budget import MEASURING
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config.resource_groups import ModelGroup, SandboxGroup, StorageGroup
+from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import (
     ConfigError,
     EngineUnavailable,
@@ -22,17 +22,17 @@ from skillopt_airflow.core.errors import (
     SkillOptError,
     StoreUnavailable,
 )
-from skillopt_airflow.core.grading import GradingRequest
-from skillopt_airflow.core.resource_groups import ModelGroup, SandboxGroup, StorageGroup
-from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.core.run.budget import MEASURING
+from skillopt_airflow.core.values.types import ModelCall
 from skillopt_airflow.models import server_check
 from skillopt_airflow.optimizer.judge import grade
-from skillopt_airflow.pipeline import params
-from skillopt_airflow.pipeline.airflow_connections import AirflowConnections, attach_storage, signing_store
-from skillopt_airflow.pipeline.task_errors import wrong_input_fails
-from skillopt_airflow.pipeline.triggered import cell_config, configured, reopened
-from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.pipeline.tasks import params
+from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections, attach_storage, signing_store
+from skillopt_airflow.pipeline.tasks.task_errors import wrong_input_fails
+from skillopt_airflow.pipeline.tasks.triggered import cell_config, configured, reopened
+from skillopt_airflow.tasks.grading import GradingRequest
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
+from skillopt_airflow.training.run.run import TrainingRun
 from tests.gateway.foreign_server import ForeignServer, serving
 from tests.training.in_process import Training
 from tests.training.local_store import LocalStore

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config.service_groups import PublishingGroup
+from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import StoreError
-from skillopt_airflow.core.run_history import History
-from skillopt_airflow.core.service_groups import PublishingGroup
-from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.core.run.history import History
+from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline import publishing
 from skillopt_airflow.pipeline.training import train_dag
-from skillopt_airflow.training.publication import gate_publication, plan_publication
+from skillopt_airflow.training.champion.publication import gate_publication, plan_publication
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import Training
 

@@ -11,20 +11,20 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
 from skillopt_airflow.benchmarks import LIST_VARIABLE
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config.service_groups import PublishingGroup
+from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.pipeline import night_dag, publishing
 from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.night_dag import regate_dag
-from skillopt_airflow.pipeline.params import run_config
+from skillopt_airflow.pipeline.tasks.params import run_config
+from skillopt_airflow.pipeline.tasks.triggered import checked_form, publishing_rules
 from skillopt_airflow.pipeline.training import train_dag
-from skillopt_airflow.pipeline.triggered import checked_form, publishing_rules
-from skillopt_airflow.training import night as training_night
-from skillopt_airflow.training import publication as training_publishing
-from skillopt_airflow.training.benchmark_settings import VARIABLE
-from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.run_record import RunRef
+from skillopt_airflow.training.champion import night as training_night
+from skillopt_airflow.training.champion import publication as training_publishing
+from skillopt_airflow.training.prepare.benchmark_settings import VARIABLE
+from skillopt_airflow.training.run.run import TrainingRun
+from skillopt_airflow.training.run.run_record import RunRef
 from tests.training.in_process import Training
 
 FORM = {path: knob.value for path, knob in publishing.publish_form(TrainConfig()).items()}

@@ -15,16 +15,16 @@ import pytest
 
 from local.environment import airflow_url
 from local.standin.economy import HARMFUL, RULES, Nature, World
-from skillopt_airflow.core.night_verdict import NightVerdict
+from skillopt_airflow.core.gate.night_verdict import NightVerdict
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
-from skillopt_airflow.store.night_table import NightTable
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.night import LedgerRow, ledger
+from skillopt_airflow.store.tables.night_table import NightTable
+from skillopt_airflow.training.champion.night import LedgerRow, ledger
 from tests.pipeline.trained_run import set_paused, token, wait_for_task
 from tests.store.test_artifacts import provenance
+from tests.training.champion.test_nights import date, sample
 from tests.training.in_process import PROJECT
-from tests.training.test_nights import date, sample
 
 SECONDS = 3600
 pytestmark = [pytest.mark.nights, pytest.mark.timeout(SECONDS)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from skillopt_airflow.core.run_history import History
+from skillopt_airflow.core.run.history import History
 from skillopt_airflow.store.keys import RunKeys, run_name
 from skillopt_airflow.store.objects import ObjectStore
 
@@ -23,7 +23,7 @@ ONE_STEP = {
     "evaluation.eval_test": False,
 }
 CLIS = {"codex": ONE_STEP, "claude_code": ONE_STEP} if os.environ.get("SKILLOPT_TEST_PROVIDER") else {}
-"""Agents that take minutes for a step; they repair repositories in tests/rollout/test_agent_clis.py, too."""
+"""Agents that take minutes for a step; they repair repositories in tests/rollout/harnesses/test_agent_clis.py, too."""
 TESTED = {
     "train.num_epochs": 1,
     "train.steps_per_epoch": 1,

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 
-from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.types import DATA_SPLITS, Split
+from skillopt_airflow.core.run.timeline import Moment
+from skillopt_airflow.core.values.types import DATA_SPLITS, Split
 from skillopt_airflow.store.keys import ArtifactKeys, trajectories_of
 from tests.pipeline.trained_run import DAG, TrainedRun, executions, set_paused, trajectories
 

@@ -13,12 +13,12 @@ import pandas as pd
 from local.airflow_api import REQUEST_SECONDS
 from local.environment import airflow_url
 from local.home import ADMIN
-from skillopt_airflow.core.run_history import History
-from skillopt_airflow.core.state import RunState
+from skillopt_airflow.core.run.history import History
+from skillopt_airflow.core.run.state import RunState
 from skillopt_airflow.store.keys import RunKeys, run_name, trajectories_of
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.parquet import parts_of
 from skillopt_airflow.store.run_states import RunStates
+from skillopt_airflow.store.tables.parquet import parts_of
 
 DAG = "train_searchqa"
 EPOCH_DAG = "train_searchqa_epoch"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.types import Item, ItemFile, Split
+from skillopt_airflow.core.values.types import Item, ItemFile, Split
 from skillopt_airflow.quality.fresh_items import (
     FEWEST_FRESH,
     FEWEST_REFERENCE,

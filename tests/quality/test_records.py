@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.config import TrainConfig, nest
+from skillopt_airflow.core.config.train_config import TrainConfig, nest
+from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.errors import ConfigError, DataError
-from skillopt_airflow.core.gate_policies import POLICIES, Action, evidence_of
-from skillopt_airflow.core.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.record_fields import UnreadableRecord
-from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.types import Split, canonical_json
+from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
+from skillopt_airflow.core.gate.policies import POLICIES, Action, evidence_of
+from skillopt_airflow.core.values.types import Split, canonical_json
 from skillopt_airflow.quality.quality_report import CHARS_QUOTED, QualityReport
 from skillopt_airflow.quality.records import (
     MAX_CHARS,
@@ -23,6 +22,7 @@ from skillopt_airflow.quality.records import (
     evaluation_needs,
     training_needs,
 )
+from skillopt_airflow.tasks.record_fields import UnreadableRecord
 
 TEXTS, LISTS = ("question", "context"), ("answers",)
 

@@ -4,20 +4,20 @@ from io import BytesIO
 
 from PIL import Image
 
-from skillopt_airflow.core.budget import StageCost
-from skillopt_airflow.core.early_rejection import RunningEvaluation, evaluation_order, reject_early
-from skillopt_airflow.core.edits import apply_edits
-from skillopt_airflow.core.failure_reasons import RolloutTally
-from skillopt_airflow.core.gate import EQUAL, Action, GateDecision, decide, reject
-from skillopt_airflow.core.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.measured_score import SplitScore
-from skillopt_airflow.core.provenance import LineOrigin, seed_lines, trace
-from skillopt_airflow.core.run_history import MomentHistory, Publication, RolloutCounts, StageRollouts, StepSeconds
-from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.state import TrackRecord
-from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.types import Edit, FailurePattern, Split, Status, Trajectory
+from skillopt_airflow.core.config.training_groups import EvaluationGroup
+from skillopt_airflow.core.gate.decision import EQUAL, Action, GateDecision, decide, reject
+from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
+from skillopt_airflow.core.gate.measured_score import SplitScore
+from skillopt_airflow.core.run.budget import StageCost
+from skillopt_airflow.core.run.early_rejection import RunningEvaluation, evaluation_order, reject_early
+from skillopt_airflow.core.run.history import MomentHistory, Publication, RolloutCounts, StageRollouts, StepSeconds
+from skillopt_airflow.core.run.state import TrackRecord
+from skillopt_airflow.core.run.timeline import Moment
+from skillopt_airflow.core.values.edits import apply_edits
+from skillopt_airflow.core.values.failure_reasons import RolloutTally
+from skillopt_airflow.core.values.provenance import LineOrigin, seed_lines, trace
+from skillopt_airflow.core.values.skill import SkillDocument
+from skillopt_airflow.core.values.types import Edit, FailurePattern, Split, Status, Trajectory
 from skillopt_airflow.report.view import Example, Part, ReportView, Turn, diff_of
 
 RULES = EvaluationGroup(early_reject=True)

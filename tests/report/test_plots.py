@@ -6,14 +6,14 @@ import pytest
 from example_run import Training, evaluation, proposed
 from matplotlib import rcParams
 
-from skillopt_airflow.core.gate import Action
-from skillopt_airflow.core.night_verdict import NightPoint
-from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.gate.decision import Action
+from skillopt_airflow.core.gate.night_verdict import NightPoint
+from skillopt_airflow.core.run.timeline import Moment
 from skillopt_airflow.report import plots
 from skillopt_airflow.report.plots import AliasEvent, nights_chart
 from skillopt_airflow.report.view import ReportView
-from skillopt_airflow.store.night_table import Contender
-from skillopt_airflow.training.night import ledger, point_of
+from skillopt_airflow.store.tables.night_table import Contender
+from skillopt_airflow.training.champion.night import ledger, point_of
 from tests import page_data
 from tests.report.html_page import SVG, texts
 

@@ -10,8 +10,8 @@ import pytest
 from example_run import SEED
 from pydantic import BaseModel
 
-from skillopt_airflow.core.paired import paired_values
-from skillopt_airflow.core.provenance import LineOrigin
+from skillopt_airflow.core.gate.paired import paired_values
+from skillopt_airflow.core.values.provenance import LineOrigin
 from skillopt_airflow.report.run_page import render
 from skillopt_airflow.report.view import ReportView, slug_of
 from tests.report.html_page import Page

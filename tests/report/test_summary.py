@@ -1,18 +1,18 @@
 import pytest
 from pydantic import ValidationError
 
-from skillopt_airflow.core.gate import UNGATED
-from skillopt_airflow.core.gate_policies import Action, Verdict
-from skillopt_airflow.core.measured_score import TypeScore
-from skillopt_airflow.core.run_history import MomentHistory, StepSeconds
-from skillopt_airflow.core.skill_matrix import SkillMatrix
-from skillopt_airflow.core.types import Split
+from skillopt_airflow.core.gate.decision import UNGATED
+from skillopt_airflow.core.gate.measured_score import TypeScore
+from skillopt_airflow.core.gate.policies import Action, Verdict
+from skillopt_airflow.core.run.history import MomentHistory, StepSeconds
+from skillopt_airflow.core.run.skill_matrix import SkillMatrix
+from skillopt_airflow.core.values.types import Split
 from skillopt_airflow.report import summary
 from skillopt_airflow.report.plots import learning_curve
 from skillopt_airflow.report.run_page import render
 from skillopt_airflow.report.summary import STANDIN, as_markdown, named
 from skillopt_airflow.report.view import ReportView, diff_of
-from tests.store.test_matrix_table import changed, example
+from tests.store.tables.test_matrix_table import changed, example
 
 
 def test_the_paragraph_tells_what_came_out(view: ReportView) -> None:

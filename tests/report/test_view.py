@@ -1,8 +1,8 @@
 """Items on the page of a run, with what the target was told and said."""
 
-from skillopt_airflow.core.item_scores import ItemScore
-from skillopt_airflow.core.pictures import mark
-from skillopt_airflow.core.types import Message, Rollout, Score, Status, Trajectory
+from skillopt_airflow.core.gate.item_scores import ItemScore
+from skillopt_airflow.core.values.pictures import mark
+from skillopt_airflow.core.values.types import Message, Rollout, Score, Status, Trajectory
 from skillopt_airflow.report.view import MOST_CHARS, Part, chosen, example_of
 
 PICTURE = b"\xff\xd8\xffsmall"

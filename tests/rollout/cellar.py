@@ -13,8 +13,8 @@ NAME = "cellar"
 ADAPTER = """
 import re
 
-from skillopt_airflow.core.protocols import is_won
-from skillopt_airflow.core.types import Item, ItemFile, Message, Score
+from skillopt_airflow.tasks.protocols import is_won
+from skillopt_airflow.core.values.types import Item, ItemFile, Message, Score
 
 
 class Cellar:
@@ -63,7 +63,7 @@ import os
 import sys
 import time
 
-from skillopt_airflow.core.protocols import Observation
+from skillopt_airflow.tasks.protocols import Observation
 
 
 class Cellar:

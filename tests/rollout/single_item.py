@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from skillopt_airflow.core.types import Trajectory
+from skillopt_airflow.core.values.types import Trajectory
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.workspace import ItemFolders
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider

@@ -13,13 +13,13 @@ from pydantic import SecretStr
 from local import image
 from skillopt_airflow import benchmarks
 from skillopt_airflow.benchmarks import LIST_VARIABLE
-from skillopt_airflow.core.declared_task import declared
-from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
-from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.core.task_group import TaskGroup
-from skillopt_airflow.core.types import Item, Status
+from skillopt_airflow.core.config.harnesses import HARNESSES, HarnessName
+from skillopt_airflow.core.config.resource_groups import SandboxGroup
+from skillopt_airflow.core.values.types import Item, Status
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
+from skillopt_airflow.tasks.declared_task import declared
+from skillopt_airflow.tasks.task_group import TaskGroup
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 from tests.rollout.wire import calls, results
 from tests.sandbox.fake_workload import FakeOperator, FakeWorkload

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from skillopt_airflow.core.declared_task import declared
-from skillopt_airflow.core.pictures import mark
-from skillopt_airflow.core.task_group import TaskGroup
-from skillopt_airflow.core.types import Status, Trajectory
-from skillopt_airflow.rollout.chat import ChatHarness
-from skillopt_airflow.rollout.claude_code import ClaudeCodeHarness
-from skillopt_airflow.rollout.codex import CodexHarness
-from skillopt_airflow.rollout.reply import item_pictures
+from skillopt_airflow.core.values.pictures import mark
+from skillopt_airflow.core.values.types import Status, Trajectory
+from skillopt_airflow.rollout.harnesses.chat import ChatHarness
+from skillopt_airflow.rollout.harnesses.claude_code import ClaudeCodeHarness
+from skillopt_airflow.rollout.harnesses.codex import CodexHarness
+from skillopt_airflow.rollout.harnesses.reply import item_pictures
+from skillopt_airflow.rollout.harnesses.tools import ToolsHarness
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.tools import ToolsHarness
 from skillopt_airflow.rollout.workspace import ItemFolders
+from skillopt_airflow.tasks.declared_task import declared
+from skillopt_airflow.tasks.task_group import TaskGroup
 from tests.gateway.gateway_rig import PATHS
 from tests.gateway.scripted_provider import Asked
 from tests.rollout.single_item import PLAIN, run_item

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from skillopt_airflow.core.corpus import FoundDocument
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.rollout.workspace import ItemFolders, SearchLost, WebSearch
+from skillopt_airflow.tasks.corpus import FoundDocument
 from tests.gateway.gateway_rig import rigs
 from tests.gateway.scripted_provider import completion
 from tests.gateway.search_rig import search_server, web_search

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from uv import find_uv_bin
 
 from local import image
-from skillopt_airflow.core.types import Status, Trajectory
+from skillopt_airflow.core.values.types import Status, Trajectory
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.program import _row
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 COPYING = """
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.types import Message
+from skillopt_airflow.core.values.types import Message
 
 SearchQA = type(benchmarks.load("searchqa"))
 

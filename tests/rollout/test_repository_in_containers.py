@@ -7,8 +7,8 @@ from typing import Any
 import docker
 import pytest
 
-from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.core.types import Status
+from skillopt_airflow.core.config.resource_groups import SandboxGroup
+from skillopt_airflow.core.values.types import Status
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider
 from tests.rollout.test_in_containers import workload
 from tests.rollout.wire import calls, results, says
@@ -91,7 +91,7 @@ def test_the_target_works_in_a_copy_and_its_difference_comes_out(engine: tuple[S
 
 def test_an_image_is_built_once_and_goes_when_nobody_uses_it(docker_host: str) -> None:
     from local import image
-    from skillopt_airflow.sandbox.item_images import ItemImages, remove_unused
+    from skillopt_airflow.sandbox.docker.item_images import ItemImages, remove_unused
 
     client = docker.APIClient(base_url=docker_host, timeout=600)
     try:

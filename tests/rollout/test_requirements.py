@@ -5,18 +5,18 @@ import pytest
 from benchmarks.livemathematicianbench.adapter import BENCHMARK as WITHOUT_TOOLS
 from benchmarks.sealqa.adapter import BENCHMARK as SEARCHING
 from benchmarks.searchqa.adapter import BENCHMARK as WITH_TOOLS
-from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.declared_task import declared
+from skillopt_airflow.core.config.harnesses import HARNESSES, HarnessName
+from skillopt_airflow.core.config.resource_groups import ModelGroup, SearchGroup
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
-from skillopt_airflow.core.protocols import Benchmark
-from skillopt_airflow.core.resource_groups import ModelGroup, SearchGroup
 from skillopt_airflow.rollout.requirements import check_requirements, check_search
+from skillopt_airflow.tasks.declared_task import declared
+from skillopt_airflow.tasks.protocols import Benchmark
+from skillopt_airflow.tasks.task_group import task_of
 
 
 def declared_with(**section: object) -> Benchmark:
     task = {"prompt": "x", "reference": "y", "score": {"by": "exact"}} | section
-    section_read = TrainConfig.from_layers({"task": task}).task
+    section_read = task_of(task)
     assert section_read is not None
     return declared(section_read)
 

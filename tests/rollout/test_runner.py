@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.types import Status
+from skillopt_airflow.core.config.harnesses import HARNESSES
+from skillopt_airflow.core.values.types import Status
 from tests.gateway.scripted_provider import ScriptedProvider, completion
 from tests.rollout.single_item import program_inputs, trajectories
 
 HEAVY = {
     *("anthropic", "openai", "pydantic_ai"),
     *("airflow", "httpx", "httpx2", "jinja2", "numpy", "opentelemetry", "pandas", "requests", "yaml"),
-    "skillopt_airflow.core.config",
-    "skillopt_airflow.core.task_group",
-    "skillopt_airflow.rollout.replies",
+    "skillopt_airflow.core.config.train_config",
+    "skillopt_airflow.tasks.task_group",
+    "skillopt_airflow.rollout.harnesses.replies",
 }
 PROGRAM = """
 import asyncio, sys

@@ -5,12 +5,12 @@ import pytest
 
 from local import image
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.types import Status
+from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.values.types import Status
 from skillopt_airflow.rollout.program import run
 from skillopt_airflow.rollout.settings import PROTOCOL, image_program
-from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.run import rollout_settings
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
+from skillopt_airflow.training.run.run import rollout_settings
 from tests.rollout.single_item import program_inputs, trajectories
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from skillopt_airflow.core.types import MAX_FILES
+from skillopt_airflow.core.values.types import MAX_FILES
 from skillopt_airflow.rollout.workspace import HALF, MAX_OUTPUT_BYTES, ItemFolders, Output, files_left
 
 pytestmark = pytest.mark.slow

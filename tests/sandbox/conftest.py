@@ -9,9 +9,9 @@ import pytest
 from pydantic import SecretStr
 
 from local import image
-from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.core.types import Item
+from skillopt_airflow.core.config.harnesses import HARNESSES
+from skillopt_airflow.core.config.resource_groups import SandboxGroup
+from skillopt_airflow.core.values.types import Item
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
 from tests.gateway.scripted_provider import ScriptedProvider

@@ -9,13 +9,13 @@ from typing import Any
 import docker
 from docker.errors import APIError
 
-from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
+from skillopt_airflow.core.config.harnesses import HARNESSES
+from skillopt_airflow.core.config.resource_groups import SandboxGroup
+from skillopt_airflow.core.values.types import Item, ModelCall, Status, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
-from skillopt_airflow.sandbox.docker_container import identity
+from skillopt_airflow.sandbox.docker.container import identity
 from skillopt_airflow.sandbox.operator import RolloutOperator
 from skillopt_airflow.sandbox.task_workload import Corpus, Outcome, SandboxSeconds, Workload
 from skillopt_airflow.store.objects import ExchangeFolder, ObjectStore

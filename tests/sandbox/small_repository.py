@@ -5,7 +5,7 @@ import io
 import tarfile
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.types import Item, ItemImage, JsonObject
+from skillopt_airflow.core.values.types import Item, ItemImage, JsonObject
 
 REQUIREMENTS = b"pytest==8.3.5\npluggy==1.5.0\niniconfig==2.0.0\npackaging==24.2\n"
 FILES = {

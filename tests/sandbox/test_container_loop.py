@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.errors import StoreError
-from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
+from skillopt_airflow.core.values.types import Item, ModelCall, Status, Trajectory
 from skillopt_airflow.sandbox import container_loop
 from skillopt_airflow.sandbox.container_loop import Watch, Watcher
 from skillopt_airflow.sandbox.staging import ContainerFolder

@@ -15,17 +15,17 @@ from docker.errors import ImageNotFound
 from docker.types import Mount
 
 from local import image
+from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.errors import ImageMissing, SandboxError
-from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.core.types import Item, ItemImage, Status
+from skillopt_airflow.core.values.types import Item, ItemImage, Status
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.sandbox import docker_runtime
-from skillopt_airflow.sandbox.docker_container import EXPIRES_LABEL, identity
-from skillopt_airflow.sandbox.docker_limits import MEGABYTE, task_seconds
+from skillopt_airflow.sandbox.docker.container import EXPIRES_LABEL, identity
+from skillopt_airflow.sandbox.docker.limits import MEGABYTE, task_seconds
 from skillopt_airflow.sandbox.docker_runtime import DockerRuntime, RemoteRuntime
 from skillopt_airflow.sandbox.staging import TaskFolder
-from skillopt_airflow.store.corpora import SourceCorpus, StoredCorpus, store_corpus
+from skillopt_airflow.store.data.corpora import SourceCorpus, StoredCorpus, store_corpus
 from skillopt_airflow.store.objects import ObjectStore
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 from tests.sandbox.fake_workload import (

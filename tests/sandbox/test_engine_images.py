@@ -11,9 +11,9 @@ from docker.errors import APIError, ImageNotFound
 
 from local import image
 from local.served import served
+from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, ImageMissing
-from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.sandbox.docker_connection import (
+from skillopt_airflow.sandbox.docker.connection import (
     ensure_image,
     found,
     has_image,
@@ -72,7 +72,7 @@ def test_an_id_is_never_asked_of_a_registry():
 def test_whether_the_engine_still_has_an_image_is_asked_without_a_pull(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = Registry({"sha256:1"}, {"sha256:2"})
     engine = SimpleNamespace(url="tcp://10.0.0.5:2375", opened=lambda: nullcontext(registry))
-    monkeypatch.setattr("skillopt_airflow.sandbox.docker_connection.found", lambda conn_id: engine)
+    monkeypatch.setattr("skillopt_airflow.sandbox.docker.connection.found", lambda conn_id: engine)
     assert [has_image(image, SandboxGroup()) for image in ("sha256:1", "sha256:2")] == [True, False]
     assert registry.pulled == []
 

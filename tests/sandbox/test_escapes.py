@@ -27,12 +27,12 @@ from openpyxl import Workbook
 from benchmarks.spreadsheetbench.adapter import BENCHMARK
 from local import image
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.core.task_group import SCORING_RULES
-from skillopt_airflow.core.types import MAX_FILES, Item, Status, Trajectory
-from skillopt_airflow.sandbox.docker_container import FOLDER_LABEL
-from skillopt_airflow.sandbox.docker_limits import MEGABYTE
+from skillopt_airflow.core.values.types import MAX_FILES, Item, Status, Trajectory
+from skillopt_airflow.sandbox.docker.container import FOLDER_LABEL
+from skillopt_airflow.sandbox.docker.limits import MEGABYTE
 from skillopt_airflow.sandbox.staging import staged
-from skillopt_airflow.training.judging import Case, judge
+from skillopt_airflow.tasks.task_group import SCORING_RULES
+from skillopt_airflow.training.rollouts.judging import Case, judge
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeOperator, FakeWorkload, answer_all, leftovers
 from tests.sandbox.task_process import task_process

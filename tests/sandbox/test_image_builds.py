@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from docker.errors import APIError, ImageNotFound
 
+from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.errors import ImageMissing
-from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.core.types import ItemImage
-from skillopt_airflow.sandbox import item_images
-from skillopt_airflow.sandbox.docker_container import EXPIRES_LABEL, NEVER
-from skillopt_airflow.sandbox.item_images import ITEM_IMAGE_LABEL, ItemImages, fetched, remove_unused
+from skillopt_airflow.core.values.types import ItemImage
+from skillopt_airflow.sandbox.docker import item_images
+from skillopt_airflow.sandbox.docker.container import EXPIRES_LABEL, NEVER
+from skillopt_airflow.sandbox.docker.item_images import ITEM_IMAGE_LABEL, ItemImages, fetched, remove_unused
 from skillopt_airflow.sandbox.staging import is_held
 from tests.sandbox.small_repository import CONTENTS, small_item
 

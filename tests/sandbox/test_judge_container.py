@@ -10,14 +10,14 @@ import pytest
 from benchmarks.swebench.patches import touched_paths
 from local import image
 from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.errors import EngineUnavailable
-from skillopt_airflow.core.protocols import JudgesRepository
-from skillopt_airflow.core.repository_tests import RepositoryTests, TestedRepository
-from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.core.types import Item, Rollout, Status, Trajectory
-from skillopt_airflow.sandbox.item_images import ItemImages
+from skillopt_airflow.core.values.types import Item, Rollout, Status, Trajectory
+from skillopt_airflow.sandbox.docker.item_images import ItemImages
 from skillopt_airflow.sandbox.judge_container import JudgeContainer
-from skillopt_airflow.training.judging import RunTests, judged_repository
+from skillopt_airflow.tasks.protocols import JudgesRepository
+from skillopt_airflow.tasks.repository_tests import RepositoryTests, TestedRepository
+from skillopt_airflow.training.rollouts.judging import RunTests, judged_repository
 from tests.sandbox.judge_cheats import (
     BUG,
     CHEATS,

@@ -10,9 +10,9 @@ import pytest
 
 from local import image
 from skillopt_airflow.core.errors import EngineUnavailable, ImageMissing
-from skillopt_airflow.core.types import Status, Trajectory
-from skillopt_airflow.sandbox.docker_container import FOLDER_LABEL, ITEM_LABEL, identity
-from skillopt_airflow.store.corpora import SourceCorpus
+from skillopt_airflow.core.values.types import Status, Trajectory
+from skillopt_airflow.sandbox.docker.container import FOLDER_LABEL, ITEM_LABEL, identity
+from skillopt_airflow.store.data.corpora import SourceCorpus
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, failure
 from tests.sandbox.fake_workload import (
     KEY,

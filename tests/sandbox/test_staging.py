@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.core.types import Item
+from skillopt_airflow.core.values.types import Item
 from skillopt_airflow.rollout.program import Job
 from skillopt_airflow.sandbox.staging import (
     ABANDONED_SECONDS,
@@ -27,7 +27,7 @@ from skillopt_airflow.sandbox.staging import (
     staged_corpus,
     sweep,
 )
-from skillopt_airflow.store.corpora import SourceCorpus
+from skillopt_airflow.store.data.corpora import SourceCorpus
 from tests.sandbox.fake_workload import SECRET_ANSWER, FakeWorkload
 
 CONTENTS = {"a.txt": b"alpha", "1944/deep/b.txt": b"beta"}

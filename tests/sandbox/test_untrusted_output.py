@@ -13,7 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from skillopt_airflow.core.types import MAX_FILES, Rollout, Score, Status, Trajectory
+from skillopt_airflow.core.values.types import MAX_FILES, Rollout, Score, Status, Trajectory
 from skillopt_airflow.sandbox import untrusted_output as collect
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.sandbox.untrusted_output import (
@@ -24,7 +24,7 @@ from skillopt_airflow.sandbox.untrusted_output import (
     plain_files,
     written_bytes,
 )
-from skillopt_airflow.store.parquet import RolloutRow, rollouts_from_table, rollouts_to_table
+from skillopt_airflow.store.tables.parquet import RolloutRow, rollouts_from_table, rollouts_to_table
 from tests.sandbox.tars import member, tar_of
 from tests.sandbox.test_staging import nested
 

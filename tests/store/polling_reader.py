@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from skillopt_airflow.consumer import NotPublished, SkillClient
-from skillopt_airflow.core.types import sha256
+from skillopt_airflow.core.values.types import sha256
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore

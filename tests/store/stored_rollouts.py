@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 import pytest
 
-from skillopt_airflow.core.types import ItemRef, Message, Rollout, Score, Split, Status, Trajectory, sha256
-from skillopt_airflow.store import keys, parquet
+from skillopt_airflow.core.values.types import ItemRef, Message, Rollout, Score, Split, Status, Trajectory, sha256
+from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.parquet import RolloutRow, rollouts_to_table, to_parquet
-from skillopt_airflow.store.rollout_table import RolloutKey
+from skillopt_airflow.store.tables import parquet
+from skillopt_airflow.store.tables.parquet import RolloutRow, rollouts_to_table, to_parquet
+from skillopt_airflow.store.tables.rollout_table import RolloutKey
 
 SKILL, OTHER = "a" * 64, "b" * 64
 BEGINNING = datetime(2026, 11, 21, 4, tzinfo=UTC)

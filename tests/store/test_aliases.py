@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError
-from skillopt_airflow.core.types import sha256
+from skillopt_airflow.core.values.types import sha256
 from skillopt_airflow.store.aliases import Alias, champion_before
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.objects import ObjectStore

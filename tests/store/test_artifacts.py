@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError
-from skillopt_airflow.core.types import DATA_SPLITS, sha256
+from skillopt_airflow.core.values.types import DATA_SPLITS, sha256
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.artifacts import ArtifactStore, Provenance, Published, PublishedScore, SplitScores
 from skillopt_airflow.store.keys import ArtifactKeys

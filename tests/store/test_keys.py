@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.types import Split
+from skillopt_airflow.core.run.timeline import Moment
+from skillopt_airflow.core.values.types import Split
 from skillopt_airflow.store import keys
 
 NAMES = st.text(min_size=1, max_size=300)

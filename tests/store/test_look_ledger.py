@@ -3,8 +3,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from skillopt_airflow.core.run_gates import Look, Question
-from skillopt_airflow.core.types import Split
+from skillopt_airflow.core.gate.run_gates import Look, Question
+from skillopt_airflow.core.values.types import Split
 from skillopt_airflow.store.artifacts import LookLedger
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore

@@ -11,7 +11,7 @@ import pytest
 from botocore.stub import Stubber
 
 from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError, StoreUnavailable
-from skillopt_airflow.core.types import Edit, Patch
+from skillopt_airflow.core.values.types import Edit, Patch
 from skillopt_airflow.store.objects import ExchangeFolder, ObjectStore
 from tests.store.conftest import make_client
 

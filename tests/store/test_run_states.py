@@ -1,8 +1,8 @@
-from skillopt_airflow.core.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.state import Measured, RunState, TrackRecord, seed_state
-from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.types import Status
+from skillopt_airflow.core.config.training_groups import EvaluationGroup
+from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
+from skillopt_airflow.core.run.state import Measured, RunState, TrackRecord, seed_state
+from skillopt_airflow.core.run.timeline import Moment
+from skillopt_airflow.core.values.types import Status
 from skillopt_airflow.store.keys import RunKeys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.run_states import RunStates, same

@@ -14,9 +14,9 @@ import pytest
 
 from local.served import served
 from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError, StoreUnavailable
-from skillopt_airflow.core.types import Edit, Patch
+from skillopt_airflow.core.values.types import Edit, Patch
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.preflight import check_conditional_write
+from skillopt_airflow.training.prepare.preflight import check_conditional_write
 from tests.certificates import certificate
 from tests.store.conftest import make_client
 

@@ -19,16 +19,15 @@ from pydantic import ValidationError
 from bench.training_loop import TrainingLoop
 from local.standin.chat_wire import complete
 from local.standin.stand_in import of_all_benchmarks
-from skillopt_airflow.core.budget import ROLES, Prices, Role
-from skillopt_airflow.core.config import TrainConfig, nest
+from skillopt_airflow.core.config.resource_groups import ModelGroup, SearchGroup, StorageGroup
+from skillopt_airflow.core.config.train_config import TrainConfig, nest
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.model_protocols import Output
-from skillopt_airflow.core.pictures import NO_PICTURES, Part, Pictures, shown
-from skillopt_airflow.core.protocols import FollowsUp, ShowsFiles
-from skillopt_airflow.core.resource_groups import ModelGroup, SearchGroup, StorageGroup
-from skillopt_airflow.core.state import RunState
-from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.types import Item, JsonObject, Message, ModelCall, Status, Trajectory, canonical_json
+from skillopt_airflow.core.run.budget import ROLES, Prices, Role
+from skillopt_airflow.core.run.state import RunState
+from skillopt_airflow.core.run.timeline import Moment
+from skillopt_airflow.core.values.model_protocols import Output
+from skillopt_airflow.core.values.pictures import NO_PICTURES, Part, Pictures, shown
+from skillopt_airflow.core.values.types import Item, JsonObject, Message, ModelCall, Status, Trajectory, canonical_json
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.gateway.web_search import SearchUpstream
 from skillopt_airflow.models.metering import price_of
@@ -38,11 +37,12 @@ from skillopt_airflow.sandbox.staging import staged_corpus
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.keys import MomentKeys, RunKeys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.connections import Begin, OnCall
-from skillopt_airflow.training.preparation import prepare_training
-from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.run_record import RunRef
-from skillopt_airflow.training.workload import ChunkWorkload
+from skillopt_airflow.tasks.protocols import FollowsUp, ShowsFiles
+from skillopt_airflow.training.prepare.preparation import prepare_training
+from skillopt_airflow.training.rollouts.workload import ChunkWorkload
+from skillopt_airflow.training.run.connections import Begin, OnCall
+from skillopt_airflow.training.run.run import TrainingRun
+from skillopt_airflow.training.run.run_record import RunRef
 from tests.training.local_store import LocalStore
 
 PROJECT = Path(__file__).parents[2]

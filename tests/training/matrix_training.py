@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any
 
 from local.standin.economy import DEMO, RULES
-from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.skill_matrix import MatrixRequest, PolicyName, SkillMatrix
-from skillopt_airflow.core.types import Item, JsonObject, Split, Status, Trajectory
-from skillopt_airflow.training.matrix import MatrixPlan, conclude_matrix, prepare_matrix
-from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.run_record import RunRef
-from skillopt_airflow.training.workload import ChunkWorkload
+from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.run.skill_matrix import MatrixRequest, PolicyName, SkillMatrix
+from skillopt_airflow.core.values.types import Item, JsonObject, Split, Status, Trajectory
+from skillopt_airflow.training.report.matrix import MatrixPlan, conclude_matrix, prepare_matrix
+from skillopt_airflow.training.rollouts.workload import ChunkWorkload
+from skillopt_airflow.training.run.run import TrainingRun
+from skillopt_airflow.training.run.run_record import RunRef
 from tests.training.in_process import Training
 
 BETTER = "\n".join(["# Better", "", *(f"- {rule}" for rule in RULES[: DEMO.rules]), ""])

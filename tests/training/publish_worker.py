@@ -3,16 +3,16 @@
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.core.config.resource_groups import StorageGroup
 from skillopt_airflow.report import plots, run_page
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.approval import RollbackRequest, roll_back
-from skillopt_airflow.training.publication import publish_best
-from skillopt_airflow.training.reporting import write_report
-from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.run_record import RunRef
+from skillopt_airflow.training.champion.approval import RollbackRequest, roll_back
+from skillopt_airflow.training.champion.publication import publish_best
+from skillopt_airflow.training.report.reporting import write_report
+from skillopt_airflow.training.run.run import TrainingRun
+from skillopt_airflow.training.run.run_record import RunRef
 from tests.store.conftest import make_client
 
 if TYPE_CHECKING:

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from bench.training_loop import TrainingLoop
-from skillopt_airflow.core.resource_groups import ModelGroup
-from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.core.config.resource_groups import ModelGroup
+from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.gateway.upstream import Upstream
-from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
+from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections
 from skillopt_airflow.rollout import program
 from skillopt_airflow.sandbox.container_loop import run_workload
 from skillopt_airflow.sandbox.rollout_process import ProcessRuntime
 from skillopt_airflow.sandbox.staging import ContainerFolder
-from skillopt_airflow.training.connections import Begin, OnCall
-from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.workload import ChunkWorkload
+from skillopt_airflow.training.rollouts.workload import ChunkWorkload
+from skillopt_airflow.training.run.connections import Begin, OnCall
+from skillopt_airflow.training.run.run import TrainingRun
 from tests.training.in_process import InProcessConnections, Training
 
 ROLES = ("target", "optimizer")

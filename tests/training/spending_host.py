@@ -8,9 +8,9 @@ from pathlib import Path
 
 import httpx
 
-from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.core.values.types import ModelCall
 from skillopt_airflow.gateway.model_gateway import ModelGateway
-from skillopt_airflow.training.spending import BudgetShare
+from skillopt_airflow.training.run.spending import BudgetShare
 from tests.gateway.gateway_rig import MODEL, PATH, upstream_at
 from tests.store.conftest import make_client
 from tests.training.publish_worker import opened

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import TrainConfig, nest
+from skillopt_airflow.core.config.train_config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, DataError
-from skillopt_airflow.core.types import DATA_SPLITS, Split
-from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.preparation import check_unchanged
-from skillopt_airflow.training.reporting import write_report
-from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.core.values.types import DATA_SPLITS, Split
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
+from skillopt_airflow.training.prepare.preparation import check_unchanged
+from skillopt_airflow.training.report.reporting import write_report
+from skillopt_airflow.training.run.run import TrainingRun
 from tests.training.in_process import PROJECT, InProcessConnections, Training
 
 EXAMPLE = PROJECT / "examples" / "capitals"

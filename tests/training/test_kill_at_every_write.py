@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from skillopt_airflow.core.run_history import History
-from skillopt_airflow.core.service_groups import PublishingGroup
+from skillopt_airflow.core.config.service_groups import PublishingGroup
+from skillopt_airflow.core.run.history import History
 from skillopt_airflow.store.artifacts import ArtifactStore, is_version
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.approval import rollback_request
-from skillopt_airflow.training.publication import gate_publication, plan_publication
+from skillopt_airflow.training.champion.approval import rollback_request
+from skillopt_airflow.training.champion.publication import gate_publication, plan_publication
 from tests.store.killing_proxy import KillingProxy, proxied
 from tests.store.polling_reader import PollingReader
 from tests.store.test_artifacts import provenance

@@ -7,7 +7,7 @@ import pytest
 
 from local.served import served
 from local.standin.server import StandInServer
-from skillopt_airflow.core.types import Split
+from skillopt_airflow.core.values.types import Split
 from tests.training.in_process import Training
 from tests.training.served_training import ROLES, ServedTraining, connect
 

@@ -4,8 +4,8 @@ import hashlib
 
 import pytest
 
-from skillopt_airflow.core.types import Split
-from skillopt_airflow.store.files import FileStore
+from skillopt_airflow.core.values.types import Split
+from skillopt_airflow.store.data.files import FileStore
 from tests.training.in_process import Training
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly]

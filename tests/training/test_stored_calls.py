@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from skillopt_airflow.core.errors import StoreError, StoreUnavailable
-from skillopt_airflow.core.pictures import NO_PICTURES
-from skillopt_airflow.core.types import Message
-from skillopt_airflow.training import stage_models
-from skillopt_airflow.training.stage_models import optimizing
+from skillopt_airflow.core.values.pictures import NO_PICTURES
+from skillopt_airflow.core.values.types import Message
+from skillopt_airflow.training.run import stage_models
+from skillopt_airflow.training.run.stage_models import optimizing
 from tests.training.in_process import Training
 
 PATIENCE = 60

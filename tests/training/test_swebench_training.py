@@ -18,12 +18,12 @@ from benchmarks.swebench.adapter import RepositoryTools
 from local.standin.conversation import Conversation, Turn
 from local.standin.stand_in import of_all_benchmarks
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.core.repository_tests import PATCH_FILE, Canaries, RepositoryTests, RunEnd, TestedRepository
-from skillopt_airflow.core.types import Item, Message, Split, Status, Trajectory
+from skillopt_airflow.core.values.types import Item, Message, Split, Status, Trajectory
 from skillopt_airflow.sandbox import judge_tests
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.sandbox.untrusted_output import extract
-from skillopt_airflow.training.workload import ChunkWorkload
+from skillopt_airflow.tasks.repository_tests import PATCH_FILE, Canaries, RepositoryTests, RunEnd, TestedRepository
+from skillopt_airflow.training.rollouts.workload import ChunkWorkload
 from tests.training.in_process import Training
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly]
@@ -112,7 +112,7 @@ def training() -> Any:
         optimizer__use_slow_update=False,
     )
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("skillopt_airflow.training.workload.engine_test_runner", judged_here)
+        patched.setattr("skillopt_airflow.training.rollouts.workload.engine_test_runner", judged_here)
         training()
     return training
 
@@ -148,14 +148,14 @@ def test_an_engine_that_was_away_judges_later_without_another_rollout(monkeypatc
         return run
 
     trained = InRepositories.of("swebench", evaluation__val_limit=2, evaluation__test_limit=None)
-    monkeypatch.setattr("skillopt_airflow.training.workload.engine_test_runner", away)
+    monkeypatch.setattr("skillopt_airflow.training.rollouts.workload.engine_test_runner", away)
     [chunk, *_] = trained.prepare()
     work = ChunkWorkload(trained.run, chunk, "in-process")
     work.record([trained._outcome(work, item) for item in work.items], [])
     assert {(one.status, one.hard, one.error) for one in work.ended()} == {
         (Status.JUDGE_ERROR, None, "the engine is away")
     }
-    monkeypatch.setattr("skillopt_airflow.training.workload.engine_test_runner", judged_here)
+    monkeypatch.setattr("skillopt_airflow.training.rollouts.workload.engine_test_runner", judged_here)
     again = ChunkWorkload(trained.run, chunk, "in-process")
     again.judge_again()
     assert not again.items

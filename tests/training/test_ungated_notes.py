@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from local.standin.economy import RULES as ALL_RULES
-from skillopt_airflow.core.edits import EditApplyReport
-from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.types import Status
-from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.core.run.timeline import Moment
+from skillopt_airflow.core.values.edits import EditApplyReport
+from skillopt_airflow.core.values.types import Status
+from skillopt_airflow.training.run.run import TrainingRun
 from tests.training.in_process import Training
 
 pytestmark = pytest.mark.slow

@@ -13,9 +13,9 @@ from selenium.webdriver.chrome.service import Service
 
 from local.environment import airflow_url
 from local.home import ADMIN
-from skillopt_airflow.core.item_scores import Evaluation
-from skillopt_airflow.core.state import Measured, seed_state
-from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.gate.item_scores import Evaluation
+from skillopt_airflow.core.run.state import Measured, seed_state
+from skillopt_airflow.core.run.timeline import Moment
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.ui import reports
 from skillopt_airflow.ui.plugin import app

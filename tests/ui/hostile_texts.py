@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from lxml import html
 
-from skillopt_airflow.core.hidden_text import is_hidden
+from skillopt_airflow.core.values.text import is_hidden
 
 LONG = 1_000_000
 """Characters of a line that no page can show whole."""

@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, insert
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 
-from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.core.config.resource_groups import StorageGroup
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.ui import buckets

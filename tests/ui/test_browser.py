@@ -11,7 +11,7 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, run_name
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.publication import PublishContest
+from skillopt_airflow.training.champion.publication import PublishContest
 from tests.pipeline.trained_run import DAG, EPOCH_DAG, TrainedRun, wait_for_task
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import step_keys

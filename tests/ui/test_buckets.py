@@ -2,8 +2,8 @@ from urllib.parse import quote
 
 import pytest
 
+from skillopt_airflow.core.config.resource_groups import StorageGroup
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.ui import buckets
 
 STORAGE = StorageGroup(conn_id="pages_s3")

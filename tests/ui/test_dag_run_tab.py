@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.pipeline import addresses
+from skillopt_airflow.core.config.resource_groups import StorageGroup
+from skillopt_airflow.pipeline.tasks import addresses
 from skillopt_airflow.store.keys import run_name
-from skillopt_airflow.training.benchmark_settings import VARIABLE
-from skillopt_airflow.training.run_record import RunRef
+from skillopt_airflow.training.prepare.benchmark_settings import VARIABLE
+from skillopt_airflow.training.run.run_record import RunRef
 from tests.ui.conftest import StoredPage
 from tests.ui.shelf import Tables
 

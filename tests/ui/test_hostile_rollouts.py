@@ -8,12 +8,12 @@ import pytest
 from fastapi.testclient import TestClient
 from lxml import html
 
-from skillopt_airflow.core.hidden_text import storable
-from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.core.types import Grade, Item, Message, Rollout, Score, Split, Status, Trajectory
-from skillopt_airflow.store.items import save_items
+from skillopt_airflow.core.config.resource_groups import StorageGroup
+from skillopt_airflow.core.values.text import storable
+from skillopt_airflow.core.values.types import Grade, Item, Message, Rollout, Score, Split, Status, Trajectory
+from skillopt_airflow.store.data.items import save_items
 from skillopt_airflow.store.keys import RunKeys
-from skillopt_airflow.store.rollout_table import RolloutTable
+from skillopt_airflow.store.tables.rollout_table import RolloutTable
 from skillopt_airflow.ui import buckets, rollout_list
 from tests.store.stored_rollouts import OTHER, SKILL, rollout_key
 from tests.training.local_store import LocalStore

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from skillopt_airflow.core.skill_matrix import SkillMatrix
+from skillopt_airflow.core.run.skill_matrix import SkillMatrix
 from tests.gateway.foreign_server import ForeignServer, serving
 from tests.pipeline.test_evaluate_platform import DAG, HERE, MatrixRun
 from tests.pipeline.trained_run import create_connection

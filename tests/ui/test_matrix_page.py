@@ -6,16 +6,16 @@ import pytest
 from fastapi.testclient import TestClient
 from lxml import html
 
-from skillopt_airflow.core.failure_reasons import FailureReason
-from skillopt_airflow.core.gate_policies import Action, Verdict
-from skillopt_airflow.core.measured_score import TypeScore
-from skillopt_airflow.core.skill_matrix import SkillMatrix
-from skillopt_airflow.core.types import Status
-from skillopt_airflow.pipeline.addresses import DAG_RUN_REPORT
+from skillopt_airflow.core.gate.measured_score import TypeScore
+from skillopt_airflow.core.gate.policies import Action, Verdict
+from skillopt_airflow.core.run.skill_matrix import SkillMatrix
+from skillopt_airflow.core.values.failure_reasons import FailureReason
+from skillopt_airflow.core.values.types import Status
+from skillopt_airflow.pipeline.tasks.addresses import DAG_RUN_REPORT
 from skillopt_airflow.store.keys import MatrixKeys, scoring_name
-from skillopt_airflow.store.matrix_table import MatrixTable
+from skillopt_airflow.store.tables.matrix_table import MatrixTable
 from skillopt_airflow.ui import reports
-from tests.store.test_matrix_table import changed, example
+from tests.store.tables.test_matrix_table import changed, example
 from tests.training.local_store import LocalStore
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.core.config.resource_groups import StorageGroup
 from skillopt_airflow.store.keys import night_name, run_name, scoring_name
-from skillopt_airflow.training.benchmark_settings import VARIABLE
-from skillopt_airflow.training.run_record import RunRef
+from skillopt_airflow.training.prepare.benchmark_settings import VARIABLE
+from skillopt_airflow.training.run.run_record import RunRef
 from skillopt_airflow.ui import reports
 from skillopt_airflow.ui.reports import DagRunRow
 from tests.training.served_training import connect

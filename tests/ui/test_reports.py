@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 from lxml import html
 
-from skillopt_airflow.pipeline import addresses
+from skillopt_airflow.pipeline.tasks import addresses
 from skillopt_airflow.ui import reports
 from skillopt_airflow.ui.pages import STORED
 from tests.training.in_process import InterruptedRun, Training

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from skillopt_airflow.core.types import Message, Status, Trajectory
-from skillopt_airflow.rollout import tools
+from skillopt_airflow.core.values.types import Message, Status, Trajectory
+from skillopt_airflow.rollout.harnesses import tools
 from skillopt_airflow.ui.pages import MOST_CHARS
 from skillopt_airflow.ui.rollout_list import MOST_OF_CONVERSATION, Conversation, ToolCall, conversation
 

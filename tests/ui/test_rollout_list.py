@@ -16,18 +16,18 @@ from fastapi import Response
 from fastapi.testclient import TestClient
 from lxml import html
 
-from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.core.service_groups import PublishingGroup
-from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.types import DATA_SPLITS, Item, Message, Rollout, Score, Split, Status, Trajectory
-from skillopt_airflow.pipeline import dag_ids
+from skillopt_airflow.core.config.resource_groups import StorageGroup
+from skillopt_airflow.core.config.service_groups import PublishingGroup
+from skillopt_airflow.core.values.skill import SkillDocument
+from skillopt_airflow.core.values.types import DATA_SPLITS, Item, Message, Rollout, Score, Split, Status, Trajectory
+from skillopt_airflow.pipeline.tasks import dag_ids
 from skillopt_airflow.store.keys import scoring_name
-from skillopt_airflow.store.rollout_browser import MARK
-from skillopt_airflow.store.rollout_table import RolloutPartitions
-from skillopt_airflow.training.publication import PublishContest, plan_publication
-from skillopt_airflow.training.rollout_plan import store_plan
-from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.run_record import RunRef
+from skillopt_airflow.store.tables.rollout_browser import MARK
+from skillopt_airflow.store.tables.rollout_table import RolloutPartitions
+from skillopt_airflow.training.champion.publication import PublishContest, plan_publication
+from skillopt_airflow.training.rollouts.rollout_plan import store_plan
+from skillopt_airflow.training.run.run import TrainingRun
+from skillopt_airflow.training.run.run_record import RunRef
 from skillopt_airflow.ui import buckets, rollout_list, rollout_query
 from skillopt_airflow.ui.pages import app
 from skillopt_airflow.ui.reports import DagRunRow, row_of

@@ -10,7 +10,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select
 
-from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.core.config.resource_groups import StorageGroup
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.run_states import RunStates
 from skillopt_airflow.ui.rollout_list import DAG_RUN_ROUTE, SKILL_ROUTE

@@ -7,13 +7,13 @@ import pytest
 from fastapi.testclient import TestClient
 from lxml import html
 
-from skillopt_airflow.core.paired import paired_values
+from skillopt_airflow.core.gate.paired import paired_values
 from skillopt_airflow.store.keys import ArtifactKeys, MatrixKeys, RegateKeys
-from skillopt_airflow.store.matrix_table import MatrixTable
-from skillopt_airflow.training import skill_overview
-from skillopt_airflow.training.target_change import Pooled, TargetChangeNight, TargetChangeReport
+from skillopt_airflow.store.tables.matrix_table import MatrixTable
+from skillopt_airflow.training.champion.target_change import Pooled, TargetChangeNight, TargetChangeReport
+from skillopt_airflow.training.report import skill_overview
 from tests import page_data
-from tests.store.test_matrix_table import example
+from tests.store.tables.test_matrix_table import example
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
 from tests.ui.shelf import Shelf
 

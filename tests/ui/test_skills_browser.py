@@ -7,14 +7,14 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.config.resource_groups import StorageGroup
+from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.store.keys import ArtifactKeys, MatrixKeys, RegateKeys
-from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.tables.matrix_table import MatrixTable
 from tests import page_data
 from tests.platform_control import RunningPlatform
-from tests.store.test_matrix_table import example
+from tests.store.tables.test_matrix_table import example
 from tests.ui.accessibility import assert_easy_to_use
 from tests.ui.airflow_pages import Page
 

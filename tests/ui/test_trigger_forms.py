@@ -5,7 +5,7 @@ import pytest
 from skillopt_airflow.pipeline.evaluate_dag import form as evaluate_form
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.publishing import publish_form, rollback_dag
-from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.ui.skill_page import forms_of
 
 CONFIG = benchmark_config("searchqa")

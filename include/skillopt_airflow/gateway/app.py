@@ -18,9 +18,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from skillopt_airflow.core.documents import flaws
 from skillopt_airflow.core.errors import StoreError
-from skillopt_airflow.core.types import ModelCall, Value
+from skillopt_airflow.core.values.documents import flaws
+from skillopt_airflow.core.values.types import ModelCall, Value
 from skillopt_airflow.core.wire_formats.wire_format import Tokens, WireFormat
 from skillopt_airflow.gateway.fallbacks import Call, Meter, Provider, estimated, tokens_of
 from skillopt_airflow.gateway.one_try import MAX_ANSWER_BYTES, Reply, Rest

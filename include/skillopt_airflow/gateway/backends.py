@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
 from skillopt_airflow.core.errors import ModelConnectionError
-from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
 
 UNPACKED = {"accept-encoding": "identity"}

@@ -14,7 +14,7 @@ from functools import partial
 
 import httpx
 
-from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.core.wire_formats.wire_format import Tokens, WireFormat, count
 from skillopt_airflow.gateway.backends import Backend, HttpBackend, OnToken, unheard
 from skillopt_airflow.gateway.one_try import Outcome, RateLimit, Reply, ask

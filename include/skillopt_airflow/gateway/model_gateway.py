@@ -13,7 +13,7 @@ import uvicorn
 from anyio.to_thread import current_default_thread_limiter
 
 from skillopt_airflow.core.errors import SandboxError, SkillOptError
-from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.core.values.types import ModelCall
 from skillopt_airflow.gateway.app import GatewayApp, SearchRoute
 from skillopt_airflow.gateway.fallbacks import Provider
 from skillopt_airflow.gateway.remaining_budget import GatewaySettings

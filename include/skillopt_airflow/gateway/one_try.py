@@ -12,7 +12,7 @@ from typing import Literal
 
 import httpx
 
-from skillopt_airflow.core.failure_reasons import error_status, failed_with
+from skillopt_airflow.core.values.failure_reasons import error_status, failed_with
 from skillopt_airflow.core.wire_formats.wire_format import WireFormat
 from skillopt_airflow.gateway.backends import Backend
 from skillopt_airflow.gateway.request_filter import NotUsable, parsed

@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import Field
 
-from skillopt_airflow.core.types import Value
+from skillopt_airflow.core.values.types import Value
 from skillopt_airflow.gateway.request_filter import DEFAULT_LIMIT
 
 MILLION = 1_000_000

@@ -7,8 +7,8 @@ from functools import cache
 from pydantic import ValidationError
 from pydantic_core import SchemaValidator, to_json
 
-from skillopt_airflow.core.documents import flaws
-from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.core.values.documents import flaws
+from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.core.wire_formats.wire_format import WireFormat
 
 MAX_PARTS = 500_000

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from skillopt_airflow.core.documents import flaws
 from skillopt_airflow.core.errors import ConfigError, SandboxError
-from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.core.values.documents import flaws
+from skillopt_airflow.core.values.types import ModelCall
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.remaining_budget import ENDED, GatewaySettings
 from skillopt_airflow.gateway.upstream import Upstream

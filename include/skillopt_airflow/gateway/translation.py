@@ -41,12 +41,12 @@ from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.settings import ModelSettings, ToolChoice
 from pydantic_ai.tools import ToolDefinition
 
-from skillopt_airflow.core.documents import flaws
+from skillopt_airflow.core.config.sampling import translated_budget
 from skillopt_airflow.core.errors import ModelConnectionError
-from skillopt_airflow.core.failure_reasons import CODES, ending_status, error_status
-from skillopt_airflow.core.hidden_text import clean_parts
-from skillopt_airflow.core.sampling import translated_budget
-from skillopt_airflow.core.types import JsonObject, Status
+from skillopt_airflow.core.values.documents import flaws
+from skillopt_airflow.core.values.failure_reasons import CODES, ending_status, error_status
+from skillopt_airflow.core.values.text import clean_parts
+from skillopt_airflow.core.values.types import JsonObject, Status
 from skillopt_airflow.gateway.backends import problem
 from skillopt_airflow.gateway.upstream import ADDRESS_ARGUMENTS, Upstream
 

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, SerializationInfo, field_serializer
 
-from skillopt_airflow.core.types import JsonObject, Value
+from skillopt_airflow.core.values.types import JsonObject, Value
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS, Dialect
 from skillopt_airflow.core.wire_formats.wire_format import WireFormat
 

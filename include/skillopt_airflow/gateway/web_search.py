@@ -17,12 +17,12 @@ from typing import Any, Literal, Protocol
 import httpx
 from pydantic import BaseModel, Field, JsonValue, SecretStr, TypeAdapter
 
-from skillopt_airflow.core.corpus import FoundDocument
-from skillopt_airflow.core.resource_groups import LONGEST_PAUSE, TRIES, TRY_SECONDS
-from skillopt_airflow.core.types import Value
+from skillopt_airflow.core.config.resource_groups import LONGEST_PAUSE, TRIES, TRY_SECONDS
+from skillopt_airflow.core.values.types import Value
 from skillopt_airflow.gateway.backends import UNPACKED, is_unpacked
 from skillopt_airflow.gateway.one_try import retry_after
 from skillopt_airflow.gateway.redaction import Redaction
+from skillopt_airflow.tasks.corpus import FoundDocument
 
 SearchKind = Literal["searxng", "brave", "tavily"]
 MOST_CHARS, MOST_WORDS = 400, 50

@@ -7,8 +7,8 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 from pydantic import SecretStr, ValidationError
 
+from skillopt_airflow.core.config.harnesses import HarnessName
 from skillopt_airflow.core.errors import ConfigError, ModelConnectionError
-from skillopt_airflow.core.harnesses import HarnessName
 from skillopt_airflow.core.wire_formats import Dialect
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.gateway.web_search import SEARCH_SERVERS, SearchKind, SearchUpstream
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
     from pydantic_ai.models import Model
 
-    from skillopt_airflow.core.resource_groups import ModelGroup
+    from skillopt_airflow.core.config.resource_groups import ModelGroup
 
 
 KIND = "kind"

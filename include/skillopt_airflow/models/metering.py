@@ -23,11 +23,11 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
 
-from skillopt_airflow.core.budget import ModelPrice, Role
+from skillopt_airflow.core.config.resource_groups import Price
 from skillopt_airflow.core.errors import AnswerCut, BudgetUsedUp, ModelError
-from skillopt_airflow.core.hidden_text import storable
-from skillopt_airflow.core.resource_groups import Price
-from skillopt_airflow.core.types import JsonObject, ModelCall
+from skillopt_airflow.core.run.budget import ModelPrice, Role
+from skillopt_airflow.core.values.text import storable
+from skillopt_airflow.core.values.types import JsonObject, ModelCall
 
 ANSWERED = 200
 

@@ -9,8 +9,8 @@ from pydantic_ai import exceptions as raised
 
 from skillopt_airflow.core import errors
 from skillopt_airflow.core.errors import ModelError, ModelOutputError, ModelUnavailable
-from skillopt_airflow.core.failure_reasons import SENTENCES, error_status, may_pass
-from skillopt_airflow.core.types import Status
+from skillopt_airflow.core.values.failure_reasons import SENTENCES, error_status, may_pass
+from skillopt_airflow.core.values.types import Status
 
 FAILURES = (
     *(raised.AgentRunError, raised.FallbackExceptionGroup, raised.UserError),

@@ -19,16 +19,16 @@ from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
-from skillopt_airflow.core.budget import Role
+from skillopt_airflow.core.config.sampling import OutputForm, answer_tokens, without_thinking
 from skillopt_airflow.core.errors import AnswerCut, ToolsRefused
-from skillopt_airflow.core.hidden_text import clean_parts, storable, storable_json
-from skillopt_airflow.core.model_protocols import Output
-from skillopt_airflow.core.pictures import NO_PICTURES, Picture, Pictures
-from skillopt_airflow.core.sampling import OutputForm, answer_tokens, without_thinking
-from skillopt_airflow.core.scoring.json_fields import json_values, parsed
-from skillopt_airflow.core.types import JsonObject, ModelCall
+from skillopt_airflow.core.run.budget import Role
+from skillopt_airflow.core.values.model_protocols import Output
+from skillopt_airflow.core.values.pictures import NO_PICTURES, Picture, Pictures
+from skillopt_airflow.core.values.text import clean_parts, storable, storable_json
+from skillopt_airflow.core.values.types import JsonObject, ModelCall
 from skillopt_airflow.models.metering import MeteredModel
 from skillopt_airflow.models.model_errors import FAILURES, LimitTooLow, NoAnswer, explained
+from skillopt_airflow.tasks.scoring.json_fields import json_values, parsed
 
 MOST_WRAPPERS = 6
 """Objects, lists and strings of JSON around an answer."""

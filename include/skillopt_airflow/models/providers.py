@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError
 
+from skillopt_airflow.core.config.harnesses import HARNESSES, HarnessName
+from skillopt_airflow.core.config.resource_groups import ModelGroup
+from skillopt_airflow.core.config.sampling import Thinking
 from skillopt_airflow.core.errors import ConfigError, ModelConnectionError
-from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
-from skillopt_airflow.core.resource_groups import ModelGroup
-from skillopt_airflow.core.sampling import Thinking
-from skillopt_airflow.core.types import Value
+from skillopt_airflow.core.values.types import Value
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS, Dialect
 from skillopt_airflow.gateway.upstream import ADDRESS_ARGUMENTS, AzureIdentity, Upstream
 

@@ -4,8 +4,8 @@ import json
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+from skillopt_airflow.core.config.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.errors import ModelConnectionError, ModelUnavailable, ModelUnreachable
-from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.models.connection import chain, is_translated, model_of, upstream_of
 from skillopt_airflow.models.providers import ADDRESSES, Connected, check_has_key

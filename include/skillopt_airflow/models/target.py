@@ -17,11 +17,11 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model
 
+from skillopt_airflow.core.config.sampling import without_thinking
 from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.hidden_text import storable
-from skillopt_airflow.core.pictures import Part, Picture, Pictures, shown
-from skillopt_airflow.core.sampling import without_thinking
-from skillopt_airflow.core.types import JsonObject, Message, ModelCall
+from skillopt_airflow.core.values.pictures import Part, Picture, Pictures, shown
+from skillopt_airflow.core.values.text import storable
+from skillopt_airflow.core.values.types import JsonObject, Message, ModelCall
 from skillopt_airflow.core.wire_formats.wire_format import taking_turns
 from skillopt_airflow.models.metering import MeteredModel
 

@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pydantic import Field
 
-from skillopt_airflow.core.edits import new_notes
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.model_protocols import Optimizer
-from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.types import Edit, Patch, SourceType
+from skillopt_airflow.core.values.edits import new_notes
+from skillopt_airflow.core.values.model_protocols import Optimizer
+from skillopt_airflow.core.values.skill import SkillDocument
+from skillopt_airflow.core.values.types import Edit, Patch, SourceType
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import ModelAnswer, joined, said
 from skillopt_airflow.optimizer.proposals import Priority, ProposedEdit, flaw_of_edit, unite, without_duplicates

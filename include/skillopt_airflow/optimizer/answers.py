@@ -6,8 +6,8 @@ from typing import get_origin
 
 from pydantic import BaseModel, Field, model_validator
 
-from skillopt_airflow.core.hidden_text import flaw_of_text, plain, visible
-from skillopt_airflow.core.model_protocols import Optimizer
+from skillopt_airflow.core.values.model_protocols import Optimizer
+from skillopt_airflow.core.values.text import flaw_of_text, plain, visible
 from skillopt_airflow.optimizer import prompts
 
 

@@ -6,13 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.item_scores import is_failure
-from skillopt_airflow.core.model_protocols import Optimizer
-from skillopt_airflow.core.pictures import NO_SIZES, PictureSize, PictureSizes
-from skillopt_airflow.core.skill import without_markers
-from skillopt_airflow.core.types import Edit, Message, Rollout, Score, UnitInterval, Value
+from skillopt_airflow.core.gate.item_scores import is_failure
+from skillopt_airflow.core.values.documents import Document
+from skillopt_airflow.core.values.model_protocols import Optimizer
+from skillopt_airflow.core.values.pictures import NO_SIZES, PictureSize, PictureSizes
+from skillopt_airflow.core.values.skill import without_markers
+from skillopt_airflow.core.values.types import Edit, Message, Rollout, Score, UnitInterval, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, ModelAnswer, clipped, flaw_of, said
 from skillopt_airflow.optimizer.sections import Question, ask_fitting, prompt_of, section

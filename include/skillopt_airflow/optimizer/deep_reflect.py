@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pydantic import Field
 
 from skillopt_airflow.core.errors import ModelError, ModelOutputError
-from skillopt_airflow.core.model_protocols import Optimizer, Target
-from skillopt_airflow.core.pictures import Pictures
-from skillopt_airflow.core.types import Message, Rollout, SourceType, Value
+from skillopt_airflow.core.values.model_protocols import Optimizer, Target
+from skillopt_airflow.core.values.pictures import Pictures
+from skillopt_airflow.core.values.types import Message, Rollout, SourceType, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, ModelAnswer, flaw_of, said
 from skillopt_airflow.optimizer.reflect import by_outcome

@@ -1,15 +1,15 @@
 """The judge: whether its word counts for a score, and its call: does an answer agree with a reference?"""
 
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.config.training_groups import EvaluationGroup, JudgeUse
 from skillopt_airflow.core.errors import ConfigError, ModelOutputError
-from skillopt_airflow.core.grading import GradingRequest, is_quote, process_score, rests_on_answer
-from skillopt_airflow.core.model_protocols import Optimizer
-from skillopt_airflow.core.protocols import AsksJudge, Benchmark
-from skillopt_airflow.core.training_groups import EvaluationGroup, JudgeUse
-from skillopt_airflow.core.types import Grade, JsonObject, Value, Verdict, sha256
+from skillopt_airflow.core.values.model_protocols import Optimizer
+from skillopt_airflow.core.values.types import Grade, JsonObject, Value, Verdict, sha256
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import clipped
 from skillopt_airflow.optimizer.sections import json_section, prompt_of, section
+from skillopt_airflow.tasks.grading import GradingRequest, is_quote, process_score, rests_on_answer
+from skillopt_airflow.tasks.protocols import AsksJudge, Benchmark
 
 STAGE, STEPS_STAGE = "judge", "judge_steps"
 MOST_CHARS = 20_000

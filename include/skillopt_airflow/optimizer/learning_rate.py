@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.item_scores import is_failure
-from skillopt_airflow.core.model_protocols import Optimizer
-from skillopt_airflow.core.state import StepBuffer
-from skillopt_airflow.core.types import Edit, JsonObject, Patch, Score
+from skillopt_airflow.core.gate.item_scores import is_failure
+from skillopt_airflow.core.run.state import StepBuffer
+from skillopt_airflow.core.values.documents import Document
+from skillopt_airflow.core.values.model_protocols import Optimizer
+from skillopt_airflow.core.values.types import Edit, JsonObject, Patch, Score
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_SENTENCES, ModelAnswer, clipped, joined, said
 from skillopt_airflow.optimizer.sections import (

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.gate import Action
-from skillopt_airflow.core.model_protocols import Optimizer
-from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.types import Edit, Patch, Value
+from skillopt_airflow.core.gate.decision import Action
+from skillopt_airflow.core.values.model_protocols import Optimizer
+from skillopt_airflow.core.values.skill import SkillDocument
+from skillopt_airflow.core.values.types import Edit, Patch, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, ModelAnswer, flaw_of, said
 from skillopt_airflow.optimizer.comparison import MOST_ROOM, Comparison, compared_skills, comparison_section

@@ -5,9 +5,9 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field
 
-from skillopt_airflow.core.hidden_text import flaw_of_text
-from skillopt_airflow.core.skill import SkillDocument, has_marker, without_markers
-from skillopt_airflow.core.types import Edit, EditOp
+from skillopt_airflow.core.values.skill import SkillDocument, has_marker, without_markers
+from skillopt_airflow.core.values.text import flaw_of_text
+from skillopt_airflow.core.values.types import Edit, EditOp
 from skillopt_airflow.optimizer.answers import MOST_OF_SKILL, ModelAnswer
 
 Priority = Literal["failure", "success", "failure-over-success"]

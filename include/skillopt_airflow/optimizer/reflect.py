@@ -10,13 +10,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from skillopt_airflow.core.config.training_groups import OptimizerGroup
 from skillopt_airflow.core.errors import ModelOutputError, PromptTooLong
-from skillopt_airflow.core.item_scores import is_failure
-from skillopt_airflow.core.model_protocols import Optimizer
-from skillopt_airflow.core.skill import SkillDocument, without_markers
-from skillopt_airflow.core.state import StepBuffer
-from skillopt_airflow.core.training_groups import OptimizerGroup
-from skillopt_airflow.core.types import Edit, FailurePattern, Note, Patch, Rollout, Score, SourceType, Value
+from skillopt_airflow.core.gate.item_scores import is_failure
+from skillopt_airflow.core.run.state import StepBuffer
+from skillopt_airflow.core.values.model_protocols import Optimizer
+from skillopt_airflow.core.values.skill import SkillDocument, without_markers
+from skillopt_airflow.core.values.types import Edit, FailurePattern, Note, Patch, Rollout, Score, SourceType, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import (
     MOST_ENTRIES,

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.model_protocols import Optimizer
-from skillopt_airflow.core.skill import without_markers
-from skillopt_airflow.core.state import StepBuffer
-from skillopt_airflow.core.types import Edit, Note, Patch, Value
+from skillopt_airflow.core.run.state import StepBuffer
+from skillopt_airflow.core.values.model_protocols import Optimizer
+from skillopt_airflow.core.values.skill import without_markers
+from skillopt_airflow.core.values.types import Edit, Note, Patch, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import (
     MOST_OF_SENTENCES,

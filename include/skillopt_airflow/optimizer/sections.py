@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from skillopt_airflow.core.budget import Prices
+from skillopt_airflow.core.config.training_groups import GradientGroup
 from skillopt_airflow.core.errors import AnswerCut, PromptTooLong
-from skillopt_airflow.core.model_protocols import Optimizer, Output
-from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
-from skillopt_airflow.core.state import BufferEntry, StepBuffer
-from skillopt_airflow.core.training_groups import GradientGroup
-from skillopt_airflow.core.types import Edit, JsonObject
+from skillopt_airflow.core.run.budget import Prices
+from skillopt_airflow.core.run.state import BufferEntry, StepBuffer
+from skillopt_airflow.core.values.model_protocols import Optimizer, Output
+from skillopt_airflow.core.values.pictures import NO_PICTURES, Pictures
+from skillopt_airflow.core.values.types import Edit, JsonObject
 from skillopt_airflow.optimizer import prompts
 
 MOST_CHARS = 200_000

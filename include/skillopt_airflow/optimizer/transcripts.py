@@ -8,9 +8,9 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BeforeValidator
 
-from skillopt_airflow.core.hidden_text import longest_that_fits, shortened
-from skillopt_airflow.core.pictures import NO_SIZES, Pictures, PictureSizes
-from skillopt_airflow.core.types import Message, Rollout, Status, Value
+from skillopt_airflow.core.values.pictures import NO_SIZES, Pictures, PictureSizes
+from skillopt_airflow.core.values.text import longest_that_fits, shortened
+from skillopt_airflow.core.values.types import Message, Rollout, Status, Value
 from skillopt_airflow.optimizer.sections import section
 
 LEAST_CHARS = 200

@@ -7,15 +7,15 @@ from airflow.sdk import DAG, CronTriggerTimetable, get_parsing_context
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.pipeline import dag_ids
 from skillopt_airflow.pipeline.cleanup_dag import cleanup_dag
 from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.publishing import publish_dag, rollback_dag
+from skillopt_airflow.pipeline.tasks import dag_ids
 from skillopt_airflow.pipeline.training import epoch_dag, train_dag
-from skillopt_airflow.training.benchmark_settings import benchmark_config, place_of
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config, place_of
 
 FACTORIES: Mapping[Callable[[str], str], Callable[[str, TrainConfig], DAG]] = {
     dag_ids.train_dag_id: train_dag,

@@ -7,16 +7,16 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import DAG, CronTriggerTimetable, TaskGroup, task
 from pydantic import JsonValue
 
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config.resource_groups import StorageGroup
+from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, SkillOptError, kept, together
-from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
-from skillopt_airflow.pipeline.dag_ids import cleanup_dag_id
+from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.graph import TASK_DEFAULTS, engine_queue
-from skillopt_airflow.pipeline.task_errors import on_failure, wrong_input_fails
-from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.connections import published_skills
+from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections
+from skillopt_airflow.pipeline.tasks.dag_ids import cleanup_dag_id
+from skillopt_airflow.pipeline.tasks.task_errors import on_failure, wrong_input_fails
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
+from skillopt_airflow.training.run.connections import published_skills
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ def compact_trajectories(benchmark: str) -> JsonObject:
     as many days, or more if other benchmarks keep theirs for longer.
     """
     from skillopt_airflow.store.keys import grades_of, searches_of
-    from skillopt_airflow.store.retention import Cleaned, compact, drop_corpora, drop_old, partitions
+    from skillopt_airflow.store.tables.retention import Cleaned, compact, drop_corpora, drop_old, partitions
 
     config = _config(benchmark)
     prefix, store = config.storage.prefix, AirflowConnections().object_store(config.storage, config.storage.bucket)
@@ -150,9 +150,9 @@ def drop_item_images(names: Sequence[str]) -> list[str]:
 
 def _unused_images_dropped(benchmark: str) -> list[str]:
     from skillopt_airflow import benchmarks
-    from skillopt_airflow.core.protocols import JudgesRepository
-    from skillopt_airflow.sandbox import docker_connection
-    from skillopt_airflow.sandbox.item_images import remove_unused
+    from skillopt_airflow.sandbox.docker import connection as docker_connection
+    from skillopt_airflow.sandbox.docker.item_images import remove_unused
+    from skillopt_airflow.tasks.protocols import JudgesRepository
 
     config = _config(benchmark)
     if config.sandbox.engine != "docker" or not isinstance(benchmarks.load(benchmark, config.task), JudgesRepository):

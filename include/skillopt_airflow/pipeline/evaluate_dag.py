@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, Param, chain, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException
 
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config.harnesses import HARNESSES
+from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.gate_policies import POLICIES
-from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.types import DATA_SPLITS, JsonObject, Split
-from skillopt_airflow.pipeline.airflow_connections import open_run
-from skillopt_airflow.pipeline.dag_ids import evaluate_dag_id
+from skillopt_airflow.core.gate.policies import POLICIES
+from skillopt_airflow.core.values.types import DATA_SPLITS, JsonObject, Split
 from skillopt_airflow.pipeline.graph import cell_rollouts, dag_of, engine_queue
-from skillopt_airflow.pipeline.task_errors import wrong_input_fails
-from skillopt_airflow.pipeline.tasks import PREPARING
+from skillopt_airflow.pipeline.tasks.airflow_connections import open_run
+from skillopt_airflow.pipeline.tasks.dag_ids import evaluate_dag_id
+from skillopt_airflow.pipeline.tasks.stages import PREPARING
+from skillopt_airflow.pipeline.tasks.task_errors import wrong_input_fails
 
 if TYPE_CHECKING:
-    from skillopt_airflow.core.skill_matrix import MatrixRequest
+    from skillopt_airflow.core.run.skill_matrix import MatrixRequest
 
 DOC = """
 Runs skills of **{benchmark}** under every named target with every named harness, on the same items: scores with 95%
@@ -99,9 +99,9 @@ def form(config: TrainConfig) -> dict[str, Param]:
 @task(execution_timeout=PREPARING)
 def prepare(benchmark: str) -> list[Any]:
     """Store a run per cell; push XComs `runs` and `skills`, and return what the mapped tasks take."""
-    from skillopt_airflow.pipeline.triggered import cell_config, checked_form, new_run
+    from skillopt_airflow.pipeline.tasks.triggered import cell_config, checked_form, new_run
     from skillopt_airflow.store.keys import scoring_name
-    from skillopt_airflow.training.matrix import prepare_matrix
+    from skillopt_airflow.training.report.matrix import prepare_matrix
 
     context = get_current_context()
     with wrong_input_fails():
@@ -122,8 +122,8 @@ def conclude(runs: Sequence[JsonObject], skills: Sequence[JsonObject]) -> JsonOb
     Raises:
         AirflowFailException: a skill isn't better than the first one, and the form asks to fail then.
     """
-    from skillopt_airflow.core.skill_matrix import ComparedSkill
-    from skillopt_airflow.training.matrix import conclude_matrix
+    from skillopt_airflow.core.run.skill_matrix import ComparedSkill
+    from skillopt_airflow.training.report.matrix import conclude_matrix
 
     asked = get_current_context()["params"]
     with wrong_input_fails():
@@ -149,7 +149,7 @@ def request_of(form: Mapping[str, Any], target: str) -> "MatrixRequest":
     Raises:
         ConfigError: a verdict is asked for without a policy or without a second skill.
     """
-    from skillopt_airflow.core.skill_matrix import MatrixRequest
+    from skillopt_airflow.core.run.skill_matrix import MatrixRequest
 
     policy, skills = form["policy"], tuple(dict.fromkeys(form["skills"]))
     if form["fail_if_not_better"] and policy is None:

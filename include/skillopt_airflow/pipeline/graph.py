@@ -8,13 +8,13 @@ from typing import Any
 from airflow.sdk import DAG, Param
 from airflow.sdk.definitions.param import ParamsDict
 
-from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.timeline import MomentKind
-from skillopt_airflow.pipeline.dag_ids import prefixed
-from skillopt_airflow.pipeline.rollout_chunk import Preflight, RolloutChunk, Speculation
-from skillopt_airflow.pipeline.task_errors import keep_error, on_failure
-from skillopt_airflow.sandbox.docker_limits import repository_seconds, task_seconds
-from skillopt_airflow.sandbox.pod import START_SECONDS
+from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.run.timeline import MomentKind
+from skillopt_airflow.pipeline.tasks.dag_ids import prefixed
+from skillopt_airflow.pipeline.tasks.rollout_chunk import Preflight, RolloutChunk, Speculation
+from skillopt_airflow.pipeline.tasks.task_errors import keep_error, on_failure
+from skillopt_airflow.sandbox.docker.limits import repository_seconds, task_seconds
+from skillopt_airflow.sandbox.kubernetes.pod import START_SECONDS
 
 TASK_DEFAULTS: Mapping[str, Any] = {
     "owner": "skillopt",
@@ -128,6 +128,6 @@ def evaluations(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any
 
 def _batch_operator() -> Any:
     # It imports Airflow's provider of models, which takes long; only those who use it should wait.
-    from skillopt_airflow.pipeline.batch_rollouts import BatchRollouts
+    from skillopt_airflow.pipeline.tasks.batch_rollouts import BatchRollouts
 
     return BatchRollouts

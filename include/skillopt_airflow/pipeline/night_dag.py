@@ -8,15 +8,21 @@ from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOpe
 from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param, chain, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.pipeline.airflow_connections import open_run
-from skillopt_airflow.pipeline.dag_ids import prefixed, publish_dag_id, regate_dag_id, rollback_dag_id, train_dag_id
+from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.graph import dag_of, engine_queue, rollouts
 from skillopt_airflow.pipeline.publishing import announce, champion_asset
-from skillopt_airflow.pipeline.task_errors import when_late, wrong_input_fails
-from skillopt_airflow.pipeline.tasks import PREPARING
-from skillopt_airflow.training.run_record import RunRef
+from skillopt_airflow.pipeline.tasks.airflow_connections import open_run
+from skillopt_airflow.pipeline.tasks.dag_ids import (
+    prefixed,
+    publish_dag_id,
+    regate_dag_id,
+    rollback_dag_id,
+    train_dag_id,
+)
+from skillopt_airflow.pipeline.tasks.stages import PREPARING
+from skillopt_airflow.pipeline.tasks.task_errors import when_late, wrong_input_fails
+from skillopt_airflow.training.run.run_record import RunRef
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -98,9 +104,9 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
 
     Skips the night if it has no items yet, or nothing is published; returns chunks without items if it is settled.
     """
-    from skillopt_airflow.pipeline.triggered import base_target, checked_form, night_config, night_date
+    from skillopt_airflow.pipeline.tasks.triggered import base_target, checked_form, night_config, night_date
     from skillopt_airflow.store.keys import night_name
-    from skillopt_airflow.training.night_plan import Commands, prepare_night
+    from skillopt_airflow.training.champion.night_plan import Commands, prepare_night
 
     context = get_current_context()
     # By the interval, since the logical date of a run by hand is the moment of the click.
@@ -129,10 +135,10 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
 @task(trigger_rule="none_failed_min_one_success")
 def settle_night(run: JsonObject) -> JsonObject:
     """Store what the night found, once; return the verdict."""
-    from skillopt_airflow.pipeline.triggered import base_target
+    from skillopt_airflow.pipeline.tasks.triggered import base_target
     from skillopt_airflow.store.keys import RegateKeys
-    from skillopt_airflow.training.night import settle_night, write_series
-    from skillopt_airflow.training.target_change import write_target_changes
+    from skillopt_airflow.training.champion.night import settle_night, write_series
+    from skillopt_airflow.training.champion.target_change import write_target_changes
 
     opened = open_run(run)
     with wrong_input_fails():
@@ -146,7 +152,7 @@ def settle_night(run: JsonObject) -> JsonObject:
 @task
 def demote(benchmark: str, run: JsonObject) -> JsonObject:
     """Move the champion back to the one before it, where `regate.on_demote` says so; emit its event once."""
-    from skillopt_airflow.training.night import demote
+    from skillopt_airflow.training.champion.night import demote
 
     opened, context = open_run(run), get_current_context()
     with wrong_input_fails():
@@ -162,7 +168,7 @@ def demote(benchmark: str, run: JsonObject) -> JsonObject:
 @task(multiple_outputs=True)
 def question_of(run: JsonObject) -> JsonObject:
     """Return the rollback that somebody has to approve, where `regate.on_demote` says ask."""
-    from skillopt_airflow.training.night import question_of
+    from skillopt_airflow.training.champion.night import question_of
 
     asked = question_of(open_run(run))
     if isinstance(asked, str):
@@ -176,8 +182,8 @@ def tell(benchmark: str, run: JsonObject) -> JsonObject:
 
     Done again, the task that told it tells it again if it was killed before Airflow heard of it.
     """
-    from skillopt_airflow.pipeline.triggered import base_target
-    from skillopt_airflow.training.night import first_to_tell, news_of
+    from skillopt_airflow.pipeline.tasks.triggered import base_target
+    from skillopt_airflow.training.champion.night import first_to_tell, news_of
 
     opened = open_run(run)
     starts = train_dag_id(benchmark) if opened.config.regate.train_on_decline else ""

@@ -8,26 +8,26 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, Asset, Param, TaskGroup, chain, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config.resource_groups import StorageGroup
+from skillopt_airflow.core.config.service_groups import PublishingGroup
+from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import Conflict, DataError, ObjectMissing
-from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.core.service_groups import PublishingGroup
-from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.pipeline import params
-from skillopt_airflow.pipeline.airflow_connections import AirflowConnections, open_run
-from skillopt_airflow.pipeline.dag_ids import prefixed, publish_dag_id, rollback_dag_id, train_dag_id
+from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.graph import dag_of, rollouts
-from skillopt_airflow.pipeline.task_errors import wrong_input_fails
-from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.connections import published_skills
+from skillopt_airflow.pipeline.tasks import params
+from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections, open_run
+from skillopt_airflow.pipeline.tasks.dag_ids import prefixed, publish_dag_id, rollback_dag_id, train_dag_id
+from skillopt_airflow.pipeline.tasks.task_errors import wrong_input_fails
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
+from skillopt_airflow.training.run.connections import published_skills
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from skillopt_airflow.store.aliases import Alias
     from skillopt_airflow.store.artifacts import ArtifactStore
-    from skillopt_airflow.training.approval import RollbackRequest
-    from skillopt_airflow.training.run import TrainingRun
+    from skillopt_airflow.training.champion.approval import RollbackRequest
+    from skillopt_airflow.training.run.run import TrainingRun
 
 log = logging.getLogger(__name__)
 
@@ -162,8 +162,8 @@ class PublicationApproval(Approval):
 
     def wanted(self, context: "Context") -> str:
         """Return the skill's difference, scores and provenance."""
-        from skillopt_airflow.training.approval import publication_body
-        from skillopt_airflow.training.publication import PublishContest
+        from skillopt_airflow.training.champion.approval import publication_body
+        from skillopt_airflow.training.champion.publication import PublishContest
 
         run = open_run(self.reference)
         name = _publication(context, run)
@@ -179,7 +179,7 @@ class RollbackApproval(Approval):
 
     def wanted(self, context: "Context") -> str:
         """Return both versions, and the alias's history."""
-        from skillopt_airflow.training.approval import describe
+        from skillopt_airflow.training.champion.approval import describe
 
         artifacts, request = _rollback(self.reference)
         return describe(artifacts, request) if request.approval else ""
@@ -188,8 +188,8 @@ class RollbackApproval(Approval):
 @task
 def open_finished(benchmark: str) -> JsonObject:
     """Return the reference of the run that the form names, with the target and rules that the form gives it."""
-    from skillopt_airflow.pipeline.triggered import checked_form, publishing_rules, reopened
-    from skillopt_airflow.training.run_record import RunRef
+    from skillopt_airflow.pipeline.tasks.triggered import checked_form, publishing_rules, reopened
+    from skillopt_airflow.training.run.run_record import RunRef
 
     with wrong_input_fails():
         asked = checked_form(get_current_context())
@@ -208,7 +208,7 @@ def open_finished(benchmark: str) -> JsonObject:
 @task(trigger_rule="none_failed")
 def plan_publication(run: JsonObject) -> list[JsonObject]:
     """Settle who competes; return the chunks of candidate and champion."""
-    from skillopt_airflow.training.publication import plan_publication
+    from skillopt_airflow.training.champion.publication import plan_publication
 
     opened = open_run(run)
     name = _publication(get_current_context(), opened)
@@ -219,7 +219,7 @@ def plan_publication(run: JsonObject) -> list[JsonObject]:
 @task(trigger_rule="none_failed")
 def gate_publication(run: JsonObject) -> None:
     """Skip the rest unless the candidate passes the publish gate."""
-    from skillopt_airflow.training.publication import gate_publication
+    from skillopt_airflow.training.champion.publication import gate_publication
 
     opened = open_run(run)
     with wrong_input_fails():
@@ -232,8 +232,8 @@ def gate_publication(run: JsonObject) -> None:
 @task
 def publish(benchmark: str, run: JsonObject) -> JsonObject:
     """Store the best skill as an immutable version and move the champion alias to it."""
-    from skillopt_airflow.training.publication import publish_best
-    from skillopt_airflow.training.reporting import write_report
+    from skillopt_airflow.training.champion.publication import publish_best
+    from skillopt_airflow.training.report.reporting import write_report
 
     opened, context = open_run(run), get_current_context()
     artifacts = opened.published
@@ -259,9 +259,9 @@ def publish(benchmark: str, run: JsonObject) -> JsonObject:
 def request_rollback(benchmark: str) -> JsonObject:
     """Check what is asked for; return the request, which names the champion that is left."""
     from skillopt_airflow.models import connection
-    from skillopt_airflow.pipeline.triggered import checked_form
-    from skillopt_airflow.training.approval import rollback_request
-    from skillopt_airflow.training.benchmark_settings import check_allowed
+    from skillopt_airflow.pipeline.tasks.triggered import checked_form
+    from skillopt_airflow.training.champion.approval import rollback_request
+    from skillopt_airflow.training.prepare.benchmark_settings import check_allowed
 
     context = get_current_context()
     with wrong_input_fails():
@@ -287,7 +287,7 @@ def request_rollback(benchmark: str) -> JsonObject:
 @task
 def move_back(benchmark: str, reference: JsonObject) -> JsonObject:
     """Move the alias."""
-    from skillopt_airflow.training.approval import roll_back
+    from skillopt_airflow.training.champion.approval import roll_back
 
     artifacts, request = _rollback(reference)
     with wrong_input_fails():
@@ -297,7 +297,7 @@ def move_back(benchmark: str, reference: JsonObject) -> JsonObject:
 
 
 def _rollback(reference: JsonObject) -> "tuple[ArtifactStore, RollbackRequest]":
-    from skillopt_airflow.training.approval import RollbackRequest
+    from skillopt_airflow.training.champion.approval import RollbackRequest
 
     storage = StorageGroup.model_validate(reference["storage"])
     artifacts = published_skills(AirflowConnections(), storage, str(reference["benchmark"]), str(reference["target"]))
@@ -333,7 +333,7 @@ def _publication(context: "Context", run: "TrainingRun") -> str:
 
 def _tell(run: "TrainingRun", withheld: str) -> None:
     """Write it into the run's report, which is about the model that the run was trained for."""
-    from skillopt_airflow.training.reporting import write_report
+    from skillopt_airflow.training.report.reporting import write_report
 
     if not run.for_another_model:
         write_report(run, withheld=withheld)

@@ -8,12 +8,8 @@ from typing import Any
 
 from airflow.sdk import DAG, TaskGroup, chain
 
-from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.timeline import MomentKind
-from skillopt_airflow.pipeline import params, tasks
-from skillopt_airflow.pipeline.addresses import ReportLink
-from skillopt_airflow.pipeline.dag_ids import epoch_dag_id, train_dag_id
-from skillopt_airflow.pipeline.epochs import epoch_runs, run_of_part, steps_in_part
+from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.run.timeline import MomentKind
 from skillopt_airflow.pipeline.graph import (
     dag_of,
     engine_queue,
@@ -24,7 +20,12 @@ from skillopt_airflow.pipeline.graph import (
 )
 from skillopt_airflow.pipeline.night_dag import decline_asset
 from skillopt_airflow.pipeline.publishing import publication
-from skillopt_airflow.training.benchmark_settings import preset_names
+from skillopt_airflow.pipeline.tasks import params
+from skillopt_airflow.pipeline.tasks import stages as tasks
+from skillopt_airflow.pipeline.tasks.addresses import ReportLink
+from skillopt_airflow.pipeline.tasks.dag_ids import epoch_dag_id, train_dag_id
+from skillopt_airflow.pipeline.tasks.epochs import epoch_runs, run_of_part, steps_in_part
+from skillopt_airflow.training.prepare.benchmark_settings import preset_names
 
 THIS_RUN: Any = "{{ this_run(run_id, dag_run.conf) }}"
 """Inside an epoch's DAG, what it was triggered with last is the reference of the run."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import JsonValue
 
-from skillopt_airflow.core.types import Item, Split, canonical_json, sha256
+from skillopt_airflow.core.values.types import Item, Split, canonical_json, sha256
 from skillopt_airflow.quality.quality_report import FailingRow, QualityReport, about, quiet, quoted, validate
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import JsonValue
 
-from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.types import JsonObject, Value, canonical_json
+from skillopt_airflow.core.values.documents import Document
+from skillopt_airflow.core.values.types import JsonObject, Value, canonical_json
 
 if TYPE_CHECKING:
     import pandas as pd

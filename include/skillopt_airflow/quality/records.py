@@ -5,13 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.errors import ConfigError, DataError
-from skillopt_airflow.core.record_fields import UnreadableRecord
-from skillopt_airflow.core.run_gates import gates_of
-from skillopt_airflow.core.splits import place_id
-from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.types import HAS_SCORE, JsonObject, Split, Status, Value, canonical_json
+from skillopt_airflow.core.gate.run_gates import gates_of
+from skillopt_airflow.core.values.types import HAS_SCORE, JsonObject, Split, Status, Value, canonical_json
 from skillopt_airflow.quality.quality_report import (
     CHARS_QUOTED,
     PLACE,
@@ -23,6 +21,8 @@ from skillopt_airflow.quality.quality_report import (
     quoted,
     validate,
 )
+from skillopt_airflow.tasks.record_fields import UnreadableRecord
+from skillopt_airflow.tasks.splits import place_id
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,8 +8,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
-from skillopt_airflow.core.failure_reasons import share
-from skillopt_airflow.core.hidden_text import Shown
+from skillopt_airflow.core.values.failure_reasons import share
+from skillopt_airflow.core.values.text import Shown
 from skillopt_airflow.quality.quality_report import QualityReport
 from skillopt_airflow.report import summary
 

@@ -16,11 +16,11 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from skillopt_airflow.core.budget import StageCost
-from skillopt_airflow.core.gate import Action
-from skillopt_airflow.core.measured_score import SplitScore
-from skillopt_airflow.core.night_verdict import NightPoint
-from skillopt_airflow.core.run_history import History, MomentHistory
+from skillopt_airflow.core.gate.decision import Action
+from skillopt_airflow.core.gate.measured_score import SplitScore
+from skillopt_airflow.core.gate.night_verdict import NightPoint
+from skillopt_airflow.core.run.budget import StageCost
+from skillopt_airflow.core.run.history import History, MomentHistory
 
 # Okabe and Ito's palette (2008), which people with colour vision deficiencies tell apart; each also has a marker.
 GREEN, VERMILLION, ORANGE, PURPLE, BLUE, SKY = "#007a5a", "#c04e00", "#b87700", "#a0527f", "#0060a0", "#8cc4ea"

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from jinja2 import Template
 
-from skillopt_airflow.core.gate import Action, GateDecision
-from skillopt_airflow.core.skill import SkillDocument, length_warning
+from skillopt_airflow.core.gate.decision import Action, GateDecision
+from skillopt_airflow.core.values.skill import SkillDocument, length_warning
 from skillopt_airflow.report import plots, summary
 from skillopt_airflow.report.html_pages import html_environment
 from skillopt_airflow.report.view import ReportView, diff_lines, origin_detail, slug_of, spoken_moment

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from skillopt_airflow.core.budget import StageCost
-from skillopt_airflow.core.failure_reasons import RolloutTally, share
-from skillopt_airflow.core.run_history import StepSeconds
-from skillopt_airflow.core.skill import SkillDocument, density, tokens_of
-from skillopt_airflow.core.skill_matrix import ComparedSkill, MatrixRow, SkillMatrix
+from skillopt_airflow.core.run.budget import StageCost
+from skillopt_airflow.core.run.history import StepSeconds
+from skillopt_airflow.core.run.skill_matrix import ComparedSkill, MatrixRow, SkillMatrix
+from skillopt_airflow.core.values.failure_reasons import RolloutTally, share
+from skillopt_airflow.core.values.skill import SkillDocument, density, tokens_of
 from skillopt_airflow.report.view import ReportView
 
 SECONDS = 60

@@ -6,15 +6,15 @@ from typing import Self
 
 from pydantic import model_validator
 
-from skillopt_airflow.core.grading import GradingRequest
-from skillopt_airflow.core.hidden_text import shortened
-from skillopt_airflow.core.item_scores import ItemScore
-from skillopt_airflow.core.measured_score import SplitScore
-from skillopt_airflow.core.pictures import Picture, Pictures, shown
-from skillopt_airflow.core.provenance import LineOrigin
-from skillopt_airflow.core.run_history import History, StageRollouts
-from skillopt_airflow.core.training_groups import JudgeUse
-from skillopt_airflow.core.types import Grade, Rollout, Status, Trajectory, Value
+from skillopt_airflow.core.config.training_groups import JudgeUse
+from skillopt_airflow.core.gate.item_scores import ItemScore
+from skillopt_airflow.core.gate.measured_score import SplitScore
+from skillopt_airflow.core.run.history import History, StageRollouts
+from skillopt_airflow.core.values.pictures import Picture, Pictures, shown
+from skillopt_airflow.core.values.provenance import LineOrigin
+from skillopt_airflow.core.values.text import shortened
+from skillopt_airflow.core.values.types import Grade, Rollout, Status, Trajectory, Value
+from skillopt_airflow.tasks.grading import GradingRequest
 
 MOST_OF_A_KIND = 2
 """Failures and successes that are shown, and of the answers that a judge scored."""

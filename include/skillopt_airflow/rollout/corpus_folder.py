@@ -16,8 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from skillopt_airflow.core.corpus import Ranking, words
-from skillopt_airflow.core.hidden_text import shortened
+from skillopt_airflow.core.values.text import shortened
+from skillopt_airflow.tasks.corpus import Ranking, words
 
 PAGE_MARK = re.compile(r"--- PAGE (\d{1,6}) ---\s*")
 LINES_A_PAGE = 100

@@ -11,16 +11,16 @@ from typing import Protocol, TextIO
 from pydantic_core import PydanticSerializationError
 
 from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config.harnesses import HARNESSES
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.failure_reasons import hopeless
-from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.hidden_text import storable
-from skillopt_airflow.core.protocols import SEALED, Benchmark, Workspace
-from skillopt_airflow.core.types import Status, Trajectory
+from skillopt_airflow.core.values.failure_reasons import hopeless
+from skillopt_airflow.core.values.text import storable
+from skillopt_airflow.core.values.types import Status, Trajectory
 from skillopt_airflow.rollout.corpus_folder import CorpusFolder
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings, image_program
 from skillopt_airflow.rollout.workspace import ItemFolders, Repository, WebSearch, files_left
 from skillopt_airflow.rollout.world_program import take
+from skillopt_airflow.tasks.protocols import SEALED, Benchmark, Workspace
 
 CHUNK_BYTES = 65536
 

@@ -1,10 +1,10 @@
 """Checks that a benchmark and the settings fit the harness, before anything runs."""
 
-from skillopt_airflow.core.declared_task import DeclaredFilesTask
+from skillopt_airflow.core.config.harnesses import HARNESSES
+from skillopt_airflow.core.config.resource_groups import ModelGroup, SearchGroup
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.protocols import Benchmark, JudgesRepository, OffersTools, PlaysSession, Searches
-from skillopt_airflow.core.resource_groups import ModelGroup, SearchGroup
+from skillopt_airflow.tasks.declared_task import DeclaredFilesTask
+from skillopt_airflow.tasks.protocols import Benchmark, JudgesRepository, OffersTools, PlaysSession, Searches
 
 
 def with_tools(benchmark: Benchmark) -> OffersTools:
@@ -17,7 +17,7 @@ def with_tools(benchmark: Benchmark) -> OffersTools:
         others = " or ".join(name for name, harness in HARNESSES.items() if not harness.needs_tools)
         raise ConfigError(
             f"model.harness = 'tools': this benchmark has no tools; use harness {others}, or give its adapter the "
-            "methods task and tools (OffersTools in include/skillopt_airflow/core/protocols.py), or its section task "
+            "methods task and tools (OffersTools in include/skillopt_airflow/tasks/protocols.py), or its section task "
             "the key files"
         )
     return benchmark

@@ -8,10 +8,10 @@ from typing import Annotated
 from pydantic import Field
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.harnesses import HarnessName
-from skillopt_airflow.core.resource_groups import SessionGroup
-from skillopt_airflow.core.sampling import Effort, Thinking, sampling_settings
-from skillopt_airflow.core.types import JsonObject, Value, canonical_json, sha256
+from skillopt_airflow.core.config.harnesses import HarnessName
+from skillopt_airflow.core.config.resource_groups import SessionGroup
+from skillopt_airflow.core.config.sampling import Effort, Thinking, sampling_settings
+from skillopt_airflow.core.values.types import JsonObject, Value, canonical_json, sha256
 from skillopt_airflow.core.wire_formats import Dialect
 
 CLOSING_SECONDS = 30.0

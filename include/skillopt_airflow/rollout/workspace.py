@@ -21,13 +21,13 @@ from types import MappingProxyType
 
 from pydantic import TypeAdapter
 
-from skillopt_airflow.core.corpus import FoundDocument, Ranking
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.protocols import Corpus, Workspace
-from skillopt_airflow.core.repository_tests import MAX_PATCH_BYTES, PATCH_FILE
-from skillopt_airflow.core.types import JsonObject, files_to_score
+from skillopt_airflow.core.values.types import JsonObject, files_to_score
 from skillopt_airflow.rollout.corpus_folder import NO_CORPUS, CorpusFolder
 from skillopt_airflow.rollout.gateway_call import posted
+from skillopt_airflow.tasks.corpus import FoundDocument, Ranking
+from skillopt_airflow.tasks.protocols import Corpus, Workspace
+from skillopt_airflow.tasks.repository_tests import MAX_PATCH_BYTES, PATCH_FILE
 
 ITEM = Path("/opt/item")
 WORK = Path("/work")

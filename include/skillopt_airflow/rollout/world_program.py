@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.protocols import World
+from skillopt_airflow.tasks.protocols import World
 
 MODULE = "worlds"
 """File of a benchmark's folder that has `open_world`."""

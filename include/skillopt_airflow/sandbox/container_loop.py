@@ -12,10 +12,10 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol
 
+from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
-from skillopt_airflow.sandbox.docker_limits import MEGABYTE
+from skillopt_airflow.core.values.types import Item, ModelCall, Status, Trajectory
+from skillopt_airflow.sandbox.docker.limits import MEGABYTE
 from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder, staged
 from skillopt_airflow.sandbox.task_workload import Outcome, SandboxSeconds, Workload, union_seconds
 from skillopt_airflow.sandbox.untrusted_output import FileReader, TrajectoryReader, written_bytes

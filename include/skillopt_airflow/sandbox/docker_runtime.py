@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.core.types import Item, JsonObject, ModelCall
-from skillopt_airflow.sandbox import docker_connection
-from skillopt_airflow.sandbox.courier import CALLS_PATH
-from skillopt_airflow.sandbox.docker_container import (
+from skillopt_airflow.core.values.types import Item, JsonObject, ModelCall
+from skillopt_airflow.sandbox.docker import connection as docker_connection
+from skillopt_airflow.sandbox.docker.container import (
     ATTEMPT_LABEL,
     FOLDER_LABEL,
     ITEM_LABEL,
@@ -38,7 +37,8 @@ from skillopt_airflow.sandbox.docker_container import (
     remove_container,
     temporary_volume,
 )
-from skillopt_airflow.sandbox.docker_limits import (
+from skillopt_airflow.sandbox.docker.item_images import ItemImages
+from skillopt_airflow.sandbox.docker.limits import (
     CORPUS_FOLDER,
     MEGABYTE,
     helper_options,
@@ -46,8 +46,8 @@ from skillopt_airflow.sandbox.docker_limits import (
     task_seconds,
     together,
 )
-from skillopt_airflow.sandbox.item_images import ItemImages
-from skillopt_airflow.sandbox.pod import (
+from skillopt_airflow.sandbox.kubernetes.courier import CALLS_PATH
+from skillopt_airflow.sandbox.kubernetes.pod import (
     GRACE_SECONDS,
     HELPER_UID,
     SOCKET,
@@ -57,7 +57,7 @@ from skillopt_airflow.sandbox.pod import (
     gateway_command,
     workload_label,
 )
-from skillopt_airflow.sandbox.remote_folder import Exchanges, Secrets, shipped, task_gateway
+from skillopt_airflow.sandbox.kubernetes.remote_folder import Exchanges, Secrets, shipped, task_gateway
 from skillopt_airflow.sandbox.staging import Files, TaskFolder, staged_corpus
 from skillopt_airflow.sandbox.task_workload import Workload
 

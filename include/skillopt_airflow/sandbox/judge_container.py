@@ -12,12 +12,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.core.repository_tests import Canaries, RepositoryTests, RunEnd, TestedRepository
-from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.core.types import Item
-from skillopt_airflow.sandbox.docker_container import executed, expiry, identity, temporary_volume, waiting
-from skillopt_airflow.sandbox.docker_limits import (
+from skillopt_airflow.core.values.types import Item
+from skillopt_airflow.sandbox.docker.container import executed, expiry, identity, temporary_volume, waiting
+from skillopt_airflow.sandbox.docker.item_images import FOLDER
+from skillopt_airflow.sandbox.docker.limits import (
     KILLED,
     LAYOUT_SECONDS,
     MEGABYTE,
@@ -25,10 +25,10 @@ from skillopt_airflow.sandbox.docker_limits import (
     host_options,
     judging_seconds,
 )
-from skillopt_airflow.sandbox.item_images import FOLDER
 from skillopt_airflow.sandbox.judge_tree import NOT_APPLIED
 from skillopt_airflow.sandbox.staging import container_user
 from skillopt_airflow.sandbox.untrusted_output import packed_files
+from skillopt_airflow.tasks.repository_tests import Canaries, RepositoryTests, RunEnd, TestedRepository
 
 PLACE = "/judge"
 TOLD = ("order.json", "candidate.diff", "tests.diff")

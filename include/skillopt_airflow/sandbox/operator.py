@@ -14,7 +14,7 @@ from skillopt_airflow.sandbox.staging import TaskFolder
 from skillopt_airflow.sandbox.task_workload import SandboxSeconds, Workload
 
 if TYPE_CHECKING:
-    from skillopt_airflow.sandbox.remote_folder import Exchange
+    from skillopt_airflow.sandbox.kubernetes.remote_folder import Exchange
 
 
 class RolloutOperator(BaseOperator):
@@ -62,7 +62,7 @@ class RolloutOperator(BaseOperator):
     def opened(self, workload: Workload, folder: TaskFolder, attempt: int) -> Iterator[Runtime]:
         opened: AbstractContextManager[Runtime]
         if workload.limits.engine == "kubernetes":
-            from skillopt_airflow.sandbox import kubernetes
+            from skillopt_airflow.sandbox.kubernetes import runtime as kubernetes
 
             opened = kubernetes.opened_runtime(workload, folder, attempt, self.exchange, self._stopped)
         else:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from skillopt_airflow.core.types import Item, ModelCall
+from skillopt_airflow.core.values.types import Item, ModelCall
 from skillopt_airflow.sandbox.container_loop import Sandbox
-from skillopt_airflow.sandbox.docker_container import lines
-from skillopt_airflow.sandbox.remote_folder import task_gateway
+from skillopt_airflow.sandbox.docker.container import lines
+from skillopt_airflow.sandbox.kubernetes.remote_folder import task_gateway
 from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder, staged_corpus
 from skillopt_airflow.sandbox.task_workload import Workload
 

@@ -20,11 +20,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from skillopt_airflow.core.corpus import CorpusFile, CorpusManifest
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.core.protocols import SEALED
-from skillopt_airflow.core.types import Item
+from skillopt_airflow.core.values.types import Item
 from skillopt_airflow.sandbox.task_workload import Corpus, Workload
+from skillopt_airflow.tasks.corpus import CorpusFile, CorpusManifest
+from skillopt_airflow.tasks.protocols import SEALED
 
 Files = Iterable[Mapping[str, bytes]]
 """Contents by name, one mapping an item."""

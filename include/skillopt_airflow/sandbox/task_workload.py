@@ -5,12 +5,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from skillopt_airflow.core.corpus import CorpusManifest
-from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.core.types import Item, ModelCall, Trajectory
+from skillopt_airflow.core.config.resource_groups import SandboxGroup
+from skillopt_airflow.core.values.types import Item, ModelCall, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.gateway.web_search import WebSearch
+from skillopt_airflow.tasks.corpus import CorpusManifest
 
 
 class Settings(Protocol):

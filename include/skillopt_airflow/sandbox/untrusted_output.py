@@ -15,8 +15,8 @@ from typing import IO, BinaryIO
 
 from pydantic import ValidationError
 
-from skillopt_airflow.core.documents import flaws
-from skillopt_airflow.core.types import FILE_NAME, MAX_FILES, Trajectory
+from skillopt_airflow.core.values.documents import flaws
+from skillopt_airflow.core.values.types import FILE_NAME, MAX_FILES, Trajectory
 from skillopt_airflow.sandbox.task_workload import Outcome
 
 MAX_LINE_BYTES = 4 * 1024 * 1024

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 from pydantic import AwareDatetime
 
-from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import Conflict, ObjectMissing
+from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore, model_bytes
 

@@ -10,13 +10,13 @@ from typing import NamedTuple
 from pydantic import AwareDatetime
 
 from skillopt_airflow.consumer import skill_md
-from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError
-from skillopt_airflow.core.measured_score import MeasuredScore
-from skillopt_airflow.core.provenance import LineOrigin
-from skillopt_airflow.core.run_gates import Look, Question, next_number
-from skillopt_airflow.core.skill import skill_name
-from skillopt_airflow.core.types import JsonObject, Split, Value, sha256
+from skillopt_airflow.core.gate.measured_score import MeasuredScore
+from skillopt_airflow.core.gate.run_gates import Look, Question, next_number
+from skillopt_airflow.core.values.documents import Document
+from skillopt_airflow.core.values.provenance import LineOrigin
+from skillopt_airflow.core.values.skill import skill_name
+from skillopt_airflow.core.values.types import JsonObject, Split, Value, sha256
 from skillopt_airflow.store.aliases import Alias, ChampionAlias
 from skillopt_airflow.store.keys import ArtifactKeys, version_name
 from skillopt_airflow.store.objects import ObjectStore

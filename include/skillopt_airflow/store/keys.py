@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote, unquote
 
-from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.types import SourceType, Split, sha256
+from skillopt_airflow.core.run.timeline import Moment
+from skillopt_airflow.core.values.types import SourceType, Split, sha256
 
 MAX_RUN_NAME = 120
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")

@@ -12,8 +12,8 @@ from pydantic import JsonValue
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 from urllib3.exceptions import HTTPError
 
-from skillopt_airflow.core.documents import Document, Kind, read_document
 from skillopt_airflow.core.errors import Conflict, DataError, ObjectMissing, StoreError, StoreUnavailable
+from skillopt_airflow.core.values.documents import Document, Kind, read_document
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skillopt_airflow.core.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.state import ItemRecord, Measured, RunState, TrackRecord
-from skillopt_airflow.core.types import canonical_json, sha256
+from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
+from skillopt_airflow.core.run.state import ItemRecord, Measured, RunState, TrackRecord
+from skillopt_airflow.core.values.types import canonical_json, sha256
 from skillopt_airflow.store.keys import RunKeys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.parquet import from_parquet, to_parquet
+from skillopt_airflow.store.tables.parquet import from_parquet, to_parquet
 
 SCORES: pa.Schema = pa.schema(
     [("item_id", pa.string()), ("hard", pa.float64()), ("soft", pa.float64()), ("group", pa.string())]

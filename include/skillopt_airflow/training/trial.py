@@ -13,23 +13,23 @@ from rich.status import Status as Spinner
 from rich.text import Text
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.budget import ModelPrice, spent
-from skillopt_airflow.core.config import TrainConfig, nest
+from skillopt_airflow.core.config.resource_groups import SandboxGroup, SearchGroup
+from skillopt_airflow.core.config.train_config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError
-from skillopt_airflow.core.failure_reasons import FailureReason
-from skillopt_airflow.core.hidden_text import visible
-from skillopt_airflow.core.protocols import Benchmark, JudgesFiles, JudgesRepository, PlaysSession
-from skillopt_airflow.core.record_fields import UnreadableRecord
-from skillopt_airflow.core.resource_groups import SandboxGroup, SearchGroup
-from skillopt_airflow.core.skill import skill_of_person
-from skillopt_airflow.core.task_group import read_config
-from skillopt_airflow.core.types import Item, Message, ModelCall, Rollout, Score, Split, Trajectory
+from skillopt_airflow.core.run.budget import ModelPrice, spent
+from skillopt_airflow.core.values.failure_reasons import FailureReason
+from skillopt_airflow.core.values.skill import skill_of_person
+from skillopt_airflow.core.values.text import visible
+from skillopt_airflow.core.values.types import Item, Message, ModelCall, Rollout, Score, Split, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
-from skillopt_airflow.training.answer_cache import in_doubt
-from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.data_items import read_splits
-from skillopt_airflow.training.judging import Case, engine_test_runner, judge, judged_repository
-from skillopt_airflow.training.run import for_container, needs_container_each, rollout_settings
+from skillopt_airflow.tasks.protocols import Benchmark, JudgesFiles, JudgesRepository, PlaysSession
+from skillopt_airflow.tasks.record_fields import UnreadableRecord
+from skillopt_airflow.tasks.task_group import read_config
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
+from skillopt_airflow.training.prepare.data_items import read_splits
+from skillopt_airflow.training.rollouts.judging import Case, engine_test_runner, judge, judged_repository
+from skillopt_airflow.training.run.answer_cache import in_doubt
+from skillopt_airflow.training.run.run import for_container, needs_container_each, rollout_settings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from skillopt_airflow.gateway.upstream import Upstream
     from skillopt_airflow.rollout.settings import RolloutSettings
     from skillopt_airflow.sandbox.task_workload import Outcome
-    from skillopt_airflow.store.corpora import SourceCorpus
-    from skillopt_airflow.store.files import DataFiles
+    from skillopt_airflow.store.data.corpora import SourceCorpus
+    from skillopt_airflow.store.data.files import DataFiles
 
 
 @dataclass(frozen=True)

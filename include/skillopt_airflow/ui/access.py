@@ -14,11 +14,11 @@ from pydantic import ValidationError
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.pipeline.dag_ids import epoch_dag_id, publish_dag_id, train_dag_id
-from skillopt_airflow.pipeline.params import run_storage
+from skillopt_airflow.pipeline.tasks.dag_ids import epoch_dag_id, publish_dag_id, train_dag_id
+from skillopt_airflow.pipeline.tasks.params import run_storage
 from skillopt_airflow.store.keys import run_name
-from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.run_record import RunRef
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
+from skillopt_airflow.training.run.run_record import RunRef
 
 
 def benchmark_of(dag_id: str, *ids: Callable[[str], str]) -> str | None:

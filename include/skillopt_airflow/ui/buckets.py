@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from skillopt_airflow.core.config.resource_groups import StorageGroup
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
+from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -15,8 +15,8 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from skillopt_airflow.core.errors import SkillOptError
-from skillopt_airflow.core.hidden_text import shortened
-from skillopt_airflow.pipeline.addresses import UI_PREFIX
+from skillopt_airflow.core.values.text import shortened
+from skillopt_airflow.pipeline.tasks.addresses import UI_PREFIX
 from skillopt_airflow.report.html_pages import STYLESHEET, html_environment
 
 HERE = Path(__file__).parent

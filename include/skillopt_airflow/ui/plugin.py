@@ -3,7 +3,7 @@
 from airflow.plugins_manager import AirflowPlugin
 
 import skillopt_airflow.ui.skill_page  # noqa: F401  for its route
-from skillopt_airflow.pipeline.addresses import UI_PREFIX
+from skillopt_airflow.pipeline.tasks.addresses import UI_PREFIX
 from skillopt_airflow.ui.pages import app
 from skillopt_airflow.ui.reports import QUALITY_TAB, REPORT_TAB
 from skillopt_airflow.ui.rollout_list import ROLLOUTS_TAB

@@ -11,12 +11,12 @@ from fastapi.responses import HTMLResponse
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError, ObjectMissing, SkillOptError
-from skillopt_airflow.pipeline.addresses import DAG_RUN_REPORT
-from skillopt_airflow.pipeline.dag_ids import epoch_dag_id, evaluate_dag_id, regate_dag_id, train_dag_id
-from skillopt_airflow.pipeline.params import run_storage
+from skillopt_airflow.pipeline.tasks.addresses import DAG_RUN_REPORT
+from skillopt_airflow.pipeline.tasks.dag_ids import epoch_dag_id, evaluate_dag_id, regate_dag_id, train_dag_id
+from skillopt_airflow.pipeline.tasks.params import run_storage
 from skillopt_airflow.store.keys import MatrixKeys, RunKeys, night_name, run_name, scoring_name
-from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.run_record import RunRef
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
+from skillopt_airflow.training.run.run_record import RunRef
 from skillopt_airflow.ui.access import benchmark_of, may_read, may_read_dag_run, training_of
 from skillopt_airflow.ui.buckets import KeptConnections, open_bucket
 from skillopt_airflow.ui.pages import STORED, app, dag_run_tab, message_page, page
@@ -40,7 +40,7 @@ def evaluated_run(benchmark: str, run_id: str, conf: Mapping[str, Any]) -> RunRe
 
 def matrix_page(request: Request, benchmark: str, run_id: str, conf: Mapping[str, Any]) -> HTMLResponse:
     # Plugins are loaded into every process of Airflow, and this brings S3's client along.
-    from skillopt_airflow.store.matrix_table import MatrixTable
+    from skillopt_airflow.store.tables.matrix_table import MatrixTable
 
     run = evaluated_run(benchmark, run_id, conf)
     store = open_bucket(run.storage, run.storage.bucket)
@@ -126,9 +126,9 @@ def _report(request: Request, training: RunRef) -> HTMLResponse:
     """Return the report of a run that has ended as it was stored, or else that of the run as far as it has come."""
     # Plugins are loaded into every process of Airflow, and these bring Arrow and Matplotlib along.
     from skillopt_airflow.report.run_page import page_values
-    from skillopt_airflow.training.estimate import EstimateTotals
-    from skillopt_airflow.training.reporting import current_task, has_ended, live_view
-    from skillopt_airflow.training.run import TrainingRun
+    from skillopt_airflow.training.prepare.estimate import EstimateTotals
+    from skillopt_airflow.training.report.reporting import current_task, has_ended, live_view
+    from skillopt_airflow.training.run.run import TrainingRun
 
     run = TrainingRun(training, KeptConnections(), open_bucket(training.storage, training.storage.bucket))
     if has_ended(run):
@@ -170,7 +170,7 @@ def checked_run(dag_id: str, run_id: str, row: DagRunRow) -> RunRef:
         SkillOptError: the DAG checks no data, or was triggered with a configuration that it does not accept.
     """
     # Plugins are loaded into every process of Airflow, and these bring Arrow along.
-    from skillopt_airflow.pipeline.triggered import night_config, night_date
+    from skillopt_airflow.pipeline.tasks.triggered import night_config, night_date
 
     trained = benchmark_of(dag_id, train_dag_id, epoch_dag_id)
     if trained is not None:

@@ -14,16 +14,16 @@ from fastapi import Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
 from skillopt_airflow.core.errors import DataError, ObjectMissing, SkillOptError
-from skillopt_airflow.core.hidden_text import shortened
-from skillopt_airflow.core.item_scores import metric_value
-from skillopt_airflow.core.pictures import Picture, Pictures, shown
-from skillopt_airflow.core.types import Item, ItemFile, Message, Status, Trajectory
-from skillopt_airflow.pipeline.dag_ids import publish_dag_id, train_dag_id
-from skillopt_airflow.pipeline.params import run_storage
+from skillopt_airflow.core.gate.item_scores import metric_value
+from skillopt_airflow.core.values.pictures import Picture, Pictures, shown
+from skillopt_airflow.core.values.text import shortened
+from skillopt_airflow.core.values.types import Item, ItemFile, Message, Status, Trajectory
+from skillopt_airflow.pipeline.tasks.dag_ids import publish_dag_id, train_dag_id
+from skillopt_airflow.pipeline.tasks.params import run_storage
 from skillopt_airflow.report.view import Part
 from skillopt_airflow.store.keys import cell_name, publication_name, run_name
-from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.run_record import RunRef
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
+from skillopt_airflow.training.run.run_record import RunRef
 from skillopt_airflow.ui import buckets
 from skillopt_airflow.ui.access import benchmark_of, may_read, may_read_dag_run
 from skillopt_airflow.ui.pages import MOST_CHARS, PRIVATE, app, dag_run_tab, message_page, page
@@ -33,9 +33,9 @@ from skillopt_airflow.ui.rollout_query import Asked, RolloutQuery, Subject, of_r
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from skillopt_airflow.store.parquet import RolloutRow
-    from skillopt_airflow.store.rollout_browser import Counts, ListedRollout, Listing
-    from skillopt_airflow.store.rollout_table import RolloutKey
+    from skillopt_airflow.store.tables.parquet import RolloutRow
+    from skillopt_airflow.store.tables.rollout_browser import Counts, ListedRollout, Listing
+    from skillopt_airflow.store.tables.rollout_table import RolloutKey
 
 MOST_OF_CONVERSATION = 200_000
 """Characters of all that is shown of one conversation."""
@@ -184,7 +184,7 @@ def opened(subject: Subject, mark: str) -> Opened:
         DataError: the skill has no rollout of such an item.
         SkillOptError: it cannot be read.
     """
-    from skillopt_airflow.store.rollout_browser import RolloutBrowser
+    from skillopt_airflow.store.tables.rollout_browser import RolloutBrowser
 
     browser = RolloutBrowser(subject.store, subject.prefix)
     keys = [(subject.key, subject.label), (subject.other, subject.other_label)]
@@ -207,7 +207,7 @@ def opened(subject: Subject, mark: str) -> Opened:
 
 def _item(subject: Subject, rows: "Sequence[RolloutRow]") -> Item | None:
     """Return the item as it was when it ran, of a run that stored a rollout of it."""
-    from skillopt_airflow.store.items import find_item
+    from skillopt_airflow.store.data.items import find_item
     from skillopt_airflow.store.keys import RunKeys
 
     if subject.key is None:
@@ -221,7 +221,7 @@ def _item(subject: Subject, rows: "Sequence[RolloutRow]") -> Item | None:
 
 
 def _side(subject: Subject, label: str, rows: "Sequence[RolloutRow]", thumbnails: Pictures) -> Side:
-    from skillopt_airflow.store.rollout_browser import counting
+    from skillopt_airflow.store.tables.rollout_browser import counting
 
     rules, counted = subject.rules, counting(rows, subject.run)
 
@@ -235,8 +235,8 @@ def _side(subject: Subject, label: str, rows: "Sequence[RolloutRow]", thumbnails
 
 def _thumbnails(subject: Subject, files: Sequence[ItemFile]) -> dict[str, bytes]:
     """Return small pictures in place of the item's first ones, by name."""
-    from skillopt_airflow.store.files import FileStore
-    from skillopt_airflow.store.picture_files import thumbnail
+    from skillopt_airflow.store.data.files import FileStore
+    from skillopt_airflow.store.data.picture_files import thumbnail
 
     kept, made = FileStore(subject.store, subject.prefix), {}
     for file in [file for file in files if file.picture][:MOST_PICTURES]:
@@ -290,7 +290,7 @@ def _rolled_out(dag_id: str, run_id: str, row: DagRunRow, asked: RolloutQuery) -
     Raises:
         SkillOptError: the DAG rolls out nothing, or was triggered with a configuration that it does not accept.
     """
-    from skillopt_airflow.training.rollout_stages import PUBLICATION
+    from skillopt_airflow.training.report.rollout_stages import PUBLICATION
 
     benchmark = benchmark_of(dag_id, publish_dag_id)
     if benchmark is None:
@@ -317,7 +317,7 @@ def skill_rollouts(request: Request, benchmark: str, asked: Asked) -> Response:
     """Show the rollouts of a skill, whatever runs have stored them; without one, which skills there are."""
     if asked.skill:
         return _answer(request, asked, lambda: of_skill(benchmark, asked))
-    from skillopt_airflow.store.rollout_table import RolloutPartitions
+    from skillopt_airflow.store.tables.rollout_table import RolloutPartitions
 
     storage = benchmark_config(benchmark).storage
     there = RolloutPartitions(buckets.open_bucket(storage, storage.bucket), storage.prefix).of_benchmark(benchmark)
@@ -370,7 +370,7 @@ def find(subject: Subject, asked: RolloutQuery) -> Found:
     Raises:
         SkillOptError: they cannot be read.
     """
-    from skillopt_airflow.store import rollout_browser as stored
+    from skillopt_airflow.store.tables import rollout_browser as stored
 
     browser, rules = stored.RolloutBrowser(subject.store, subject.prefix), subject.rules
 
@@ -393,7 +393,7 @@ def find(subject: Subject, asked: RolloutQuery) -> Found:
 
 
 def listed(found: Found, asked: RolloutQuery) -> RolloutList:
-    from skillopt_airflow.store import rollout_browser as stored
+    from skillopt_airflow.store.tables import rollout_browser as stored
 
     last = max(1, math.ceil(len(found.places) / PAGE))
     number = min(asked.page, last)
@@ -413,7 +413,7 @@ def listed(found: Found, asked: RolloutQuery) -> RolloutList:
 
 def _at_place(found: Found, asked: RolloutQuery) -> Response:
     """Lead to the item at a place of the list, the last one where there are fewer, or to the list where it is empty."""
-    from skillopt_airflow.store.rollout_browser import page as rows_at
+    from skillopt_airflow.store.tables.rollout_browser import page as rows_at
 
     place = min(asked.place, len(found.places))
     rows = rows_at(found.rows, found.places.slice(place - 1, 1)) if place else []

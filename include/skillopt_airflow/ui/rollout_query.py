@@ -7,22 +7,22 @@ from urllib.parse import urlencode
 from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.errors import DataError, ObjectMissing
-from skillopt_airflow.core.training_groups import EvaluationGroup
-from skillopt_airflow.core.types import Split, Status
-from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.connections import published_skills
-from skillopt_airflow.training.run import OF_ONE_RUN, TrainingRun
-from skillopt_airflow.training.run_record import RunRef
+from skillopt_airflow.core.values.types import Split, Status
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
+from skillopt_airflow.training.run.connections import published_skills
+from skillopt_airflow.training.run.run import OF_ONE_RUN, TrainingRun
+from skillopt_airflow.training.run.run_record import RunRef
 from skillopt_airflow.ui import buckets
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from skillopt_airflow.store.objects import ObjectStore
-    from skillopt_airflow.store.rollout_browser import Variant
-    from skillopt_airflow.store.rollout_table import Partition, RolloutKey
-    from skillopt_airflow.training.rollout_stages import Planned, Stage
+    from skillopt_airflow.store.tables.rollout_browser import Variant
+    from skillopt_airflow.store.tables.rollout_table import Partition, RolloutKey
+    from skillopt_airflow.training.report.rollout_stages import Planned, Stage
 
 MOST_SKILLS = 300
 """Skills that can be chosen for a comparison, the newest versions first; the address can name any."""
@@ -145,8 +145,8 @@ def of_run(ref: RunRef, asked: RolloutQuery) -> Subject:
         ObjectMissing: the run has stored nothing yet.
         SkillOptError: its documents cannot be read.
     """
-    from skillopt_airflow.training import rollout_stages as stages
-    from skillopt_airflow.training.publication import as_published
+    from skillopt_airflow.training.champion.publication import as_published
+    from skillopt_airflow.training.report import rollout_stages as stages
 
     run = TrainingRun(ref, buckets.KeptConnections())
     moments = stages.reached(run)
@@ -180,7 +180,7 @@ def of_run(ref: RunRef, asked: RolloutQuery) -> Subject:
 
 def _with_skills(run: TrainingRun, begun: Subject, stage: "Stage", asked: RolloutQuery) -> Subject:
     """Return the subject with what is rolled out of a split, under which skill, and beside which one."""
-    from skillopt_airflow.training.rollout_stages import skills_of
+    from skillopt_airflow.training.report.rollout_stages import skills_of
 
     split = next((one for one in stage.splits if one == asked.split), next(iter(stage.splits)))
     plan = stage.splits[split]
@@ -217,7 +217,7 @@ def _items(run: TrainingRun, split: Split, plan: "Planned") -> "pa.Table":
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from skillopt_airflow.store.items import load_ref_table
+    from skillopt_airflow.store.data.items import load_ref_table
 
     table = load_ref_table(run.store, run.keys.items(split), ["id", "fingerprint", "task_types"])
     limit = run.config.evaluation.limit(split)
@@ -234,8 +234,8 @@ def of_skill(benchmark: str, asked: RolloutQuery) -> Subject:
         DataError: the skill has none, or none for the target or under the harness that is named.
         SkillOptError: they cannot be read.
     """
-    from skillopt_airflow.store.rollout_browser import RolloutBrowser
-    from skillopt_airflow.store.rollout_table import RolloutPartitions
+    from skillopt_airflow.store.tables.rollout_browser import RolloutBrowser
+    from skillopt_airflow.store.tables.rollout_table import RolloutPartitions
 
     config = benchmark_config(benchmark)
     store, prefix = buckets.open_bucket(config.storage, config.storage.bucket), config.storage.prefix
@@ -349,7 +349,7 @@ def _like(variants: "Sequence[Variant]", variant: "Variant") -> "tuple[RolloutKe
 
 def _types(store: "ObjectStore", prefix: str, variant: "Variant") -> "pa.Table | None":
     """Return the types of the items, as a run that stored some of the rollouts has them."""
-    from skillopt_airflow.store.items import load_ref_table
+    from skillopt_airflow.store.data.items import load_ref_table
     from skillopt_airflow.store.keys import RunKeys
 
     key = RunKeys(prefix, variant.key.benchmark, variant.run).items(variant.key.split)

@@ -10,10 +10,10 @@ from fastapi import Depends, Query, Request
 from fastapi.responses import HTMLResponse
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import SkillOptError
-from skillopt_airflow.pipeline.addresses import UI_PREFIX
-from skillopt_airflow.pipeline.dag_ids import (
+from skillopt_airflow.pipeline.tasks.addresses import UI_PREFIX
+from skillopt_airflow.pipeline.tasks.dag_ids import (
     evaluate_dag_id,
     publish_dag_id,
     regate_dag_id,
@@ -22,15 +22,15 @@ from skillopt_airflow.pipeline.dag_ids import (
 )
 from skillopt_airflow.report.html_pages import sparkline
 from skillopt_airflow.report.view import diff_lines, diff_of, origin_detail, slug_of, spoken_moment
-from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.ui.access import Readable, may_read
 from skillopt_airflow.ui.pages import app, message_page, page
 
 if TYPE_CHECKING:
-    from skillopt_airflow.core.provenance import LineOrigin
-    from skillopt_airflow.core.types import JsonObject
+    from skillopt_airflow.core.values.provenance import LineOrigin
+    from skillopt_airflow.core.values.types import JsonObject
     from skillopt_airflow.store.artifacts import ArtifactStore
-    from skillopt_airflow.training.skill_overview import Buckets, Champion, SkillDetails, SkillOverview
+    from skillopt_airflow.training.report.skill_overview import Buckets, Champion, SkillDetails, SkillOverview
 
 SKILLS_VIEW = {
     "name": "Skills",
@@ -121,7 +121,7 @@ def buckets_of(config: TrainConfig) -> "Buckets":
     Raises:
         ConfigError: Airflow has no connection of this name.
     """
-    from skillopt_airflow.training.skill_overview import Buckets
+    from skillopt_airflow.training.report.skill_overview import Buckets
     from skillopt_airflow.ui.buckets import open_bucket
 
     storage = config.storage
@@ -130,7 +130,7 @@ def buckets_of(config: TrainConfig) -> "Buckets":
 
 def _lines(benchmark: str) -> Sequence[Line]:
     """Return a line for every target of a benchmark, or one that says that there is none, or why that is not known."""
-    from skillopt_airflow.training.skill_overview import targets
+    from skillopt_airflow.training.report.skill_overview import targets
 
     try:
         found = targets(buckets_of(benchmark_config(benchmark)), benchmark)
@@ -140,7 +140,7 @@ def _lines(benchmark: str) -> Sequence[Line]:
 
 
 def _read(line: Line) -> Line:
-    from skillopt_airflow.training.skill_overview import overview
+    from skillopt_airflow.training.report.skill_overview import overview
 
     if not line.target:
         return line
@@ -263,7 +263,7 @@ def skill(
     target: Annotated[str, Query(max_length=MOST_NAME)] = "",
     number: Annotated[int, Query(alias="page", ge=1, le=10_000)] = 1,
 ) -> HTMLResponse:
-    from skillopt_airflow.training.skill_overview import VERSIONS, read_details, targets
+    from skillopt_airflow.training.report.skill_overview import VERSIONS, read_details, targets
 
     config = benchmark_config(benchmark)
     buckets = buckets_of(config)
@@ -386,7 +386,7 @@ def _origin(benchmark: str, run: str, origin: "LineOrigin | None") -> tuple[str,
 
 def _text(artifacts: "ArtifactStore", benchmark: str, details: "SkillDetails", version: str) -> str | None:
     """Return the text of a version, which may have been read already; None of one that was never completed."""
-    from skillopt_airflow.training.skill_overview import read_version
+    from skillopt_airflow.training.report.skill_overview import read_version
 
     if version == SEED:
         return benchmarks.seed_skill(benchmark).read_text(encoding="utf-8")

@@ -22,7 +22,7 @@ SCRIPT = """
 import asyncio, json
 from contextlib import aclosing
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.resource_groups import ModelGroup
+from skillopt_airflow.core.config.resource_groups import ModelGroup
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.models.connection import target_dialect, target_upstream

@@ -1,6 +1,6 @@
 import pytest
 
-from skillopt_airflow.core.types import Message
+from skillopt_airflow.core.values.types import Message
 from skillopt_airflow.core.wire_formats.wire_format import taking_turns
 
 

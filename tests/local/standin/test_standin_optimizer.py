@@ -12,7 +12,7 @@ from local.standin.stage_request import StageRequest
 from local.standin.standin_optimizer import Optimizer
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.types import Item, Message, Rollout, Score, Status, Trajectory
+from skillopt_airflow.core.values.types import Item, Message, Rollout, Score, Status, Trajectory
 from skillopt_airflow.optimizer.comparison import compare, comparison_section
 from skillopt_airflow.optimizer.sections import json_section, section
 from skillopt_airflow.optimizer.transcripts import trajectories_section

@@ -1,4 +1,8 @@
-"""The wire formats of model servers, by name; each is one object in a file of its own."""
+"""The wire formats of model servers, by name; each is one object in a file of its own.
+
+Enter by wire_format.py, the base of all.
+Translating between formats is the work of gateway/translation.py.
+"""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from skillopt_airflow.core.pictures import Part, Picture
-from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.core.values.pictures import Part, Picture
+from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.core.wire_formats import wire_format as shape
 from skillopt_airflow.core.wire_formats.wire_format import (
     FLAG,

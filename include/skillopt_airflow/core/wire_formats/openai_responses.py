@@ -1,6 +1,6 @@
 """OpenAI's responses API."""
 
-from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.core.wire_formats import wire_format as shape
 from skillopt_airflow.core.wire_formats.wire_format import (
     NAME,

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 from pydantic import JsonValue
 from pydantic_core import core_schema
 
-from skillopt_airflow.core.types import JsonObject, Message
+from skillopt_airflow.core.values.types import JsonObject, Message
 
 Shape = core_schema.CoreSchema
 Named = Mapping[str, Shape]

@@ -1,0 +1,210 @@
+"""An administrator's settings for a whole Airflow: defaults of knobs, and limits of what a run may ask for."""
+
+import posixpath
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pydantic import Field, model_validator
+
+from skillopt_airflow.core.config.group import Group
+from skillopt_airflow.core.config.resource_groups import JUDGE_CONN_ID
+from skillopt_airflow.core.config.train_config import TrainConfig
+
+CONNECTIONS = (
+    "model.target_conn_id",
+    "model.optimizer_conn_id",
+    "model.judge_conn_id",
+    "search.conn_id",
+    "sandbox.docker_conn_id",
+    "sandbox.kubernetes_conn_id",
+    "storage.conn_id",
+)
+IMAGES = ("sandbox.image", "sandbox.gateway_image", "sandbox.registry", "sandbox.item_registry")
+NAMESPACES = ("sandbox.namespace",)
+BUCKETS = ("bucket", "artifact_bucket")
+ADDRESSES = ("data.uri", "data.corpus", "data.split_manifest", "regate.fresh_uri", "train.init_skill")
+HOST_LIMITS = (
+    "model.concurrency",
+    "sandbox.code_timeout",
+    "sandbox.cpus",
+    "sandbox.memory",
+    "sandbox.output_mb",
+)
+"""Limits on what a run takes of the hosts that it shares with others: a run can lower them."""
+_SIZES = {"k": 1, "m": 1024, "g": 1024**2}
+S3 = "s3://"
+
+
+class Allowed(Group):
+    """Patterns of what a run may name beside what its benchmark does, in which `*` stands for any characters."""
+
+    connections: tuple[str, ...] = ()
+    """Ids of Airflow connections: of models, the object store, search servers, Docker engines and clusters."""
+    storage: tuple[str, ...] = ()
+    """Where runs and skills are stored, such as s3://team-a/*."""
+    data: tuple[str, ...] = ()
+    """Addresses of data sets, corpora and skills: s3://..., or paths of the workers, which have no folder ..."""
+    images: tuple[str, ...] = ()
+    """Images, and registries of them."""
+    namespaces: tuple[str, ...] = ()
+    """Namespaces of the cluster."""
+    unapproved: bool = False
+    """Whether a run may publish, and a night roll back, without the approval that its benchmark asks for."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _everything(cls, given: Any) -> Any:
+        if isinstance(given, str) and given != "everything":
+            raise ValueError("it holds patterns by kind, or is everything")
+        return dict.fromkeys(cls.model_fields, ("*",)) | {"unapproved": True} if given == "everything" else given
+
+
+class Deployment(Group):
+    """The content of an administrator's file."""
+
+    defaults: dict[str, Any] = Field(default_factory=dict)
+    """Knobs by group, as in a benchmark.yaml, which wins over them."""
+    allowed: Allowed = Allowed()
+    """What a run may name that its benchmark.yaml and these defaults do not."""
+    shared_folders: tuple[str, ...] = ()
+    """Patterns of paths that all hosts have in common, for data that is not in S3."""
+
+
+def not_allowed(asked: TrainConfig, own: TrainConfig, allowed: Allowed) -> list[str]:
+    """Return a sentence for each knob with a value that a run may not ask for.
+
+    Args:
+        asked: the configuration of the run.
+        own: that of the benchmark, or of the finished run that is asked again: what it names, everybody may.
+        allowed: what else they may.
+    """
+    judges = (JUDGE_CONN_ID, asked.model.optimizer_conn_id)
+    if own.model.judge_conn_id is None and asked.model.judge_conn_id in judges:
+        # The record of a run has the connection that it got where none was named.
+        asked = asked.model_copy(update={"model": asked.model.model_copy(update={"judge_conn_id": None})})
+    return [
+        *_unlisted(CONNECTIONS, "connections", allowed.connections, asked, own),
+        *_unlisted(IMAGES, "images", allowed.images, asked, own),
+        *_unlisted(NAMESPACES, "namespaces", allowed.namespaces, asked, own),
+        *_raised(asked, own),
+        *_foreign_buckets(asked, own, allowed.storage),
+        *(
+            sentence
+            for path in ADDRESSES
+            if _value(asked, path) != _value(own, path)
+            for sentence in address_not_allowed(path, _value(asked, path), allowed)
+        ),
+        *_unapproved(asked, own, allowed),
+    ]
+
+
+def address_not_allowed(path: str, address: str, allowed: Allowed) -> list[str]:
+    """Return the sentence about an address of data or a skill which may not be named; none if it may.
+
+    A path that stays below the benchmark's folder may be, and what is no address.
+
+    Args:
+        path: what asks for it, such as data.uri.
+        address: an s3:// or file:// address or a path; of a skill also its text or its version.
+        allowed: what may be named.
+    """
+    if path not in ADDRESSES[:-1] and not address.startswith(S3):
+        return []
+    meant = plain_address(address)
+    is_own = not meant.startswith(("/", "..")) and "://" not in meant
+    if not address or is_own or _matches(meant, allowed.data):
+        return []
+    return [_sentence(path, meant, "data", allowed.data)]
+
+
+def images_not_allowed(names: Sequence[str], registry: str, allowed: Allowed) -> list[str]:
+    """Return a sentence for each image that records name and that no run may pull.
+
+    Args:
+        names: images as the records name them.
+        registry: `sandbox.item_registry`, which goes in front of the names; it is checked as a knob.
+        allowed: `images` has to match a name with a registry's host, and every name if it has any patterns.
+    """
+    if registry:
+        return []
+    return [
+        f"the data names the image {name!r}: set sandbox.item_registry, or have an administrator list it in "
+        "allowed.images"
+        for name in names
+        if (allowed.images or _has_host(name)) and not _matches(name, allowed.images)
+    ]
+
+
+def _has_host(image: str) -> bool:
+    first, slash, _ = image.partition("/")
+    return bool(slash) and (first == "localhost" or not {".", ":"}.isdisjoint(first))
+
+
+def _unlisted(
+    paths: Sequence[str], kind: str, patterns: Sequence[str], asked: TrainConfig, own: TrainConfig
+) -> Iterator[str]:
+    for path in paths:
+        value = _value(asked, path)
+        if value != _value(own, path) and not _matches(value, patterns):
+            yield _sentence(path, value, kind, patterns)
+
+
+def _raised(asked: TrainConfig, own: TrainConfig) -> Iterator[str]:
+    for path in HOST_LIMITS:
+        value, most = _value(asked, path), _value(own, path)
+        if _amount(value) > _amount(most):
+            yield (
+                f"{path} = {value}: a run may lower this limit of the hosts, but not raise it above {most}. "
+                "Raise it in benchmark.yaml, or in the defaults of the administrator's file"
+            )
+
+
+def _amount(limit: str) -> float:
+    return float(limit[:-1]) * _SIZES[limit[-1]] if limit[-1] in _SIZES else float(limit)
+
+
+def _foreign_buckets(asked: TrainConfig, own: TrainConfig, patterns: Sequence[str]) -> Iterator[str]:
+    for bucket in BUCKETS:
+        place, before = (f"{S3}{getattr(each.storage, bucket)}/{each.storage.prefix}" for each in (asked, own))
+        if place != before and not _matches(place, patterns):
+            yield _sentence(f"storage.{bucket} and storage.prefix", place, "storage", patterns)
+
+
+def _unapproved(asked: TrainConfig, own: TrainConfig, allowed: Allowed) -> Iterator[str]:
+    if not own.publishing.approval or allowed.unapproved:
+        return
+    if not asked.publishing.approval:
+        yield "publishing.approval = False: the benchmark asks for an approval; allowed.unapproved lets runs do without"
+    if asked.regate.on_demote == "rollback" != own.regate.on_demote:
+        yield (
+            "regate.on_demote = 'rollback': the benchmark asks for an approval, which the night would not wait for; "
+            "allowed.unapproved lets nights do without"
+        )
+
+
+def _sentence(path: str, value: str, kind: str, patterns: Sequence[str]) -> str:
+    listed = f"allowed.{kind} has {', '.join(patterns)}" if patterns else f"allowed.{kind} has nothing"
+    return f"{path} = {value!r}: a run may name what benchmark.yaml names, and what an administrator lists; {listed}"
+
+
+def _matches(value: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(value, pattern) for pattern in patterns)
+
+
+def plain_address(address: str) -> str:
+    """Return an address without steps out of the folder that it seems to be in; that of a file as its path."""
+    scheme, found, rest = address.partition("://")
+    if not found:
+        return posixpath.normpath(address)
+    parts = urlsplit(address)
+    if parts.scheme == "file" and parts.netloc in {"", "localhost"}:
+        return posixpath.normpath(unquote(parts.path))
+    return f"{scheme}://{posixpath.normpath(rest)}"
+
+
+def _value(config: TrainConfig, path: str) -> str:
+    group, key = path.split(".")
+    value = getattr(getattr(config, group), key)
+    return "" if value is None else str(value)

@@ -1,0 +1,267 @@
+"""The knobs of what a run uses: budget, models, data, containers, the object store, searches and sessions."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from skillopt_airflow.core.config.group import Group, ObjectName, Positive, spelled
+from skillopt_airflow.core.config.harnesses import HarnessName
+from skillopt_airflow.core.config.sampling import MOST_THOUGHTS, Effort, OutputForm, Thinking
+
+
+class SessionGroup(Group):
+    """Sessions, in which the target acts turn by turn, in at most `model.max_turns` turns; for some benchmarks."""
+
+    history: Literal["last_turns", "conversation"] = "last_turns"
+    """What the target of harness chat knows of its turns before: last_turns asks it afresh each time and shows the last
+    two, conversation goes on with one conversation. Harness tools always has one conversation."""
+
+
+TRIES = 4
+TRY_SECONDS = 20.0
+LONGEST_PAUSE = 20.0
+"""Seconds between two tries."""
+SEARCH_PATIENCE = TRIES * (TRY_SECONDS + LONGEST_PAUSE)
+"""Seconds after which no answer can come."""
+
+
+class SearchGroup(Group):
+    """The server of the target's searches."""
+
+    conn_id: ObjectName | None = None
+    """Airflow connection (type http) of a search server, such as skillopt_search; its extra has the kind: searxng,
+    brave or tavily. When unset, searches look through the documents that an item brings with it, and nothing leaves
+    the host."""
+
+
+JUDGE_CONN_ID = "skillopt_judge"
+"""Connection of the judge where none is named, if Airflow has it."""
+RATIO = r"^\d+:\d+:\d+(:\d+)?$"
+# YAML takes 2:1:7 without quotes for a number.
+RATIO_SPELLED = "write three or four whole numbers, with colons and in quotes: '2:1:7'"
+# Docker takes 0 for no limit.
+MEMORY = r"^[1-9]\d*[kmg]$"
+MEMORY_SPELLED = "write it as 512m or 4g"
+PREFIX = r"^([^/]+/)*$"
+
+
+class Price(Group):
+    """A model's price in US dollars for a million tokens."""
+
+    input: Annotated[float, Field(ge=0.0)]
+    """Tokens that the model reads."""
+    output: Annotated[float, Field(ge=0.0)]
+    """Tokens that the model writes."""
+
+
+class BudgetGroup(Group):
+    """Limits on model calls; a run that would pass one stops after the current step."""
+
+    max_calls: Positive | None = None
+    """Model calls of the run, target and optimizer together; no limit when unset."""
+    max_tokens: Positive | None = None
+    """Tokens read and written, target and optimizer together; no limit when unset."""
+    max_usd: Annotated[float, Field(gt=0.0)] | None = None
+    """US dollars; no limit when unset. Every model that the run asks needs a known price then."""
+    prices: dict[str, Price] = Field(default_factory=dict)
+    """Prices by model, such as openai-chat:gpt-5; they win over the table of the genai-prices package."""
+
+    @property
+    def is_limited(self) -> bool:
+        return any(limit is not None for limit in (self.max_calls, self.max_tokens, self.max_usd))
+
+
+class ModelGroup(Group):
+    """The frozen target, the optimizer, and how they are reached."""
+
+    target_conn_id: ObjectName = "skillopt_target"
+    """Airflow connection (type pydanticai) of the model that executes items."""
+    optimizer_conn_id: ObjectName = "skillopt_optimizer"
+    """Airflow connection (type pydanticai) of the model that writes edits."""
+    target: ObjectName | None = None
+    """Target model such as openai-chat:gpt-5; the connection's own when unset."""
+    optimizer: ObjectName | None = None
+    """Optimizer model; the connection's own when unset."""
+    judge_conn_id: ObjectName | None = None
+    """Airflow connection (type pydanticai) of the model that judges answers, in a benchmark that asks one; when unset
+    skillopt_judge, or where there is none the optimizer's."""
+    judge: ObjectName | None = None
+    """Model that judges answers; the connection's own when unset."""
+    harness: HarnessName = "chat"
+    """Program that runs an item: a conversation, an agent with the benchmark's tools, or one of two agent CLIs."""
+    max_turns: Positive = 1
+    """Most answers of the target to one item: of a conversation with the benchmark's feedback, or the model calls of
+    harness tools, which needs at least 2. The agent CLIs set their own limits."""
+    reasoning_effort: Effort | None = None
+    """Reasoning effort of the target; the provider's default when unset."""
+    optimizer_reasoning_effort: Effort | None = None
+    """Reasoning effort of the optimizer; the provider's default when unset."""
+    optimizer_temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
+    """Sampling temperature of the optimizer; the provider's default when unset."""
+    optimizer_pool: ObjectName = "default_pool"
+    """Airflow pool of the tasks that ask the optimizer; fixed when the DAG is parsed."""
+    optimizer_max_tokens: Positive | None = None
+    """Most tokens of one answer of the optimizer, or the judge, its thinking included. Default: 1,000 to 32,000 by the
+    purpose of the call, and its thinking. A higher value doesn't raise these."""
+    optimizer_output: OutputForm = "auto"
+    """How the optimizer and the judge give structured answers: by tools, as text, or auto. Auto uses tools unless the
+    preflight, or the server, shows that they don't work."""
+    optimizer_thinking: Thinking | None = None
+    """Switches the thinking of the optimizer on or off, or limits it to a number of tokens. Default: the provider's."""
+    thinking: Thinking | None = None
+    """Switches the thinking of the target on or off, on servers with a chat template for it (Qwen on vLLM), or limits
+    it to a number of tokens. Default: the provider's."""
+    seed: int | None = None
+    """Sampling seed of the target, counted up by the draw; none is sent when unset."""
+    batch: bool = False
+    """Send evaluation and test items as one job of the provider's batch API: half the price, hours instead of
+    minutes. For harness chat with one turn. Fixed when the DAG is parsed."""
+    temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
+    """Sampling temperature of the target; the provider's default when unset."""
+    max_tokens: Positive = 16_384
+    """Most tokens of one answer of the target."""
+    concurrency: Positive = 32
+    """Model calls of the run's rollouts in flight; the containers that run at the same time have equal shares, of at
+    least 1."""
+    call_timeout: Annotated[float, Field(gt=0.0)] = 120.0
+    """Seconds that one try of a model call may take. A call of the optimizer ends after max_attempts of these."""
+    max_attempts: Positive = 5
+    """Tries of one model call that ends in 429, 5xx or a time-out."""
+
+    @property
+    def optimizer_thoughts(self) -> int:
+        """Return the most tokens that the optimizer thinks before an answer; 0 if it isn't set to think."""
+        if isinstance(self.optimizer_thinking, int):
+            return self.optimizer_thinking
+        thinks = self.optimizer_reasoning_effort is not None or self.optimizer_thinking == "on"
+        return MOST_THOUGHTS if thinks and self.optimizer_thinking != "off" else 0
+
+    @model_validator(mode="after")
+    def _budget_of_thinking(self) -> Self:
+        for role, thinking, most in (
+            ("", self.thinking, self.max_tokens),
+            ("optimizer_", self.optimizer_thinking, self.optimizer_max_tokens),
+        ):
+            if isinstance(thinking, int) and most is not None and thinking >= most:
+                raise ValueError(f"{role}thinking = {thinking} is a part of {role}max_tokens = {most}: lower it")
+        return self
+
+    @model_validator(mode="after")
+    def _batchable(self) -> Self:
+        if self.batch and (self.harness != "chat" or self.max_turns > 1):
+            raise ValueError("batch sends single answers: it needs harness chat and max_turns 1")
+        return self
+
+
+class DataGroup(Group):
+    """The source of the items and their split."""
+
+    uri: ObjectName = "sample"
+    """A local path (relative to the benchmark's folder), file:// or s3:// address of a file or a split folder; `*`
+    in that of a file stands for any characters of a name."""
+    split_mode: Literal["ratio", "split_dir", "manifest"] = "ratio"
+    """ratio cuts one file (such as .json, .jsonl, .csv or .parquet); split_dir reads train|val|test/items.json, or
+    another of these, and publish/items.json if it is there; manifest takes from either what split_manifest lists."""
+    split_manifest: ObjectName | None = None
+    """Address, like uri, of a JSON document that lists the ids of each split, such as another run's data_manifest.json,
+    or of a folder with lists of ids in train|val|test/items.json; for split_mode manifest."""
+    split_ratio: Annotated[str, Field(pattern=RATIO), spelled(RATIO, RATIO_SPELLED)] = "2:1:7"
+    """Parts of train, val and test in ratio mode; a fourth is that of publish."""
+    split_seed: int = 42
+    """Seed of the shuffle before a ratio split."""
+    corpus: ObjectName | None = None
+    """Address, like uri, of a folder of documents that all items share; every sandbox can read it. Files and folders
+    whose names begin with a dot are left out."""
+    limit: Positive | None = None
+    """Use only the first so many items of every split; all when unset."""
+    task_type: ObjectName | None = None
+    """Key of a record that holds the type of its task, or a list of types, by which scores are told, too;
+    metadata.subject is the key of an object in the record."""
+
+    @model_validator(mode="after")
+    def _manifest(self) -> Self:
+        if (self.split_mode == "manifest") != (self.split_manifest is not None):
+            raise ValueError("split_mode manifest and split_manifest need each other: set both or neither")
+        return self
+
+    @field_validator("split_ratio")
+    @classmethod
+    def _no_empty_part(cls, ratio: str) -> str:
+        if not all(int(part) for part in ratio.split(":")):
+            raise ValueError("every part of the ratio must be at least 1")
+        return ratio
+
+
+class SandboxGroup(Group):
+    """The containers that rollouts run in."""
+
+    engine: Literal["docker", "kubernetes"] = "docker"
+    """Docker containers or pods of a Kubernetes cluster; fixed when the DAG is parsed."""
+    docker_conn_id: ObjectName | None = None
+    """Airflow connection (type docker) of another engine; the worker's own engine when unset."""
+    kubernetes_conn_id: ObjectName = "kubernetes_default"
+    """Airflow connection (type kubernetes) of the cluster."""
+    namespace: ObjectName = "default"
+    """Kubernetes namespace of the pods."""
+    gateway_image: ObjectName = "skillopt-gateway:latest"
+    """Image of the model gateway and the courier, on a remote engine and in pods."""
+    image: ObjectName | None = None
+    """Image that holds include/skillopt_airflow/rollout; the project's own for the harness when unset."""
+    registry: ObjectName | None = None
+    """Registry, or a part of one, that has the project's own images, such as registry.example.com/skillopt; these are
+    all whose names begin with skillopt- and hold no slash. The engine's own images are meant when unset."""
+    pull: Literal["missing", "always", "never"] = "missing"
+    """Pull the image from its registry if it is missing, always or never."""
+    items_per_container: Positive = 2000
+    """Most items of a chunk, which share a container unless they execute what the target writes: the limit for their
+    isolation from each other. Chunks have fewer, see max_containers; a stage has at most 1,024 chunks."""
+    max_containers: Positive = 4
+    """Containers of a stage at the same time, between which its items are divided evenly; fixed when the DAG is
+    parsed."""
+    cpus: Annotated[float, Field(gt=0.0)] = 1.0
+    """Processors that one container may use."""
+    memory: Annotated[str, Field(pattern=MEMORY), spelled(MEMORY, MEMORY_SPELLED)] = "512m"
+    """Memory that one container may use, swap included."""
+    output_mb: Positive = 256
+    """Megabytes that one container may write."""
+    timeout: Positive = 900
+    """Seconds that one container may run without an item ending; fixed when the DAG is parsed."""
+    code_timeout: Positive = 60
+    """Seconds that one execution of code which the target wrote may take."""
+    test_timeout: Positive = 900
+    """Seconds that the tests which judge a repository may take, in a container of their own; fixed when the DAG is
+    parsed."""
+    item_registry: str = ""
+    """Registry, or a part of one, in front of the images that items name, such as registry.example.com/mirror; they are
+    taken as they are named when empty."""
+    pool: ObjectName = "default_pool"
+    """Airflow pool of the tasks that run containers; fixed when the DAG is parsed."""
+    queue: ObjectName | None = None
+    """Queue of the tasks that need a Docker engine, for executors whose workers listen to queues; the executor's
+    default when unset. Fixed when the DAG is parsed."""
+
+    @property
+    def has_own_image(self) -> bool:
+        """Return whether the image is one of the project's own, which `registry` describes."""
+        return self.image is None or _is_own(self.image)
+
+    def registered(self, image: str) -> str:
+        """Return the full name of an image, which is that in the registry for one of the project's own."""
+        return f"{self.registry}/{image}" if _is_own(image) and self.registry is not None else image
+
+
+def _is_own(image: str) -> bool:
+    return image.startswith("skillopt-") and "/" not in image
+
+
+class StorageGroup(Group):
+    """The object store."""
+
+    conn_id: ObjectName = "skillopt_s3"
+    """Airflow connection (type aws) of the object store."""
+    bucket: ObjectName = "skillopt"
+    """Bucket of runs, trajectories and usage."""
+    artifact_bucket: ObjectName = "skillopt-artifacts"
+    """Bucket of the published skills."""
+    prefix: Annotated[str, Field(pattern=PREFIX), spelled(PREFIX, "write it as team-a/ or a/b/")] = ""
+    """Key prefix inside both buckets; empty, or ends with a slash."""

@@ -1,0 +1,280 @@
+"""Applying edits to a skill, and the report that explains every change (paper section 3.4); notes of its appendix."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal
+
+from skillopt_airflow.core.errors import SkillError
+from skillopt_airflow.core.values.documents import Document
+from skillopt_airflow.core.values.skill import REGIONS, SkillDocument, Span, before_markers, has_marker, without_markers
+from skillopt_airflow.core.values.text import flaw_of_text
+from skillopt_airflow.core.values.types import Edit, Note, Value
+
+_BULLET = "- "
+_BULLETS = re.compile(r"(?:[-*+•]\s+)*")
+"""What a model may write before a note, which gets a bullet here."""
+
+
+def notes_of(document: SkillDocument) -> tuple[str, ...]:
+    """Return the notes in the appendix, which are its lines that start with "- ", in order."""
+    return tuple(line.removeprefix(_BULLET).strip() for line in _lines(document) if _is_note(line))
+
+
+def note_edits(document: SkillDocument, notes: Sequence[Note]) -> tuple[Edit, ...]:
+    """Return an edit for each new note; each adds one line, whose origin is thus the note's own minibatch.
+
+    They are to be applied in order. Notes that differ in case, blanks and closing punctuation alone are the same.
+    """
+    lines, edits = _lines(document), []
+    for note in new_notes(notes, notes_of(document)):
+        lines = [*lines, _line(note)]
+        edits.append(_edit(lines, (note,)))
+    return tuple(edits)
+
+
+def consolidated_edit(document: SkillDocument, notes: Sequence[Note]) -> Edit:
+    others = [line for line in _lines(document) if not _is_note(line)]
+    return _edit([*others, *map(_line, new_notes(notes, ()))], notes)
+
+
+def new_notes(notes: Iterable[Note], known: Iterable[str]) -> list[Note]:
+    """Return the notes that are neither empty nor known nor repeated."""
+    seen = {"", *map(_meaning, known)}
+    new: list[Note] = []
+    for note in notes:
+        if _meaning(note.text) not in seen:
+            seen.add(_meaning(note.text))
+            new.append(note)
+    return new
+
+
+def _meaning(note: str) -> str:
+    return _text(note.casefold()).rstrip(" .,;:!?")
+
+
+def _lines(document: SkillDocument) -> list[str]:
+    inside = document.region("APPENDIX")
+    return inside.split("\n") if inside else []
+
+
+def _is_note(line: str) -> bool:
+    return line.startswith(_BULLET) and bool(line.removeprefix(_BULLET).strip())
+
+
+def _line(note: Note) -> str:
+    return _BULLET + _text(note.text)
+
+
+def _text(note: str) -> str:
+    return _BULLETS.sub("", f"{' '.join(note.split())} ", count=1).strip()
+
+
+def _edit(lines: Sequence[str], notes: Sequence[Note]) -> Edit:
+    minibatches = tuple(dict.fromkeys(name for note in notes for name in note.minibatch.split(", ")))
+    failed = any(name.startswith("failure") for name in minibatches)
+    return Edit(
+        op="region",
+        anchor="APPENDIX",
+        content="\n".join(lines),
+        support_count=max(1, len(minibatches)),
+        source_type="failure" if failed else "success",
+        minibatches=minibatches,
+    )
+
+
+EditStatus = Literal["applied", "applied_as_append", "skipped"]
+
+
+class EditReport(Value):
+    """The outcome of one edit: at offset `position`, `removed` gave way to `inserted`.
+
+    Replaying the splices of the rows in order turns the input into the output.
+    """
+
+    index: int
+    edit: Edit
+    status: EditStatus
+    reason: str = ""
+    position: int | None = None
+    removed: str = ""
+    inserted: str = ""
+
+
+class EditApplyReport(Document):
+    """A row an edit, in the order of application."""
+
+    sha256_before: str
+    sha256_after: str
+    rows: tuple[EditReport, ...]
+
+    def count(self, *statuses: EditStatus) -> int:
+        return sum(row.status in statuses for row in self.rows)
+
+
+class _SkipEdit(Exception):
+    """Control flow inside this module: the edit is not applicable, for the reason in its text."""
+
+
+_Splice = tuple[Span, str, EditStatus]
+_LISTED = re.compile(r"\s*(?:[-*+]|\d+[.)])\s|\s+\S")
+"""A list's item, or a line that goes on with one."""
+_DOUBLED = re.compile(r"^(\s*[-*+] )[-*+] ", re.MULTILINE)
+"""A bullet that a model wrote twice."""
+_NOT_FOUND = "anchor not found"
+_PROTECTED = "anchor lies in a protected region"
+
+
+def apply_edits(skill: SkillDocument, edits: Sequence[Edit]) -> tuple[SkillDocument, EditApplyReport]:
+    """Apply the edits in order; one that is not applicable is skipped and says why."""
+    document, rows = skill, []
+    for index, edit in enumerate(edits):
+        try:
+            span, inserted, status = _SPLICES[edit.op](document, edit)
+            changed = _checked(document, span, inserted, edit)
+        except _SkipEdit as skip:
+            rows.append(EditReport(index=index, edit=edit, status="skipped", reason=str(skip)))
+            continue
+        rows.append(
+            EditReport(
+                index=index,
+                edit=edit,
+                status=status,
+                reason=_remark(edit, inserted, status),
+                position=span.start,
+                removed=document.text[span.start : span.end],
+                inserted=inserted,
+            )
+        )
+        document = changed
+    return document, EditApplyReport(sha256_before=skill.sha256, sha256_after=document.sha256, rows=tuple(rows))
+
+
+def _append(document: SkillDocument, edit: Edit) -> _Splice:
+    end = len(document.body.rstrip("\n"))
+    content = _content(edit)
+    lead = _lead(document, end, content) if end else ""
+    return Span(end, end), lead + content + _newline_unless_follows(document, end), "applied"
+
+
+def _insert_after(document: SkillDocument, edit: Edit) -> _Splice:
+    anchor = document.find(edit.anchor) if edit.anchor.strip() else None
+    if anchor is None:
+        if edit.anchor.strip() and _in_region(document, edit.anchor):
+            raise _SkipEdit(_PROTECTED)
+        span, inserted, _ = _append(document, edit)
+        return span, inserted, "applied_as_append"
+    body = next(span for span in document.editable if span.start <= anchor.start and anchor.end <= span.end)
+    # An anchor that was copied with its newline ends on that line, not on the next.
+    line_end = document.text.find("\n", anchor.end - 1, body.end)
+    end = line_end if line_end >= 0 else body.end
+    content = _content(edit)
+    inserted = _lead(document, end, content) + content + _newline_unless_follows(document, end)
+    return Span(end, end), inserted, "applied"
+
+
+def _replace(document: SkillDocument, edit: Edit) -> _Splice:
+    # Nothing in the place of the anchor is what delete leaves, which takes the emptied line along.
+    if not edit.content.strip():
+        return _delete(document, edit)
+    span = _anchor(document, edit)
+    own = document.text[span.start : span.end]
+    # The content loses its outer line ends, so those that were copied with the anchor stay.
+    before, behind = len(own) - len(own.lstrip("\n")), len(own) - len(own.rstrip("\n"))
+    return Span(span.start + before, span.end - behind), _content(edit), "applied"
+
+
+def _delete(document: SkillDocument, edit: Edit) -> _Splice:
+    span = _anchor(document, edit)
+    starts_line = span.start == 0 or document.text[span.start - 1] == "\n"
+    ends_line = document.text[span.start : span.end].endswith("\n")
+    if starts_line and not ends_line and document.text[span.end : span.end + 1] == "\n":
+        span = Span(span.start, span.end + 1)
+    return span, "", "applied"
+
+
+def _rewrite(document: SkillDocument, edit: Edit) -> _Splice:
+    """Replace the body alone; the blank lines that lead to a region, or the last line end, stay."""
+    end = len(document.body.rstrip("\r\n"))
+    tail = "" if document.text.startswith(("\n", "\r\n"), end) else "\n"
+    # The body ends where the regions begin: what was copied of them stays where it is.
+    content = before_markers(edit.content)
+    return Span(0, end), _content(edit.model_copy(update={"content": content})) + tail, "applied"
+
+
+def _region(document: SkillDocument, edit: Edit) -> _Splice:
+    if edit.anchor not in REGIONS:
+        raise _SkipEdit(f"no such region; there are {', '.join(REGIONS)}")
+    # What stood around a marker were the lines of the region, not a part of its text.
+    inside = without_markers(edit.content).strip("\n") if has_marker(edit.content) else edit.content
+    span, inserted = document.region_splice(edit.anchor, inside)
+    return span, inserted, "applied"
+
+
+_SPLICES: dict[str, Callable[[SkillDocument, Edit], _Splice]] = {
+    "append": _append,
+    "insert_after": _insert_after,
+    "replace": _replace,
+    "delete": _delete,
+    "rewrite": _rewrite,
+    "region": _region,
+}
+
+
+def _content(edit: Edit) -> str:
+    content = _DOUBLED.sub(r"\1", without_markers(edit.content).strip("\n"))
+    if not content.strip():
+        raise _SkipEdit("no content")
+    return content
+
+
+def _anchor(document: SkillDocument, edit: Edit) -> Span:
+    if not edit.anchor.strip():
+        raise _SkipEdit("no anchor")
+    span = document.find(edit.anchor)
+    if span is None:
+        raise _SkipEdit(_PROTECTED if _in_region(document, edit.anchor) else _NOT_FOUND)
+    return span
+
+
+def _in_region(document: SkillDocument, anchor: str) -> bool:
+    return any(anchor in region for region in document.regions.values())
+
+
+def _remark(edit: Edit, inserted: str, status: EditStatus) -> str:
+    """Return where an applied edit was not followed to the letter, or an empty string."""
+    not_found = [_NOT_FOUND] if status == "applied_as_append" else []
+    lost = ["content lost the marker of a protected region"] if inserted and has_marker(edit.content) else []
+    return ", ".join([*not_found, *lost])
+
+
+def _lead(document: SkillDocument, end: int, content: str) -> str:
+    """Return the line ends before content: a heading, and a paragraph after a list, need a blank line."""
+    last = document.text[:end].rpartition("\n")[2]
+    glued = content.startswith("#") or (_LISTED.match(last) and not _LISTED.match(content))
+    return "\n\n" if last.strip() and glued else "\n"
+
+
+def _newline_unless_follows(document: SkillDocument, end: int) -> str:
+    return "" if document.text[end : end + 1] == "\n" else "\n"
+
+
+def _checked(document: SkillDocument, span: Span, inserted: str, edit: Edit) -> SkillDocument:
+    """Return the document after the splice; two harmless halves can form a marker, hence the second look."""
+    changed = document.spliced(span, inserted)
+    if changed.text == document.text:
+        raise _SkipEdit("changes nothing")
+    own = edit.anchor if edit.op == "region" else ""
+    try:
+        kept = _without(changed.regions, own) == _without(document.regions, own)
+    except SkillError:
+        kept = False
+    if not kept:
+        raise _SkipEdit("would change a protected region")
+    flaw = flaw_of_text(changed.text)
+    if flaw and not flaw_of_text(document.text):
+        raise _SkipEdit(f"leaves a skill that {flaw}")
+    return changed
+
+
+def _without(regions: Mapping[str, str], name: str) -> dict[str, str]:
+    return {region: text for region, text in regions.items() if region != name}

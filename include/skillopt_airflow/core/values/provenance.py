@@ -1,0 +1,117 @@
+"""For every line of a skill, the edit that wrote it, kept through merges, rewrites and slow updates.
+
+A text's lines are those of `text.split("\\n")`: what follows the last newline is a line too, an empty one as a rule.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+
+from skillopt_airflow.core.errors import SkillError
+from skillopt_airflow.core.values.documents import Document
+from skillopt_airflow.core.values.edits import EditApplyReport, EditReport
+from skillopt_airflow.core.values.skill import SkillDocument, Span
+from skillopt_airflow.core.values.types import SourceType, Value
+
+
+class LineOrigin(Value):
+    """The origin of a line."""
+
+    moment: str
+    """Name of the moment that wrote it; the seed's is the first one's."""
+    edit: int | None = None
+    """Index in that moment's apply report; None for a line of the seed."""
+    op: str = ""
+    source_type: SourceType | None = None
+    minibatches: tuple[str, ...] = ()
+    """The minibatches that proposed the edit."""
+    run: str = ""
+    """The run that the moment belongs to; empty if it is the one that the origins are stored with."""
+
+
+class LinesOfSkill(Document):
+    """The origins of a skill's lines as they are stored."""
+
+    lines: tuple[LineOrigin, ...]
+
+
+def seed_lines(document: SkillDocument, moment: str) -> tuple[LineOrigin, ...]:
+    return (LineOrigin(moment=moment),) * _count(document)
+
+
+def continued(
+    before: SkillDocument, origins: Sequence[LineOrigin], run: str, after: SkillDocument, moment: str
+) -> tuple[LineOrigin, ...]:
+    """Return the origins of a skill that begins with the lines of one that another run trained.
+
+    Lines of `after` that `before` lacks are those of an unedited skill.
+    """
+    theirs = [origin if origin.run else origin.model_copy(update={"run": run}) for origin in origins]
+    found = _same(before.text.split("\n"), after.text.split("\n"), theirs)
+    return tuple(LineOrigin(moment=moment) if origin is None else origin for origin in found)
+
+
+def trace(
+    before: SkillDocument, origins: Sequence[LineOrigin], report: EditApplyReport, moment: str
+) -> tuple[LineOrigin, ...]:
+    """Return the origins after the report's edits, by replaying each of them.
+
+    A line that an edit changed anywhere is that edit's. What the edit left as it was, moved, or wrote again as it had
+    been, keeps its origin.
+
+    Raises:
+        SkillError: the report or the origins belong to another skill.
+    """
+    if report.sha256_before != before.sha256:
+        raise SkillError(f"the report is about skill {report.sha256_before[:12]}, not {before.sha256[:12]}")
+    if len(origins) != _count(before):
+        raise SkillError(f"the skill has {_count(before)} lines, but {len(origins)} of them have an origin")
+    document, lines = before, list(origins)
+    for row in report.rows:
+        if row.position is None:
+            continue
+        span = Span(row.position, row.position + len(row.removed))
+        changed = document.spliced(span, row.inserted)
+        lines = _after(document.text, changed.text, lines, span, row, moment)
+        document = changed
+    return tuple(lines)
+
+
+def _count(document: SkillDocument) -> int:
+    return document.text.count("\n") + 1
+
+
+def _after(
+    before: str, after: str, origins: list[LineOrigin], span: Span, row: EditReport, moment: str
+) -> list[LineOrigin]:
+    """Return the origins after one splice, which turned the lines `first` up to `last` into others."""
+    first = before.count("\n", 0, span.start)
+    last = first + row.removed.count("\n") + 1
+    old = before.split("\n")[first:last]
+    new = after.split("\n")[first : first + row.inserted.count("\n") + 1]
+    # A line that starts where the splice ends lies behind it, and is not one of its equals among the removed ones.
+    behind = int(_starts_line(before, span.end) and _starts_line(after, span.start + len(row.inserted)))
+    written = LineOrigin(
+        moment=moment,
+        edit=row.index,
+        op=row.edit.op,
+        source_type=row.edit.source_type,
+        minibatches=row.edit.minibatches,
+    )
+    kept = _same(old[: len(old) - behind], new[: len(new) - behind], origins[first : last - behind])
+    touched = [written if origin is None else origin for origin in kept]
+    return [*origins[:first], *touched, *origins[last - behind :]]
+
+
+def _starts_line(text: str, position: int) -> bool:
+    return position == 0 or text[position - 1] == "\n"
+
+
+def _same(old: Sequence[str], new: Sequence[str], origins: Sequence[LineOrigin]) -> list[LineOrigin | None]:
+    """Return for each new line the origin of an equal old line, each used once and in order, or None.
+
+    A common subsequence would lose lines that changed places, and takes cubic time on the same few lines repeated.
+    """
+    left: dict[str, deque[LineOrigin]] = defaultdict(deque)
+    for line, origin in zip(old, origins, strict=True):
+        left[line].append(origin)
+    return [left[line].popleft() if left[line] else None for line in new]

@@ -1,0 +1,355 @@
+"""The outside world of a run behind Airflow's connections, and what a run needs whose tasks run on several hosts."""
+
+import os
+import re
+import threading
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config.deployment import plain_address
+from skillopt_airflow.core.config.resource_groups import ModelGroup, SandboxGroup, SearchGroup, StorageGroup
+from skillopt_airflow.core.config.sampling import sampling_settings
+from skillopt_airflow.core.config.train_config import TrainConfig, nest
+from skillopt_airflow.core.errors import ConfigError, ObjectMissing
+from skillopt_airflow.core.run.budget import ROLES, Prices, Role
+from skillopt_airflow.core.values.types import JsonObject
+from skillopt_airflow.pipeline.tasks.params import check_fixed
+from skillopt_airflow.tasks.task_group import read_config
+from skillopt_airflow.training.prepare.benchmark_settings import VARIABLE, benchmark_config, check_allowed, deployment
+from skillopt_airflow.training.run.run import TrainingRun
+from skillopt_airflow.training.run.run_record import RunRef
+
+if TYPE_CHECKING:
+    from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook
+    from botocore.config import Config
+    from mypy_boto3_s3 import S3Client
+
+    from skillopt_airflow.core.values.model_protocols import Optimizer, Target
+    from skillopt_airflow.gateway.upstream import Upstream
+    from skillopt_airflow.gateway.web_search import SearchUpstream
+    from skillopt_airflow.store.objects import ObjectStore
+    from skillopt_airflow.training.run.connections import Begin, OnCall
+
+
+class AirflowConnections:
+    """Buckets, models, prices and the image behind Airflow's connections; looked up when they are asked for."""
+
+    def __init__(self) -> None:
+        # Airflow's masker of secrets breaks where two threads look up connections that it does not know yet.
+        self._lookup = threading.Lock()
+
+    def s3_client(self, storage: StorageGroup, config: "Config | None" = None) -> "S3Client":
+        """Return the client of the run's connection; `config` adds to that of the connection."""
+        with self._lookup:
+            hook = _s3_hook(storage)
+            # The hook's own client reads the source of the whole call stack to put an operator's name into the user
+            # agent: 0.4 s of CPU in each task, where the client itself takes 0.1 s.
+            client: S3Client = hook.get_session(region_name=hook.region_name).client(
+                "s3",
+                endpoint_url=hook.conn_config.get_service_endpoint_url("s3"),
+                config=hook.config if config is None else hook.config.merge(config),
+                verify=hook.verify,
+            )
+            return client
+
+    def object_store(self, storage: StorageGroup, bucket: str) -> "ObjectStore":
+        from skillopt_airflow.store.objects import ObjectStore
+
+        return ObjectStore(self.s3_client(storage), bucket, f"connection {storage.conn_id} (storage.conn_id)")
+
+    def optimizer(self, model: ModelGroup, on_call: "OnCall", begin: "Begin") -> "AbstractContextManager[Optimizer]":
+        from skillopt_airflow.models.connection import target_dialect
+
+        with self._lookup:
+            settings = sampling_settings(
+                target_dialect(model.optimizer_conn_id, model.optimizer),
+                max_tokens=model.optimizer_max_tokens,
+                temperature=model.optimizer_temperature,
+                reasoning_effort=model.optimizer_reasoning_effort,
+                thinking=model.optimizer_thinking,
+                timeout=model.call_timeout,
+            )
+            return _asked("optimizer", model, on_call, begin, settings, model.optimizer_thoughts)
+
+    def judge(self, model: ModelGroup, on_call: "OnCall", begin: "Begin") -> "AbstractContextManager[Optimizer]":
+        """Open the judge behind pydantic-ai; how it samples is left to its provider."""
+        with self._lookup:
+            settings = sampling_settings(None, max_tokens=model.optimizer_max_tokens, timeout=model.call_timeout)
+            return _asked("judge", model, on_call, begin, settings, 0)
+
+    def target(self, model: ModelGroup, on_call: "OnCall", begin: "Begin") -> "AbstractContextManager[Target]":
+        """Open the target behind pydantic-ai, with the settings of its rollouts."""
+        from skillopt_airflow.models.connection import optimizer_model, target_dialect
+        from skillopt_airflow.models.target import PydanticAITarget
+
+        with self._lookup:
+            settings = sampling_settings(
+                target_dialect(model.target_conn_id, model.target),
+                max_tokens=model.max_tokens,
+                temperature=model.temperature,
+                seed=model.seed,
+                reasoning_effort=model.reasoning_effort,
+                thinking=model.thinking,
+                timeout=model.call_timeout,
+            )
+            opened = optimizer_model(model.target_conn_id, model.target)
+            return PydanticAITarget(
+                opened,
+                on_call,
+                settings,
+                begin=begin,
+                max_attempts=model.max_attempts,
+                redact=_redacted,
+            )
+
+    def upstream(self, model: ModelGroup) -> "Upstream":
+        from skillopt_airflow.models.connection import target_upstream
+
+        with self._lookup:
+            return target_upstream(model.target_conn_id, model.target, model.harness)
+
+    def search(self, search: SearchGroup) -> "SearchUpstream":
+        from skillopt_airflow.models.connection import CREATE, search_upstream
+
+        with self._lookup:
+            conn_id = str(search.conn_id)
+            check_connection("search.conn_id", conn_id, CREATE)
+            return search_upstream(BaseHook.get_connection(conn_id))
+
+    def prices(self, config: TrainConfig) -> Prices:
+        """Return what the models of the run's connections cost, as far as it is known."""
+        from skillopt_airflow.models.connection import host
+        from skillopt_airflow.models.metering import price_of
+
+        models, overrides = _models(config.model), config.budget.prices
+        return {role: price_of(str(name), overrides, host(conn_id)) for role, (conn_id, name) in models.items()}
+
+    def item_images(self, config: TrainConfig, names: Sequence[str]) -> None:
+        """Have named images of items on the engine; raise ImageMissing, with all that are missing."""
+        from skillopt_airflow.sandbox.docker.item_images import ensure_named
+
+        ensure_named(names, config.sandbox)
+
+    def image(self, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
+        """Return the image's digest, after the models of these roles and the engine have shown that they are there."""
+        from skillopt_airflow.sandbox.docker.connection import image_digest
+        from skillopt_airflow.sandbox.kubernetes.pod import pinned
+
+        self._check_models(config.model, asked)
+        if config.search.conn_id is not None:
+            self.search(config.search)
+        if config.sandbox.engine == "kubernetes":
+            return pinned(config.image)
+        check_engine(config.sandbox)
+        digest = image_digest(config.image, config.sandbox)
+        check_image(config, digest)
+        return digest
+
+    def _check_models(self, model: ModelGroup, asked: Collection[Role]) -> None:
+        from skillopt_airflow.models import connection, server_check
+        from skillopt_airflow.models.providers import check_sampling
+
+        models = {role: of for role, of in _models(model).items() if role in asked}
+        upstream = self.upstream(model) if "target" in models else None
+        if upstream is not None:
+            check_sampling(upstream, model)
+        if "optimizer" in models:
+            connection.check_optimizer(model)
+        for role, (conn_id, name) in models.items():
+            if role != "target":
+                connection.optimizer_model(conn_id, name)
+        for conn_id, name in dict(models.values()).items():
+            server_check.check(conn_id, name)
+        if upstream is not None:
+            server_check.check_harness(upstream, model.harness)
+
+
+def _asked(
+    role: Role, model: ModelGroup, on_call: "OnCall", begin: "Begin", settings: JsonObject, thinking_tokens: int
+) -> "AbstractContextManager[Optimizer]":
+    """Open a model that is asked for structured answers."""
+    from skillopt_airflow.models.connection import optimizer_model
+    from skillopt_airflow.models.optimizer import PydanticAIOptimizer
+
+    return PydanticAIOptimizer(
+        optimizer_model(*_models(model)[role]),
+        on_call,
+        settings,
+        begin=begin,
+        max_attempts=model.max_attempts,
+        role=role,
+        redact=_redacted,
+        output=model.optimizer_output,
+        thinking_tokens=thinking_tokens,
+    )
+
+
+def _redacted(text: str) -> str:
+    """Return a text without the secrets of the connections that were looked up."""
+    from airflow.providers.common.compat.sdk import redact
+
+    return str(redact(text))
+
+
+def _models(model: ModelGroup) -> dict[Role, tuple[str, str | None]]:
+    """Return connection and name of each of a run's models; the judge is among them if the run has one."""
+    models: dict[Role, tuple[str, str | None]] = {
+        "target": (model.target_conn_id, model.target),
+        "optimizer": (model.optimizer_conn_id, model.optimizer),
+    }
+    if model.judge is not None and model.judge_conn_id is not None:
+        models["judge"] = (model.judge_conn_id, model.judge)
+    return models
+
+
+def open_run(ref: "RunRef | JsonObject") -> TrainingRun:
+    """Open the run behind a task's reference.
+
+    Raises:
+        ConfigError: it asks for what no run may, since the DAG of an epoch can be triggered by hand.
+    """
+    opened = RunRef.model_validate(ref)
+    own = benchmark_config(opened.benchmark)
+    layers = {"storage": opened.storage.model_dump()}, nest(opened.overrides)
+    asked = read_config(own.model_dump(), *layers)
+    check_fixed(asked, own)
+    check_allowed(asked, own)
+    run = TrainingRun(opened, AirflowConnections())
+    if opened.storage != own.storage:
+        # Whoever may write there may have written the record, too.
+        with suppress(ObjectMissing):
+            check_allowed(run.config, own)
+    return run
+
+
+def check_engine(sandbox: SandboxGroup) -> None:
+    """Check that Airflow has the connection of the Docker engine, if the configuration names one.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    if sandbox.engine == "docker" and sandbox.docker_conn_id is not None:
+        create = "type 'docker' and the engine's address, such as tcp://10.0.0.5:2376, as host"
+        check_connection("sandbox.docker_conn_id", sandbox.docker_conn_id, create)
+
+
+def signing_store(storage: StorageGroup, bucket: str) -> "ObjectStore":
+    """Open a bucket whose signed addresses are of the one kind that every region and server takes."""
+    from botocore.config import Config
+
+    from skillopt_airflow.store.objects import ObjectStore
+
+    return ObjectStore(AirflowConnections().s3_client(storage, Config(signature_version="s3v4")), bucket)
+
+
+def attach_storage(storage: StorageGroup) -> None:
+    """Let this process's ObjectStoragePath reach the store by `s3://<conn_id>@<bucket>/...`.
+
+    Airflow's own way would need s3fs, which holds boto3 to a version of its own.
+    """
+    from airflow.sdk.io import attach
+    from fsspec.implementations.arrow import ArrowFSWrapper
+    from pyarrow.fs import S3FileSystem
+
+    hook = _s3_hook(storage)
+    credentials, server = hook.get_credentials(), hook.get_conn().meta
+    address = urlsplit(server.endpoint_url)
+    addressing = getattr(hook.config, "s3", None)
+    files = S3FileSystem(
+        access_key=credentials.access_key,
+        secret_key=credentials.secret_key,
+        session_token=credentials.token,
+        region=server.region_name,
+        endpoint_override=address.netloc,
+        scheme=address.scheme,
+        tls_ca_file_path=hook.verify if isinstance(hook.verify, str) else None,
+        force_virtual_addressing=addressing is not None and addressing.get("addressing_style") == "virtual",
+    )
+    attach("s3", storage.conn_id, fs=ArrowFSWrapper(files))
+
+
+def check_connection(key: str, conn_id: str, create: str) -> None:
+    """Check that Airflow has the connection that a key of the configuration names.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    try:
+        BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        raise ConfigError(
+            f"{key} = {conn_id}: Airflow has no such connection; create it with {create}, or name another one"
+        ) from None
+
+
+def _s3_hook(storage: StorageGroup) -> "AwsGenericHook[Any]":
+    from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook
+
+    # The hook itself would go on with whatever credentials the worker has.
+    check_connection(
+        "storage.conn_id", storage.conn_id, "type 'aws', without credentials if those of the workers are meant"
+    )
+    return AwsGenericHook(aws_conn_id=storage.conn_id, client_type="s3")
+
+
+ONE_HOST = ("LocalExecutor", "SequentialExecutor")
+S3 = "s3://"
+POD_VARIABLE = "AIRFLOW_IS_K8S_EXECUTOR_POD"
+"""Set in a pod of KubernetesExecutor, whose template says LocalExecutor for what runs in it."""
+
+
+def is_spread() -> bool:
+    """Return whether tasks may run on several hosts: what starts them is another executor than LocalExecutor."""
+    from airflow.sdk.configuration import conf
+
+    # Those of teams follow behind semicolons.
+    executors = re.split("[,;]", str(conf.get("core", "executor", fallback=ONE_HOST[0])))
+    return POD_VARIABLE in os.environ or any(not executor.strip().endswith(ONE_HOST) for executor in executors)
+
+
+def check_data(benchmark: str, config: TrainConfig) -> None:
+    """Refuse data that only one host may have; what a benchmark's folder holds, all have.
+
+    Raises:
+        ConfigError: naming the key and what to do.
+    """
+    if not is_spread():
+        return
+    shared, folder = deployment().shared_folders, benchmarks.folder(benchmark)
+    for key, address in (
+        ("data.uri", config.data.uri),
+        ("data.corpus", config.data.corpus),
+        ("data.split_manifest", config.data.split_manifest),
+        ("regate.fresh_uri", config.regate.fresh_uri),
+    ):
+        if address is None or address.startswith(S3):
+            continue
+        path = os.path.normpath(folder / plain_address(address))
+        if not Path(path).is_relative_to(folder) and not any(fnmatchcase(path, pattern) for pattern in shared):
+            raise ConfigError(
+                f"{key} = {address}: the tasks run on several hosts, which may not all have this folder: put the data "
+                f"into S3 or the benchmark's folder, or list the folder under shared_folders in the file that "
+                f"{VARIABLE} names"
+            )
+
+
+def check_image(config: TrainConfig, digest: str) -> None:
+    """Refuse an image that no registry has, where each worker asks an engine of its own.
+
+    Raises:
+        ConfigError: naming the image and what to do.
+    """
+    if is_spread() and config.sandbox.docker_conn_id is None and "@sha256:" not in digest:
+        raise ConfigError(
+            f"the sandbox image {config.image} has no digest, so it was built on this worker's engine and may be "
+            "another one on the next: push it to a registry, and name that in sandbox.registry, or the image in "
+            "sandbox.image"
+        )

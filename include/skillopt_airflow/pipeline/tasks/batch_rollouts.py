@@ -1,0 +1,166 @@
+"""A stage's evaluation as one deferred task: Airflow's own batch operator, and rows like those of any rollout."""
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.ai.operators.llm_batch import LLMBatchOperator
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowSkipException
+
+from skillopt_airflow.core.config.resource_groups import ModelGroup
+from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.values.types import JsonObject
+from skillopt_airflow.pipeline.tasks.airflow_connections import attach_storage, open_run
+from skillopt_airflow.pipeline.tasks.epochs import task_to_clear
+from skillopt_airflow.pipeline.tasks.params import graph_changed
+from skillopt_airflow.pipeline.tasks.task_errors import tell_rollouts
+from skillopt_airflow.tasks.protocols import Benchmark
+
+if TYPE_CHECKING:
+    from airflow.providers.common.ai.batch.base import BatchAdapter
+    from airflow.sdk import Context
+
+    from skillopt_airflow.training.rollouts.batch_job import BatchWork
+
+DAY = 86400
+"""Seconds that the providers give themselves for a job."""
+
+
+def check_batch(config: TrainConfig, benchmark: Benchmark) -> None:
+    """Refuse a configuration whose evaluations cannot be sent as batch jobs, if it asks for them.
+
+    Raises:
+        ConfigError: naming the key and what to do.
+    """
+    from airflow.providers.common.ai.exceptions import LLMBatchInputError
+
+    from skillopt_airflow.training.rollouts.batch_job import check_batchable
+
+    model = config.model
+    if not model.batch:
+        return
+    check_batchable(config, benchmark)
+    try:
+        _adapter(model)
+    except LLMBatchInputError as error:
+        raise ConfigError(
+            f"model.batch: {model.target} behind connection {model.target_conn_id} has no batch API here: use type "
+            f"'pydanticai' with a model such as openai:gpt-5 or anthropic:claude-sonnet-4-5 ({error})"
+        ) from error
+    variable, conn_id = f"{str(model.target).partition(':')[0].upper()}_BASE_URL", model.target_conn_id
+    if variable in os.environ and not BaseHook.get_connection(conn_id).host:
+        # Airflow's operator would send the job there.
+        raise ConfigError(f"model.target_conn_id = {conn_id}: {variable} would set its host. Unset it, or set the host")
+
+
+def _adapter(model: ModelGroup) -> "type[BatchAdapter]":
+    from airflow.providers.common.ai.batch.dispatch import get_adapter_class
+
+    return get_adapter_class(BaseHook.get_connection(model.target_conn_id).conn_type, model.target)
+
+
+class BatchRollouts(LLMBatchOperator):
+    """Sends the open items of all of a stage's chunks as one batch job, and records the answers.
+
+    What is more than the provider takes in one job goes as the next one, when the first has ended. Waiting takes no
+    worker. Errors are typed rows; those are sent again by Airflow's retries, and nothing else is.
+
+    :param run: reference of the run, as `prepare` pushed it; None if each chunk has its own. (templated)
+    :param chunks: references of the chunks, as a planning task returned them. (templated)
+    """
+
+    template_fields = ("run", "chunks")
+
+    def __init__(self, *, run: Any, chunks: Any, **kwargs: Any) -> None:
+        # All of them are the run's, and set when the task runs: documents are no arguments.
+        super().__init__(requests=[], result_path="", llm_conn_id="", timeout=DAY, deferrable=True, **kwargs)
+        self.run = run
+        self.chunks = chunks
+
+    def execute(self, context: "Context") -> Any:
+        """Send what is open, or find the job of an earlier attempt again.
+
+        Raises:
+            AirflowSkipException: the plan has no chunks.
+            AirflowException: too many items failed and Airflow may try again; what was scored is kept.
+        """
+        if not self.chunks:
+            raise AirflowSkipException("nothing is to be evaluated")
+        work = self._open(context)
+        work.judge_again()
+        if not work.job.entries:
+            self.log.info("Every item has a stored row; no batch job is needed")
+            return self._result(context)
+        # One that was sent is paid already, and found again only as it was.
+        if not work.under_way:
+            left = work.reserve()
+            if left.used_up:
+                work.refuse(left.used_up, work.job.entries)
+                return self._result(context)
+            work.shorten(left.calls)
+        adapter = _adapter(work.run.config.model)
+        self.requests = work.begin(adapter.max_requests, adapter.max_payload_bytes)  # type: ignore[assignment]
+        super().execute(context)
+        return self._go_on(context)
+
+    def execute_complete(self, context: "Context", event: dict[str, Any]) -> Any:
+        """Record the answers of a job that has ended; raise as `execute` does."""
+        self._open(context)
+        super().execute_complete(context, event)
+        return self._go_on(context)
+
+    def _go_on(self, context: "Context") -> Any:
+        """Send what the job that has ended had no room for, or end the task."""
+        later = self._work.job.later
+        if not later:
+            return self._result(context)
+        self.log.info("The provider takes no more in one job; %d items go as the next", len(later))
+        return self.execute(context)
+
+    def _open(self, context: "Context") -> "BatchWork":
+        from skillopt_airflow.training.rollouts.batch_job import BatchWork
+
+        run = open_run(self.chunks[0].get("run", self.run))
+        if not run.config.model.batch:
+            raise graph_changed("model.batch = false", task_to_clear(str(context["run_id"])))
+        attach_storage(run.ref.storage)
+        self._work = BatchWork(run, self.chunks, str(context["run_id"]))
+        model = run.config.model
+        self.result_path = self._work.results
+        self.llm_conn_id, self.model_id, self.max_tokens = model.target_conn_id, model.target, model.max_tokens
+        return self._work
+
+    def _identity(self, context: "Context") -> tuple[str, str]:  # type: ignore[override]
+        """Return the job's id, by its folder: after a retried epoch its step may stand elsewhere in the part."""
+        from airflow.providers.common.ai.batch import state
+
+        key = state.compute_identity_key(dag_id="", task_id=self.result_path, run_id="", map_index=-1)
+        return key, state.key16(key)
+
+    def _land(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Record the answers of a job, also of one that was cancelled halfway."""
+        manifest: dict[str, Any] = super()._land(*args, **kwargs)
+        self._work.record(str(manifest["result_uri"]).rpartition("/")[2])
+        self._save_timing()
+        return manifest
+
+    @staticmethod
+    def _normalize_requests(requests: Any) -> list[Any]:
+        """Let prompts through that are lists of a provider's own parts: the adapters hand on whatever a prompt is."""
+        return [dict(request) for request in requests]
+
+    def _result(self, context: "Context") -> JsonObject:
+        work, ti = self._work, context["ti"]
+        for tally, wanted in work.tallies():
+            tell_rollouts(tally, wanted, may_retry=ti.try_number <= ti.max_tries)
+        return {"items": work.job.earlier + len(work.job.entries), "coverage": work.tally().coverage}
+
+    def _save_timing(self) -> None:
+        from skillopt_airflow.training.run import timing
+
+        first, job = self._work.chunks[0], self._work.job
+        now = time.time()
+        row = timing.StageTiming(stage=first.stage, started=job.created, ended=now, model=now - job.created)
+        timing.save(first.run.store, first.run.keys.moment(first.moment), row, job.number)

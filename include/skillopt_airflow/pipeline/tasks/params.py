@@ -1,0 +1,194 @@
+"""The form of a run in the Airflow UI, made from the configuration, and back to overrides."""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from airflow.sdk import Param
+from airflow.sdk.exceptions import AirflowFailException
+
+from skillopt_airflow.core.config.group import Group
+from skillopt_airflow.core.config.resource_groups import StorageGroup
+from skillopt_airflow.core.config.train_config import TrainConfig, nest, values_by_path
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.values.types import JsonObject
+from skillopt_airflow.tasks.task_group import read_config
+from skillopt_airflow.training.prepare.benchmark_settings import check_allowed
+
+FORM = (
+    "train.init_skill",
+    "train.num_epochs",
+    "train.batch_size",
+    "optimizer.learning_rate",
+    "evaluation.gate_policy",
+    "model.target",
+    "model.optimizer",
+    "model.harness",
+    "model.max_turns",
+    "data.uri",
+    "data.split_mode",
+    "budget.max_usd",
+    "publishing.approval",
+)
+"""The knobs that the form shows; `overrides` takes every other one."""
+
+FIXED_IN_GRAPH = (
+    "regate.schedule",
+    "regate.timezone",
+    "retention.trajectory_days",
+    "regate.train_on_decline",
+    "publishing.approval_hours",
+    "publishing.approvers",
+    "alerts.conn_id",
+    "model.batch",
+    "model.optimizer_pool",
+    "sandbox.engine",
+    "sandbox.max_containers",
+    "sandbox.pool",
+    "sandbox.queue",
+    "sandbox.test_timeout",
+    "sandbox.timeout",
+)
+"""Airflow reads these when it parses the DAG, or another DAG does, so a run cannot change them."""
+
+CHOICES: Mapping[str, Sequence[Any]] = {"boolean": (True, False), "null": (None,)}
+"""The values of a type, where a field has other choices besides."""
+
+
+def form(config: TrainConfig, presets: Sequence[str] = (), paths: Sequence[str] = FORM) -> dict[str, Param]:
+    """Return the fields of the form, by dotted path, with the benchmark's values as defaults."""
+    fields: dict[str, Param] = {}
+    if presets:
+        fields["preset"] = Param(
+            None,
+            type=["string", "null"],
+            enum=[None, *presets],
+            title="preset",
+            section="preset",
+            description="Settings that belong together. Fields below that differ from their defaults win over it.",
+        )
+    values = values_by_path(config)
+    for path in paths:
+        group, key = path.split(".")
+        knobs: Group = getattr(config, group)
+        schema = _properties(type(knobs))[key]
+        fields[path] = Param(values[path], title=path, section=group, **_field_schema(schema))
+    fields["overrides"] = Param(
+        {},
+        type=["object", "null"],
+        title="overrides",
+        section="more",
+        description='Any other knob by its path, such as {"train.seed": 7}. Wins over the fields above.',
+    )
+    return fields
+
+
+@cache
+def _properties(group: type[Group]) -> Mapping[str, Any]:
+    properties: Mapping[str, Any] = group.model_json_schema()["properties"]
+    return properties
+
+
+def run_config(config: TrainConfig, params: Mapping[str, Any], *layers: JsonObject) -> TrainConfig:
+    """Return the configuration of a run: layers such as a preset, then the form's fields, then its `overrides`.
+
+    A field that has the benchmark's own value was not touched, and leaves what the layers say.
+
+    Raises:
+        ConfigError: naming the key and what is allowed, or how to get what the graph has no room for.
+    """
+    overrides = params.get("overrides")
+    if overrides is None:
+        overrides = {}
+    if not isinstance(overrides, Mapping):
+        raise ConfigError(f'overrides: expected keys and values such as {{"train.seed": 7}}, got {overrides!r}')
+    own = values_by_path(config)
+    fields = {path: value for path, value in params.items() if path in own and value != own[path]}
+    asked = read_config(config.model_dump(), *layers, nest(fields), nest(overrides))
+    _check_room("train.num_epochs", asked.train.num_epochs, config.train.num_epochs)
+    check_fixed(asked, config)
+    check_allowed(asked, config)
+    return asked
+
+
+def check_fixed(asked: TrainConfig, own: TrainConfig) -> None:
+    """Refuse values that Airflow reads when it parses the DAG.
+
+    Raises:
+        ConfigError: naming the first of these knobs.
+    """
+    for path in FIXED_IN_GRAPH:
+        if _value(asked, path) != _value(own, path):
+            raise ConfigError(f"{path} is fixed when the DAG is parsed: set it in the benchmark's benchmark.yaml")
+
+
+def run_storage(config: TrainConfig, params: Mapping[str, Any]) -> StorageGroup:
+    """Return where a run with this form is stored, even if today's configuration no longer accepts the form.
+
+    Raises:
+        ConfigError: its overrides name a storage that cannot be, or that no run may name.
+    """
+    overrides = params.get("overrides")
+    asked = nest(overrides) if isinstance(overrides, Mapping) else {}
+    stored = read_config(config.model_dump(), {"storage": asked.get("storage", {})})
+    check_allowed(stored, config)
+    return stored.storage
+
+
+def check_graph(config: TrainConfig, own: TrainConfig) -> None:
+    """Refuse to go on with a run whose benchmark.yaml was edited, so that the graph is another than the run needs.
+
+    Raises:
+        AirflowFailException: naming what the run began with.
+    """
+    if config.model.batch != own.model.batch:
+        raise graph_changed(f"model.batch = {json.dumps(config.model.batch)}", "this task")
+
+
+def graph_changed(began: str, to_clear: str) -> AirflowFailException:
+    """Return the error of a run that cannot go on in the graph as it is.
+
+    Args:
+        began: the knobs, with the values that the run began with.
+        to_clear: the task that makes it go on, as `task_to_clear` says it.
+    """
+    return AirflowFailException(
+        f"benchmark.yaml has changed since this run began with {began}, and the graph with it: "
+        f"restore it and clear {to_clear}, or trigger a new run"
+    )
+
+
+def _check_room(path: str, asked: int, room: int) -> None:
+    if asked > room:
+        raise ConfigError(
+            f"{path} = {asked}: the graph has room for {room}; raise {path} in the benchmark's benchmark.yaml, "
+            "and start the run when Airflow has parsed it again"
+        )
+
+
+def _value(config: TrainConfig, path: str) -> Any:
+    group, key = path.split(".")
+    return getattr(getattr(config, group), key)
+
+
+def _field_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON schema as the form understands it, with alternatives to null as a list of types."""
+    kept = {
+        key: value for key, value in schema.items() if key not in ("default", "title", "anyOf", "additionalProperties")
+    }
+    alternatives = schema.get("anyOf", ())
+    for alternative in alternatives:
+        kept |= {key: value for key, value in alternative.items() if key not in ("type", "const")}
+    if alternatives:
+        kept["type"] = [alternative["type"] for alternative in alternatives]
+    if any("enum" in one or "const" in one for one in alternatives):
+        kept["enum"] = [value for alternative in alternatives for value in _choices(alternative)]
+    return kept
+
+
+def _choices(schema: Mapping[str, Any]) -> Sequence[Any]:
+    if "const" in schema:
+        return [schema["const"]]
+    choices: Sequence[Any] = schema.get("enum", CHOICES.get(schema["type"], ()))
+    return choices

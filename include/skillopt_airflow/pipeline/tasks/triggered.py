@@ -1,0 +1,267 @@
+"""The conf of a DAG run, checked and made a complete configuration."""
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config.harnesses import HARNESSES, HarnessName
+from skillopt_airflow.core.config.resource_groups import JUDGE_CONN_ID, ModelGroup
+from skillopt_airflow.core.config.train_config import Preset, TrainConfig, nest
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.values.types import JsonObject
+from skillopt_airflow.models import connection, server_check
+from skillopt_airflow.models.providers import check_sampling
+from skillopt_airflow.optimizer.judge import check_judge, judge_use
+from skillopt_airflow.pipeline.tasks import params
+from skillopt_airflow.pipeline.tasks.airflow_connections import check_data, check_engine, open_run
+from skillopt_airflow.pipeline.tasks.batch_rollouts import check_batch
+from skillopt_airflow.rollout.requirements import check_requirements, check_search
+from skillopt_airflow.tasks.task_group import read_config
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config, check_allowed, preset_of, settings_at
+from skillopt_airflow.training.prepare.preparation import check_priced
+from skillopt_airflow.training.run.run import TrainingRun
+from skillopt_airflow.training.run.run_record import RunRef
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+log = logging.getLogger(__name__)
+
+ADDED_BY_AIRFLOW = frozenset({"openlineage"})
+"""Keys that Airflow's own operator adds to the conf of a run that it triggers, where that provider is installed."""
+OF_ANOTHER_TARGET = (
+    *("model.temperature", "model.max_tokens", "model.seed"),
+    *("model.reasoning_effort", "model.thinking"),
+)
+"""Knobs that a run may have with a value that another target's API refuses."""
+SHORT_FORM = 12
+"""Fields that an error names, all of them."""
+WHERE_PRESETS_ARE = "preset is a field of trainings of benchmarks that have presets/<name>.yaml in their folder"
+
+
+def new_run(benchmark: str, name: str, form: Mapping[str, Any]) -> tuple[TrainingRun, TrainConfig]:
+    """Return a run that is to be prepared, and its configuration by the fields of the form.
+
+    Args:
+        form: the fields, by dotted path, and `overrides`.
+
+    Raises:
+        SkillOptError: of the kind that says what is wrong.
+    """
+    config = configured(benchmark, form)
+    ref = RunRef(benchmark=benchmark, run=name, storage=config.storage)
+    run = open_run(ref)
+    check_batch(config, benchmarks.load(benchmark, config.task))
+    return run, config
+
+
+def checked_form(context: "Context") -> Mapping[str, Any]:
+    """Return the form of the DAG run, after checking what it was triggered with.
+
+    Airflow passes over what is no Param of the DAG; a run must not.
+
+    Raises:
+        ConfigError: naming the keys that the DAG has no field for, and those of a short form.
+    """
+    conf, form = context["dag_run"].conf, context["dag"].params
+    unknown = sorted(set({} if conf is None else conf) - set(form) - ADDED_BY_AIRFLOW)
+    if unknown:
+        allowed = (
+            f"allowed here: {', '.join(form)}"
+            if len(form) <= SHORT_FORM
+            else 'a knob goes into overrides, such as {"overrides": {"optimizer.learning_rate": 2}}'
+        )
+        hint = f"; {WHERE_PRESETS_ARE}" if "preset" in unknown else ""
+        raise ConfigError(f"conf: no such key: {', '.join(unknown)}; {allowed}{hint}")
+    return context["params"]
+
+
+def of_decline(dag_run: Any, form: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the form of a training; one that a decline's event triggered begins with the champion, not the seed."""
+    if dag_run.run_type != "asset_triggered" or form["train.init_skill"] != "seed":
+        return form
+    return {**form, "train.init_skill": "champion"}
+
+
+def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
+    """Return the run's configuration, with the models of the connections where it leaves them open.
+
+    Raises:
+        ConfigError: a key or value that the form or the configuration does not have, or a harness that cannot run
+            the benchmark's items.
+        ModelConnectionError: a connection that is not there or names no model.
+    """
+    preset = chosen_preset(benchmark, form)
+    own = benchmark_config(benchmark)
+    layers = [] if preset is None else [preset.settings]
+    config = params.run_config(own, form, *layers)
+    if config.data.uri != own.data.uri:
+        there = settings_at(benchmark, config.data.uri)
+        log.info("settings that data.uri = %s changes: %s", config.data.uri, there)
+        config = params.run_config(own, form, there, *layers)
+    _check_harness_of_image(config, own)
+    model, adapter = config.model, benchmarks.load(benchmark, config.task)
+    check_requirements(model, adapter)
+    check_search(config.search, adapter)
+    check_judge(config.evaluation, adapter)
+    check_data(benchmark, config)
+    named: dict[str, str | None] = {
+        "target": connection.model_name(model.target_conn_id, model.target),
+        "optimizer": connection.model_name(model.optimizer_conn_id, model.optimizer),
+    }
+    # A run without a judge has none, whatever was named.
+    named |= {"judge": None} if judge_use(config.evaluation, adapter) == "rules" else _judge(model)
+    return config.model_copy(update={"model": model.model_copy(update=named)})
+
+
+def cell_config(benchmark: str, config: TrainConfig, target: str, harness: HarnessName) -> TrainConfig:
+    """Return a complete configuration with another target and harness; raise as `configured`."""
+    asked = read_config(config.model_dump(), {"model": {"target": target, "harness": harness}})
+    _check_harness_of_image(asked, config)
+    model, adapter = asked.model, benchmarks.load(benchmark, asked.task)
+    check_requirements(model, adapter)
+    name = connection.model_name(model.target_conn_id, target)
+    named = asked.model_copy(update={"model": model.model_copy(update={"target": name})})
+    check_batch(named, adapter)
+    return named
+
+
+def _check_harness_of_image(asked: TrainConfig, own: TrainConfig) -> None:
+    """Refuse a harness that needs another image than the one which was named for the harness before.
+
+    Each of them has what `chat` needs.
+    """
+    needed, before = (HARNESSES[each.model.harness].image for each in (asked, own))
+    is_kept = asked.sandbox.image is not None and asked.sandbox.image == own.sandbox.image
+    if is_kept and needed not in (before, HARNESSES["chat"].image):
+        raise ConfigError(
+            f"model.harness = {asked.model.harness!r}: sandbox.image = {asked.sandbox.image!r} was named for "
+            f"{own.model.harness}; name the image that you made of {needed} there, in a run of its own"
+        )
+
+
+def _judge(model: ModelGroup) -> dict[str, str | None]:
+    """Return the connection and the model that judge answers."""
+    conn_id = model.judge_conn_id
+    if conn_id is None and connection.exists(JUDGE_CONN_ID):
+        conn_id = JUDGE_CONN_ID
+    name = model.judge
+    if conn_id is None:
+        conn_id, name = model.optimizer_conn_id, model.optimizer if name is None else name
+    return {"judge_conn_id": conn_id, "judge": connection.model_name(conn_id, name)}
+
+
+def chosen_preset(benchmark: str, form: Mapping[str, Any]) -> Preset | None:
+    """Return the preset that the form of a training names, if it does.
+
+    Raises:
+        ConfigError: the benchmark has none of this name.
+    """
+    name = form.get("preset")
+    return None if name is None else preset_of(benchmark, str(name))
+
+
+def night_config(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
+    """Return the configuration of a night, for the target that the form may name; raise as `configured`."""
+    asked: Mapping[str, Any] = form["overrides"] or {}
+    if form["target"] is not None:
+        asked = {**asked, "model.target": form["target"]}
+    return configured(benchmark, {"overrides": asked})
+
+
+def night_date(begin: datetime, config: TrainConfig) -> str:
+    """Return the date of a night, YYYY-MM-DD, by the begin of its interval."""
+    return f"{begin.astimezone(ZoneInfo(config.regate.timezone)):%Y-%m-%d}"
+
+
+def base_target(benchmark: str) -> str:
+    """Return the target that the benchmark is trained for when a run does not name another."""
+    model = benchmark_config(benchmark).model
+    return connection.model_name(model.target_conn_id, model.target)
+
+
+def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] | None) -> RunRef:
+    """Return the reference of a finished run that is to be published, under the knobs that this may change.
+
+    Args:
+        target: another target model, as `provider:name`, or None for the run's own.
+        overrides: knobs by path: budget, sandbox, `model.target_conn_id` and, for another target, how it samples; those
+            of publishing and storage are read elsewhere.
+
+    Raises:
+        ConfigError: a knob of the training, which has been, one with a value that is not allowed, an engine of which
+            there is no connection, or pods that cannot have the run's image.
+        ModelConnectionError: the connection does not lead to the model.
+        ModelUnavailable: the server has no answer now.
+    """
+    asked = {} if overrides is None else dict(overrides)
+    late = {path: value for path, value in asked.items() if path.partition(".")[0] in ("budget", "sandbox")}
+    is_other = target not in (None, run.config.model.target)
+    of_target = ("model.target_conn_id", *(OF_ANOTHER_TARGET if is_other else ()))
+    late |= {path: value for path, value in asked.items() if path in of_target}
+    known = {path for path in asked if path.partition(".")[0] in ("publishing", "storage")}
+    if others := sorted(asked.keys() - late.keys() - known):
+        raise ConfigError(
+            f"overrides: the run has ended, so {', '.join(others)} cannot change; budget, sandbox, storage, "
+            f"publishing and model.target_conn_id can, and for another target {', '.join(OF_ANOTHER_TARGET)}"
+        )
+    if target is not None:
+        late["model.target"] = target
+    own = benchmark_config(run.ref.benchmark)
+    # It is today's graph that publishes, and today's benchmark.yaml that names what anybody may.
+    params.run_config(own, {"overrides": late})
+    _check_image(run, own)
+    config = read_config(run.config.model_dump(), nest(late))
+    check_engine(config.sandbox)
+    model = config.model
+    name = connection.model_name(model.target_conn_id, model.target)
+    late.pop("model.target", None)
+    if name != run.config.model.target:
+        late["model.target"] = name
+        check_sampling(connection.target_upstream(model.target_conn_id, name, model.harness), model)
+        server_check.check(model.target_conn_id, name)
+    if not late:
+        return run.ref
+    named = config.model_copy(update={"model": model.model_copy(update={"target": name})})
+    # What was not known when the run began may be known by now, or be said in the overrides.
+    found, settled = run.connections.prices(named), run.record.prices
+    prices = {
+        **found,
+        **{role: price for role, price in settled.items() if price is not None},
+        "target": found["target"],
+    }
+    check_priced(config, prices)
+    return run.ref.model_copy(update={"overrides": late, "prices": prices})
+
+
+def _check_image(run: TrainingRun, own: TrainConfig) -> None:
+    """Refuse a run whose image is on a Docker engine alone where the sandboxes are pods by now."""
+    if own.sandbox.engine == "kubernetes" and run.record.image.startswith("sha256:"):
+        raise ConfigError(
+            f"run {run.ref.run} was made with the image {run.record.image}, which its Docker engine alone has, and "
+            "sandbox.engine is kubernetes by now: set it to docker in the benchmark's benchmark.yaml until the run is "
+            "published, or trigger a new training"
+        )
+
+
+def publishing_rules(run: TrainingRun, asked: Mapping[str, Any]) -> JsonObject:
+    """Return the knobs of publishing, by path, in which the form and its overrides differ from what the run settled.
+
+    Raises:
+        ConfigError: a key or value that the configuration does not have, or one that is fixed in the graph; or no
+            approval where the run or the benchmark asks for one.
+    """
+    overrides = {} if asked["overrides"] is None else asked["overrides"]
+    fields, late = (
+        {path: value for path, value in knobs.items() if path.partition(".")[0] == "publishing"}
+        for knobs in (asked, overrides)
+    )
+    publishing = params.run_config(run.config, {**fields, "overrides": late}).publishing
+    # The benchmark may ask for an approval by now that it did not ask for when the run settled its rules.
+    own = benchmark_config(run.ref.benchmark)
+    check_allowed(own.model_copy(update={"publishing": publishing}), own)
+    rules, settled = (knobs.model_dump(mode="json") for knobs in (publishing, run.config.publishing))
+    return {f"publishing.{key}": value for key, value in rules.items() if value != settled[key]}

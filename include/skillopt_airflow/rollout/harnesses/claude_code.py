@@ -1,0 +1,105 @@
+"""The claude_code harness: runs `claude -p` with the skill installed for the user and invoked as `/name`."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from skillopt_airflow.consumer import claude_code_text as literal
+from skillopt_airflow.core.values.skill import skill_name
+from skillopt_airflow.rollout.harnesses.cli import CLIHarness, Trace, events, install_skill
+
+TOOLS = "Bash,Read,Write,Edit,Glob,Grep,Skill"
+"""Its other tools need the network, a person who answers, or a session that goes on."""
+LEAST_EFFORT = "low"
+"""The CLI knows no effort below it."""
+
+
+class ClaudeCodeHarness(CLIHarness):
+    """Speaks the messages format. The CLI takes no temperature or seed."""
+
+    def prepare(self, home: Path, skill: str) -> None:
+        install_skill(home / ".claude" / "skills", self.settings.benchmark, literal(skill))
+
+    def command(self, pictures: Sequence[str]) -> Sequence[str]:
+        settings = self.settings
+        wanted = LEAST_EFFORT if settings.reasoning_effort == "minimal" else settings.reasoning_effort
+        effort = [] if wanted is None else ["--effort", wanted]
+        command = ["claude", "--print", "--output-format", "stream-json", "--verbose", "--model", settings.model]
+        return [*command, "--tools", TOOLS, "--dangerously-skip-permissions", "--no-session-persistence", *effort]
+
+    def prompt(self, task: str, pictures: Sequence[str]) -> str:
+        # It has no option for pictures, and its tool Read shows them to the model.
+        looked = "".join(f"\n\nBefore you answer, look at the picture {path} with the tool Read." for path in pictures)
+        return f"/{skill_name(self.settings.benchmark)} {task}{looked}"
+
+    def variables(self) -> Mapping[str, str]:
+        """Return settings for a single model, as the gateway allows, without retries or calls of other kinds."""
+        settings = self.settings
+        patience = str(round(settings.patience * 1000))
+        variables = {
+            "ANTHROPIC_BASE_URL": self.base_url,
+            "ANTHROPIC_API_KEY": "none",
+            "ANTHROPIC_DEFAULT_HAIKU_MODEL": settings.model,
+            "ANTHROPIC_DEFAULT_SONNET_MODEL": settings.model,
+            "ANTHROPIC_DEFAULT_OPUS_MODEL": settings.model,
+            "ANTHROPIC_SMALL_FAST_MODEL": settings.model,
+            "CLAUDE_CODE_SUBAGENT_MODEL": settings.model,
+            "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(settings.max_tokens),
+            "CLAUDE_CODE_MAX_RETRIES": "0",
+            "API_TIMEOUT_MS": patience,
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            # The trained skill is the only one, and nothing is remembered.
+            "CLAUDE_CODE_DISABLE_BUNDLED_SKILLS": "1",
+            "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
+            "DISABLE_AUTOUPDATER": "1",
+        }
+        most = {"on": None, "off": 0}.get(str(settings.thinking), settings.thinking)
+        return variables | ({} if most is None else {"MAX_THINKING_TOKENS": str(most)})
+
+    def read(self, lines: Iterable[bytes]) -> Trace:
+        trace = Trace()
+        answers: set[str] = set()
+        for event in events(lines):
+            kind = event.get("type")
+            if kind == "result":
+                _read_result(trace, event)
+                continue
+            message = event.get("message")
+            # Messages of the CLI itself name a model in angle brackets.
+            if not isinstance(message, dict) or str(message.get("model", "")).startswith("<"):
+                continue
+            if kind == "assistant":
+                answers.add(str(message.get("id")))
+                trace.end(message.get("stop_reason"))
+            if kind in ("assistant", "user"):
+                _read_blocks(trace, kind, message.get("content"))
+        trace.calls = len(answers)
+        return trace
+
+
+def _read_blocks(trace: Trace, kind: str, content: object) -> None:
+    for block in content if isinstance(content, list) else ():
+        if not isinstance(block, dict):
+            continue
+        if block.get("type") == "tool_use":
+            trace.add("call", f"{block.get('name')}({json.dumps(block.get('input'), ensure_ascii=False)})")
+        elif block.get("type") == "tool_result":
+            given = block.get("content")
+            parts = given if isinstance(given, list) else [{"text": given}]
+            trace.add("tool", "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict)))
+        elif block.get("type") == "text" and kind == "assistant":
+            trace.say(str(block.get("text", "")))
+
+
+def _read_result(trace: Trace, event: Mapping[str, Any]) -> None:
+    usage = event.get("usage") or {}
+    read = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+    trace.prompt_tokens = sum(int(usage.get(name) or 0) for name in read)
+    trace.completion_tokens = int(usage.get("output_tokens") or 0)
+    trace.finished = not event.get("is_error")
+    trace.end(event.get("stop_reason"))
+    if event.get("is_error"):
+        status = event.get("api_error_status")
+        said = str(event.get("result") or event.get("subtype") or "the CLI gave up")
+        trace.fail(said, status if isinstance(status, int) else None)

@@ -1,0 +1,136 @@
+"""The items of a run's splits, stored once so that every task of the run sees the same ones."""
+
+import json
+from collections.abc import Collection, Sequence
+from tempfile import TemporaryFile
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from skillopt_airflow.core.errors import DataError, ObjectMissing
+from skillopt_airflow.core.values.types import Item, ItemFile, ItemRef, canonical_json
+from skillopt_airflow.store import keys
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.tables.parquet import opened, to_parquet
+
+ITEMS: pa.Schema = pa.schema(
+    [
+        pa.field(column, pa.string(), nullable=False)
+        for column in (
+            *("id", "public", "reference", "files", "reference_files"),
+            *("group", "unusable", "task_types", "image", "fingerprint"),
+        )
+    ]
+)
+"""One row an item, in the split's order; all but id, group, unusable and fingerprint are JSON."""
+GROUP = 2000
+"""Items that are read together: who wants some of them reads few others."""
+_PARTS = ("public", "reference", "files", "reference_files", "task_types", "image")
+
+
+def save_items(store: ObjectStore, key: str, items: Sequence[Item]) -> None:
+    """Write a split; equal items give equal rows.
+
+    Raises:
+        DataError: a file of an item was not stored before.
+    """
+    for item in items:
+        for file in (*item.files, *item.reference_files, *(item.image.files if item.image else ())):
+            if not file.sha256:
+                raise DataError(f"item {item.id}: its file {file.name} was not stored before the item")
+    refs = [ITEMS.empty_table().select(ItemRef._fields)]
+    # The items are in memory already, and need not be there once more.
+    with TemporaryFile() as spool:
+        with pq.ParquetWriter(spool, ITEMS, compression="zstd") as writer:
+            for start in range(0, len(items), GROUP):
+                rows = pa.Table.from_pylist([_row(item) for item in items[start : start + GROUP]], ITEMS)
+                writer.write_table(rows)
+                refs.append(rows.select(ItemRef._fields))
+        spool.seek(0)
+        store.put_bytes(key, spool)
+    store.put_bytes(keys.item_refs(key), to_parquet(pa.concat_tables(refs)))
+
+
+def load_items(store: ObjectStore, key: str, places: Collection[int] | None = None) -> list[Item]:
+    """Return the items of a split, in its order, or those at these places (0-based), of which there are few.
+
+    Raises:
+        ObjectMissing: the split was not saved.
+    """
+    file, first, found = opened(store, key), 0, []
+    for group in range(file.num_row_groups):
+        size = file.metadata.row_group(group).num_rows
+        wanted = range(size) if places is None else [n for n in range(size) if first + n in places]
+        if wanted:
+            found += [_item(row) for row in file.read_row_group(group).take(pa.array(wanted)).to_pylist()]
+        first += size
+    return found
+
+
+def find_item(store: ObjectStore, key: str, item_id: str) -> Item | None:
+    """Return an item of a split by its id; None if it is not among them, or the split is not stored."""
+    try:
+        place = pc.index(load_ref_table(store, key, ["id"])["id"], item_id).as_py()
+        return load_items(store, key, {place})[0] if place >= 0 else None
+    except ObjectMissing:
+        return None
+
+
+def load_item_refs(store: ObjectStore, key: str) -> list[ItemRef]:
+    """Return the ids and fingerprints of a split's items, in its order.
+
+    Raises:
+        ObjectMissing: the split was not saved.
+    """
+    table = load_ref_table(store, key)
+    return list(map(ItemRef, *(_values(table, column) for column in table.column_names)))
+
+
+def load_ref_table(store: ObjectStore, key: str, columns: Sequence[str] = ItemRef._fields) -> pa.Table:
+    """Return columns of ItemRef of a split's items in its order; task_types are JSON.
+
+    Raises:
+        ObjectMissing: the split was not saved.
+    """
+    # Of these few bytes each thread would keep memory of its own.
+    return opened(store, keys.item_refs(key)).read(columns=[*columns], use_threads=False)
+
+
+def count_items(store: ObjectStore, key: str) -> int:
+    """Return the number of items of a split, of which none is read; raises ObjectMissing."""
+    return int(opened(store, key).metadata.num_rows)
+
+
+def _values(table: pa.Table, column: str) -> list[Any]:
+    """Return a column as `ItemRef` has it; equal lists of types are one object, since many items have the same."""
+    if column != "task_types":
+        return cast("list[Any]", table[column].to_pylist())
+    encoded = table[column].combine_chunks().dictionary_encode()
+    types = [tuple(json.loads(text)) for text in encoded.dictionary.to_pylist()]
+    return [types[place] for place in encoded.indices.to_pylist()]
+
+
+def _item(row: dict[str, str]) -> Item:
+    parts = {part: json.loads(row[part]) for part in _PARTS}
+    return Item.model_validate(row | parts, extra="ignore")
+
+
+def _row(item: Item) -> dict[str, str]:
+    return {
+        "id": item.id,
+        "public": canonical_json(item.public),
+        "reference": canonical_json(item.reference),
+        "files": _files_json(item.files),
+        "reference_files": _files_json(item.reference_files),
+        "group": item.group,
+        "unusable": item.unusable,
+        "task_types": canonical_json([*item.task_types]),
+        "image": canonical_json(None if item.image is None else item.image.model_dump(mode="json")),
+        "fingerprint": item.fingerprint,
+    }
+
+
+def _files_json(files: Sequence[ItemFile]) -> str:
+    return canonical_json([file.model_dump() for file in files])

@@ -1,0 +1,386 @@
+"""The trajectory and usage tables: append-only parts, read back as a cache of what was already paid for."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from datetime import UTC, datetime
+from functools import reduce
+from hashlib import sha256
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from skillopt_airflow.core.run.budget import Role
+from skillopt_airflow.core.run.timeline import Moment
+from skillopt_airflow.core.values.types import (
+    HAS_SCORE,
+    Item,
+    ItemRef,
+    ModelCall,
+    Rollout,
+    RolloutResult,
+    Split,
+    Status,
+    Value,
+)
+from skillopt_airflow.store import keys
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.tables.parquet import (
+    TRAJECTORIES,
+    RolloutRow,
+    UsageRow,
+    close_parts,
+    parts_of,
+    read_parts,
+    rollouts_from_table,
+    rollouts_to_table,
+    to_parquet,
+    usage_from_table,
+    usage_to_table,
+)
+
+SCORED = ["run", "item_id", "item_fingerprint", "status", "hard", "soft", "started", "stored"]
+"""Columns that tell rows apart and hold their scores, without what the target said."""
+_SMALL = [*SCORED, "error", "skill_sha256", "settings_sha256", "image", "seconds"]
+"""Without the seconds, which nobody asks for, the columns on both sides of them would be fetched one by one."""
+EFFORT = ["calls", "prompt_tokens", "completion_tokens"]
+"""Columns that tell what a rollout took."""
+_STATUSES = {status.value: status for status in Status}
+_MICROSECONDS = 1_000_000
+_BATCH = 1000
+"""Rows of the usage table that become objects together."""
+
+Items = Sequence[Item | ItemRef]
+Mask = Callable[[pa.Table], pa.BooleanArray]
+KnownParts = MutableMapping[str, pa.Table]
+"""What was read of each part, by its key: a part never changes."""
+
+
+class RolloutKey(Value):
+    """Everything but the item that a rollout depends on: rollouts with equal keys are as good as each other."""
+
+    benchmark: str = Field(min_length=1)
+    target: str = Field(min_length=1)
+    harness: str = Field(min_length=1)
+    split: Split
+    skill_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    draw: int = Field(ge=0)
+    settings_sha256: str
+    """Hash of the target's settings, such as temperature and token limits."""
+    image: str
+    """Program that made it: the version of the project's own rollout program, or the digest of another image."""
+
+    def partition(self, prefix: str) -> str:
+        return keys.trajectories(prefix, **self.model_dump(exclude={"settings_sha256", "image"}))
+
+
+class RolloutTable:
+    """Rollouts below `<prefix>trajectories/`."""
+
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        self._store = store
+        self._prefix = prefix
+
+    def append(
+        self, key: RolloutKey, run: str, rollouts: Sequence[tuple[Item | ItemRef, Rollout]], writer: str = ""
+    ) -> None:
+        """Write the rollouts of a run, if there are any, as one new part, of a writer that may close its parts."""
+        if not rollouts:
+            return
+        stored = datetime.now(UTC)
+        rows = [
+            RolloutRow(run, item.fingerprint, key.skill_sha256, key.settings_sha256, key.image, stored, rollout)
+            for item, rollout in rollouts
+        ]
+        body = to_parquet(rollouts_to_table(rows))
+        self._store.put_bytes(keys.part(key.partition(self._prefix), uuid4().hex, writer), body)
+
+    def close(self, key: RolloutKey, writer: str) -> None:
+        close_parts(self._store, key.partition(self._prefix), writer)
+
+    def read(self, key: RolloutKey, items: Items) -> dict[str, Rollout]:
+        """Return any run's rollouts that have a score, by item id; of duplicates, the first that was stored."""
+        found: dict[str, Rollout] = {}
+        for row in self._rows(key, items, has_score):
+            found.setdefault(row.rollout.trajectory.item_id, row.rollout)
+        return found
+
+    def errors(self, key: RolloutKey, run: str, items: Items) -> dict[str, Rollout]:
+        """Return the failed rollouts of one run by item id; of several, the last that was stored."""
+
+        def failed(table: pa.Table) -> pa.BooleanArray:
+            return pc.and_(pc.invert(has_score(table)), pc.equal(table["run"], run))
+
+        return {row.rollout.trajectory.item_id: row.rollout for row in self._rows(key, items, failed)}
+
+    def results(
+        self, key: RolloutKey, run: str, items: Items, *, own: bool = False, known: KnownParts | None = None
+    ) -> dict[str, RolloutResult]:
+        """Return what `read` finds and, of the other items, what `errors` does, without what was said.
+
+        Args:
+            run: whose failures count.
+            own: whether they are the run's alone, so that no other run's rollouts are looked at.
+            known: what was read before with the same arguments; only newer parts are read then.
+        """
+        fingerprints = {item.id: item.fingerprint for item in items}
+        theirs = _among(fingerprints)
+
+        def concerns(table: pa.Table) -> pa.BooleanArray:
+            # To look for many ids in few rows of each part would take longer than to do so once in all of them.
+            return theirs(table) if len(fingerprints) < len(table) else pc.is_valid(table["item_id"])
+
+        rows = self._table(key, concerns, run if own else None, known)
+        rows = rows.filter(_exactly(rows, fingerprints))
+        scored = rows.filter(has_score(rows))
+        failed = rows.filter(pc.and_(pc.invert(has_score(rows)), pc.equal(rows["run"], run)))
+        # Of an item's failures the last that was stored remains, of its scores the first.
+        return {result.item_id: result for result in (*_results(failed), *reversed(_results(scored)))}
+
+    def effort(self, key: RolloutKey, items: Items) -> list[tuple[int, int, int]]:
+        """Return calls, tokens read and tokens written of each rollout that `read` finds."""
+        fingerprints = {item.id: item.fingerprint for item in items}
+        found: dict[str, tuple[int, int, int]] = {}
+        columns = ["stored", "item_id", "item_fingerprint", *EFFORT]
+        for _, item_id, fingerprint, *effort in self._values(key, columns, has_score):
+            if fingerprints.get(item_id) == fingerprint:
+                found.setdefault(item_id, tuple(effort))
+        return list(found.values())
+
+    def unparsed(self, key: RolloutKey, run: str, items: Items, *, own: bool = False) -> list[dict[str, Any]]:
+        """Return the unchecked rows that a run's conclusions rest on: SCORED by name, in order.
+
+        That is every row of the run itself, of whatever items, and what other runs have stored of these items with a
+        score where the run has nothing. A second row of an item counts if it is of the same write: other tasks
+        may store an item at the same time. Rows that the cleanup is merging are there twice, and count once. `own` is
+        that of `results`.
+        """
+        fingerprints = {item.id: item.fingerprint for item in items}
+        first: dict[str, dict[str, Any]] = {}
+        chosen = []
+        theirs = _among(fingerprints)
+
+        def concerns(table: pa.Table) -> pa.BooleanArray:
+            return pc.or_(theirs(table), pc.equal(table["run"], run))
+
+        for values in dict.fromkeys(self._values(key, ["stored", *SCORED[:-1]], concerns, run if own else None)):
+            row = dict(zip(("stored", *SCORED[:-1]), values, strict=True))
+            name, mine = row["item_id"], row["run"] == run
+            if row["status"] in HAS_SCORE and fingerprints.get(name) == row["item_fingerprint"]:
+                counted = first.setdefault(name, row)
+                if counted is row or counted["stored"] == row["stored"]:
+                    chosen.append(row)
+            elif mine:
+                chosen.append(row)
+        return chosen
+
+    def carried_out(self, key: RolloutKey, run: str) -> list[RolloutResult]:
+        """Return every rollout that a run itself stored, failures and retries too, in the order of storing."""
+        rows = self._table(key, run=run).sort_by([("stored", "ascending"), ("item_id", "ascending")])
+        # Parts that the cleanup is merging are there twice.
+        stored = dict.fromkeys(zip(rows["stored"].cast(pa.int64()).to_pylist(), _results(rows), strict=True))
+        return [result for _, result in stored]
+
+    def _values(
+        self, key: RolloutKey, columns: Sequence[str], wanted: Mask | None = None, run: str | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Return columns of the wanted rows of this key, as `_table` has them; times are microseconds."""
+        more = [name for name in columns if name not in (*SCORED, "error")]
+        rows = self._table(key, wanted, run, more=more)
+        return list(zip(*(_plain(rows[name]) for name in columns), strict=True))
+
+    def _table(
+        self,
+        key: RolloutKey,
+        wanted: Mask | None = None,
+        run: str | None = None,
+        known: KnownParts | None = None,
+        more: Sequence[str] = (),
+    ) -> pa.Table:
+        """Return the wanted rows of this key with SCORED, the error and `more`, in the order in which they were stored.
+
+        With a run only its rows are wanted.
+        """
+        masks = [_same(key), *([] if wanted is None else [wanted]), *([] if run is None else [_of_run(run)])]
+
+        def mask(table: pa.Table) -> pa.BooleanArray:
+            return reduce(pc.and_, [one(table) for one in masks])
+
+        def look(file: pq.ParquetFile) -> pa.Table:
+            return _small(file, mask, more)
+
+        tables = read_parts(self._store, key.partition(self._prefix), look, known).values()
+        named = [*SCORED, "error", *more]
+        empty = TRAJECTORIES.empty_table().select(named)
+        return pa.concat_tables([empty, *(table.select(named) for table in tables)]).sort_by("stored")
+
+    def _rows(self, key: RolloutKey, items: Items, wanted: Mask) -> Iterator[RolloutRow]:
+        """Yield the matching rows of these very items, in the order in which they were stored."""
+        fingerprints = {item.id: item.fingerprint for item in items}
+        theirs, same = _among(fingerprints), _same(key)
+
+        def mask(table: pa.Table) -> pa.BooleanArray:
+            return pc.and_(pc.and_(same(table), wanted(table)), theirs(table))
+
+        tables = read_parts(self._store, key.partition(self._prefix), lambda file: _whole(file, mask)).values()
+        rows = [row for table in tables for row in rollouts_from_table(table)]
+        for row in sorted(rows, key=lambda row: row.stored):
+            if fingerprints.get(row.rollout.trajectory.item_id) == row.item_fingerprint:
+                yield row
+
+
+class UsageTable:
+    """Model calls below `<prefix>usage/`."""
+
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        self._store = store
+        self._prefix = prefix
+
+    def append(
+        self, benchmark: str, run: str, calls: Sequence[ModelCall], moment: Moment, share: str = "", writer: str = ""
+    ) -> str:
+        """Write calls of a moment as one part; return its key, empty without calls.
+
+        Equal calls are one part, so one whose writing had no answer can be written again.
+
+        Args:
+            run: the run that pays.
+            share: the share of the budget that paid for them.
+            writer: one that may close its parts.
+        """
+        if not calls:
+            return ""
+        body = to_parquet(usage_to_table(UsageRow(moment.step, moment.name, call, share) for call in calls))
+        part = keys.part(self._partition(benchmark, run), sha256(body).hexdigest(), writer)
+        self._store.put_bytes(part, body)
+        return part
+
+    def close(self, benchmark: str, run: str, writer: str) -> None:
+        close_parts(self._store, self._partition(benchmark, run), writer)
+
+    def read(self, benchmark: str, run: str) -> list[UsageRow]:
+        return sorted(self._rows(benchmark, run), key=lambda row: row.call.started)
+
+    def calls(self, benchmark: str, run: str) -> Iterator[ModelCall]:
+        """Yield all calls of a run in no order; few of them are in memory at a time."""
+        return (row.call for row in self._rows(benchmark, run))
+
+    def tokens(self, benchmark: str, run: str) -> Iterator[tuple[str, Role, bool, int, int]]:
+        """Yield share, role, batch, prompt tokens and completion tokens of each call, in no order."""
+        columns = ["share", "role", "batch", "prompt_tokens", "completion_tokens"]
+        for table in read_parts(
+            self._store, self._partition(benchmark, run), lambda file: file.read(columns=columns)
+        ).values():
+            yield from zip(*(table[name].to_pylist() for name in columns), strict=True)
+
+    def _rows(self, benchmark: str, run: str) -> Iterator[UsageRow]:
+        tables = read_parts(self._store, self._partition(benchmark, run), pq.ParquetFile.read).values()
+        for table in tables:
+            for batch in table.to_batches(max_chunksize=_BATCH):
+                yield from usage_from_table(pa.Table.from_batches([batch]))
+
+    def _partition(self, benchmark: str, run: str) -> str:
+        return keys.usage(self._prefix, benchmark=benchmark, run=run)
+
+
+def has_score(table: pa.Table) -> pa.BooleanArray:
+    return pc.is_in(table["status"], value_set=pa.array(HAS_SCORE))
+
+
+def _among(ids: Iterable[str]) -> Mask:
+    values = pa.array(ids, pa.string())
+    return lambda table: pc.is_in(table["item_id"], value_set=values)
+
+
+def _of_run(run: str) -> Mask:
+    return lambda table: pc.equal(table["run"], run)
+
+
+def _same(key: RolloutKey) -> Mask:
+    """Return which rows have a key; those of other keys with an equal beginning may be beside them."""
+    parts = {"skill_sha256": key.skill_sha256, "settings_sha256": key.settings_sha256, "image": key.image}
+
+    def mask(table: pa.Table) -> pa.BooleanArray:
+        skill, settings, image = (pc.equal(table[name], value) for name, value in parts.items())
+        return pc.and_(pc.and_(skill, settings), image)
+
+    return mask
+
+
+def _small(file: pq.ParquetFile, mask: Mask, more: Sequence[str]) -> pa.Table:
+    table = file.read(columns=[*_SMALL, *more])
+    return table.filter(mask(table))
+
+
+def _whole(file: pq.ParquetFile, mask: Mask) -> pa.Table:
+    chosen = mask(file.read(columns=_SMALL))
+    return file.read().filter(chosen) if pc.any(chosen).as_py() else file.schema_arrow.empty_table()
+
+
+def _plain(column: pa.ChunkedArray) -> list[Any]:
+    """Return a column's values; a time as microseconds, of which Python makes no objects."""
+    return list((column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist())
+
+
+def _exactly(rows: pa.Table, fingerprints: Mapping[str, str]) -> pa.BooleanArray:
+    """Return which rows are of these very items."""
+    place = pc.index_in(rows["item_id"], value_set=pa.array(fingerprints, pa.string()))
+    wanted = pa.chunked_array([pa.array(fingerprints.values(), pa.string())]).take(place)
+    return pc.fill_null(pc.equal(rows["item_fingerprint"], wanted), False)
+
+
+def _results(rows: pa.Table) -> list[RolloutResult]:
+    started = pc.fill_null(pc.divide(rows["started"].cast(pa.int64()).cast(pa.float64()), _MICROSECONDS), 0.0)
+    statuses = [_STATUSES[status] for status in rows["status"].to_pylist()]
+    item_ids, errors, hard, soft = (rows[name].to_pylist() for name in ("item_id", "error", "hard", "soft"))
+    return list(map(RolloutResult, item_ids, statuses, errors, started.to_pylist(), hard, soft))
+
+
+class Partition(NamedTuple):
+    """The rollouts of one skill on one split, as their keys tell; `skill` is the beginning of its hash."""
+
+    benchmark: str
+    target: str
+    harness: str
+    split: Split
+    skill: str
+    draw: int
+
+
+class RolloutPartitions:
+    """The folders below `<prefix>trajectories/`."""
+
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        self._store = store
+        self._prefix = prefix
+
+    def of_benchmark(self, benchmark: str) -> list[Partition]:
+        """Return what a benchmark has rollouts of, by target, harness, split, skill and draw; lists all keys."""
+        found = parts_of(self._store, keys.trajectories_of(self._prefix, benchmark))
+        return sorted({_partition(keys.partition_values(key)) for key in found})
+
+    def of_skill(self, benchmark: str, skill: str, target: str = "") -> list[Partition]:
+        """Return what there is of a skill (12 digits of its hash), with one target or with all."""
+        found = self._below(benchmark, target=target, harness="", split="", skill=skill, draw="")
+        return sorted(_partition(values) for values in found)
+
+    def skills_beside(self, partition: Partition) -> list[str]:
+        """Return the skills with rollouts of the same target, harness and split, whatever their draws."""
+        one = partition
+        found = self._below(one.benchmark, target=one.target, harness=one.harness, split=one.split.value, skill="")
+        return [values["skill"] for values in found]
+
+    def _below(self, benchmark: str, **columns: str) -> list[dict[str, str]]:
+        """Return the values in the columns of the folders that there are; a column without a value has all of them."""
+        found = [keys.trajectories_of(self._prefix, benchmark)]
+        for column, value in columns.items():
+            own = [f"{column}={keys.partition_value(value)}"] if value else []
+            found = [f"{folder}{name}/" for folder in found for name in own or self._store.list_folders(folder)]
+        return [keys.partition_values(folder) for folder in found]
+
+
+def _partition(values: Mapping[str, str]) -> Partition:
+    split, draw = Split(values["split"]), int(values["draw"])
+    return Partition(values["benchmark"], values["target"], values["harness"], split, values["skill"], draw)

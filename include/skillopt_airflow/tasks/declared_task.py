@@ -1,0 +1,340 @@
+"""A benchmark by the section `task` of its benchmark.yaml, also where a judge decides what rules leave open."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import count
+
+from pydantic import JsonValue
+
+from skillopt_airflow.core.errors import ConfigError, DataError
+from skillopt_airflow.core.values.pictures import mark, picture_suffix
+from skillopt_airflow.core.values.types import (
+    FILE_NAME,
+    Item,
+    ItemFile,
+    JsonObject,
+    Message,
+    Score,
+    Trajectory,
+    canonical_json,
+    sha256,
+)
+from skillopt_airflow.tasks.grading import GradingRequest
+from skillopt_airflow.tasks.prompt_template import PromptTemplate
+from skillopt_airflow.tasks.protocols import Benchmark, Workspace
+from skillopt_airflow.tasks.record_fields import found_at, shown, unusable, without
+from skillopt_airflow.tasks.scoring.scoring_rule import MAX_ANSWER_CHARS, listed
+from skillopt_airflow.tasks.task_group import TaskGroup
+
+PROMPT, REFERENCE = "prompt", "reference"
+ID_CHARS = 16
+"""Characters of the hash that is the id of a record without one."""
+MOST_PICTURES = 50
+"""Pictures of one item."""
+MAX_READ_CHARS = 20_000
+"""Characters that one call of read_file returns."""
+
+
+def declared(task: TaskGroup) -> Benchmark:
+    """Return the benchmark that the section describes; one with files or pictures can be given to an agent."""
+    if task.judge is not None:
+        return JudgedFilesTask(task) if task.files or task.pictures else JudgedDeclaredTask(task)
+    return DeclaredFilesTask(task) if task.files or task.pictures else DeclaredTask(task)
+
+
+class DeclaredTask:
+    """Items with the rendered prompt as their public part, beside the columns that the rule of scoring reads."""
+
+    runs_code = False
+    text_columns: tuple[str, ...] = ()
+    list_columns: tuple[str, ...] = ()
+
+    def __init__(self, task: TaskGroup) -> None:
+        self._section = task
+
+    def identity(self, record: JsonObject) -> str:
+        """Return the text or number of the id's column, or the record's hash.
+
+        Raises:
+            DataError: the column holds neither.
+        """
+        task = self._section
+        if task.id is None:
+            return sha256(canonical_json(record))[:ID_CHARS]
+        return _name(record, task.id)
+
+    def item(self, record: JsonObject) -> Item:
+        """Render the prompt, and check the reference.
+
+        Raises:
+            ConfigError: the prompt is no template, or shows the reference.
+            DataError: a column is missing or not usable; the message names it.
+        """
+        task = self._section
+        public: JsonObject = {PROMPT: self._prompt_of(without(record, task.reference))}
+        public |= {column: _present(record, column, "task.score") for column in task.score.columns}
+        reference = _span_texts(_present(record, task.reference, "task.reference"))
+        try:
+            reference = listed(reference) if task.alternatives else reference
+            task.score.check(reference, public)
+        except DataError as error:
+            raise DataError(f"{task.reference}: {error}") from error
+        group = "" if task.group is None else _name(record, task.group)
+        return Item(id=self.identity(record), public=public, reference={REFERENCE: reference}, group=group)
+
+    def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
+        return (Message(role="system", content=skill), Message(role="user", content=str(public[PROMPT])))
+
+    def answer(self, response: str) -> str:
+        task = self._section
+        return task.answer.extract(response)
+
+    def score(self, item: Item, trajectory: Trajectory) -> Score:
+        task = self._section
+        return task.score.judge(trajectory.answer, item.reference[REFERENCE], item.public)
+
+    def _prompt_of(self, record: JsonObject) -> str:
+        return self._prompt.render(record)
+
+    @cached_property
+    def _prompt(self) -> PromptTemplate:
+        return checked_prompt(self._section)
+
+
+def checked_prompt(task: TaskGroup) -> PromptTemplate:
+    """Return the template of a section's prompt.
+
+    Raises:
+        ConfigError: it is no template, shows the reference, or is the same for all records.
+    """
+    prompt = PromptTemplate("task.prompt", task.prompt)
+    if task.reference in prompt.columns:
+        raise ConfigError(
+            f"task.prompt shows the target the column {task.reference}, which is the answer (task.reference): "
+            "leave it out of the prompt"
+        )
+    if not (prompt.columns or task.files or task.pictures):
+        raise ConfigError(
+            f"task.prompt = {shown(task.prompt)}: it reads no column, so that all records get the same prompt. "
+            f"{prompt.hint}"
+        )
+    return prompt
+
+
+class DeclaredFilesTask(DeclaredTask):
+    """Items with pictures, which the target is shown, or with files, which an agent reads.
+
+    In harness tools it does so by tools, in an agent CLI by its own means.
+    """
+
+    @property
+    def needs_agent(self) -> bool:
+        return bool(self._section.files)
+
+    def item(self, record: JsonObject) -> Item:
+        """Return the item with its files; raise as `DeclaredTask.item` does."""
+        item = super().item(record)
+        record = without(record, self._section.reference)
+        paths = [path for entry in self._section.files for path in _paths("task.files", entry, record)]
+        files = tuple(ItemFile(name=_plain_name(path), path=path) for path in paths)
+        _check_names(files)
+        if self.needs_agent and not files:
+            raise DataError("task.files: the record has no file")
+        pictures = [file for shown in self._pictures(record).values() for file in shown]
+        if len(pictures) > MOST_PICTURES:
+            raise DataError(f"task.pictures: an item may have {MOST_PICTURES} pictures, not {len(pictures)}")
+        return item.model_copy(update={"files": (*files, *pictures)})
+
+    def task(self, public: JsonObject) -> str:
+        return str(public[PROMPT])
+
+    def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
+        async def list_files() -> str:
+            """List the names of the task's files."""
+            return "\n".join(workspace.input_names())
+
+        async def read_file(name: str, start: int = 0) -> str:
+            """Read a text file of the task, from a character on; says how many characters follow.
+
+            Args:
+                name: one of the names that list_files returns.
+                start: the number of characters to skip.
+            """
+            text = workspace.read_input(name).decode("utf-8-sig", errors="replace")
+            end = max(0, start) + MAX_READ_CHARS
+            rest = f"\n[{len(text) - end} more characters; read on with start={end}]" if len(text) > end else ""
+            return text[max(0, start) : end] + rest
+
+        return (list_files, read_file) if self.needs_agent else ()
+
+    def _prompt_of(self, record: JsonObject) -> str:
+        marks = {entry: [mark(file.name) for file in shown] for entry, shown in self._pictures(record).items()}
+        columns: JsonObject = {
+            entry: list(shown) if isinstance(record[entry], list) else shown[0]
+            for entry, shown in marks.items()
+            if entry in record and shown
+        }
+        prompt = self._prompt.render(record | columns)
+        before = [one for shown in marks.values() for one in shown if one not in prompt]
+        return "\n".join((*before, prompt))
+
+    def _pictures(self, record: JsonObject) -> dict[str, list[ItemFile]]:
+        found: dict[str, list[ItemFile]] = {}
+        number = count(1)
+        for entry in self._section.pictures:
+            has_none = "{{" not in entry and found_at(record, entry) in (None, "")
+            paths = [] if has_none else _paths("task.pictures", entry, record)
+            found[entry] = [
+                ItemFile(name=f"picture-{next(number)}{picture_suffix(path)}", path=path, picture=True)
+                for path in paths
+            ]
+        return found
+
+
+class JudgedDeclaredTask(DeclaredTask):
+    """Items whose answers a model judges where the rule of scoring does not find them right."""
+
+    def decides(self, item: Item, trajectory: Trajectory) -> bool:
+        """Return whether the answer is right by the rule, or there is none."""
+        return not trajectory.answer.strip() or self.score(item, trajectory).hard == 1
+
+    def grading(self, item: Item, trajectory: Trajectory) -> GradingRequest:
+        """Return the prompt as the question, and what the section says about agreement."""
+        reference = item.reference[REFERENCE]
+        right = reference if isinstance(reference, list) else [reference]
+        return GradingRequest(
+            question=str(item.public[PROMPT]),
+            references=tuple(one if isinstance(one, str) else canonical_json(one) for one in right),
+            answer=trajectory.answer,
+            instructions="" if self._section.judge is None else self._section.judge,
+        )
+
+
+class JudgedFilesTask(JudgedDeclaredTask, DeclaredFilesTask):
+    """Such items with files or pictures; the judge does not see these."""
+
+
+def _present(record: JsonObject, column: str, key: str) -> JsonValue:
+    value = found_at(record, column)
+    if value is None:
+        columns = ", ".join(name for name, found in record.items() if found is not None)
+        raise DataError(
+            f"{key}: the record has no {column!r}, or it is empty; its columns are: {columns}. Fill it in, or remove "
+            "the record"
+        )
+    return value
+
+
+def _span_texts(reference: JsonValue) -> JsonValue:
+    """Return the texts of an answer as SQuAD has it, with the place of each in the passage; else the value itself."""
+    spans = reference if isinstance(reference, list) else [reference]
+    if not spans or not all(isinstance(span, dict) and span.keys() == {"text", "answer_start"} for span in spans):
+        return reference
+    return found_at(reference, "text")
+
+
+def _name(record: JsonObject, column: str) -> str:
+    value = found_at(record, column)
+    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+        raise unusable((column,), "a non-empty text or a whole number", value)
+    return str(value).strip()
+
+
+def _paths(key: str, entry: str, record: JsonObject) -> Iterator[str]:
+    """Yield the paths of an entry of task.files or task.pictures: those of a column, or the one of a template."""
+    if "{{" in entry:
+        yield PromptTemplate(key, entry).render(record).strip("/ ")
+        return
+    value = _present(record, entry, key)
+    for path in value if isinstance(value, list) else [value]:
+        if not isinstance(path, str) or not path.strip("/ "):
+            raise unusable((entry,), "the path of a file below the data's folder, or a list of them", value)
+        yield path.strip("/ ")
+
+
+def _check_names(files: Sequence[ItemFile]) -> None:
+    by_name: dict[str, str] = {}
+    for file in files:
+        if by_name.get(file.name) == file.path:
+            raise DataError(f"task.files: {file.path!r} is named twice")
+        if file.name in by_name:
+            raise DataError(
+                f"task.files: {by_name[file.name]!r} and {file.path!r} are both called {file.name} for the target, "
+                "which sees no folders, and _ for what is no letter from A to Z, digit, ., _ or -; rename one"
+            )
+        by_name[file.name] = file.path
+
+
+def _plain_name(path: str) -> str:
+    """Return the file's name as the target sees it: without * and characters that are not plain."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", path.rpartition("/")[2].replace("*", "")).lstrip(".")
+    if not re.fullmatch(FILE_NAME, name):
+        raise DataError(f"task.files: {path!r} does not end in the name of a file, of 1 to 100 characters")
+    return name
+
+
+QUESTION, CHOICES, RIGHT = "question", "choices", "right"
+
+
+class JudgedTask(DeclaredFilesTask):
+    """Items of a declared task, with the question, its choices by letter and the right letters in their reference.
+
+    Without choices the reference is a text. `decision` is what a benchmark defines.
+    """
+
+    def __init__(self, task: TaskGroup, instructions: str) -> None:
+        super().__init__(task)
+        self._instructions = instructions
+
+    def decision(self, answer: str, reference: JsonObject) -> bool | None:
+        """Return whether an answer that is not empty is right; None where the rules cannot tell."""
+        raise NotImplementedError
+
+    def asked(self, record: JsonObject, question: str, choices: Mapping[str, str], right: frozenset[str]) -> Item:
+        """Return the item of a record with what its question is."""
+        item = super().item(record)
+        reference: JsonObject = {QUESTION: question, CHOICES: dict(choices), RIGHT: [*sorted(right)]}
+        return item.model_copy(update={"reference": item.reference | reference})
+
+    def score(self, item: Item, trajectory: Trajectory) -> Score:
+        """Return 1 where the rules are certain that the answer is right, else 0."""
+        certain = self._certain(item, trajectory)
+        doubt = "; the rules cannot tell whether it agrees" if certain is None else ""
+        feedback = f'expected "{" or ".join(_expected(item))}"; answered "{trajectory.answer}"{doubt}'
+        return Score(hard=float(certain is True), soft=float(certain is True), feedback=feedback)
+
+    def decides(self, item: Item, trajectory: Trajectory) -> bool:
+        return self._certain(item, trajectory) is not None
+
+    def grading(self, item: Item, trajectory: Trajectory) -> GradingRequest:
+        """Return question, answer and what is right, by which a model can judge without the picture."""
+        question, choices = str(item.reference[QUESTION]), choices_of(item.reference)
+        listed = "".join(f"\n{letter}. {text}" for letter, text in choices.items() if text)
+        return GradingRequest(
+            question=f"{question}{listed}",
+            references=tuple(_expected(item)),
+            answer=trajectory.answer,
+            instructions=self._instructions,
+        )
+
+    def _certain(self, item: Item, trajectory: Trajectory) -> bool | None:
+        answer = trajectory.answer.strip()
+        return self.decision(answer, item.reference) if 0 < len(answer) <= MAX_ANSWER_CHARS else False
+
+
+def choices_of(reference: JsonObject) -> dict[str, str]:
+    choices = reference[CHOICES]
+    return {letter: str(text) for letter, text in choices.items()} if isinstance(choices, dict) else {}
+
+
+def right_letters(reference: JsonObject) -> frozenset[str]:
+    right = reference[RIGHT]
+    return frozenset(map(str, right)) if isinstance(right, list) else frozenset()
+
+
+def _expected(item: Item) -> list[str]:
+    choices, letters = choices_of(item.reference), sorted(right_letters(item.reference))
+    if not letters:
+        return [str(item.reference[REFERENCE])]
+    return [", ".join(f"{letter}: {choices[letter]}" if choices.get(letter) else letter for letter in letters)]

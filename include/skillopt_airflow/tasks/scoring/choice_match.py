@@ -1,0 +1,409 @@
+"""Lettered choices: which of them an answer names, how certain that is, and scoring by it."""
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Mapping
+from fractions import Fraction
+from itertools import accumulate
+from string import ascii_uppercase
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.values.types import JsonObject, Score
+from skillopt_airflow.tasks.record_fields import shown
+from skillopt_airflow.tasks.scoring.choice_statement import FONT, Statement, ends, statement
+from skillopt_airflow.tasks.scoring.extraction import Boxed, Extraction, InTags, last_line
+from skillopt_airflow.tasks.scoring.scoring_rule import Scoring, listed
+
+_LETTER_ALONE = re.compile(r"[\s*_`\"'$(\[]*(?P<letter>[A-Za-z])[\s*_`\"'$)\].:!]*")
+
+
+class ChoiceLetter(Extraction):
+    r"""The letter of the choice that a response states as its answer, or the only one that it names and doesn't reject.
+
+    Answer tags and \boxed{} come first, then a last line that is a letter, then the last statement.
+    """
+
+    from_: Literal["choice"] = Field(default="choice", alias="from")
+
+    def find(self, response: str) -> str | None:
+        """Return the letter as a capital, or the content of tags or box if that states none; empty if ambiguous."""
+        marked = InTags().find(response)
+        if marked is None:
+            marked = Boxed().find(response)
+        alone = _LETTER_ALONE.fullmatch(last_line(response) if marked is None else marked)
+        if alone:
+            return alone["letter"].upper()
+        found = settled(response if marked is None else marked)
+        if marked is not None:
+            return min(found.letters) if found.certain and len(found.letters) == 1 else marked
+        if len(found.letters) == 1:
+            return min(found.letters)
+        return "" if found.rejected or found.letters else None
+
+
+def settled(response: str) -> Statement:
+    return statement(response, frozenset(ascii_uppercase))
+
+
+def stated_line(response: str) -> str | None:
+    """Return the line of the last statement of letters, which may name a choice by its text as well."""
+    place, lines = settled(response).line, ends(response).split("\n")
+    return lines[place].strip() if place is not None and place < len(lines) else None
+
+
+MAX_ANSWER_SHOWN = 200
+"""Characters of an answer without a recognised choice that the feedback repeats."""
+_LETTER = re.compile(r"[\s*(\[]*(?P<label>[A-Za-z])[\s*)\].:]*")
+_AROUND = r"[^\w\-−¬√∂∇~=<>+|/^]*"
+_ALONE = re.compile(rf"{_AROUND}(?P<label>[A-Za-z]){_AROUND}")
+"""A letter in quotes, brackets or points of any script, and in no formula."""
+_ANSWER_IS = re.compile(r"\A(?:the )?(?:(?:final|correct|right|best) )?answer[*_]*(?: is)?:?[*_]* ", re.IGNORECASE)
+_DELIMITER = re.compile(r"\\[()\[\]]")
+_AROUND_LABEL = " .():"
+_BLANK = re.compile(r"\\(?:[,;:!>\s()\[\]]|q?quad\b)|[\s~$]")
+
+
+class ChoiceMatch(Scoring):
+    """Right if the answer names the right choice and no other, by its letter, its text or both.
+
+    There is no partial credit: the letters have no order, and the choices no likeness that would be worth any.
+    """
+
+    by: Literal["choice"] = "choice"
+    choices: str = ""
+    """Key of the choices, in a form that `lettered` reads. Empty: only letters are recognized."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.choices,) if self.choices else ()
+
+    def check(self, reference: JsonValue, public: JsonObject) -> None:
+        choices = self._choices(public)
+        if self.choices:
+            check_distinct(choices.values(), self.choices)
+        _right(self._by_letter(reference, public), choices)
+
+    def scored(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
+        choices = self._choices(public)
+        answer = str(self._by_letter(answer, public))
+        named, right = sorted(choices_named(answer, choices)), _right(self._by_letter(reference, public), choices)
+        if len(named) == 1:
+            said = _with_its_text(named[0], choices)
+        elif named:
+            said = f"with more than one choice: {', '.join(named)}"
+        else:
+            said = f'no choice that could be recognised: "{answer[:MAX_ANSWER_SHOWN]}"'
+        score = float(named == [right])
+        return Score(hard=score, soft=score, feedback=f"expected {_with_its_text(right, choices)}; answered {said}")
+
+    def _choices(self, public: JsonObject) -> dict[str, str]:
+        return lettered(public.get(self.choices), self.choices) if self.choices else dict.fromkeys(ascii_uppercase, "")
+
+    def _by_letter(self, named: JsonValue, public: JsonObject) -> JsonValue:
+        return _letters(_by_label(public.get(self.choices))).get(str(named).strip(_AROUND_LABEL), named)
+
+
+def lettered(choices: JsonValue, key: str = "choices") -> dict[str, str]:
+    """Return choices by letter, from A.
+
+    They are a list of texts or numbers, an object with a text by label, an object with a list `label` and a list `text`
+    (as in ARC), or a list of objects with a `label` and a `text` (as in CommonsenseQA). A text may hold any of these in
+    JSON or Python. Null is no choice, and labels that are numbers become letters in their order.
+
+    Raises:
+        DataError: they are none of these, or there are more than letters; it names the key.
+    """
+    try:
+        found = _by_label(choices)
+    except DataError as error:
+        raise DataError(f"{key}: {error}") from error
+    letters = _letters(found)
+    texts = {
+        letters.get(label, label): text if isinstance(text, str) else json.dumps(text)
+        for label, text in found.items()
+        if isinstance(text, str | int | float)
+    }
+    if not texts or len(texts) < len(found) or not texts.keys() <= set(ascii_uppercase):
+        raise DataError(f"{key}: expected a list of at most 26 texts, or texts by letter, got {shown(choices)}")
+    return texts
+
+
+def _by_label(choices: JsonValue) -> dict[str, JsonValue]:
+    """Return choices by label, without null; empty if their form isn't known. Raise as `listed` does."""
+    choices = listed(choices, "[{")
+    pairs: list[tuple[JsonValue, JsonValue]] = []
+    if isinstance(choices, dict):
+        pairs = [*choices.items()]
+        if isinstance(labels := choices.get("label"), list) and isinstance(texts := choices.get("text"), list):
+            pairs = [*zip(labels, texts, strict=True)] if len(labels) == len(texts) else []
+    elif isinstance(choices, list):
+        letters = [*ascii_uppercase, *map(str, range(len(choices)))]
+        pairs = [
+            (choice.get("label"), choice.get("text")) if isinstance(choice, dict) else (letter, choice)
+            for letter, choice in zip(letters, choices, strict=False)
+        ]
+    pairs = [(label, text) for label, text in pairs if text is not None]
+    found = {str(label).strip(_AROUND_LABEL).upper(): text for label, text in pairs}
+    return found if len(found) == len(pairs) else {}
+
+
+def _letters(labels: Collection[str]) -> dict[str, str]:
+    return dict(zip(labels, ascii_uppercase, strict=False)) if all(map(str.isdecimal, labels)) else {}
+
+
+def check_distinct(texts: Collection[str], key: str) -> None:
+    """Refuse choices that an answer could not tell apart.
+
+    Raises:
+        DataError: one is blank, or two are the same text; it names the key.
+    """
+    if not all(text.strip() for text in texts):
+        raise DataError(f"{key}: one of the choices is blank")
+    if len(set(map(plain, texts))) < len(texts):
+        raise DataError(f"{key}: two of the choices are the same text")
+
+
+def choices_named(answer: str, choices: dict[str, str]) -> frozenset[str]:
+    return found_choices(answer, choices).letters
+
+
+def found_choices(answer: str, choices: dict[str, str]) -> Statement:
+    """Return the choices that an answer names, by letter, by text, or by both if they agree."""
+    box = Boxed().find(answer)
+    unwrapped = answer if box is None else box.strip()
+    bare, bare_choices = _bare(unwrapped), {label: _bare(text) for label, text in choices.items()}
+    whole = _letter(_LETTER, unwrapped, choices) or _with_text(unwrapped, choices) or _with_text(bare, bare_choices)
+    whole = whole or _letter(_ALONE, unwrapped, choices) or _listed(bare, choices)
+    behind = _bare(_ANSWER_IS.sub("", bare).rstrip(". "))
+    whole = whole or (_with_text(behind, bare_choices) if len(behind) > 1 else whole)
+    if whole:
+        return Statement(whole, certain=True, rejected=frozenset())
+    known = frozenset(choices)
+    found = statement(unwrapped, known)
+    for label in filter(choices.get, choices):
+        first = re.search(rf"(?<!\w){label}\b[*)\].:]*[\s,;–—-]*", bare)
+        more = bare[first.end() :] if first else ""
+        texts = _with_text(more, bare_choices) or _with_text(_unbracketed(more), bare_choices)
+        if first and label in texts and label not in statement(bare[: first.end()], known).rejected:
+            return found._replace(letters=frozenset(label), certain=True)
+        if texts and {label} == found.letters:
+            return found._replace(letters=frozenset(), certain=False)
+    return found
+
+
+def plain(text: str) -> str:
+    """Return the form in which texts of choices are compared: no blanks, no math delimiters, no end point.
+
+    LaTeX gives a blank no meaning inside a formula; outside of one no two choices differ by blanks alone.
+    """
+    return _BLANK.sub("", text).rstrip(".")
+
+
+def _right(reference: JsonValue, choices: dict[str, str]) -> str:
+    """Return the letter of the right choice, which a reference names by letter, by text, or by position from 0."""
+    named: frozenset[str] = frozenset()
+    if isinstance(reference, str):
+        named = _letter(_LETTER, reference, choices) or _with_text(reference, choices)
+    elif isinstance(reference, int) and not isinstance(reference, bool):
+        with_text, at_position = _with_text(str(reference), choices), _at_position(reference, choices)
+        named = with_text | at_position
+        if len(named) > 1:
+            raise DataError(
+                f"{reference} is the text of choice {min(with_text)} and the position from 0 of choice "
+                f"{min(at_position)}: write the right one's letter, or its text as a text"
+            )
+    if len(named) != 1:
+        letters = f"{min(choices)} to {max(choices)}"
+        known = f"its letter ({letters}), its text, or its position from 0, which is a number and no text"
+        raise DataError(f"expected one choice, by {known}; got {shown(reference)}")
+    return next(iter(named))
+
+
+def _at_position(position: int, choices: dict[str, str]) -> frozenset[str]:
+    return frozenset([list(choices)[position]]) if 0 <= position < len(choices) else frozenset()
+
+
+def _bare(text: str) -> str:
+    return " ".join(FONT.sub(r"\1", _DELIMITER.sub("", text)).strip("*_`\"' \t\n").split())
+
+
+def _unbracketed(text: str) -> str:
+    """Return a text without the brackets around all of it; `(x+1)(x-1)` has none."""
+    text = text.rstrip(". ")
+    depths = [*accumulate((character in "([") - (character in ")]") for character in text)]
+    return text[1:-1] if (text[:1], text[-1:]) in (("(", ")"), ("[", "]")) and 0 not in depths[:-1] else text
+
+
+def _with_its_text(letter: str, choices: dict[str, str]) -> str:
+    return f"{letter}: {choices[letter]}" if choices[letter] else letter
+
+
+def _letter(pattern: re.Pattern[str], text: str, choices: dict[str, str]) -> frozenset[str]:
+    match = pattern.fullmatch(text)
+    return frozenset([match["label"].upper()]) & choices.keys() if match else frozenset()
+
+
+def _with_text(text: str, choices: dict[str, str]) -> frozenset[str]:
+    wanted = plain(text)
+    if not wanted:
+        return frozenset()
+    exact = frozenset(label for label, choice in choices.items() if plain(choice) == wanted)
+    if exact:
+        return exact
+    return frozenset(label for label, choice in choices.items() if plain(choice).lower() == wanted.lower())
+
+
+def _listed(text: str, choices: dict[str, str]) -> frozenset[str]:
+    letters = re.sub(r"\b(?:and|or)\b|[\s,;/&+()，；、]", "", text)
+    return frozenset(letters) if letters and set(letters) <= choices.keys() else frozenset()
+
+
+_FONT = r"\W*(?:(?:text|textbf|textrm|mathrm|mathbf)\W+)?"
+_LETTERS = re.compile(rf"{_FONT}(?:[A-Za-z]|[A-H](?:(?:\W|\band\b|\bor\b)*[A-H])+)\W*")
+"""One letter or several, whether or not they are those of choices."""
+
+
+def choice_decision(answer: str, right: frozenset[str], choices: Mapping[str, str]) -> bool | None:
+    """Return whether an answer names exactly the right choices; None if that is not certain.
+
+    It is certain if the answer states letters, or is the text or the value of a choice.
+
+    Args:
+        answer: letters, the texts of choices, or both.
+        right: the letters of the right choices.
+        choices: the choices' texts by letter; a text may be empty where only the letter is known.
+    """
+    box = Boxed().find(answer)
+    told = answer if box is None else box
+    found, letters = found_choices(told, dict(choices)), _LETTERS.fullmatch(told) is not None
+    named = found.letters or _with_the_value(told, choices)
+    if not (letters or found.certain or _with_the_text(told, choices)):
+        return None
+    if named == right:
+        return True
+    return False if letters or 0 < len(named) <= len(right) else None
+
+
+def letters_named(answer: str, choices: Mapping[str, str]) -> frozenset[str]:
+    """Return the letters of the choices that an answer names, also by a text with the value of exactly one."""
+    return found_choices(answer, dict(choices)).letters or _with_the_value(answer, choices)
+
+
+def _with_the_value(answer: str, choices: Mapping[str, str]) -> frozenset[str]:
+    same = frozenset(letter for letter, text in choices.items() if same_maths(answer, text))
+    return same if len(same) == 1 else frozenset()
+
+
+def _with_the_text(answer: str, choices: Mapping[str, str]) -> bool:
+    wanted = plain(answer).lower()
+    return any(text and (plain(text).lower() == wanted or same_maths(answer, text)) for text in choices.values())
+
+
+MAX_CHARS = 2000
+"""A longer answer is compared as it stands, but for blanks and case."""
+MAX_DEPTH = 12
+"""Levels of nested braces that are resolved."""
+MAX_DIGITS = 50
+"""Characters of a number that is compared as a number."""
+_SUPERSCRIPTS = str.maketrans({"²": "^2", "³": "^3", "−": "-", "–": "-"})
+_INSIDE = r"\{([^{}]*)\}"
+_SPELLINGS = (
+    (re.compile(r"\\(?:left|right|displaystyle)(?![A-Za-z])|\\[,;:!>()\[\]]|\\q?quad(?![A-Za-z])|[~$]"), " "),
+    # What 35° becomes when its bytes are read in a Chinese encoding; two of MathVerse's answers have it.
+    (re.compile(r"\^?\s*(?:\{\s*)?\\(?:circ|degree)(?![a-z])\s*\}?|掳|º|(?<=\d)\s*degrees?\b"), "°"),
+    (re.compile(r"\\leq?(?![A-Za-z])|≤"), "<="),
+    (re.compile(r"\\geq?(?![A-Za-z])|≥"), ">="),
+    (re.compile(r"\\infty(?![A-Za-z])|∞"), " inf "),
+    (re.compile(r"\\cup(?![A-Za-z])|∪"), " U "),
+    (re.compile(r"\\(?:times|cdot)(?![A-Za-z])|[×⋅·]"), "*"),
+    (re.compile(r"\\div(?![A-Za-z])|÷"), "/"),
+    (re.compile(r"π"), " pi "),
+    (re.compile(r"√\s*(\d+|[A-Za-z]|\([^()]*\))"), r"\\sqrt{\1}"),
+    (re.compile(r"\\(sqrt|[dtc]?frac)\s+(?=\{)"), r"\\\1"),
+    (re.compile(r"\\[dtc]?frac\s*(\d)\s*(\d)"), r"\\frac{\1}{\2}"),
+)
+_BRACED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(rf"\\(?:text|mathrm|mathbf|textbf|textrm|operatorname)\s*{_INSIDE}"), lambda found: f" {found[1]} "),
+    (re.compile(rf"\\sqrt{_INSIDE}"), lambda found: f"sqrt{_grouped(found[1], least=1)}"),
+    (re.compile(rf"\\[dtc]?frac{_INSIDE}\s*{_INSIDE}"), lambda found: f" {_product(found[1])}/{_grouped(found[2])}"),
+    (re.compile(rf"([\^_])\s*{_INSIDE}"), lambda found: f"{found[1]}{_grouped(found[2], least=2)}"),
+)
+_APART = re.compile(r"(?<=\d)\s+(?=\d|\.\d)")
+"""Blanks that count: 1 1/2 is not 11/2, but the `14 .` of `$14$.` is 14."""
+_UNIT = (
+    r"(?:°[a-z]?|%|(?:(?:cubic|square)?units?|[cmk]?m|in|inch|inches|ft|feet|yd|mi|[mk]?g|lb|[m]?l|litres?|liters?|s|min|h)"
+    r"(?:\^?[23])?)"
+)
+_DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?"
+_QUANTITY = re.compile(rf"(?P<number>[-+]?{_DIGITS})(?:/(?P<below>\d+(?:\.\d+)?))?(?P<rest>(?![\d,./]).*)", re.DOTALL)
+_VALUE = rf"[-+]?{_DIGITS}(?:pi|sqrt\(\d+\)|/\d+)*{_UNIT}?"
+_NAMED = re.compile(rf"(?P<name>[a-z][a-z.]*)=(?P<value>(?=.){_VALUE})")
+
+
+def same_maths(answer: str, expected: str) -> bool:
+    r"""Return whether two texts certainly give the same value, as `\frac{4}{5}` and 0.8 do; False says nothing.
+
+    A name before a value, as in `Area = 12 cm^2`, may be left out, the unit may not.
+    """
+    (whole, name, value), (wanted, asked, sought) = _read(answer), _read(expected)
+    if not whole or not wanted:
+        return False
+    comparable = not name or not asked or name == asked
+    return _same(whole, wanted) or (comparable and _same(value, sought))
+
+
+def plain_maths(text: str) -> str:
+    """Return a text in the spelling by which texts are compared: lower case, no blanks, no LaTeX commands."""
+    if len(text) > MAX_CHARS:
+        return "".join(text.lower().split())
+    text = unicodedata.normalize("NFKC", text.translate(_SUPERSCRIPTS))
+    for spelling, replacement in _SPELLINGS:
+        text = spelling.sub(replacement, text)
+    for _ in range(MAX_DEPTH):
+        before = text
+        for pattern, made in _BRACED:
+            text = pattern.sub(made, text)
+        if text == before:
+            break
+    return "".join(_APART.sub("_", text.replace("\\", "").lower()).split()).rstrip(".,;")
+
+
+def _read(text: str) -> tuple[str, str, str]:
+    """Return the whole text, the name before its value, and the value; these are empty and the text without a name."""
+    plain = plain_maths(text)
+    named = _NAMED.fullmatch(plain)
+    return (plain, named["name"], named["value"]) if named else (plain, "", plain)
+
+
+def _same(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    (number, rest), (wanted, behind) = _quantity(one), _quantity(other)
+    return number is not None and number == wanted and rest == behind
+
+
+def _quantity(text: str) -> tuple[Fraction | None, str]:
+    """Return the number that a text begins with, and what follows, such as its unit."""
+    found = _QUANTITY.fullmatch(text)
+    number = found["number"].replace(",", "") if found else ""
+    if found is None or not any(map(str.isdigit, number)) or len(number) > MAX_DIGITS:
+        return None, text
+    below = Fraction(found["below"] or "1") if len(found["below"] or "") <= MAX_DIGITS else Fraction(0)
+    return (Fraction(number) / below, found["rest"]) if below else (None, text)
+
+
+def _product(text: str) -> str:
+    text = text.strip()
+    return f"({text})" if re.search(r"(?<=.)[-+]", text) else text
+
+
+def _grouped(text: str, least: int = MAX_CHARS) -> str:
+    """Return a text in parentheses; a letter, or a number shorter than `least` characters, goes without."""
+    text = text.strip()
+    if text.startswith("(") and text.endswith(")") and ")" not in text[:-1]:
+        return text
+    return text if len(text) < least and re.fullmatch(r"\d+|\w", text) else f"({text})"

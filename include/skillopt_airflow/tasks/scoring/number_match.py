@@ -1,0 +1,117 @@
+"""Scoring by the number in an answer."""
+
+import re
+from fractions import Fraction
+from typing import Literal, NamedTuple
+
+from pydantic import Field
+
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.tasks.scoring.scoring_rule import Scoring
+
+MAX_DIGITS = 100
+"""Characters of a number that is read; a longer one counts as none."""
+_SPELLINGS = (
+    (re.compile(r"[−–\u2011](?=[\s$€£¥₹]*[\d.])"), "-"),
+    # The blanks that divide thousands and break no line; a plain one may divide two numbers.
+    (re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))"), ","),
+    (re.compile(r"(?<=\d)(?=\\[dt]?frac)"), " "),
+    (re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}"), r"\1/\2"),
+    (re.compile(r"\{,\}|\\[,!]"), ","),
+    (re.compile(r"\\(?=[%$])"), ""),
+    (re.compile(r"([-+])\s*[$€£¥₹]\s*"), r"\1"),
+    (re.compile(r"[$€£¥₹]"), " "),
+    (re.compile(r"\\times|\\cdot|×|·|(?<=\d)\s*[xX](?=\s*10\s*\^)"), "*"),
+    (re.compile(r"\*\s+"), "*"),
+    (re.compile(r"(?<![\w.*^])10\s*\^\s*(?=\{?[-+]?\d)"), "1*10^"),
+)
+"""Other spellings of what `_NUMBER` reads."""
+# The count is limited, since a run of groups is read again from each of them where it ends badly.
+_DECIMAL = rf"(?:\d{{1,3}}(?:,\d{{3}}){{1,{MAX_DIGITS // 3}}}(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
+_NUMBER = re.compile(
+    rf"(?<![\w.^])(?<![\^_]\{{)(?P<sign>(?<![)\]])[-+]?)(?:(?P<whole>\d{{1,9}})\s+(?=\d+/\d))?(?P<number>{_DECIMAL})"
+    r"(?:[eE](?P<exponent>[-+]?\d{1,3})(?!\d)|\s*\*\s*10\s*\^\s*\{?(?P<power>[-+]?\d{1,3})(?!\d)\}?)?"
+    rf"(?:\s*/\s*(?P<denominator>{_DECIMAL}))?(?P<percent>\s*(?:%|per\s?cent\b))?",
+)
+_RAISED = re.compile(r"(?<=10)[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
+_DIGITS = str.maketrans("⁻⁺⁰¹²³⁴⁵⁶⁷⁸⁹", "-+0123456789")
+_REMARK = re.compile(r"\([^()]*\)")
+_FINAL = "####"
+"""The mark in front of the result in references of GSM8K."""
+
+
+class Number(NamedTuple):
+    """A number as it was written: 12 % has the value 12."""
+
+    value: Fraction
+    percent: bool
+
+
+class NumberMatch(Scoring):
+    """Right if the answer's last number is the reference's, within a tolerance.
+
+    Read are thousands separators, currency signs, fractions, powers of ten, and percent: 12 % is 0.12 as well as 12
+    where only one of the two has the sign. A number in parentheses counts only if there is no other.
+    """
+
+    by: Literal["number"] = "number"
+    absolute: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    """The difference that is still right."""
+    relative: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    """The difference that is still right, as a share of the reference; the wider of the two counts."""
+
+    def check_text(self, expected: str) -> None:
+        found = numbers(_final(expected))
+        if len(found) != 1:
+            raise DataError(f"expected one number, got {expected!r}")
+
+    def compare(self, answer: str, expected: str) -> tuple[float, float]:
+        """Compare the numbers, in whole fractions: no digit is lost."""
+        answered, reference = numbers(answer), numbers(_final(expected))
+        right = bool(answered) and self._close(answered[-1], reference[-1])
+        return float(right), float(right)
+
+    def _close(self, answered: Number, expected: Number) -> bool:
+        as_written = self._within(answered.value, expected.value)
+        if answered.percent == expected.percent:
+            return as_written
+        # In the reference's own scale, which is that of the tolerance.
+        value = answered.value * 100 if expected.percent else answered.value / 100
+        return as_written or self._within(value, expected.value)
+
+    def _within(self, answered: Fraction, expected: Fraction) -> bool:
+        allowed = max(Fraction(str(self.absolute)), Fraction(str(self.relative)) * abs(expected))
+        return abs(answered - expected) <= allowed
+
+
+def numbers(text: str) -> list[Number]:
+    """Return the numbers of a text: those outside of parentheses, or all if there are none."""
+    text = _RAISED.sub(lambda power: f"^{power[0].translate(_DIGITS)}", text)
+    for spelling, replacement in _SPELLINGS:
+        text = spelling.sub(replacement, text)
+    return _read(_REMARK.sub(" ", text)) or _read(text)
+
+
+def _final(reference: str) -> str:
+    return reference.rpartition(_FINAL)[2]
+
+
+def _read(text: str) -> list[Number]:
+    read = (_number(match) for match in _NUMBER.finditer(text))
+    return [number for number in read if number is not None]
+
+
+def _number(match: re.Match[str]) -> Number | None:
+    """Return the number of a match; None if it is too long to be one, or divided by zero."""
+    if len(match[0]) > MAX_DIGITS:
+        return None
+    value = _fraction(match["number"]) * Fraction(10) ** int(match["exponent"] or match["power"] or 0)
+    denominator = _fraction(match["denominator"] or "1")
+    if not denominator:
+        return None
+    value = value / denominator + int(match["whole"] or 0)
+    return Number(-value if match["sign"] == "-" else value, percent=match["percent"] is not None)
+
+
+def _fraction(decimal: str) -> Fraction:
+    return Fraction(decimal.replace(",", ""))

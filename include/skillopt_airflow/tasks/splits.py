@@ -1,0 +1,124 @@
+"""Cutting records into splits by ratio and seed, or by a list of ids; the same input always gives the same splits."""
+
+import random
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
+from typing import TypeVar
+
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.values.types import ALL_DATA_SPLITS, DATA_SPLITS, JsonObject, Split
+from skillopt_airflow.tasks.record_fields import UnreadableRecord
+
+Record = TypeVar("Record")
+
+
+def split_by_ratio(
+    records: Sequence[Record], ratio: str, seed: int, groups: Sequence[str] = ()
+) -> dict[Split, list[Record]]:
+    """Shuffle by seed and cut into train, val, test and, if the ratio has four parts, publish.
+
+    A group is not cut: what was selected on some of its items would be tested on the others. So it lies where its
+    middle falls, and a split is off its share by half a group at each end.
+
+    Args:
+        ratio: parts of train, val and test, such as `2:1:7`, and of publish, such as `2:1:5:2`.
+        groups: that of each record, empty for one without; none for records that have none.
+    """
+    shuffled = _groups(records, groups)
+    random.Random(seed).shuffle(shuffled)  # noqa: S311
+    parts = [int(part) for part in ratio.split(":")]
+    names = ALL_DATA_SPLITS[: len(parts)]
+    ends = list(accumulate(split_counts(len(records), parts)))
+    splits: dict[Split, list[Record]] = {split: [] for split in names}
+    start = 0
+    for group in shuffled:
+        middle = start + (len(group) - 1) / 2
+        splits[names[bisect_right(ends, middle)]] += group
+        start += len(group)
+    return splits
+
+
+def _groups(records: Sequence[Record], groups: Sequence[str]) -> list[list[Record]]:
+    """Return the records by group, in the order in which the groups begin; one without is alone."""
+    found: dict[object, list[Record]] = {}
+    for place, record in enumerate(records):
+        group = groups[place] if groups else ""
+        found.setdefault(group if group else place, []).append(record)
+    return list(found.values())
+
+
+def split_counts(total: int, parts: Sequence[int]) -> list[int]:
+    """Return the size of each part by the largest remainder; of equal remainders, the larger part comes first.
+
+    Floating point is on purpose: it decides which remainders are equal, as in SkillOpt's `skillopt/datasets/base.py`,
+    so that the same seed gives the same splits. In exact fractions, 2:1:7 differs for one size in ten.
+    """
+    shares = [total * part / sum(parts) for part in parts]
+    counts = [int(share) for share in shares]
+    order = sorted(range(len(parts)), key=lambda place: (shares[place] - counts[place], parts[place]), reverse=True)
+    for place in order[: total - sum(counts)]:
+        counts[place] += 1
+    return counts
+
+
+NAMED = 5
+"""Ids that an error names of each kind."""
+
+
+def split_by_list(
+    records: Sequence[JsonObject], ids: Sequence[str], listed: Mapping[Split, Sequence[str]]
+) -> dict[Split, list[JsonObject]]:
+    """Return the records that are listed, by split; the others are left out.
+
+    A record without an id of its own is listed by its place, see `place_id`, and is one that cannot be read here. An id
+    that no record has may have `:` for `-`: SkillOpt lists LiveMathematicianBench's 202602-22 as 202602:22.
+
+    Raises:
+        DataError: a split is missing or unknown; an id is listed twice, no record has it, or several have it.
+    """
+    absent = [*(f"no split {split}" for split in DATA_SPLITS if not listed.get(split))]
+    absent += [f"a split {split}, which no data set has" for split in listed if split not in ALL_DATA_SPLITS]
+    if absent:
+        raise DataError(f"it has {', '.join(absent)}; expected the splits train, val and test, and maybe publish")
+    by_id = dict(zip(reversed(ids), reversed(records), strict=True))
+    by_place: dict[str, JsonObject] = {
+        place_id(split, row): UnreadableRecord("the split was made when this record had no id of its own")
+        for split, wanted in listed.items()
+        for row in range(1, len(wanted) + 1)
+    }
+    found = by_place | by_id
+    spelled = {name: name.replace(":", "-") for wanted in listed.values() for name in wanted if name not in found}
+    listed = {
+        split: [spelled[name] if spelled.get(name) in found else name for name in wanted]
+        for split, wanted in listed.items()
+    }
+    named = Counter(name for wanted in listed.values() for name in wanted)
+    there = Counter(ids)
+    flaws = {
+        "listed more than once": [name for name, count in named.items() if count > 1],
+        "that no record has": [name for name in named if name not in found or not name],
+        "that several records have": _repeated(named, there, set(by_place) - set(by_id)),
+    }
+    problems = [f"ids {flaw}: {_shown(names)}" for flaw, names in flaws.items() if names]
+    if problems:
+        raise DataError("; ".join(problems))
+    return {split: [found[name] for name in wanted] for split, wanted in listed.items()}
+
+
+def _repeated(named: Collection[str], there: Mapping[str, int], places: Collection[str]) -> list[str]:
+    """Return the ids that several records have, unless the list has a place for each repeat, as a run's own has."""
+    several = [name for name in named if there[name] > 1]
+    repeats = sum(there[name] - 1 for name in several)
+    return [] if repeats <= sum(name in places for name in named) else several
+
+
+def place_id(split: str, row: int) -> str:
+    """Return the id of an item whose record has none of its own, by its row (1-based)."""
+    return f"{split}-row-{row}"
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"

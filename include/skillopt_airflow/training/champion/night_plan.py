@@ -1,0 +1,268 @@
+"""Before a night of re-gating is measured: who is the champion, and which fresh items are there."""
+
+import json
+import logging
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from pydantic import JsonValue
+
+from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.errors import ConfigError, ObjectMissing
+from skillopt_airflow.core.gate.item_scores import ItemScore, metric_value
+from skillopt_airflow.core.run.budget import MEASURING
+from skillopt_airflow.core.values.documents import Document
+from skillopt_airflow.core.values.skill import SkillDocument
+from skillopt_airflow.core.values.types import JsonObject, Split
+from skillopt_airflow.store.aliases import champion_before
+from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, RunKeys, target_of
+from skillopt_airflow.store.tables.night_table import Contender, Night, NightTable, Promise
+from skillopt_airflow.training.prepare.benchmark_settings import other_connection
+from skillopt_airflow.training.prepare.data_checks import checked_fresh, items_of
+from skillopt_airflow.training.prepare.data_items import Items, checked_items, read_items, store_files, without_copies
+from skillopt_airflow.training.prepare.preparation import check_priced, settle
+from skillopt_airflow.training.rollouts.rollout_plan import chunks_of, ids, largest_plan, store_plan, store_versions
+from skillopt_airflow.training.run.connections import published_skills
+from skillopt_airflow.training.run.run import TrainingRun
+from skillopt_airflow.training.run.run_corpus import store_corpus
+from skillopt_airflow.training.run.run_record import RunRecord
+from skillopt_airflow.training.step.seed_and_final import opened
+
+if TYPE_CHECKING:
+    from skillopt_airflow.quality.fresh_items import MeasuredItems
+    from skillopt_airflow.store.artifacts import ArtifactStore
+    from skillopt_airflow.store.objects import ObjectStore
+
+log = logging.getLogger(__name__)
+
+ROLES = ("champion", "seed", "previous")
+"""Roles in the order of the versions under which the night's run keeps their texts."""
+
+
+class Contest(Document):
+    """The skills to measure, fixed when the night was prepared."""
+
+    date: str
+    champion: Contender
+    seed: Contender
+    previous: Contender | None
+    promised: Promise | None = None
+
+    @property
+    def roles(self) -> list[tuple[int, str]]:
+        return [*enumerate(ROLES if self.previous is not None else ROLES[:2])]
+
+
+class Commands(NamedTuple):
+    """The parts of the commands that are told: the id of the benchmark's DAG, and the night's overrides."""
+
+    publish: str
+    overrides: Mapping[str, JsonValue]
+
+
+def prepare_night(
+    run: TrainingRun, config: TrainConfig, date: str, base: str, commands: Commands
+) -> list[JsonObject] | str:
+    """Store what a night needs; return the chunks of its rollouts, or why there is nothing to check.
+
+    Args:
+        date: YYYY-MM-DD.
+        base: the target that the benchmark is trained for when a run does not name another.
+
+    Raises:
+        SkillOptError: of the kind that says what is wrong, such as that only other targets have a champion.
+    """
+    from skillopt_airflow.store.data.datasets import ENDINGS, partition_uri, read_partition
+    from skillopt_airflow.store.data.files import DataFiles
+
+    target, benchmark = str(config.model.target), run.ref.benchmark
+    nights = NightTable(run.store, RegateKeys(config.storage.prefix, benchmark, target))
+    if nights.read(date) is not None:
+        return _settled_before(run, config)
+    artifacts = _published_for(run, config, base)
+    if artifacts is None:
+        _check_nowhere_published(run, config, commands)
+        return "no_data: nothing is published, so there is no champion to check"
+    client, folder = run.connections.s3_client(config.storage), partition_uri(config.data, config.regate, date)
+    records = read_partition(folder, benchmarks.folder(run.ref.benchmark), client)
+    if records is None:
+        return (
+            f"no_data: {folder}/items.json (or {ENDINGS}) is missing or empty. Once the items have arrived, backfill "
+            f"{date} with the command in the DAG's documentation"
+        )
+    kept, notes = without_copies(config, {Split.FRESH: records})
+    items, quality = checked_items(run, config, folder, kept, notes=notes)
+    items = store_files(run, items, DataFiles(folder, benchmarks.folder(run.ref.benchmark), client))
+    prices = run.connections.prices(config)
+    trained = _trained_on(run, config, artifacts)
+    quality = checked_fresh(run, quality, items[Split.FRESH], trained, measured_items(run, nights))
+    check_priced(config, prices, MEASURING)
+    image = run.connections.image(config, MEASURING)
+    settle(run, config, items, quality, image, prices, corpus=store_corpus(run, config))
+    return plan_night(run, *_contenders(run, date, artifacts, base))
+
+
+def _settled_before(run: TrainingRun, config: TrainConfig) -> list[JsonObject] | str:
+    """Return chunks without items for a night that is settled, which keeps what it measured; today's knobs act on it.
+
+    Its items may be gone by now, or be others, or a training may have used what was fresh on its day.
+    """
+    record = run.store.find_model(run.keys.config, RunRecord)
+    if record is None:
+        return f"settled: run {run.ref.run}, which measured the night, is gone, so there is nothing to do again"
+    run.store.put_model(run.keys.config, record.model_copy(update={"config": config}))
+    return plan_nothing(run)
+
+
+def _published_for(run: TrainingRun, config: TrainConfig, base: str) -> "ArtifactStore | None":
+    """Return the skills published for the night's target, or else for the benchmark's; None if there are none."""
+    for target in dict.fromkeys((str(config.model.target), base)):
+        artifacts = published_skills(run.connections, config.storage, run.ref.benchmark, target)
+        if artifacts.champion.read() is not None:
+            return artifacts
+    return None
+
+
+def _check_nowhere_published(run: TrainingRun, config: TrainConfig, told: Commands) -> None:
+    """Refuse a night whose target has no champion where other targets have one, which would go unchecked.
+
+    Raises:
+        ConfigError: naming them, and how the night's target gets its own.
+    """
+    benchmark, storage, target = run.ref.benchmark, config.storage, str(config.model.target)
+    folder = ArtifactKeys.of_benchmark(storage.prefix, benchmark)
+    store, commands = run.connections.object_store(storage, storage.artifact_bucket), []
+    stored = {key: value for key, value in told.overrides.items() if key.partition(".")[0] == "storage"}
+    asked = {**other_connection(benchmark, config), **stored}
+    overrides = {"overrides": asked} if asked else {}
+    for other in sorted(map(target_of, store.list_folders(folder))):
+        artifacts = published_skills(run.connections, storage, benchmark, other)
+        champion = artifacts.champion.read()
+        if champion is not None:
+            conf = json.dumps({"run": artifacts.manifest(champion.version).run, "target": target, **overrides})
+            publish = f"airflow dags trigger {told.publish} --conf {shlex.quote(conf)}"
+            commands.append(f"to publish that of {other}: {publish}")
+    if commands:
+        raise ConfigError(
+            f"the target {target} has no champion, but others have one, which no night checks now: let model.target in "
+            f"benchmark.yaml name the target that is in use until {target} has a champion; {'; '.join(commands)}"
+        )
+
+
+def _trained_on(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore") -> Items:
+    """Return the data of the training that made the champion, or the present data set if the bucket has lost them."""
+    champion = artifacts.champion.read()
+    name = "" if champion is None else artifacts.read(champion.version).manifest.run
+    items = items_of(run, name)
+    if items is None:
+        log.info("the items of run %s are gone; the fresh ones are compared with data.uri = %s", name, config.data.uri)
+        items, _ = read_items(run, config)
+    return items
+
+
+def measured_items(run: TrainingRun, nights: NightTable) -> "MeasuredItems":
+    """Return the items of all nights; of a night that was stored without contents, as far as its run still has them."""
+    from skillopt_airflow.quality.fresh_items import MeasuredItems
+
+    by_id: dict[str, str] = {}
+    by_content: dict[str, str] = {}
+    everything = sorted(nights.all(), key=lambda night: night.date, reverse=True)
+    stored = nights.contents(everything)
+    for night in everything:
+        keys = RunKeys(run.ref.storage.prefix, run.ref.benchmark, night.run)
+        contents = stored[night.date] or fingerprints(run.store, keys)
+        by_id |= dict.fromkeys(contents or nights.scores(night.date), f"night {night.date}")
+        by_content |= dict.fromkeys(contents.values(), f"night {night.date}")
+    return MeasuredItems(by_id, by_content)
+
+
+def fingerprints(store: "ObjectStore", keys: RunKeys) -> dict[str, str]:
+    """Return the fingerprints of a night's items by id; empty if the bucket has lost them."""
+    from skillopt_airflow.quality.fresh_items import content, fingerprint
+    from skillopt_airflow.store.data.items import load_items
+
+    try:
+        return {item.id: fingerprint(content(item)) for item in load_items(store, keys.items(Split.FRESH))}
+    except ObjectMissing:
+        return {}
+
+
+def promise_of(artifacts: "ArtifactStore", version: str, config: TrainConfig) -> Promise | None:
+    """Return what a version's manifest states of items that it was not selected on, if it is the score that counts.
+
+    Under another harness the champion scores otherwise, which is no decline.
+    """
+    manifest, rules = artifacts.read(version).manifest, config.evaluation
+    if manifest.harness != config.model.harness:
+        return None
+    found, stored = manifest.best_scores.promised, manifest.config.get("evaluation")
+    names = ("gate_metric", "gate_mixed_weight") if rules.gate_metric == "mixed" else ("gate_metric",)
+    stated = stored if isinstance(stored, dict) else {}
+    if found is None or any(stated.get(name) != getattr(rules, name) for name in names):
+        # The interval that it states is of that metric, and of no other weight.
+        return None
+    mean = ItemScore(hard=found.hard, soft=found.soft)
+    return Promise(score=metric_value(mean, rules.gate_metric, rules.gate_mixed_weight), low=found.low)
+
+
+def _contenders(run: TrainingRun, date: str, artifacts: "ArtifactStore", base: str) -> tuple[Contest, list[str]]:
+    """Return who is measured, and the texts in the order of the roles.
+
+    For a target without a champion of its own these are the contenders of that night under the benchmark's own target,
+    so that the two compare.
+    """
+    if artifacts.target == base != str(run.config.model.target):
+        night = NightTable(run.store, RegateKeys(run.ref.storage.prefix, run.ref.benchmark, base)).read(date)
+        if night is not None:
+            return contest_again(run, night)
+    seed = opened(run.seed_skill(), run.config)
+    contest = contest_of(date, artifacts, seed)
+    if artifacts.target == str(run.config.model.target):
+        promised = promise_of(artifacts, contest.champion.version, run.config)
+        contest = contest.model_copy(update={"promised": promised})
+    previous = [] if contest.previous is None else [contest.previous.version]
+    versions = [contest.champion.version, contest.seed.version, *previous]
+    return contest, [artifacts.read(version).skill if version else seed.text for version in versions]
+
+
+def contest_of(date: str, artifacts: "ArtifactStore", seed: SkillDocument) -> Contest:
+    """Return the champion, and the one that it followed.
+
+    Raises:
+        ConfigError: nothing is published.
+    """
+    history = artifacts.champion.history()
+    if not history:
+        raise ConfigError("nothing is published for this benchmark and target, so there is no champion to check")
+    champion = history[-1]
+    before = champion_before(history)
+    return Contest(
+        date=date,
+        champion=Contender(version=champion.version, sha256=champion.sha256),
+        seed=Contender(version="", sha256=seed.sha256),
+        previous=None if before is None else Contender(version=before.version, sha256=before.sha256),
+    )
+
+
+def contest_again(run: TrainingRun, night: Night) -> tuple[Contest, list[str]]:
+    """Return the contenders of a settled night, of whatever target, and their texts in the order of the roles."""
+    contest = Contest(date=night.date, champion=night.champion, seed=night.seed, previous=night.previous)
+    keys = RunKeys(run.ref.storage.prefix, run.ref.benchmark, night.run)
+    return contest, [run.store.get_text(keys.skill(version)) for version, _ in contest.roles]
+
+
+def plan_night(run: TrainingRun, contest: Contest, texts: Sequence[str]) -> list[JsonObject]:
+    """Store who is measured and their texts, in the order of the roles; return the chunks, equal texts once."""
+    items, draws = ids(run.item_refs(Split.FRESH)), range(run.config.evaluation.draws)
+    run.store.put_model(run.keys.contest, contest)
+    chunks = chunks_of(run.config, "regate", store_versions(run, texts), Split.FRESH, items, draws)
+    # As many for every target, since a night is one DAG run for all of them.
+    least = largest_plan(len(items), run.config, len(ROLES), len(draws))
+    return store_plan(run, run.timeline[0], "regate", chunks, least=least)
+
+
+def plan_nothing(run: TrainingRun) -> list[JsonObject]:
+    """Return the chunks of a night that is settled: as many as it had, all without items."""
+    return store_plan(run, run.timeline[0], "regate", [])

@@ -1,0 +1,272 @@
+"""The estimate of a run before its first call: rollouts times tokens, and a factor for the optimizer, as a range."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from skillopt_airflow.core.config.harnesses import HARNESSES
+from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.run.budget import BATCH_SHARE, Prices, Role, model_names, passed_limits, total_usd
+from skillopt_airflow.core.run.timeline import timeline
+from skillopt_airflow.core.values.documents import Document
+from skillopt_airflow.core.values.pictures import sizes as picture_sizes
+from skillopt_airflow.core.values.skill import CHARS_PER_TOKEN
+from skillopt_airflow.core.values.text import MOST_TOLD_CHARS
+from skillopt_airflow.core.values.types import Item, Split
+from skillopt_airflow.core.wire_formats import WIRE_FORMATS
+from skillopt_airflow.optimizer.sections import prompt_room
+from skillopt_airflow.tasks.protocols import Benchmark
+
+LOOKED_AT = 100
+"""Items whose prompts stand for all of a split."""
+ROLLOUT_TOKENS = 200
+"""A likely answer of the target; at most it is model.max_tokens."""
+TOLD_CHARS = 1000
+"""A likely tool's result or feedback; at most it is MOST_TOLD_CHARS."""
+CONTEXT_CHARS = 800_000
+"""A conversation that fills the context of most models."""
+OPTIMIZER_FACTOR = 2
+"""Calls of a step for each minibatch: one reflects, and merges, selection and the epoch's end take one more at most."""
+OPTIMIZER_TOKENS = 700
+"""A likely structured answer of the optimizer: a few edits with their reasons."""
+OPTIMIZER_TOKENS_MOST = 4000
+"""A long answer of the optimizer, with a model's reasoning."""
+INSTRUCTION_CHARS = 4000
+"""Instructions and answer schema of an optimizer call."""
+JUDGE_CHARS = 2500
+"""Instructions and answer schema of a judge's call."""
+JUDGE_TOKENS = 100
+"""A grade with its quote and reason."""
+EDIT_CHARS = 250
+"""One edit, and what it adds to the skill."""
+BATCHED = frozenset({"seed", "evaluate", "final", "test"})
+"""Stages that model.batch sends as jobs."""
+
+Case = Literal["likely", "most"]
+
+
+class Tokens(NamedTuple):
+    """Tokens that a model reads and writes."""
+
+    prompt: int
+    completion: int
+
+
+class EstimateTotals(Document):
+    """A run before its first call, as estimate.json."""
+
+    calls: dict[Role, int]
+    """Of each role that is asked, without retries: at most of target and judge, about of the optimizer."""
+    tokens_likely: int
+    tokens_most: int
+    usd_likely: float | None
+    """US dollars; None if a price is not known."""
+    usd_most: float | None
+
+
+class RoleEstimate(NamedTuple):
+    """All calls of one role."""
+
+    role: Role
+    calls: int
+    likely: Tokens
+    """With answers of a likely length, and the skill as long as at the start."""
+    most: Tokens
+    """With the longest answers, and a skill to which every step adds as many edits as it may."""
+    share: float = 1.0
+    """Share of the usual price, which is lower where calls go as batch jobs."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A run before its first call, without retries. The tokens rest on this module's constants."""
+
+    config: TrainConfig
+    prices: Prices
+    rollouts: Mapping[str, int]
+    """By stage, at most: stored rollouts and early rejections make them fewer."""
+    roles: Sequence[RoleEstimate]
+
+    def tokens(self, case: Case) -> int:
+        return sum(sum(getattr(one, case)) for one in self.roles)
+
+    def usd(self, case: Case) -> float | None:
+        """Return US dollars; None if a price is not known."""
+        priced = [(one, self.prices.get(one.role)) for one in self.roles]
+        return total_usd(None if price is None else one.share * price.usd(*getattr(one, case)) for one, price in priced)
+
+    @property
+    def totals(self) -> EstimateTotals:
+        return EstimateTotals(
+            calls={one.role: one.calls for one in self.roles},
+            tokens_likely=self.tokens("likely"),
+            tokens_most=self.tokens("most"),
+            usd_likely=self.usd("likely"),
+            usd_most=self.usd("most"),
+        )
+
+    def lines(self) -> list[str]:
+        """Return lines for a log: rollouts, calls, tokens, the price, and limits that may end the run early."""
+        by_stage = ", ".join(f"{stage} {count:,}" for stage, count in self.rollouts.items() if count)
+        lines = [
+            "estimate for the whole run, without retries; tokens from likely answers to the longest:",
+            f"  rollouts, at most: {sum(self.rollouts.values()):,} ({by_stage})",
+            *(
+                f"  {role}: {calls:,} calls, {short(sum(likely))} to {short(sum(most))} tokens"
+                for role, calls, likely, most, _ in self.roles
+            ),
+            self._price_line(),
+        ]
+        calls, tokens = sum(one.calls for one in self.roles), self.tokens("most")
+        lines += [
+            f"  {limit} may not be enough for the whole run; the run would then stop early"
+            for limit in passed_limits(self.config.budget, calls, tokens, self.usd("most"))
+        ]
+        if HARNESSES[self.config.model.harness].is_cli:
+            lines.append(f"  {self.config.model.harness} chooses its number of calls; each rollout counts as one here")
+        return lines
+
+    def _price_line(self) -> str:
+        names, asked = model_names(self.config.model), [one.role for one in self.roles]
+        likely, most = self.usd("likely"), self.usd("most")
+        if likely is None or most is None:
+            unknown = [str(names[role]) for role in asked if self.prices.get(role) is None]
+            return f"  price: no price known for {' and '.join(unknown)}; set budget.prices"
+        shown = ", ".join(
+            f"{names[role]} at {price.input:g} and {price.output:g} per million tokens read and written "
+            f"({price.source})"
+            for role in asked
+            if (price := self.prices.get(role)) is not None
+        )
+        return f"  price: {likely:,.2f} to {most:,.2f} US dollars; {shown}"
+
+
+class Prompt(NamedTuple):
+    """The mean prompt of a rollout, without the skill."""
+
+    chars: float
+    picture_tokens: float = 0.0
+
+    @classmethod
+    def of(cls, benchmark: Benchmark, target: str, items: Sequence[Item]) -> "Prompt":
+        """Measure the prompts of items; pictures of an unknown wire format count as OpenAI's."""
+        prompts = [benchmark.messages(item.public, "") for item in items if not item.unusable]
+        chars = sum(len(message.content) for prompt in prompts for message in prompt)
+        wire_format = WIRE_FORMATS.get(target.partition(":")[0], WIRE_FORMATS["openai"])
+        seen = [size for item in items for size in picture_sizes(item)]
+        pictures = sum(wire_format.picture_tokens(size.width, size.height) for size in seen)
+        return cls(chars / max(1, len(prompts)), pictures / max(1, len(items)))
+
+
+def estimate_training(
+    config: TrainConfig,
+    sizes: Mapping[Split, int],
+    prompt: Prompt,
+    skill_chars: int,
+    steps_in_epoch: int,
+    prices: Prices,
+) -> Estimate:
+    """Estimate a training.
+
+    Args:
+        config: the resolved configuration; its limits of the selection and the test split are applied here.
+    """
+    rollouts = _rollouts(config, sizes, steps_in_epoch)
+    steps = config.train.num_epochs * steps_in_epoch
+    # Every step adds all that it may, so that over the run the mean has half of it.
+    longest = skill_chars + steps * config.optimizer.learning_rate * EDIT_CHARS // 2
+    measured = estimate_rollouts(config, rollouts, prompt, (skill_chars, longest), prices)
+    gradient, batch = config.gradient, min(config.train.batch_size, sizes[Split.TRAIN])
+    minibatches = min(batch, math.ceil(batch / gradient.minibatch_size) + (not gradient.failure_only))
+    analyzed = steps
+    reflections = analyzed * config.train.accumulation * minibatches * gradient.analyst_rounds + rollouts["follow_up"]
+    # A selection for each merged patch, and what an epoch's end asks, besides the calls for each minibatch.
+    calls = OPTIMIZER_FACTOR * (reflections + analyzed + config.train.num_epochs)
+    shown = gradient.minibatch_size * config.train.rollouts_per_item
+    pictures = min(gradient.show_pictures, gradient.minibatch_size) * prompt.picture_tokens * CHARS_PER_TOKEN
+
+    def reflecting(skill: int, answer: int, told: int) -> float:
+        trajectory = prompt.chars + 2 * earlier_chars(turns(config), answer, told) + answer * CHARS_PER_TOKEN
+        room = prompt_room(gradient, prices)
+        return (min(room, INSTRUCTION_CHARS + skill + shown * trajectory) + pictures) / CHARS_PER_TOKEN
+
+    likely = round(reflections * reflecting(skill_chars, ROLLOUT_TOKENS, TOLD_CHARS))
+    most = round(calls * reflecting(longest, _longest_answer(config), MOST_TOLD_CHARS))
+    optimizer = RoleEstimate(
+        "optimizer", calls, Tokens(likely, calls * OPTIMIZER_TOKENS), Tokens(most, calls * OPTIMIZER_TOKENS_MOST)
+    )
+    return Estimate(config, prices, rollouts, (*measured.roles, optimizer))
+
+
+def estimate_rollouts(
+    config: TrainConfig, rollouts: Mapping[str, int], prompt: Prompt, skill_chars: tuple[int, int], prices: Prices
+) -> Estimate:
+    """Estimate target and judge of rollouts by stage, under skills whose characters are from likely to most."""
+    count, each = sum(rollouts.values()), turns(config)
+
+    def read(skill: int, answer: int, told: int) -> int:
+        chars = prompt.chars + skill + earlier_chars(each, answer, told)
+        return round(each * count * (chars / CHARS_PER_TOKEN + prompt.picture_tokens))
+
+    longest = _longest_answer(config)
+    likely = Tokens(read(skill_chars[0], ROLLOUT_TOKENS, TOLD_CHARS), each * count * ROLLOUT_TOKENS)
+    most = Tokens(read(skill_chars[1], longest, MOST_TOLD_CHARS), each * count * longest)
+    in_jobs = sum(rollouts.get(stage, 0) for stage in BATCHED) if config.model.batch else 0
+    share = 1.0 - (1.0 - BATCH_SHARE) * in_jobs / max(1, count)
+    roles = [RoleEstimate("target", each * count, likely, most, share)]
+    if config.model.judge is not None:
+        short_answer, long_answer = (
+            Tokens(round(count * ((JUDGE_CHARS + prompt.chars) / CHARS_PER_TOKEN + answer)), count * JUDGE_TOKENS)
+            for answer in (ROLLOUT_TOKENS, longest)
+        )
+        roles.append(RoleEstimate("judge", count, short_answer, long_answer))
+    return Estimate(config, prices, rollouts, roles)
+
+
+def _rollouts(config: TrainConfig, sizes: Mapping[Split, int], steps_in_epoch: int) -> dict[str, int]:
+    train, rules, optimizer = config.train, config.evaluation, config.optimizer
+    limited = {split: len(range(size)[: rules.limit(split)]) for split, size in sizes.items()}
+    moments = timeline(config, steps_in_epoch)
+    steps, compared = train.num_epochs * steps_in_epoch, sum(moment.compares for moment in moments)
+    guidance = compared if optimizer.use_slow_update else 0
+    candidates = steps + guidance + sum(moment.kind == "meta_reflect" for moment in moments)
+    in_epoch = min(sizes[Split.TRAIN], steps_in_epoch * train.batch_size * train.accumulation)
+    batches, val = train.num_epochs * in_epoch, limited[Split.VAL] * rules.draws
+    probes = config.gradient.deep_reflect_failures + config.gradient.deep_reflect_successes
+    return {
+        "seed": val,
+        "rollout": batches * train.rollouts_per_item,
+        "speculate": batches * train.rollouts_per_item if train.speculative_rollout else 0,
+        "follow_up": steps * probes if config.gradient.use_deep_reflect else 0,
+        "evaluate": candidates * val,
+        "longitudinal": compared * 2 * min(optimizer.slow_update_samples, sizes[Split.TRAIN]),
+        "final": val,
+        "test": rules.most_tested(train.num_epochs) * limited[Split.TEST] * rules.draws,
+        "publish": 2 * limited[Split(config.publishing.split)] * config.publishing.draws,
+    }
+
+
+def turns(config: TrainConfig) -> int:
+    """Return the most calls of a rollout, as far as they are known."""
+    return 1 if HARNESSES[config.model.harness].is_cli else config.model.max_turns
+
+
+def earlier_chars(turns: int, answer: int, told: int) -> float:
+    """Return the mean characters that a call reads of the turns before it, which is half of the conversation.
+
+    Args:
+        turns: calls of a rollout.
+        answer: tokens of one.
+        told: characters that the target is told behind each.
+    """
+    return min((turns - 1) / 2 * (answer * CHARS_PER_TOKEN + told), CONTEXT_CHARS)
+
+
+def short(tokens: int) -> str:
+    """Show two digits at least; more would promise too much."""
+    return f"{tokens / 1e6:,.1f} M" if tokens >= 1e6 else f"{math.ceil(tokens / 1e3)} k"
+
+
+def _longest_answer(config: TrainConfig) -> int:
+    return max(ROLLOUT_TOKENS, config.model.max_tokens)

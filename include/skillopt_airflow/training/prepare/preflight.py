@@ -1,0 +1,272 @@
+"""A try of all that a run will use, side by side and in seconds, before its first batch that is paid for."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Literal
+
+from skillopt_airflow.core.config.resource_groups import ModelGroup
+from skillopt_airflow.core.errors import (
+    Conflict,
+    ModelConnectionError,
+    ModelError,
+    ModelOutputError,
+    ModelTooSlow,
+    ModelUnavailable,
+    ModelUnreachable,
+    SandboxError,
+    SkillOptError,
+    StoreError,
+    ToolsRefused,
+    kept,
+    together,
+)
+from skillopt_airflow.core.values.failure_reasons import EMPTY_ADVICE, FIRST_ITEMS, SENTENCES, advice, may_pass
+from skillopt_airflow.core.values.model_protocols import Optimizer
+from skillopt_airflow.core.values.types import ItemRef, JsonObject, ModelCall, Split, Status, Trajectory
+from skillopt_airflow.optimizer.answers import check_answers
+from skillopt_airflow.store.keys import ArtifactKeys
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.training.rollouts.rollout_plan import Chunk, store_plan
+from skillopt_airflow.training.run.run import TrainingRun
+from skillopt_airflow.training.run.run_record import RunRef
+from skillopt_airflow.training.run.spending import BudgetShare
+from skillopt_airflow.training.run.timing import repeated
+
+STAGE = "preflight"
+ATTEMPTS = 3
+"""Most tries of one call: enough for a server that stumbles, and soon over if it is the wrong one."""
+LOG_SECONDS = 10.0
+"""Between two lines about what a preflight waits for."""
+
+log = logging.getLogger(__name__)
+
+RollOut = Callable[[Sequence[JsonObject]], None]
+
+
+def impatient(run: TrainingRun) -> RunRef:
+    """Return the reference under which the run makes fewer tries of a call."""
+    fewer = min(ATTEMPTS, run.config.model.max_attempts)
+    return run.ref.model_copy(update={"overrides": {**run.ref.overrides, "model.max_attempts": fewer}})
+
+
+def preflight(run: TrainingRun, roll_out: RollOut) -> None:
+    """Try the target in a sandbox, the optimizer, and a write in both buckets; what it cost is counted.
+
+    Args:
+        run: the run; there is nothing to try where its configuration says so, or when it is past the seed.
+
+    Raises:
+        SkillOptError: of the kind that says what is wrong, a sentence for each part that does not work; of one of the
+            `Unavailable` kinds only if nothing else is.
+    """
+    if not run.config.train.preflight:
+        log.info("train.preflight is false: nothing is tried")
+        return
+    if run.store.exists(run.keys.runtime_state):
+        log.info("the run is past its beginning: nothing is tried")
+        return
+    failures: list[SkillOptError] = []
+    beside: list[Callable[[], str]] = [partial(_try_answers, run, "optimizer"), partial(_try_buckets, run)]
+    if run.config.model.judge is not None:
+        beside.append(partial(_try_answers, run, "judge"))
+    with ThreadPoolExecutor(2) as pool:
+        if not run.config.budget.is_limited:
+            beside = [pool.submit(part).result for part in beside]
+        parts: list[Callable[[], str]] = [partial(_try_target, run, roll_out), *beside]
+        for part in parts:
+            with kept(failures):
+                log.info("%s", part())
+    if failures:
+        raise together(failures)
+
+
+def unmeasured(run: TrainingRun) -> list[ItemRef]:
+    """Return the first step's training items without a stored score under the seed skill, in order."""
+    items = run.batch(run.timeline[1])
+    found = run.results(Split.TRAIN, run.skill(0), 0, items)
+    usable = (item for item in items if not item.unusable)
+    return [item for item in usable if item.id not in found or not found[item.id].status.scored]
+
+
+def _try_target(run: TrainingRun, roll_out: RollOut) -> str:
+    """Roll out items, at most FIRST_ITEMS, until one has an answer; the first step finds their rows again."""
+    model = run.config.model
+    who = f"connection {model.target_conn_id}: the target {model.target}"
+    chunks: list[Chunk] = []
+    tried: list[Trajectory] = []
+    for item in unmeasured(run)[:FIRST_ITEMS]:
+        before = len(_target_calls(run))
+        chunks.append(Chunk(stage=STAGE, skill=run.keys.skill(0), split=Split.TRAIN, draw=0, item_ids=(item.id,)))
+        with _waited_for(f"{who}, training item {item.id}"):
+            roll_out(store_plan(run, run.timeline[0], STAGE, chunks)[len(tried) : len(chunks)])
+        found = run.stored(Split.TRAIN, run.skill(0), 0, [item])
+        if item.id not in found:
+            raise SandboxError(f"training item {item.id} left no row; the log of this task says why")
+        one = found[item.id].trajectory
+        _check_target(who, one, _target_calls(run)[before:])
+        if not _outcome(one):
+            tokens = f"{one.prompt_tokens} + {one.completion_tokens} tokens"
+            answered = f"target answered in {one.seconds:.1f} s, {tokens} ({one.status})"
+            return f"training items {_listed(tried)}; item {item.id} answered: {answered}" if tried else answered
+        tried.append(one)
+    if not tried:
+        return "the first step's items have stored rollouts: the target is not asked"
+    todo, errors = [], [one.error for one in tried if one.error]
+    if len(errors) < len(tried):
+        todo.append(f"It wrote {sum(one.completion_tokens for one in tried)} tokens, but no answer. {EMPTY_ADVICE}.")
+    if errors:
+        todo.append(f"Change or shorten the prompts and the seed skill, or use another model. First error: {errors[0]}")
+    raise ModelConnectionError(f"{who} answers none of the training items {_listed(tried)}. {' '.join(todo)}")
+
+
+def _outcome(one: Trajectory) -> str:
+    """Return the outcome of a rollout that leaves open whether the target can answer; empty if it has answered."""
+    silent = not one.files and all(message.role not in ("assistant", "call") for message in one.messages)
+    cut = one.status is Status.TRUNCATED and silent
+    return "empty, cut off" if cut else one.status if one.status in (*SENTENCES, Status.EMPTY) else ""
+
+
+def _listed(tried: Sequence[Trajectory]) -> str:
+    outcomes = dict.fromkeys(map(_outcome, tried))
+    return "; ".join(f"{', '.join(one.item_id for one in tried if _outcome(one) == kind)}: {kind}" for kind in outcomes)
+
+
+def _check_target(who: str, trajectory: Trajectory, calls: Sequence[ModelCall]) -> None:
+    why = f"training item {trajectory.item_id}: {trajectory.status}: {trajectory.error}"
+    status = calls[-1].http_status if calls else 0
+    if trajectory.status is Status.SANDBOX_ERROR:
+        raise SandboxError(f"the sandbox of {why}; the log of this task says more")
+    if trajectory.status is Status.TIMEOUT or (trajectory.status is Status.MODEL_ERROR and may_pass(status)):
+        raise ModelUnavailable(f"{who} has no answer now; try again when it has ({why})")
+    if trajectory.status is Status.MODEL_ERROR:
+        raise ModelConnectionError(f"{who} does not answer; {advice(status)} ({why})")
+    if trajectory.status is Status.BUDGET:
+        raise ModelError(f"{who} was not asked; raise the limit under budget.* ({why})")
+
+
+def _try_answers(run: TrainingRun, role: Literal["optimizer", "judge"]) -> str:
+    """Ask a model one small question; raise what speaks against the run, with who it is."""
+    model, connect = run.config.model, run.connections.optimizer
+    who = f"connection {model.optimizer_conn_id}: the optimizer {model.optimizer}"
+    if role == "judge":
+        connect, who = run.connections.judge, f"connection {model.judge_conn_id}: the judge {model.judge}"
+    calls: list[ModelCall] = []
+    share = BudgetShare(run, run.timeline[0], STAGE, role)
+
+    def count(call: ModelCall) -> None:
+        calls.append(call)
+        share.count(call)
+
+    try:
+        with _waited_for(who):
+            flaw = _usable(model, lambda settings: connect(settings, count, share.begin))
+    except ModelConnectionError:
+        raise
+    except ModelUnreachable as error:
+        raise ModelConnectionError(f"{who} does not answer; {advice(0)} ({error})") from error
+    except ModelUnavailable as error:
+        raise ModelUnavailable(f"{who} has no answer now; try again when it has ({error})") from error
+    except (ModelOutputError, ToolsRefused) as error:
+        raise ModelOutputError(
+            f"{who} answers, but not as model.optimizer_output = {model.optimizer_output} asks; use a model that calls "
+            f"tools ({error})"
+        ) from error
+    except ModelError as error:
+        todo = advice(calls[-1].http_status if calls else 0)
+        raise ModelConnectionError(f"{who} does not answer; {todo} ({error})") from error
+    finally:
+        share.store(calls)
+        share.close()
+    run.store.delete(run.keys.in_text(role))
+    if flaw:
+        run.store.put_bytes(run.keys.in_text(role), b"")
+        log.warning("%s is asked in plain text from here on, as with model.optimizer_output: text (%s)", who, flaw)
+    tokens = f"{sum(call.prompt_tokens for call in calls)} + {sum(call.completion_tokens for call in calls)} tokens"
+    return f"{role} answered in {sum(call.seconds for call in calls):.1f} s, {tokens}"
+
+
+def _usable(model: ModelGroup, connect: Callable[[ModelGroup], AbstractContextManager[Optimizer]]) -> str:
+    """Ask by a tool, and in plain text if that fails, or only as the settings say; return the flaw of the first way."""
+    forms, flaw = ("tools", "text") if model.optimizer_output == "auto" else (model.optimizer_output,), ""
+    for form in forms:
+        try:
+            with connect(model.model_copy(update={"optimizer_output": form})) as asked:
+                check_answers(asked)
+                break
+        except (ModelOutputError, ModelTooSlow, ToolsRefused) as error:
+            if form == forms[-1]:
+                raise type(error)(f"with a tool: {flaw}; in plain text: {error}" if flaw else str(error)) from error
+            flaw = str(error)
+    return flaw
+
+
+@contextmanager
+def _waited_for(who: str) -> Iterator[None]:
+    """Log who is waited for, and for how long, while the block runs."""
+    began = time.monotonic()
+    with repeated(LOG_SECONDS, lambda: log.info("waiting for %s, %.0f s so far", who, time.monotonic() - began)):
+        yield
+
+
+def _try_buckets(run: TrainingRun) -> str:
+    storage, benchmark, target = run.ref.storage, run.ref.benchmark, str(run.config.model.target)
+    artifacts = run.connections.object_store(storage, storage.artifact_bucket)
+    published = ArtifactKeys(storage.prefix, benchmark, target).write_probe(run.ref.run)
+    for store, key in ((run.store, run.keys.write_probe), (artifacts, published)):
+        check_conditional_write(store, key)
+    return f"buckets {storage.bucket} and {storage.artifact_bucket} take conditional writes"
+
+
+def _target_calls(run: TrainingRun) -> list[ModelCall]:
+    rows = run.usage.read(run.ref.benchmark, run.account)
+    return [row.call for row in rows if row.call.stage == STAGE and row.call.role == "target"]
+
+
+OTHER = '"00000000000000000000000000000000"'
+"""A tag that no object has."""
+
+
+def check_conditional_write(store: ObjectStore, key: str) -> None:
+    """Create an object of which nothing is left, and see that a second writer would be told.
+
+    Args:
+        key: one that nobody else uses at the same time; what an interrupted try left there is no hindrance.
+
+    Raises:
+        StoreError: the bucket refuses writes, or its store ignores their condition.
+    """
+    ignored = _ignored(store, key)
+    _remove(store, key)
+    if ignored:
+        raise StoreError(
+            f"{store.address(key)}: the object store wrote over an object that {ignored} protects, so two publishers "
+            "could overwrite each other, and tasks each other's part of a budget; use a store with conditional writes"
+        )
+
+
+def _ignored(store: ObjectStore, key: str) -> str:
+    """Return the condition that the store ignores; empty if it keeps both."""
+    for _ in range(2):
+        try:
+            store.create(key, b"")
+        except Conflict:
+            break
+    else:
+        return "If-None-Match"
+    try:
+        store.replace(key, b"", OTHER)
+    except Conflict:
+        return ""
+    return "If-Match"
+
+
+def _remove(store: ObjectStore, key: str) -> None:
+    """Remove the object; a bucket that never forgets keeps an empty one."""
+    try:
+        store.delete(key)
+    except StoreError as error:
+        log.warning("An empty object stays: %s", error)

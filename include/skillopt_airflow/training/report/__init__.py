@@ -1,0 +1,5 @@
+"""What is told of runs: history, report, skills and matrices of skills.
+
+Enter by reporting.py.
+The pages are made in report/ and served by ui/.
+"""

@@ -1,0 +1,155 @@
+"""The run's history and its page, also while it goes on, from what its moments stored."""
+
+from collections.abc import Mapping, Sequence
+
+from skillopt_airflow.core.errors import ObjectMissing
+from skillopt_airflow.core.run.history import History, Publication
+from skillopt_airflow.core.run.state import Measured, RunState
+from skillopt_airflow.core.run.timeline import FINAL, Moment, MomentKind
+from skillopt_airflow.core.values.provenance import LinesOfSkill
+from skillopt_airflow.core.values.types import Split, Trajectory
+from skillopt_airflow.optimizer.judge import judge_use
+from skillopt_airflow.report.run_page import render, with_outcome
+from skillopt_airflow.report.view import Example, Judging, ReportView, chosen, example_of, judging_of
+from skillopt_airflow.store.keys import MomentKeys
+from skillopt_airflow.tasks.grading import GradingRequest
+from skillopt_airflow.tasks.protocols import AsksJudge
+from skillopt_airflow.training.champion.publication import looks_at
+from skillopt_airflow.training.report.history import history_of, history_so_far
+from skillopt_airflow.training.report.rollout_stages import label_of
+from skillopt_airflow.training.run.run import TrainingRun, pictures
+
+
+def write_report(run: TrainingRun, published: Publication | None = None, withheld: str = "") -> History:
+    """Store history.json and report.html; a second time, after publishing, over the first.
+
+    What the run published once stays said, whatever is withheld later. Where rollouts are gone that the first one
+    counted, a second only adds what came of publishing.
+    """
+    before = run.store.find_model(run.keys.history, History)
+    # Without an outcome it is the training that ends, perhaps otherwise than before it was cleared.
+    is_late = published is not None or withheld != ""
+    if published is None and before is not None:
+        published = before.published
+    withheld = "" if published is not None else withheld
+    test_looks = looks_at(run, run.published, Split.TEST)
+    history = history_of(run, published, withheld, test_looks)
+    if before is not None and is_late and _lacks_rollouts(history, before):
+        late = {"published": published, "withheld": withheld, "test_looks": test_looks}
+        history = before.model_copy(update=late)
+        page = with_outcome(run.store.get_text(run.keys.report), with_skill(run, history))
+    else:
+        page = render(view_of(run, history))
+    run.store.put_text(run.keys.report, page)
+    run.store.put_model(run.keys.history, history)
+    return history
+
+
+def _lacks_rollouts(history: History, before: History) -> bool:
+    """Return whether rollouts of the run, or of others that it took from the store, were removed since a report."""
+    now, then = history.rollouts, before.rollouts
+    coverage = {name: score.coverage for name, score in history.test.items()}
+    lost = any(coverage.get(name, 0.0) < score.coverage for name, score in before.test.items())
+    return lost or now.ran < then.ran
+
+
+def view_of(run: TrainingRun, history: History) -> ReportView:
+    final = run.state(run.timeline[-1])
+    return with_skill(run, history, judging=_judging(run, final), examples=_examples(run, final.best))
+
+
+def with_skill(run: TrainingRun, history: History, **more: object) -> ReportView:
+    """Return the history with its best skill, and with what else the page shows."""
+    version = history.best.version
+    skill = {
+        "skill": run.skill(version).text,
+        "lines": run.store.get_model(run.keys.line_origins(version), LinesOfSkill).lines,
+    }
+    return ReportView.model_validate(dict(history) | skill | more)
+
+
+def _judging(run: TrainingRun, final: RunState) -> Judging | None:
+    use, benchmark = judge_use(run.config.evaluation, run.benchmark), run.benchmark
+    if use == "rules" or not isinstance(benchmark, AsksJudge):
+        return None
+    # A run that was stopped has no test of its best skill.
+    split = Split.TEST if run.config.evaluation.eval_test and not final.stopped else Split.VAL
+    rollouts = run.stored(split, run.skill(final.best.version), 0, run.item_refs(split))
+
+    def request(trajectory: Trajectory) -> GradingRequest:
+        [item] = run.items_of(split, [trajectory.item_id])
+        return benchmark.grading(item, trajectory)
+
+    return judging_of(list(rollouts.values()), split, use, str(run.config.model.judge), request)
+
+
+def _examples(run: TrainingRun, best: Measured) -> tuple[Example, ...]:
+    from skillopt_airflow.store.data.picture_files import thumbnail
+
+    items = [item for item in run.items_of(Split.VAL, chosen(best.evaluation.scores)) if not item.unusable]
+    rollouts = run.stored(Split.VAL, run.skill(best.version), 0, items)
+    seen = pictures(run, items)
+    made = (
+        example_of(rollouts[item.id], {name: thumbnail(content) for name, content in seen[item.id].items()})
+        for item in items
+        if item.id in rollouts
+    )
+    return tuple(example for example in made if example is not None)
+
+
+FIRST_TASKS: Mapping[MomentKind, str] = {
+    "seed": "prepare",
+    "step": "rollout",
+    "slow_update": "longitudinal",
+    "meta_reflect": "meta_reflect",
+    "final": "measure_last",
+}
+"""The task of a moment that has stored nothing yet."""
+
+
+def live_view(run: TrainingRun) -> ReportView | None:
+    """Return what the page of the run shows now; None before its seed is measured."""
+    try:
+        return with_skill(run, history_so_far(run, run.newest_state()), task=current_task(run))
+    except ObjectMissing:
+        # The seed's own state is stored right after that of the run.
+        return None
+
+
+def has_ended(run: TrainingRun) -> bool:
+    newest = run.store.find_model(run.keys.runtime_state, RunState)
+    return newest is not None and newest.moment == FINAL and run.store.exists(run.keys.report)
+
+
+def current_task(run: TrainingRun) -> str:
+    """Return the moment under way and its task, as `Step 3: evaluate`."""
+    newest = run.store.find_model(run.keys.runtime_state, RunState)
+    moment = run.timeline[0] if newest is None else _following(run, newest)
+    keys, begun = run.keys.moment(moment), run.store.list_dated(run.keys.runtime_state).values()
+    dated = run.store.list_dated(keys.folder).items()
+    # Older documents are left over from an earlier attempt.
+    stored = {key for key, written in dated if written >= max(begun, default=written)}
+    reached = [task for key, task in _documents(keys) if key in stored]
+    return f"{label_of(moment)}: {reached[-1] if reached else FIRST_TASKS[moment.kind]}"
+
+
+def _following(run: TrainingRun, newest: RunState) -> Moment:
+    names = [moment.name for moment in run.timeline]
+    return run.timeline[-1 if newest.stopped else min(names.index(newest.moment) + 1, len(names) - 1)]
+
+
+def _documents(keys: MomentKeys) -> Sequence[tuple[str, str]]:
+    """Return documents of moments in the order in which they are stored, each with the task that runs from then on."""
+    return (
+        (keys.plan("rollout"), "rollout"),
+        (keys.plan("longitudinal"), "rollout"),
+        (keys.reflected_items, "update"),
+        (keys.merged_patch, "update"),
+        (keys.comparison, "slow_update"),
+        (keys.plan("evaluate"), "evaluate"),
+        (keys.gate, "gate"),
+        (keys.plan("final"), "evaluate_last"),
+        (keys.plan("test"), "test"),
+        # The seed's test runs next to it.
+        (keys.plan("seed"), "evaluate_seed"),
+    )

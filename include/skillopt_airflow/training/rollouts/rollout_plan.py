@@ -1,0 +1,191 @@
+"""The rollouts that a stage needs: planned once, stored, and carried out a chunk at a time, one container each."""
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Literal, TypeVar
+
+from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.run.timeline import Moment
+from skillopt_airflow.core.values.documents import Document
+from skillopt_airflow.core.values.types import Item, ItemRef, JsonObject, Split, Value
+from skillopt_airflow.training.run.run import TrainingRun
+
+T = TypeVar("T")
+
+Stage = Literal[
+    "preflight",
+    "seed",
+    "rollout",
+    "speculate",
+    "evaluate",
+    "longitudinal",
+    "final",
+    "test",
+    "score",
+    "publish",
+    "regate",
+]
+
+
+BATCH_AHEAD = "ahead"
+"""The plan of a step that has the next step's batch."""
+MAX_CHUNKS = 1024
+"""Airflow's default for [core] max_map_length, the most tasks that it makes of a list."""
+CALLS_PER_CONTAINER = 64
+"""Model calls in flight that one container and its gateway carry without keeping each other waiting."""
+
+
+class Chunk(Value):
+    """The work of one container."""
+
+    stage: Stage
+    """The purpose of its model calls."""
+    skill: str
+    """Key of the skill's text."""
+    split: Split
+    draw: int
+    item_ids: tuple[str, ...]
+    """Items in the order in which they are begun."""
+    contested: bool = False
+    """True if it may end as soon as the candidate cannot win any more."""
+
+    @property
+    def measures(self) -> tuple[str, Split]:
+        return self.skill, self.split
+
+
+class RolloutPlan(Document):
+    """The chunks of a stage, for which mapped tasks are made."""
+
+    moment: Moment
+    chunks: tuple[Chunk, ...]
+
+
+class ChunkRef(Value):
+    """The reference that travels to a mapped task instead of its chunk."""
+
+    plan: str
+    """Key of the plan."""
+    index: int
+    run: JsonObject | None = None
+    """Reference of the chunk's run, if the task maps over the chunks of several runs."""
+
+
+def chunks_of(
+    config: TrainConfig,
+    stage: Stage,
+    skills: Sequence[str],
+    split: Split,
+    item_ids: Sequence[str],
+    draws: Sequence[int] = (0,),
+) -> list[Chunk]:
+    """Return the chunks of items under every skill, by key, and with every draw; see `parts_of`."""
+    times = len(skills) * len(draws)
+    parts = cut(item_ids, parts_of(len(item_ids), config, times)) if times else []
+    return [
+        Chunk(stage=stage, skill=skill, split=split, draw=draw, item_ids=tuple(part))
+        for skill in skills
+        for draw in draws
+        for part in parts
+    ]
+
+
+def batch_chunks(run: TrainingRun, stage: Stage, moment: Moment, step: Moment) -> list[Chunk]:
+    skill = run.keys.skill(run.state_before(moment).current.version)
+    return chunks_of(run.config, stage, [skill], Split.TRAIN, ids(run.batch(step)), run.batch_draws(step))
+
+
+def parts_of(items: int, config: TrainConfig, times: int) -> int:
+    """Return into how many parts items are cut that run so many times, under several skills or with several draws.
+
+    They are as few as carry the run's model calls in flight, with no more items in a part than may share a container:
+    every container costs its start and a task. Where there are more than run at the same time, all together have the
+    fewest chunks that leave no container idle in the last round. A part has at least one item, and more than
+    `sandbox.items_per_container` where the chunks would be more than Airflow makes tasks of.
+    """
+    lanes, most = config.sandbox.max_containers, config.sandbox.items_per_container
+    carriers = math.ceil(min(items * times, config.model.concurrency) / CALLS_PER_CONTAINER)
+    parts = max(math.ceil(items / most), carriers // times)
+    if parts * times > lanes:
+        step = lanes // times if times < lanes else lanes // math.gcd(lanes, times)
+        parts = step * math.ceil(items / (step * most))
+    return min(items, parts, max(1, MAX_CHUNKS // times))
+
+
+def largest_plan(items: int, config: TrainConfig, skills: int, draws: int) -> int:
+    """Return how many chunks items have at most under so many skills, of which some may be equal and run once."""
+    return max(count * draws * parts_of(items, config, count * draws) for count in range(1, skills + 1))
+
+
+def store_versions(run: TrainingRun, texts: Iterable[str]) -> list[str]:
+    """Store skills as the run's versions from 0 on; return the keys of the different ones, the first of equal ones."""
+    keys: dict[str, str] = {}
+    for version, text in enumerate(texts):
+        key = run.keys.skill(version)
+        run.store.put_text(key, text)
+        keys.setdefault(text, key)
+    return [*keys.values()]
+
+
+def store_plan(
+    run: TrainingRun, moment: Moment, name: str, chunks: Sequence[Chunk], least: int = 0, *, if_missing: bool = False
+) -> list[JsonObject]:
+    """Store the plan; return its chunks' references, as mapped tasks take them.
+
+    A plan never gets shorter, nor than `least`: chunks without items fill it up. Airflow takes a mapped task that
+    there were fewer of once out of the DAG run for good, also when there are more again. With `if_missing`, a first
+    plan returns none if every item that is of use has a score already.
+    """
+    key, before = run.keys.moment(moment).plan(name), stored_chunks(run, moment, name)
+    missing = max(least, len(before)) - len(chunks)
+    filling = [chunk.model_copy(update={"item_ids": (), "contested": False}) for chunk in (*chunks, *before)[:1]]
+    filled = (*chunks, *(filling * missing))
+    run.store.put_model(key, RolloutPlan(moment=moment, chunks=filled))
+    if if_missing and not before and all(_is_done(run, chunk) for chunk in chunks):
+        return []
+    return [ChunkRef(plan=key, index=index).model_dump(exclude_none=True) for index in range(len(filled))]
+
+
+def stored_chunks(run: TrainingRun, moment: Moment, name: str) -> tuple[Chunk, ...]:
+    plan = run.store.find_model(run.keys.moment(moment).plan(name), RolloutPlan)
+    return () if plan is None else plan.chunks
+
+
+def _is_done(run: TrainingRun, chunk: Chunk) -> bool:
+    wanted = set(chunk.item_ids)
+    items = [ref for ref in run.item_refs(chunk.split) if ref.id in wanted and not ref.unusable]
+    results = run.results(chunk.split, run.document(chunk.skill), chunk.draw, items)
+    return sum(one.status.scored for one in results.values()) == len(items)
+
+
+def planned(run: TrainingRun, ref: JsonObject) -> tuple[RolloutPlan, Chunk]:
+    """Return the chunk behind a reference, and the plan that it belongs to."""
+    parsed = ChunkRef.model_validate(ref)
+    plan = run.store.get_model(parsed.plan, RolloutPlan)
+    return plan, plan.chunks[parsed.index]
+
+
+def cut(values: Sequence[T], parts: int) -> list[list[T]]:
+    """Cut evenly into so many parts, in order."""
+    edges = [round(part * len(values) / parts) for part in range(parts + 1)] if parts else []
+    return [list(values[start:stop]) for start, stop in pairwise(edges)]
+
+
+def cut_contested(order: Sequence[T], config: TrainConfig, times: int) -> list[list[T]]:
+    """Cut an evaluation that may end early into as many parts as any other.
+
+    Of the parts that run at the same time, `times` times each, the items are dealt out like cards, so that containers
+    side by side advance in order together.
+    """
+    parts = cut(order, parts_of(len(order), config, times))
+    together, found = max(1, config.sandbox.max_containers // times), []
+    for start in range(0, len(parts), together):
+        group = parts[start : start + together]
+        block = [value for part in group for value in part]
+        found += [block[place :: len(group)] for place in range(len(group))]
+    return found
+
+
+def ids(items: Sequence[Item | ItemRef]) -> list[str]:
+    return [item.id for item in items]

@@ -1,0 +1,135 @@
+"""The optimizer in a stage: its answers are remembered, its calls and its time stored."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from threading import Semaphore
+
+from skillopt_airflow.core.errors import StoreError
+from skillopt_airflow.core.run.timeline import Moment
+from skillopt_airflow.core.values.model_protocols import Optimizer, Output, Target
+from skillopt_airflow.core.values.pictures import NO_PICTURES, Pictures
+from skillopt_airflow.core.values.types import Message, ModelCall
+from skillopt_airflow.optimizer.sections import GuidedOptimizer
+from skillopt_airflow.sandbox.container_loop import STORE_SECONDS
+from skillopt_airflow.sandbox.task_workload import union_seconds
+from skillopt_airflow.training.run import timing
+from skillopt_airflow.training.run.answer_cache import RememberingOptimizer, RememberingTarget
+from skillopt_airflow.training.run.run import TrainingRun
+from skillopt_airflow.training.run.spending import BudgetShare
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def stored_calls(share: BudgetShare) -> Iterator[list[ModelCall]]:
+    """Yield a list to which calls may be added from any thread; each is stored soon, and all are when the block ends.
+
+    Raises:
+        StoreError: the last ones cannot be stored.
+    """
+    calls: list[ModelCall] = []
+    part: list[ModelCall] = []
+    stored = 0
+
+    def store() -> None:
+        nonlocal part, stored
+        if not part:
+            part = calls[stored:]
+        # One whose writing had no answer stays as it is, since it may be there.
+        share.store(part)
+        stored, part = stored + len(part), []
+
+    def follow() -> None:
+        try:
+            store()
+        except StoreError as error:
+            log.warning("The calls of the last seconds could not be stored, which is tried again: %s", error)
+
+    try:
+        with timing.repeated(STORE_SECONDS, follow):
+            yield calls
+    finally:
+        while stored < len(calls):
+            store()
+
+
+class _OptimizerInTurn:
+    """An `Optimizer` that waits for its turn."""
+
+    def __init__(self, inner: Optimizer, turn: Semaphore) -> None:
+        self._inner, self._turn = inner, turn
+
+    def ask(
+        self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
+    ) -> Output:
+        with self._turn:
+            return self._inner.ask(stage, instructions, prompt, output_type, pictures)
+
+
+class _TargetInTurn:
+    """A `Target` that waits for its turn."""
+
+    def __init__(self, inner: Target, turn: Semaphore) -> None:
+        self._inner, self._turn = inner, turn
+
+    def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
+        with self._turn:
+            return self._inner.ask(stage, messages, pictures)
+
+
+@dataclass(frozen=True)
+class Assistants:
+    """The two models that a stage outside of the sandbox may ask; each connects at its first new question."""
+
+    optimizer: Optimizer
+    target: Target
+
+
+@contextmanager
+def optimizing(run: TrainingRun, moment: Moment, stage: str, workers: int | None = None) -> Iterator[Assistants]:
+    """Open the models for one task of a moment; store their calls while it runs, and its time when it ends.
+
+    An answer is stored under its question, so a task that is tried again pays for no call twice. At most so many
+    questions are asked at the same time, all of `gradient.analyst_workers` when None, and none beyond the budget.
+    """
+    keys, config = run.keys.moment(moment), run.config.model
+    share = BudgetShare(run, moment, stage, "0", Fraction(1))
+    turn = Semaphore(run.config.gradient.analyst_workers if workers is None else workers)
+    with timing.timed(run.store, keys, stage) as clock, ExitStack() as opened:
+        opened.callback(share.close)
+        calls = opened.enter_context(stored_calls(share))
+
+        def count(call: ModelCall) -> None:
+            calls.append(call)
+            share.count(call)
+
+        try:
+            yield Assistants(
+                optimizer=GuidedOptimizer(
+                    RememberingOptimizer(
+                        lambda: _OptimizerInTurn(
+                            opened.enter_context(
+                                run.connections.optimizer(run.model_of("optimizer"), count, share.begin)
+                            ),
+                            turn,
+                        ),
+                        str(config.optimizer),
+                        run.store,
+                        keys.answers,
+                    ),
+                    run.record.guidance,
+                ),
+                target=RememberingTarget(
+                    lambda: _TargetInTurn(
+                        opened.enter_context(run.connections.target(config, count, share.begin)), turn
+                    ),
+                    str(config.target),
+                    run.store,
+                    keys.answers,
+                ),
+            )
+        finally:
+            clock.model = union_seconds((call.started, call.started + call.seconds) for call in calls)

@@ -1,0 +1,96 @@
+"""The seconds of a step by their use: model, container, own work, and Airflow between the tasks."""
+
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from skillopt_airflow.core.run.history import StepSeconds
+from skillopt_airflow.core.values.documents import Document
+from skillopt_airflow.sandbox.task_workload import union_seconds
+
+if TYPE_CHECKING:
+    from skillopt_airflow.store.keys import MomentKeys
+    from skillopt_airflow.store.objects import ObjectStore
+
+
+class StageTiming(Document):
+    """One task of a stage: when its body ran (Unix seconds), and what of that were model and container."""
+
+    stage: str
+    started: float
+    ended: float
+    model: float = Field(default=0.0, ge=0.0)
+    container: float = Field(default=0.0, ge=0.0)
+
+
+class StageClock:
+    """A task's own account of its time."""
+
+    model: float = 0.0
+    """Wall seconds in which at least one model call was under way."""
+
+
+@contextmanager
+def repeated(seconds: float, work: Callable[[], object]) -> Iterator[None]:
+    """Do the work every so many seconds, in a thread, until the block ends."""
+    ended = Event()
+
+    def follow() -> None:
+        while not ended.wait(seconds):
+            work()
+
+    thread = Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
+def timed(store: "ObjectStore", keys: "MomentKeys", stage: str) -> Iterator[StageClock]:
+    """Store the timing of a task's body when it has ended well."""
+    clock, started = StageClock(), time.time()
+    yield clock
+    save(store, keys, StageTiming(stage=stage, started=started, ended=time.time(), model=clock.model), 0)
+
+
+def save(store: "ObjectStore", keys: "MomentKeys", timing: StageTiming, index: int) -> None:
+    store.put_model(keys.timing(timing.stage, index), timing)
+
+
+def load(store: "ObjectStore", keys: "MomentKeys") -> list[StageTiming]:
+    return [store.get_model(key, StageTiming) for key in store.list_keys(keys.timings)]
+
+
+def step_seconds(timings: Sequence[StageTiming], previous_end: float) -> StepSeconds:
+    """Split a step's wall time; of tasks side by side, of whatever stage, the busiest stand for model and container."""
+    model, container = _busiest(timings)
+    body = union_seconds((timing.started, timing.ended) for timing in timings)
+    ended = max(timing.ended for timing in timings)
+    # A gate that is decided again ends after what followed it, which is left with its own tasks' time.
+    wall = ended - (previous_end if previous_end < ended else min(timing.started for timing in timings))
+    own = max(0.0, body - model - container)
+    return StepSeconds(wall=wall, model=model, container=container, own=own, airflow=max(0.0, wall - body))
+
+
+def _busiest(timings: Sequence[StageTiming]) -> tuple[float, float]:
+    """Return model and container seconds of the sequence of tasks, one after the other, that has most of both.
+
+    No two of them run at the same time, so they have no more than the wall time together.
+    """
+    tasks = sorted(timings, key=attrgetter("ended", "started"))
+    ends = [task.ended for task in tasks]
+    # By the number of tasks, in the order of their ends, among which is chosen.
+    most = [(0.0, 0.0)]
+    for place, task in enumerate(tasks):
+        model, container = most[bisect_right(ends, task.started, hi=place)]
+        most.append(max(most[-1], (model + task.model, container + task.container), key=sum))
+    return most[-1]

@@ -1,0 +1,139 @@
+"""The stages of an epoch's end: the longitudinal comparison with what follows from it, and meta reflection."""
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+from skillopt_airflow.core.gate.decision import GateDecision
+from skillopt_airflow.core.run.state import tried_edits
+from skillopt_airflow.core.run.timeline import Moment, edit_budget, sample, writes_guidance
+from skillopt_airflow.core.values.edits import EditApplyReport
+from skillopt_airflow.core.values.pictures import sizes
+from skillopt_airflow.core.values.types import ItemRef, JsonObject, Patch, Split
+from skillopt_airflow.optimizer.answers import joined
+from skillopt_airflow.optimizer.comparison import Comparison, compare, guidance_edit
+from skillopt_airflow.optimizer.comparison import slow_update as write_guidance
+from skillopt_airflow.optimizer.meta_skill import EpochStep, meta_skill
+from skillopt_airflow.optimizer.meta_skill import meta_reflect as reflect_on_epoch
+from skillopt_airflow.training.rollouts.rollout_plan import chunks_of, ids, store_plan
+from skillopt_airflow.training.run.run import TrainingRun, shown_items
+from skillopt_airflow.training.run.stage_models import Assistants, optimizing
+from skillopt_airflow.training.step.candidate import propose, remembers
+
+log = logging.getLogger(__name__)
+
+
+def longitudinal(run: TrainingRun, moment: Moment) -> list[JsonObject]:
+    """Plan the sampled training items under the last skills of the previous and of this epoch, equal ones once.
+
+    After the first epoch there is nothing to compare.
+    """
+    skills = [run.keys.skill(version) for version in sorted(set(_pair(run, moment)))]
+    chunks = chunks_of(run.config, "longitudinal", skills, Split.TRAIN, ids(_sampled(run, moment)))
+    chunks = chunks if moment.compares else []
+    return store_plan(run, moment, "longitudinal", chunks)
+
+
+def slow_update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
+    """Write guidance for the skill and memory for the optimizer; return the candidate's chunks."""
+    comparison = _compared(run, moment)
+    run.store.put_model(run.keys.moment(moment).comparison, comparison)
+    with optimizing(run, moment, "slow_update") as models, ThreadPoolExecutor(2) as pool:
+        guided = pool.submit(_guidance, run, moment, models, comparison)
+        remembered = pool.submit(_memory, run, moment, models, comparison)
+        patch = guided.result()
+        patch = patch.model_copy(update={"fallback": joined(patch.fallback, remembered.result())})
+        return propose(run, moment, patch)
+
+
+def meta_reflect(run: TrainingRun, moment: Moment) -> list[JsonObject]:
+    """Propose edits from what the epoch accepted and rejected; return the candidate's chunks."""
+    with optimizing(run, moment, "meta_reflect") as models:
+        skill = run.skill(run.state_before(moment).current.version)
+        # Its edits are ordinary ones, whatever the steps write.
+        optimizer = run.config.optimizer.model_copy(update={"skill_update_mode": "patch"})
+        budget = edit_budget(moment.step, run.record.total_steps, optimizer)
+        most = run.config.optimizer.learning_rate if budget is None else budget
+        patch = reflect_on_epoch(models.optimizer, skill.text, epoch_steps(run, moment.epoch), most)
+        return propose(run, moment, patch)
+
+
+def epoch_steps(run: TrainingRun, epoch: int) -> list[EpochStep]:
+    """Return what the epoch's steps tried and how the gate judged it."""
+    steps = []
+    for moment in run.timeline:
+        if moment.kind == "step" and moment.epoch == epoch:
+            keys = run.keys.moment(moment)
+            decision = run.store.get_model(keys.gate, GateDecision)
+            ranked = run.store.get_model(keys.ranked_edits, Patch)
+            report = run.store.get_model(keys.edit_apply_report, EditApplyReport)
+            table = decision.against_current
+            steps.append(
+                EpochStep(
+                    step=moment.step,
+                    action=decision.action,
+                    score_before=table.other_score if table.pairs else None,
+                    score_after=table.score if table.pairs else None,
+                    interval=(table.low, table.high) if table.pairs else None,
+                    edits=tried_edits(ranked, report),
+                )
+            )
+    return steps
+
+
+def _sampled(run: TrainingRun, moment: Moment) -> list[ItemRef]:
+    seed = f"{run.config.train.seed}-longitudinal-{moment.epoch}"
+    return sample(run.item_refs(Split.TRAIN), run.config.optimizer.slow_update_samples, seed)
+
+
+def _pair(run: TrainingRun, moment: Moment) -> tuple[int, int]:
+    first = next(other for other in run.timeline if other.kind == "step" and other.epoch == moment.epoch)
+    return run.state_before(first).current.version, run.state_before(moment).current.version
+
+
+def _compared(run: TrainingRun, moment: Moment) -> Comparison:
+    if not moment.compares:
+        return Comparison()
+    items = _sampled(run, moment)
+    before, after = (run.stored(Split.TRAIN, run.skill(version), 0, items) for version in _pair(run, moment))
+    shown = shown_items(run, Split.TRAIN, [*before.values(), *after.values()])
+    seen = {item.id: sizes(item) for item in shown}
+    return compare(before, after, ids(items), run.config.optimizer.longitudinal_pair_policy, seen)
+
+
+def _previous(run: TrainingRun, moment: Moment) -> str:
+    return run.skill(_pair(run, moment)[0]).text
+
+
+def _guidance(run: TrainingRun, moment: Moment, models: Assistants, comparison: Comparison) -> Patch:
+    if not writes_guidance(moment, run.config.optimizer):
+        return Patch()
+    skill = run.skill(run.state_before(moment).current.version)
+    former = skill.region("SLOW_UPDATE")
+    guidance = write_guidance(
+        models.optimizer,
+        skill.text,
+        _previous(run, moment),
+        former if former is not None else "",
+        comparison,
+        run.prompt_room,
+    )
+    log.info("slow update: %s", guidance.reason)
+    return Patch(edits=(guidance_edit(guidance),), fallback=guidance.fallback)
+
+
+def _memory(run: TrainingRun, moment: Moment, models: Assistants, comparison: Comparison) -> str:
+    """Store what the optimizer keeps in mind from now on; return the fallback."""
+    if not remembers(run, moment):
+        return ""
+    state = run.state_before(moment)
+    memory = meta_skill(
+        models.optimizer,
+        state.meta_skill,
+        run.skill(state.current.version).text,
+        _previous(run, moment),
+        comparison,
+        epoch_steps(run, moment.epoch),
+        run.prompt_room,
+    )
+    run.store.put_text(run.keys.meta_skill(moment.epoch), memory.text)
+    return memory.fallback

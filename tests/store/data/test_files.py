@@ -1,0 +1,122 @@
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from PIL import Image
+
+from skillopt_airflow.core.config.resource_groups import DataGroup
+from skillopt_airflow.core.errors import DataError, ObjectMissing
+from skillopt_airflow.core.values.types import ItemFile
+from skillopt_airflow.store.data import files
+from skillopt_airflow.store.data.files import DataFiles, FileStore
+from skillopt_airflow.store.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+BOOK = b"PK book"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "data" / "books" / "a b").mkdir(parents=True)
+    (tmp_path / "data" / "books" / "a b" / "1_x_init.xlsx").write_bytes(BOOK)
+    (tmp_path / "data" / "books" / "a b" / "1_x_golden.xlsx").write_bytes(b"golden")
+    (tmp_path / "data" / "top.xlsx").write_bytes(b"top")
+    (tmp_path / "secret.xlsx").write_bytes(b"not of the data set")
+    return tmp_path
+
+
+@pytest.fixture
+def bucket(store: ObjectStore, folder: Path) -> str:
+    for path in folder.rglob("*.xlsx"):
+        store.put_bytes(str(path.relative_to(folder)), path.read_bytes())
+    return store.bucket
+
+
+@pytest.fixture(params=["relative", "absolute", "file", "s3"])
+def data_files(request: pytest.FixtureRequest, folder: Path, bucket: str, s3_client: "S3Client") -> DataFiles:
+    uri = {
+        "relative": "data",
+        "absolute": str(folder / "data"),
+        "file": (folder / "data").as_uri(),
+        "s3": f"s3://{bucket}/data",
+    }[request.param]
+    return DataFiles(uri, folder, s3_client)
+
+
+@pytest.mark.nightly
+def test_a_file_by_its_path_or_by_a_pattern_that_only_it_fits(data_files: DataFiles) -> None:
+    assert data_files.read("books/a b/1_x_init.xlsx") == BOOK
+    assert data_files.read("books/a b/*init*.xlsx") == BOOK
+    assert data_files.read("books/a b/*golden.xlsx") == b"golden"
+    assert data_files.read("top.xlsx") == data_files.read("t*.xlsx") == b"top"
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("books/none.xlsx", r"none\.xlsx"),
+        ("books/a b/*.xlsx", r"books/a b: .* \*\.xlsx, found 1_x_golden\.xlsx, 1_x_init\.xlsx"),
+        ("nowhere/*.xlsx", r"\*\.xlsx, found none"),
+        ("../secret.xlsx", "a path below .*data"),
+        ("books/../../secret.xlsx", "a path below"),
+        ("/secret.xlsx", "a path below"),
+        ("*/1_x_init.xlsx", "last part only"),
+    ],
+)
+def test_what_is_not_there_or_not_below_the_folder_is_named(data_files: DataFiles, path: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        data_files.read(path)
+
+
+def test_a_file_above_the_limit_is_refused(data_files: DataFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_FILE_BYTES", len(BOOK) - 1)
+    with pytest.raises(DataError, match=r"1_x_init\.xlsx: .* 6 bytes"):
+        data_files.read("books/a b/1_x_init.xlsx")
+    assert data_files.read("top.xlsx") == b"top"
+
+
+@pytest.mark.parametrize(("uri", "mode"), [("data", "split_dir"), ("data/all.jsonl", "ratio")])
+def test_the_folder_is_that_of_the_splits_or_of_the_one_file(folder: Path, uri: str, mode: str) -> None:
+    data = DataGroup.model_validate({"uri": uri, "split_mode": mode})
+    assert DataFiles.of(data, folder, None).read("top.xlsx") == b"top"  # type: ignore[arg-type]
+
+
+def test_a_picture_that_many_items_have_is_made_once(folder: Path) -> None:
+    page = folder / "data" / "page.tif"
+    Image.new("RGB", (4, 4)).save(page)
+    data = DataFiles("data", folder, None)  # type: ignore[arg-type]
+    file = ItemFile(name="page.png", path="page.tif", picture=True)
+    first = data.contents([file])
+    page.unlink()
+    assert data.contents([file]) == first
+    with pytest.raises(DataError, match=r"page\.tif"):
+        data.contents([file.model_copy(update={"name": "page.jpg"})])
+
+
+def test_equal_files_are_stored_once_below_the_prefix(store: ObjectStore) -> None:
+    kept = FileStore(store, "some/prefix/")
+    digest = kept.put(BOOK)
+    assert digest == kept.put(BOOK) == hashlib.sha256(BOOK).hexdigest()
+    assert store.list_keys("") == [f"some/prefix/files/{digest}"]
+    assert kept.get(digest) == BOOK
+    with pytest.raises(ObjectMissing, match="files/0000"):
+        kept.get("0000")
+
+
+@pytest.mark.parametrize("path", ["notes/1.txt", "up/passwd", "self/a.txt", "pipe", "t.parquet#cell=x/000000000"])
+def test_no_link_is_followed_and_no_pipe_waited_for(path: str, tmp_path: Path, s3_client: "S3Client") -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "a.txt").write_text("inside")
+    (tmp_path / "notes" / "1.txt").symlink_to("/proc/self/environ")
+    (tmp_path / "up").symlink_to("/etc")
+    (tmp_path / "self").symlink_to(tmp_path)
+    (tmp_path / "t.parquet").symlink_to(tmp_path / "a.txt")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match=r"is a link to|is no plain file"):
+        DataFiles(str(tmp_path), tmp_path, s3_client).read(path)
+    (tmp_path / "home").symlink_to(tmp_path)
+    assert DataFiles("home", tmp_path, s3_client).read("a.txt") == b"inside"
