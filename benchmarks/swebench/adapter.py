@@ -13,7 +13,7 @@ from skillopt_airflow.tasks.repository_tests import RepositoryTests, TestedRepos
 
 TREE, REQUIREMENTS = "repo.tar.gz", "requirements.txt"
 RUNNERS = ("pytest", "unittest", "django", "sympy")
-MOST_LINES = 200
+MAX_LINES = 200
 MAX_OUTPUT_CHARS = 10_000
 """Of what a command printed; the middle of the rest is left out, as mini-swe-agent does."""
 _TASK = """Resolve this issue in the repository {repo}, whose files lie in {folder}.
@@ -134,7 +134,7 @@ class RepositoryTools:
             return _OVER
         return shortened(await self._workspace.run_shell(command), MAX_OUTPUT_CHARS)
 
-    async def view(self, path: str, first: int = 1, last: int = MOST_LINES) -> str:
+    async def view(self, path: str, first: int = 1, last: int = MAX_LINES) -> str:
         """Show lines of a text file with their numbers.
 
         Args:
@@ -143,7 +143,7 @@ class RepositoryTools:
             last: number of the last line.
         """
         lines = self._read(path).splitlines()
-        last = min(last, first + MOST_LINES - 1, len(lines))
+        last = min(last, first + MAX_LINES - 1, len(lines))
         shown = [f"{number}\t{lines[number - 1]}" for number in range(max(1, first), last + 1)]
         return shortened("\n".join([*shown, f"[{len(lines)} lines in all]"]), MAX_OUTPUT_CHARS)
 

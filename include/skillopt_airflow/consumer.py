@@ -34,7 +34,7 @@ _VERSION = re.compile(r"v\d{1,9}-([0-9a-f]{12})")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SKILL_NAME = re.compile(r"(?=.{1,64}$)[a-z0-9]+(?:-[a-z0-9]+)*")
-_MOST_DESCRIPTION = 1024
+_MAX_DESCRIPTION = 1024
 _ESCAPED = re.compile(r"(?<=-)-|[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _HIDDEN = re.compile(r"\A---\n.*?\n---$|<!--.*?(?:-->|\Z)|^ *(```|~~~).*?(?:^ *\1|\Z)", re.DOTALL | re.MULTILINE)
 """Front matter, comments and blocks of code."""
@@ -42,7 +42,7 @@ _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*?\w.*)$", re.MULTILINE)
 _BREAK = re.compile(r"\n\s*\n|\n?^\s*(?:[-*+]|\d+[.)])\s+", re.MULTILINE)
 _MARKS = re.compile(r"\*(?!\s)|(?<=\S)\*|[`<>\x00-\x08\x0e-\x1f\x7f-\x9f]|!?\[([^\]]*)\]\([^)]*\)")
 """Markdown's marks, what a description can't have, and links."""
-_MOST_BYTES = {"alias": 1 << 16, "skill": 1 << 20, "manifest": 1 << 26}
+_MAX_BYTES = {"alias": 1 << 16, "skill": 1 << 20, "manifest": 1 << 26}
 
 log = logging.getLogger("skill_consumer")
 
@@ -267,7 +267,7 @@ class SkillClient:
         try:
             answer = self._connected().get_object(Bucket=self._bucket, Key=key, **condition)
             with answer["Body"] as stream:
-                body = stream.read(_MOST_BYTES[kind] + 1)
+                body = stream.read(_MAX_BYTES[kind] + 1)
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
             if code == "304":
@@ -277,8 +277,8 @@ class SkillClient:
             raise Unavailable(f"{self._address(key)}: {error}") from error
         except (BotoCoreError, OSError) as error:
             raise Unavailable(f"{self._address(key)}: {error}") from error
-        if len(body) > _MOST_BYTES[kind]:
-            raise Tampered(f"{self._address(key)} is larger than {_MOST_BYTES[kind]} bytes: refused")
+        if len(body) > _MAX_BYTES[kind]:
+            raise Tampered(f"{self._address(key)} is larger than {_MAX_BYTES[kind]} bytes: refused")
         return body, answer.get("ETag", "")
 
     def _connected(self) -> "S3Client":
@@ -395,7 +395,7 @@ def _described(text: str, name: str) -> str:
     sentence = re.split(r"(?<=[.!?])\s+(?![a-z])|(?<=[。！？])", first.strip(), maxsplit=1)[0]
     parts = (" ".join(part.split()) for part in (title[1] if title else "", sentence))
     said = " ".join(part if part[-1] in ".!?:。！？" else f"{part}." for part in parts if part)
-    return f"{said[: _MOST_DESCRIPTION - 1]}…" if len(said) > _MOST_DESCRIPTION else said or f"Instructions of {name}."
+    return f"{said[: _MAX_DESCRIPTION - 1]}…" if len(said) > _MAX_DESCRIPTION else said or f"Instructions of {name}."
 
 
 def claude_code_text(text: str) -> str:
@@ -494,7 +494,7 @@ def _folder(text: str) -> Path:
 
 
 def _description(text: str) -> str:
-    if not text.strip() or len(text) > _MOST_DESCRIPTION or re.search("[<>\0\ud800-\udfff]", text):
+    if not text.strip() or len(text) > _MAX_DESCRIPTION or re.search("[<>\0\ud800-\udfff]", text):
         raise argparse.ArgumentTypeError(
             f"it has {len(text):,} characters. Write 1 to 1,024 characters in UTF-8, without angle brackets."
         )

@@ -22,7 +22,7 @@ REPAIR = 0.5
 """How often the optimizer finds the harmful sentence that spoiled an item."""
 MAX_GUIDANCE = 4
 """Lines of guidance."""
-MOST_QUOTED = 200
+MAX_QUOTED = 200
 """Characters that a judge quotes."""
 MISSING_ANCHOR = "## Checks before the end"
 
@@ -262,8 +262,8 @@ def judge(request: StageRequest) -> Answer:
         return {"grade": "not_attempted", "quote": "", "reason": "There is no answer."}
     agrees = next((one for one in request.references if _words(one) and _words(one) == _words(answer)), None)
     if agrees is None:
-        return {"grade": "incorrect", "quote": answer[:MOST_QUOTED], "reason": "It names something else."}
-    return {"grade": "correct", "quote": answer[:MOST_QUOTED], "reason": f"It says what {agrees!r} says."}
+        return {"grade": "incorrect", "quote": answer[:MAX_QUOTED], "reason": "It names something else."}
+    return {"grade": "correct", "quote": answer[:MAX_QUOTED], "reason": f"It says what {agrees!r} says."}
 
 
 def judge_steps(request: StageRequest) -> Answer:
@@ -272,7 +272,7 @@ def judge_steps(request: StageRequest) -> Answer:
     said = set(_words(answer))
     places = [(number, place) for number, path in enumerate(paths) for place in range(len(path))]
     taken = [(number, place) for number, place in places if said.issuperset(_words(paths[number][place]))]
-    return {"taken": [{"path": path, "step": step, "quote": answer[:MOST_QUOTED]} for path, step in taken]}
+    return {"taken": [{"path": path, "step": step, "quote": answer[:MAX_QUOTED]} for path, step in taken]}
 
 
 def _words(text: str) -> list[str]:

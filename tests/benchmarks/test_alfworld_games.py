@@ -43,7 +43,7 @@ from pathlib import Path
 from skillopt_airflow import benchmarks
 
 worlds = benchmarks.load_file("alfworld", "worlds")
-MOST_TURNS = 50
+MAX_TURNS = 50
 
 def planned(game):
     world = worlds.open_world(game)
@@ -51,14 +51,14 @@ def planned(game):
     seen = world.opening()
     # Else it would plan anew after each action.
     world._engine.request_infos.policy_commands = False
-    for action in world._engine.state["policy_commands"][:MOST_TURNS]:
+    for action in world._engine.state["policy_commands"][:MAX_TURNS]:
         seen = world.act(action)
     return seen.won
 
 def by_chance(game):
     world, chance = worlds.open_world(game), random.Random(7)
     seen = world.opening()
-    for _ in range(MOST_TURNS):
+    for _ in range(MAX_TURNS):
         if not seen.won:
             seen = world.act(chance.choice(seen.admissible))
     return seen.won

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.gateway.web_search import MOST_CHARS, MOST_WORDS, shortened_query
+from skillopt_airflow.gateway.web_search import MAX_CHARS, MAX_WORDS, shortened_query
 from skillopt_airflow.tasks.corpus import FoundDocument
 from tests.gateway.search_rig import search_server, web_search
 
@@ -55,6 +55,6 @@ def test_results_are_read(kind: str) -> None:
 @given(st.text())
 def test_every_server_takes_every_query(query: str) -> None:
     short = shortened_query(query)
-    assert len(short) <= MOST_CHARS
-    assert len(short.split()) <= MOST_WORDS
-    assert query.split()[: len(short.split())] == short.split() or len(short) == MOST_CHARS
+    assert len(short) <= MAX_CHARS
+    assert len(short.split()) <= MAX_WORDS
+    assert query.split()[: len(short.split())] == short.split() or len(short) == MAX_CHARS

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.core.wire_formats.wire_format import Tokens
-from skillopt_airflow.gateway.fallbacks import MOST_ESTIMATED, Meter, estimated, tokens_of
+from skillopt_airflow.gateway.fallbacks import MAX_ESTIMATED, Meter, estimated, tokens_of
 from tests.gateway.test_streams import STREAMS
 
 CHAT, RESPONSES, MESSAGES = (WIRE_FORMATS[name] for name in ("openai-chat", "openai", "anthropic"))
@@ -22,7 +22,7 @@ def test_a_request_of_almost_pictures_is_estimated_in_its_time():
     """Were each of its characters the beginning of another look, this would take minutes."""
     text = ("a" * 4095 + " ") * 8000
     request = json.dumps({"model": "m", "messages": [{"role": "user", "content": text}], "max_tokens": 5}).encode()
-    assert estimated(request, 0, Tokens(), CHAT).prompt == MOST_ESTIMATED
+    assert estimated(request, 0, Tokens(), CHAT).prompt == MAX_ESTIMATED
 
 
 @given(st.sampled_from(sorted(STREAMS)), st.sampled_from(["\n", "\r\n"]), st.sets(st.integers(0, 400)))
@@ -56,7 +56,7 @@ def test_anything_may_come(chunks):
     [
         (CHAT, {"max_tokens": 50}, 0, Tokens(), 50),
         (CHAT, {"max_completion_tokens": 60, "max_tokens": 1}, 0, Tokens(), 60),
-        (RESPONSES, {"max_output_tokens": 10**30}, 0, Tokens(), MOST_ESTIMATED),
+        (RESPONSES, {"max_output_tokens": 10**30}, 0, Tokens(), MAX_ESTIMATED),
         (CHAT, {"max_tokens": "50"}, 0, Tokens(), 0),
         (CHAT, {"max_tokens": 50}, 160, Tokens(), 10),
         (CHAT, {"max_tokens": 50}, 1600, Tokens(), 50),
@@ -65,12 +65,12 @@ def test_anything_may_come(chunks):
         # The tokens at the beginning of messages are not all.
         (MESSAGES, {"max_tokens": 500}, 1600, Tokens(9, 1), 100),
         (MESSAGES, {"max_tokens": 500}, 1600, Tokens(9, 500), 500),
-        (RESPONSES, {"pad": " " * (5 * MOST_ESTIMATED)}, 0, Tokens(), 0),
+        (RESPONSES, {"pad": " " * (5 * MAX_ESTIMATED)}, 0, Tokens(), 0),
     ],
 )
 def test_what_nobody_saw_the_end_of_is_estimated(wire_format, request_fields, streamed, seen, completion):
     request = json.dumps({"model": "m", "messages": ["x" * 400]} | request_fields).encode()
-    prompt = seen.prompt or min(len(request) // 4, MOST_ESTIMATED)
+    prompt = seen.prompt or min(len(request) // 4, MAX_ESTIMATED)
     assert estimated(request, streamed, seen, wire_format) == Tokens(prompt, completion)
 
 

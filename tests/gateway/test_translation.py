@@ -406,7 +406,7 @@ def test_an_ending_without_a_name_ends_an_answer_of_every_compatible_provider(pr
 
 
 def test_thinking_is_kept_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translation, "MOST_KEPT_CHARS", 10_000)
+    monkeypatch.setattr(translation, "MAX_KEPT_CHARS", 10_000)
     backend = translation.TranslatingBackend.__new__(translation.TranslatingBackend)
     backend._thought = OrderedDict()
     for number in [*range(50), 49]:

@@ -45,7 +45,7 @@ STAGES = ("preflight", "rank", "judge", "reflect", "reflect_rewrite", "rewrite")
 
 
 def test_every_limit_is_that_of_a_stage() -> None:
-    for stage in sampling._MOST_TOKENS:
+    for stage in sampling._MAX_TOKENS:
         assert prompts.load(stage)
 
 

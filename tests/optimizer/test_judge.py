@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from skillopt_airflow.core.errors import ModelError, ModelOutputError, ModelUnavailable
-from skillopt_airflow.optimizer.judge import MOST_CHARS, grade
+from skillopt_airflow.optimizer.judge import MAX_CHARS, grade
 from skillopt_airflow.tasks.grading import GradingRequest
 from tests.optimizer.scripted_optimizer import ScriptedOptimizer, json_section, section
 
@@ -83,10 +83,10 @@ def test_a_judge_that_does_not_answer_says_so(error: ModelError) -> None:
 def test_a_long_answer_is_judged_by_its_beginning_and_a_long_reason_is_cut() -> None:
     long: dict[str, Any] = {"grade": "correct", "quote": "van Eyck!!!", "reason": "because " * 500}
     judge = ScriptedOptimizer(long)
-    found = grade(judge, REQUEST.model_copy(update={"answer": "van Eyck" + "!" * 2 * MOST_CHARS}))
+    found = grade(judge, REQUEST.model_copy(update={"answer": "van Eyck" + "!" * 2 * MAX_CHARS}))
     assert len(found.reason) <= 500
-    assert len(json.loads(section(judge.calls[0][1], "answer"))) == MOST_CHARS
-    assert json_section(judge.calls[0][1], "characters_left_out") == MOST_CHARS + 8
+    assert len(json.loads(section(judge.calls[0][1], "answer"))) == MAX_CHARS
+    assert json_section(judge.calls[0][1], "characters_left_out") == MAX_CHARS + 8
 
 
 STEPS = REQUEST.model_copy(
@@ -118,6 +118,6 @@ def test_a_step_is_not_taken_where_the_answer_does_not_say_so() -> None:
     silent = ScriptedOptimizer({"taken": []}, {"taken": []})
     nothing = grade(silent, STEPS)
     assert (nothing.grade, nothing.process, nothing.quote) == ("not_attempted", 0.0, "")
-    grade(silent, STEPS.model_copy(update={"answer": "!" * 2 * MOST_CHARS}))
+    grade(silent, STEPS.model_copy(update={"answer": "!" * 2 * MAX_CHARS}))
     assert "<characters_left_out>" not in silent.calls[0][1]
-    assert json_section(silent.calls[1][1], "characters_left_out") == MOST_CHARS
+    assert json_section(silent.calls[1][1], "characters_left_out") == MAX_CHARS

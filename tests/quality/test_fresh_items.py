@@ -12,8 +12,8 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.values.types import Item, ItemFile, Split
 from skillopt_airflow.quality.fresh_items import (
-    FEWEST_FRESH,
-    FEWEST_REFERENCE,
+    MIN_FRESH,
+    MIN_REFERENCE,
     TOLERANCE,
     MeasuredItems,
     check_fresh,
@@ -150,7 +150,7 @@ def test_only_the_items_that_stand_out_are_named() -> None:
 
 @pytest.mark.parametrize(
     ("count", "usual", "looked"),
-    [(FEWEST_FRESH - 1, 40, False), (30, FEWEST_REFERENCE - 1, False), (FEWEST_FRESH, FEWEST_REFERENCE, True)],
+    [(MIN_FRESH - 1, 40, False), (30, MIN_REFERENCE - 1, False), (MIN_FRESH, MIN_REFERENCE, True)],
 )
 def test_a_small_partition_skips_drift_and_says_so(count: int, usual: int, looked: bool) -> None:
     report = check([item(f"f{number}", "long " * 500 + str(number)) for number in range(count)], known(usual))
@@ -223,7 +223,7 @@ def test_the_reference_itself_never_drifts(lengths: list[int]) -> None:
     assert not drifted(lengths, lengths)
 
 
-@given(st.integers(FEWEST_FRESH, 10**5), st.integers(FEWEST_REFERENCE, 10**5))
+@given(st.integers(MIN_FRESH, 10**5), st.integers(MIN_REFERENCE, 10**5))
 def test_a_tolerance_leaves_something_to_find(size: int, reference: int) -> None:
     assert TOLERANCE <= tolerance(size, reference) < 0.5
 

@@ -3,7 +3,7 @@
 from skillopt_airflow.core.gate.item_scores import ItemScore
 from skillopt_airflow.core.values.pictures import mark
 from skillopt_airflow.core.values.types import Message, Rollout, Score, Status, Trajectory
-from skillopt_airflow.report.view import MOST_CHARS, Part, chosen, example_of
+from skillopt_airflow.report.view import MAX_CHARS, Part, chosen, example_of
 
 PICTURE = b"\xff\xd8\xffsmall"
 
@@ -35,7 +35,7 @@ def test_a_picture_stands_where_the_target_saw_it_and_the_skill_is_left_out() ->
 
 
 def test_a_long_text_shows_its_ends() -> None:
-    example = example_of(rollout("a" * MOST_CHARS + "b" * MOST_CHARS), {})
+    example = example_of(rollout("a" * MAX_CHARS + "b" * MAX_CHARS), {})
     assert example is not None
     [text] = [part.text for part in example.turns[-1].parts]
     assert (text[:3], text[-3:]) == ("aaa", "bbb")

@@ -14,7 +14,7 @@ from skillopt_airflow.core.values.text import is_hidden
 
 LONG = 1_000_000
 """Characters of a line that no page can show whole."""
-MOST_BYTES = 3_000_000
+MAX_BYTES = 3_000_000
 """Of a page, however long the texts are that it shows."""
 SCRIPT = "pages.js"
 
@@ -71,7 +71,7 @@ def plain(text: str) -> str:
     return re.sub(r"[^\n]", "x", text)
 
 
-def assert_harmless(page: str, plain_page: str, most: int = MOST_BYTES) -> None:
+def assert_harmless(page: str, plain_page: str, most: int = MAX_BYTES) -> None:
     """Check a page that shows a hostile text against the one that shows `plain` of it.
 
     Args:

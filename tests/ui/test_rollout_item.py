@@ -4,8 +4,8 @@ import pytest
 
 from skillopt_airflow.core.values.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.harnesses import tools
-from skillopt_airflow.ui.pages import MOST_CHARS
-from skillopt_airflow.ui.rollout_list import MOST_OF_CONVERSATION, Conversation, ToolCall, conversation
+from skillopt_airflow.ui.pages import MAX_CHARS
+from skillopt_airflow.ui.rollout_list import MAX_CONVERSATION_CHARS, Conversation, ToolCall, conversation
 
 
 def shown(*turns: tuple[str, str], thumbnails: dict[str, bytes] | None = None) -> Conversation:
@@ -86,9 +86,9 @@ def test_a_picture_stands_where_its_mark_is() -> None:
 
 def test_long_texts_are_cut_and_so_are_long_conversations() -> None:
     found = shown(*[("user", "x" * 1_000_000)] * 30)
-    assert len(found.turns[0].parts[0].text) <= MOST_CHARS
+    assert len(found.turns[0].parts[0].text) <= MAX_CHARS
     assert "characters left out" in found.turns[0].parts[0].text
-    assert sum(len(part.text) for turn in found.turns for part in turn.parts) <= MOST_OF_CONVERSATION
+    assert sum(len(part.text) for turn in found.turns for part in turn.parts) <= MAX_CONVERSATION_CHARS
     assert found.left_out == 30 - len(found.turns) > 0
 
 

@@ -232,7 +232,7 @@ def test_filters(browser: TestClient, asked: dict[str, str], expected: list[str]
 
 
 def test_a_search_in_what_was_said_says_what_it_left_out(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollout_list, "MOST_SEARCHED", 0)
+    monkeypatch.setattr(rollout_list, "MAX_SEARCHED", 0)
     page = get(browser, **STEP, text="it is", within="said")
     assert items(page) == []
     assert "12 rollouts were not searched" in text(page)
@@ -448,7 +448,7 @@ def test_of_many_skills_some_can_be_chosen_beside_versions_first(
         store_rollouts(run, Split.VAL, skill, [item("val-01")], play)
     target = run.rollout_key(Split.VAL, trained.seed, 0).target
     page_data.publish(store, "", "searchqa", target, [skill.text for skill in others[3:]])
-    monkeypatch.setattr(rollout_query, "MOST_SKILLS", 3)
+    monkeypatch.setattr(rollout_query, "MAX_SKILLS", 3)
     monkeypatch.setattr(RolloutPartitions, "of_benchmark", lambda *asked: pytest.fail("all keys are listed"))
     asked = {"skill": trained.seed.sha256[:12], "split": "val"}
     newest, oldest = f"v0002-{others[4].sha256[:12]}", f"v0001-{others[3].sha256[:12]}"

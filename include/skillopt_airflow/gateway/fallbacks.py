@@ -22,7 +22,7 @@ from skillopt_airflow.gateway.redaction import Redaction
 from skillopt_airflow.gateway.remaining_budget import BudgetSpent, GatewaySettings
 from skillopt_airflow.gateway.upstream import Upstream
 
-MOST_ESTIMATED = 1_000_000
+MAX_ESTIMATED = 1_000_000
 """No model of today reads or writes more in a call; what a client writes into a request shall not spend a budget."""
 BYTES_PER_TOKEN = 4
 LARGEST_SIDE = 2048
@@ -90,14 +90,14 @@ def estimated(request: bytes, streamed: int, seen: Tokens, wire_format: WireForm
     """
     document: JsonObject = json.loads(request)
     allowed = count(document, *wire_format.limits)
-    most = min(allowed, MOST_ESTIMATED)
+    most = min(allowed, MAX_ESTIMATED)
     completion = min(streamed // BYTES_PER_STREAMED_TOKEN, most) if streamed else most
     pictures = ENCODED.findall(request)
     text = len(request) - sum(map(len, pictures))
     read = text // BYTES_PER_TOKEN + len(pictures) * wire_format.picture_tokens(LARGEST_SIDE, LARGEST_SIDE)
     told_all = bool(seen.completion) and wire_format.usage_at_end
     return Tokens(
-        prompt=seen.prompt or min(read, MOST_ESTIMATED),
+        prompt=seen.prompt or min(read, MAX_ESTIMATED),
         completion=seen.completion if told_all else max(seen.completion, completion),
     )
 

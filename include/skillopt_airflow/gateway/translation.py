@@ -55,7 +55,7 @@ SAME_NAMES = ("temperature", "top_p", "seed", "parallel_tool_calls")
 
 NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError")
 """What the clients of AWS and Google raise where neither the connection nor the place that they run at has any."""
-MOST_KEPT, MOST_KEPT_CHARS = 10_000, 16 * 1024 * 1024
+MAX_KEPT, MAX_KEPT_CHARS = 10_000, 16 * 1024 * 1024
 """Answers with tool calls whose thinking is kept for the next request, and their characters."""
 CREDENTIALS = frozenset({"authorization", "api-key", "x-api-key"})
 NO_ADDRESS = "its provider has no default address. Set the URL of the server as its host"
@@ -330,7 +330,7 @@ class TranslatingBackend:
             self._forget(called)
             self._thought[called] = response
             self._kept_chars += len(str(response.parts))
-            while len(self._thought) > MOST_KEPT or self._kept_chars > MOST_KEPT_CHARS:
+            while len(self._thought) > MAX_KEPT or self._kept_chars > MAX_KEPT_CHARS:
                 self._forget(next(iter(self._thought)))
 
     def _forget(self, called: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 import httpx
 from pydantic import BaseModel, Field, JsonValue, SecretStr, TypeAdapter
 
-from skillopt_airflow.core.config.resource_groups import LONGEST_PAUSE, TRIES, TRY_SECONDS
+from skillopt_airflow.core.config.resource_groups import MAX_PAUSE, TRIES, TRY_SECONDS
 from skillopt_airflow.core.values.types import Value
 from skillopt_airflow.gateway.backends import UNPACKED, is_unpacked
 from skillopt_airflow.gateway.one_try import retry_after
@@ -25,7 +25,7 @@ from skillopt_airflow.gateway.redaction import Redaction
 from skillopt_airflow.tasks.corpus import FoundDocument
 
 SearchKind = Literal["searxng", "brave", "tavily"]
-MOST_CHARS, MOST_WORDS = 400, 50
+MAX_CHARS, MAX_WORDS = 400, 50
 """Of a query: what Brave takes; it refuses longer ones."""
 
 
@@ -147,7 +147,7 @@ SEARCH_SERVERS: Mapping[SearchKind, SearchServer] = {
 
 
 def shortened_query(query: str) -> str:
-    return " ".join(query.split()[:MOST_WORDS])[:MOST_CHARS]
+    return " ".join(query.split()[:MAX_WORDS])[:MAX_CHARS]
 
 
 MAX_ANSWER_BYTES = 4_000_000
@@ -225,7 +225,7 @@ class WebSearch:
                     return self._read(body)
                 if status != 429 and status < 500:
                     break
-                pause = min(max(pause, 0.0 if wait is None else wait), LONGEST_PAUSE / 2)
+                pause = min(max(pause, 0.0 if wait is None else wait), MAX_PAUSE / 2)
                 if status == 429:
                     self._not_before = max(self._not_before, time.monotonic() + pause)
             except (TimeoutError, httpx.HTTPError) as error:

@@ -30,7 +30,7 @@ from skillopt_airflow.models.metering import MeteredModel
 from skillopt_airflow.models.model_errors import FAILURES, LimitTooLow, NoAnswer, explained
 from skillopt_airflow.tasks.scoring.json_fields import json_values, parsed
 
-MOST_WRAPPERS = 6
+MAX_WRAPPERS = 6
 """Objects, lists and strings of JSON around an answer."""
 _BAD_SAMPLE = re.compile(
     r"^400 .*(?:failed_generation|tool_use_failed|(?:json_validate|output_parse)_failed)", re.DOTALL
@@ -92,7 +92,7 @@ def answer_in(written: str | JsonObject, kind: type[BaseModel]) -> JsonObject | 
         except ValueError:
             values = json_values(without_thinking(written))
     for value in reversed(values):
-        found = list(_fitting(value, kind, MOST_WRAPPERS))
+        found = list(_fitting(value, kind, MAX_WRAPPERS))
         if len(found) == 1:
             # Escapes within the JSON may stand for half a character.
             return {storable(name): storable_json(field) for name, field in found[0].items()}

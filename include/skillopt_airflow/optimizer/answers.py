@@ -47,13 +47,13 @@ def _list_of(value: object) -> object:
     return found if isinstance(found, list) else value
 
 
-MOST_OF_SKILL = 100_000
+MAX_SKILL_CHARS = 100_000
 """Characters that one answer may bring into a skill, far above any skill that a model could follow."""
-MOST_OF_MEMORY = 20_000
+MAX_MEMORY_CHARS = 20_000
 """Characters of the guidance of a slow update, and of the optimizer's memory: both are read at every call."""
-MOST_OF_SENTENCES = 2_000
+MAX_SENTENCES_CHARS = 2_000
 """Characters of what is meant to be a sentence or two: a failure pattern, a note, a question, a reason."""
-MOST_ENTRIES = 50
+MAX_ENTRIES = 50
 """Failure patterns, notes or questions that are taken from one answer."""
 SEPARATOR = "; "
 _SHOWN_FLAWS = 5
@@ -70,7 +70,7 @@ def flaw_of(text: str, most: int) -> str:
 def flaw_of_note(text: str) -> str:
     """Return the reason to keep a text out of the appendix, or an empty string."""
     # Two harmless lines could make up a marker, half of it in each.
-    return "opens a comment, as a region's marker does" if "<!--" in text else flaw_of(text, MOST_OF_SENTENCES)
+    return "opens a comment, as a region's marker does" if "<!--" in text else flaw_of(text, MAX_SENTENCES_CHARS)
 
 
 def one_line(text: str) -> str:

@@ -14,7 +14,14 @@ from skillopt_airflow.core.values.pictures import NO_SIZES, PictureSize, Picture
 from skillopt_airflow.core.values.skill import without_markers
 from skillopt_airflow.core.values.types import Edit, Message, Rollout, Score, UnitInterval, Value
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, ModelAnswer, clipped, flaw_of, said
+from skillopt_airflow.optimizer.answers import (
+    MAX_MEMORY_CHARS,
+    MAX_SENTENCES_CHARS,
+    ModelAnswer,
+    clipped,
+    flaw_of,
+    said,
+)
 from skillopt_airflow.optimizer.sections import Question, ask_fitting, prompt_of, section
 from skillopt_airflow.optimizer.transcripts import Piece, Quote, conversation, quoted, quotes_section
 
@@ -69,7 +76,7 @@ _TITLES: dict[OutcomeGroup, str] = {
     "improved": "Improved (wrong under the earlier skill, right under the later one)",
     "stable_success": "Stable successes (right under both, not shown)",
 }
-MOST_ROOM = 60_000
+MAX_ROOM = 60_000
 """Characters of a call that shows a comparison: about 15,000 tokens of English."""
 _SEEN: dict[PairPolicy, tuple[OutcomeGroup, ...]] = {
     "mixed": ("improved", "regressed", "persistent_failure", "stable_success"),
@@ -207,13 +214,13 @@ def slow_update(
         lambda most: prompt_of(first, comparison_section(comparison, most - len(first))),
     )
     try:
-        answer, _ = ask_fitting(optimizer, question, min(room, MOST_ROOM), GuidanceAnswer)
+        answer, _ = ask_fitting(optimizer, question, min(room, MAX_ROOM), GuidanceAnswer)
     except ModelOutputError as error:
         return Guidance(text=guidance, fallback=said("slow_update", [str(error)]))
-    flaw = flaw_of(without_markers(answer.guidance), MOST_OF_MEMORY)
+    flaw = flaw_of(without_markers(answer.guidance), MAX_MEMORY_CHARS)
     if flaw:
         return Guidance(text=guidance, fallback=said("slow_update", [f"the guidance {flaw}"]))
-    return Guidance(text=answer.guidance.strip(), reason=clipped(answer.reason, MOST_OF_SENTENCES))
+    return Guidance(text=answer.guidance.strip(), reason=clipped(answer.reason, MAX_SENTENCES_CHARS))
 
 
 def guidance_edit(guidance: Guidance) -> Edit:

@@ -11,7 +11,7 @@ from skillopt_airflow.core.values.model_protocols import Optimizer, Target
 from skillopt_airflow.core.values.pictures import Pictures
 from skillopt_airflow.core.values.types import Message, Rollout, SourceType, Value
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, ModelAnswer, flaw_of, said
+from skillopt_airflow.optimizer.answers import MAX_MEMORY_CHARS, MAX_SENTENCES_CHARS, ModelAnswer, flaw_of, said
 from skillopt_airflow.optimizer.reflect import by_outcome
 from skillopt_airflow.optimizer.sections import Question, ask_fitting, prompt_of, section
 from skillopt_airflow.optimizer.transcripts import FollowUp, ItemNumber, named, numbers_of, trajectories_section
@@ -75,7 +75,7 @@ def questions(optimizer: Optimizer, skill: str, rollouts: Sequence[Rollout], roo
     by_item: dict[str, str] = {}
     flaws: list[str] = []
     for proposed in answer.questions:
-        item_ids, flaw = named(numbers, [proposed.item]), flaw_of(proposed.question, MOST_OF_SENTENCES)
+        item_ids, flaw = named(numbers, [proposed.item]), flaw_of(proposed.question, MAX_SENTENCES_CHARS)
         if not item_ids:
             flaws.append(f"a question about an unknown item {proposed.item}")
         elif flaw:
@@ -122,5 +122,5 @@ def _answered(target: Target, rollout: Rollout, question: str, pictures: Picture
         answer = target.ask("follow_up", asked, pictures)
     except ModelError as error:
         return "", str(error)
-    flaw = flaw_of(answer, MOST_OF_MEMORY)
+    flaw = flaw_of(answer, MAX_MEMORY_CHARS)
     return answer, f"the answer {flaw}" if flaw else ""

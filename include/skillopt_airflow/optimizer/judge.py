@@ -12,9 +12,9 @@ from skillopt_airflow.tasks.grading import GradingRequest, is_quote, process_sco
 from skillopt_airflow.tasks.protocols import AsksJudge, Benchmark
 
 STAGE, STEPS_STAGE = "judge", "judge_steps"
-MOST_CHARS = 20_000
+MAX_CHARS = 20_000
 """Characters of an answer that the judge reads, from its start."""
-MOST_OF_REASON = 500
+MAX_REASON_CHARS = 500
 TRIES = 2
 """Answers of the judge, until one quotes what it rests on."""
 
@@ -60,7 +60,7 @@ def grade(judge: Optimizer, request: GradingRequest) -> Grade:
         asked = prompt_of(prompt, json_section("unusable_quotes", wrong)) if wrong else prompt
         found = judge.ask(STAGE, prompts.load(STAGE), asked, Verdict)
         if rests_on_answer(found, answer):
-            return Grade(grade=found.grade, quote=found.quote, reason=clipped(found.reason, MOST_OF_REASON))
+            return Grade(grade=found.grade, quote=found.quote, reason=clipped(found.reason, MAX_REASON_CHARS))
         wrong.append(clipped(found.quote))
     raise ModelOutputError(
         f"the judge says {found.grade} and quotes too little, or what the answer does not say: {wrong[-1]!r}"
@@ -84,7 +84,7 @@ def _process(judge: Optimizer, request: GradingRequest) -> Grade:
 
 
 def _shown(answer: str) -> tuple[str, str]:
-    read, left_out = answer[:MOST_CHARS], max(0, len(answer) - MOST_CHARS)
+    read, left_out = answer[:MAX_CHARS], max(0, len(answer) - MAX_CHARS)
     # As JSON in which no < stands, so that the answer cannot end its section.
     sections = [json_section("answer", read), json_section("characters_left_out", left_out) if left_out else ""]
     return read, prompt_of(*sections)

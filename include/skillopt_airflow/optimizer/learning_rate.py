@@ -12,7 +12,7 @@ from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.model_protocols import Optimizer
 from skillopt_airflow.core.values.types import Edit, JsonObject, Patch, Score
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import MOST_OF_SENTENCES, ModelAnswer, clipped, joined, said
+from skillopt_airflow.optimizer.answers import MAX_SENTENCES_CHARS, ModelAnswer, clipped, joined, said
 from skillopt_airflow.optimizer.sections import (
     budget_section,
     buffer_section,
@@ -120,7 +120,7 @@ def learning_rate(
         # An answer's number can have more digits than Python prints.
         flaw = f"a rate {'below 0' if answer.learning_rate < 0 else f'above {most}'}"
         return ChosenRate(rate=most, fallback=said("learning_rate", [flaw]))
-    return ChosenRate(rate=answer.learning_rate, reason=clipped(answer.reason, MOST_OF_SENTENCES))
+    return ChosenRate(rate=answer.learning_rate, reason=clipped(answer.reason, MAX_SENTENCES_CHARS))
 
 
 def _summed(scores: Sequence[Score]) -> JsonObject:

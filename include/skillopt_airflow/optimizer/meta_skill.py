@@ -10,8 +10,8 @@ from skillopt_airflow.core.values.model_protocols import Optimizer
 from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import Edit, Patch, Value
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, ModelAnswer, flaw_of, said
-from skillopt_airflow.optimizer.comparison import MOST_ROOM, Comparison, compared_skills, comparison_section
+from skillopt_airflow.optimizer.answers import MAX_MEMORY_CHARS, ModelAnswer, flaw_of, said
+from skillopt_airflow.optimizer.comparison import MAX_ROOM, Comparison, compared_skills, comparison_section
 from skillopt_airflow.optimizer.proposals import ProposedEdit, sift
 from skillopt_airflow.optimizer.sections import (
     Question,
@@ -104,10 +104,10 @@ def meta_skill(
 
     question = Question("meta_skill", prompts.load("meta_skill"), prompt_in)
     try:
-        answer, _ = ask_fitting(optimizer, question, min(room, MOST_ROOM), MemoryAnswer)
+        answer, _ = ask_fitting(optimizer, question, min(room, MAX_ROOM), MemoryAnswer)
     except ModelOutputError as error:
         return Memory(text=memory, fallback=said("meta_skill", [str(error)]))
-    flaw = flaw_of(answer.memory, MOST_OF_MEMORY)
+    flaw = flaw_of(answer.memory, MAX_MEMORY_CHARS)
     if flaw:
         return Memory(text=memory, fallback=said("meta_skill", [f"the memory {flaw}"]))
     return Memory(text=answer.memory.strip())

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 from skillopt_airflow.core.values.skill import SkillDocument, has_marker, without_markers
 from skillopt_airflow.core.values.text import flaw_of_text
 from skillopt_airflow.core.values.types import Edit, EditOp
-from skillopt_airflow.optimizer.answers import MOST_OF_SKILL, ModelAnswer
+from skillopt_airflow.optimizer.answers import MAX_SKILL_CHARS, ModelAnswer
 
 Priority = Literal["failure", "success", "failure-over-success"]
 """What a merge unites: proposals from failures, from successes, or both, where those from failures win."""
@@ -38,7 +38,7 @@ def unite(wording: Edit, sources: Sequence[Edit]) -> Edit:
     )
 
 
-MOST_EDITS = 200
+MAX_EDITS = 200
 """Edits that are taken from one answer where the learning rate sets no limit."""
 
 
@@ -60,8 +60,8 @@ AnyEdit = TypeVar("AnyEdit", bound=ProposedEdit)
 
 def flaw_of_edit(edit: ProposedEdit, skill: SkillDocument) -> str:
     """Return why an edit can never be applied to the skill, or an empty string."""
-    if edit.size > MOST_OF_SKILL:
-        return f"has {edit.size:,} characters, {MOST_OF_SKILL:,} are allowed"
+    if edit.size > MAX_SKILL_CHARS:
+        return f"has {edit.size:,} characters, {MAX_SKILL_CHARS:,} are allowed"
     # Whatever stands there, what is appended needs none.
     anchor = "" if edit.op == "append" else edit.anchor
     if edit.op in ("append", "insert_after") and not without_markers(edit.content).strip():
@@ -84,15 +84,15 @@ def sift(proposed: Sequence[AnyEdit], skill: SkillDocument, budget: int | None) 
     """
     kept: list[AnyEdit] = []
     flaws: list[str] = []
-    most = MOST_EDITS if budget is None else budget
-    room = MOST_OF_SKILL
+    most = MAX_EDITS if budget is None else budget
+    room = MAX_SKILL_CHARS
     for number, edit in enumerate(proposed, start=1):
         if len(kept) == most:
             flaws.append(f"{len(proposed)} edits proposed, {most} allowed")
             break
         flaw = flaw_of_edit(edit, skill)
         if not flaw and edit.size > room:
-            flaw = f"exceeds the {MOST_OF_SKILL:,} characters that all edits of an answer may have"
+            flaw = f"exceeds the {MAX_SKILL_CHARS:,} characters that all edits of an answer may have"
         if flaw:
             flaws.append(f"edit {number} {flaw}")
         else:

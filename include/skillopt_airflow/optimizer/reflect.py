@@ -19,9 +19,9 @@ from skillopt_airflow.core.values.skill import SkillDocument, without_markers
 from skillopt_airflow.core.values.types import Edit, FailurePattern, Note, Patch, Rollout, Score, SourceType, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import (
-    MOST_ENTRIES,
-    MOST_OF_SENTENCES,
-    MOST_OF_SKILL,
+    MAX_ENTRIES,
+    MAX_SENTENCES_CHARS,
+    MAX_SKILL_CHARS,
     ModelAnswer,
     clipped,
     flaw_of,
@@ -32,7 +32,7 @@ from skillopt_airflow.optimizer.answers import (
 )
 from skillopt_airflow.optimizer.proposals import ProposedEdit, sift
 from skillopt_airflow.optimizer.sections import (
-    LEAST_ROOM,
+    MIN_ROOM,
     Question,
     ask_fitting,
     budget_section,
@@ -126,7 +126,7 @@ def _item_id(rollout: Rollout) -> str:
     return rollout.trajectory.item_id
 
 
-_MOST_AS_SCORED = 3
+_MAX_AS_SCORED = 3
 """Patterns in the scorer's words: most feedback is about one item alone, and later steps read all of it."""
 ReflectStage = Literal["reflect", "reflect_skill_aware", "reflect_rewrite"]
 
@@ -269,7 +269,7 @@ class _Analyst:
     def patch(self) -> Patch:
         """Return what the last usable answer proposes; raise PromptTooLong if there is none for its prompt's length."""
         # Halves of a minibatch say more than a prompt that is cut down.
-        least = LEAST_ROOM if len(self.minibatch.halves) == 1 else self.context.room
+        least = MIN_ROOM if len(self.minibatch.halves) == 1 else self.context.room
         try:
             answer, cut = self._ask("", None, least)
         except PromptTooLong:
@@ -280,7 +280,7 @@ class _Analyst:
         for _ in range(1, self.context.rounds):
             draft = answer
             try:
-                answer, _ = self._ask(prompts.load("second_look"), draft, LEAST_ROOM)
+                answer, _ = self._ask(prompts.load("second_look"), draft, MIN_ROOM)
             except ModelOutputError as error:
                 flaws.append(f"the draft stays: {error}")
                 break
@@ -349,13 +349,13 @@ class _Analyst:
     def _rewritten(self, answer: Rewriting) -> Patch:
         patterns, flaws = self._patterns(answer.failure_patterns)
         # Applying the edit takes the markers out, and its report says so.
-        flaw = flaw_of(without_markers(answer.body), MOST_OF_SKILL)
+        flaw = flaw_of(without_markers(answer.body), MAX_SKILL_CHARS)
         if flaw:
             return Patch(failure_patterns=patterns, fallback=said(self.name, [f"the body {flaw}", *flaws]))
         edit = Edit(
             op="rewrite",
             content=answer.body,
-            rationale=clipped(answer.rationale, MOST_OF_SENTENCES),
+            rationale=clipped(answer.rationale, MAX_SENTENCES_CHARS),
             source_type=self.minibatch.source_type,
             minibatches=(self.minibatch.name,),
         )
@@ -364,14 +364,14 @@ class _Analyst:
     def _patterns(self, proposed: Sequence[ProposedPattern]) -> tuple[tuple[FailurePattern, ...], list[str]]:
         kept: list[FailurePattern] = []
         flaws: list[str] = []
-        for pattern in proposed[:MOST_ENTRIES]:
-            flaw = flaw_of(pattern.description, MOST_OF_SENTENCES)
+        for pattern in proposed[:MAX_ENTRIES]:
+            flaw = flaw_of(pattern.description, MAX_SENTENCES_CHARS)
             if flaw:
                 flaws.append(f"a failure pattern {flaw}")
                 continue
             kept.append(FailurePattern(description=pattern.description, item_ids=named(self.numbers, pattern.items)))
-        if len(proposed) > MOST_ENTRIES:
-            flaws.append(f"{len(proposed)} failure patterns, {MOST_ENTRIES} are allowed")
+        if len(proposed) > MAX_ENTRIES:
+            flaws.append(f"{len(proposed)} failure patterns, {MAX_ENTRIES} are allowed")
         return tuple(kept), flaws
 
 
@@ -381,7 +381,7 @@ def _as_scored(minibatch: Minibatch) -> tuple[FailurePattern, ...]:
     for rollout in minibatch.rollouts:
         if rollout.score is not None and is_failure(rollout.score) and rollout.score.feedback.strip():
             about[clipped(rollout.score.feedback)].append(rollout.trajectory.item_id)
-    frequent = sorted(about.items(), key=lambda entry: -len(entry[1]))[:_MOST_AS_SCORED]
+    frequent = sorted(about.items(), key=lambda entry: -len(entry[1]))[:_MAX_AS_SCORED]
     return tuple(
         FailurePattern(description=words, item_ids=tuple(dict.fromkeys(item_ids))) for words, item_ids in frequent
     )
@@ -390,12 +390,12 @@ def _as_scored(minibatch: Minibatch) -> tuple[FailurePattern, ...]:
 def _notes(proposed: Sequence[str], minibatch: Minibatch) -> tuple[tuple[Note, ...], list[str]]:
     kept: list[Note] = []
     flaws: list[str] = []
-    for text in proposed[:MOST_ENTRIES]:
+    for text in proposed[:MAX_ENTRIES]:
         flaw = flaw_of_note(text)
         if flaw:
             flaws.append(f"a note {flaw}")
         else:
             kept.append(Note(text=one_line(text), minibatch=minibatch.name))
-    if len(proposed) > MOST_ENTRIES:
-        flaws.append(f"{len(proposed)} notes, {MOST_ENTRIES} are allowed")
+    if len(proposed) > MAX_ENTRIES:
+        flaws.append(f"{len(proposed)} notes, {MAX_ENTRIES} are allowed")
     return tuple(kept), flaws

@@ -11,8 +11,8 @@ from skillopt_airflow.core.values.skill import without_markers
 from skillopt_airflow.core.values.types import Edit, Note, Patch, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import (
-    MOST_OF_SENTENCES,
-    MOST_OF_SKILL,
+    MAX_SENTENCES_CHARS,
+    MAX_SKILL_CHARS,
     ModelAnswer,
     clipped,
     flaw_of,
@@ -108,7 +108,7 @@ def rewrite(optimizer: Optimizer, skill: str, patch: Patch, buffer: StepBuffer) 
     except ModelOutputError as error:
         return _as_edits(patch, str(error))
     # Applying the edit takes the markers out, and its report says so.
-    flaw = flaw_of(without_markers(body), MOST_OF_SKILL)
+    flaw = flaw_of(without_markers(body), MAX_SKILL_CHARS)
     return (
         _as_edits(patch, f"the body {flaw}") if flaw else patch.model_copy(update={"edits": (_of(body, patch.edits),)})
     )
@@ -120,5 +120,5 @@ def _as_edits(patch: Patch, reason: str) -> Patch:
 
 def _of(body: str, edits: Sequence[Edit]) -> Edit:
     reasons = " ".join(edit.rationale for edit in edits if edit.rationale)
-    wording = Edit(op="rewrite", content=body, rationale=clipped(reasons, MOST_OF_SENTENCES))
+    wording = Edit(op="rewrite", content=body, rationale=clipped(reasons, MAX_SENTENCES_CHARS))
     return unite(wording, edits).model_copy(update={"support_count": max(edit.support_count for edit in edits)})

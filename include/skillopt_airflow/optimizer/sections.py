@@ -19,11 +19,11 @@ from skillopt_airflow.core.values.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.values.types import Edit, JsonObject
 from skillopt_airflow.optimizer import prompts
 
-MOST_CHARS = 200_000
+MAX_CHARS = 200_000
 """About 50,000 tokens of English: an analyst's attention and its price are limits, too."""
 CHARS_PER_TOKEN = 1.5
 """English has four; fewer leave room for other languages and scripts, and for the answer."""
-LEAST_ROOM = 4_000
+MIN_ROOM = 4_000
 """Characters below which a prompt isn't made shorter."""
 
 
@@ -33,8 +33,8 @@ def prompt_room(gradient: GradientGroup, prices: Prices) -> int:
     if gradient.prompt_chars is not None:
         return gradient.prompt_chars
     if price is None or price.context is None:
-        return MOST_CHARS
-    return min(MOST_CHARS, int(price.context * CHARS_PER_TOKEN))
+        return MAX_CHARS
+    return min(MAX_CHARS, int(price.context * CHARS_PER_TOKEN))
 
 
 class Question(NamedTuple):
@@ -60,7 +60,7 @@ def ask_fitting(
     room: int,
     answer_type: type[Output],
     shorter: type[Output] | None = None,
-    least: int = LEAST_ROOM,
+    least: int = MIN_ROOM,
 ) -> tuple[Output, bool]:
     """Ask in `room` characters, in half of them each time that the provider refuses the prompt for its length.
 

@@ -13,7 +13,7 @@ from skillopt_airflow.core.values.text import longest_that_fits, shortened
 from skillopt_airflow.core.values.types import Message, Rollout, Status, Value
 from skillopt_airflow.optimizer.sections import section
 
-LEAST_CHARS = 200
+MIN_CHARS = 200
 """Characters of a message that are shown however little room there is."""
 _ENDINGS = {
     Status.TRUNCATED: "The last answer hit the token limit and ends there.",
@@ -111,7 +111,7 @@ def quotes_section(tag: str, pieces: Sequence[Piece], room: int) -> str:
     """Put the pieces between tags; the longest quotes keep their head and tail if there is no room for all."""
     quotes = [piece for piece in pieces if isinstance(piece, Quote)]
     own = sum(len(_fenced(piece._replace(text=""))) if isinstance(piece, Quote) else len(piece) for piece in pieces)
-    most = max(LEAST_CHARS, longest_that_fits([len(quote.text) for quote in quotes], room - own - len(pieces)))
+    most = max(MIN_CHARS, longest_that_fits([len(quote.text) for quote in quotes], room - own - len(pieces)))
     text = "\n".join(
         _fenced(piece._replace(text=shortened(piece.text, most))) if isinstance(piece, Quote) else piece
         for piece in pieces

@@ -28,7 +28,7 @@ TASK_DEFAULTS: Mapping[str, Any] = {
 
 BATCH_LIMIT = timedelta(days=1, hours=1)
 """A provider's batch job takes a day at most."""
-LONGEST_SECONDS = 1e9
+MAX_SECONDS = 1e9
 """Three decades: a time limit of many items has an end, and those of one item have none."""
 
 
@@ -108,7 +108,7 @@ def _in_sandboxes(config: TrainConfig, items: int) -> dict[str, Any]:
     else:
         seconds = task_seconds(limits, items) + items * repository_seconds(limits)
     return {
-        "execution_timeout": timedelta(seconds=min(seconds, LONGEST_SECONDS)),
+        "execution_timeout": timedelta(seconds=min(seconds, MAX_SECONDS)),
         "pool": config.sandbox.pool,
         **engine_queue(config),
     }

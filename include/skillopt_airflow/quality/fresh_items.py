@@ -15,9 +15,9 @@ from skillopt_airflow.quality.quality_report import FailingRow, QualityReport, a
 if TYPE_CHECKING:
     import pandas as pd
 
-FEWEST_FRESH = 10
+MIN_FRESH = 10
 """Items of a partition below which drift is not looked for: so few may be like anything."""
-FEWEST_REFERENCE = 20
+MIN_REFERENCE = 20
 """The same for the items that it is compared with."""
 LIKE_LENGTHS = 1.5
 """Two lengths are alike unless one is more than so many times the other."""
@@ -81,7 +81,7 @@ class Drift:
             meta=about(name, f"{name} is no longer {' or '.join(kinds)}"),
         )
         known = [length for length in self._lengths if length is not None]
-        if len(known) < FEWEST_FRESH or len(self._usual) < FEWEST_REFERENCE:
+        if len(known) < MIN_FRESH or len(self._usual) < MIN_REFERENCE:
             return
         allowed, relation = tolerance(len(known), len(self._usual)), "longer" if self._side > 0 else "shorter"
         medians = f"median {median(known):,.0f} characters, {median(self._usual):,.0f} in the reference"
@@ -176,7 +176,7 @@ def check_fresh(
     in which the order of lists does not count; and, where there are enough of them, kinds of value and lengths of texts
     as in the reference, items of the kind that the champion was made for.
     """
-    enough = len(items) >= FEWEST_FRESH and len(reference) >= FEWEST_REFERENCE
+    enough = len(items) >= MIN_FRESH and len(reference) >= MIN_REFERENCE
     drifts = {field.name: Drift(field, items, reference) for field in fields_of([*items, *reference]) if enough}
 
     def shown(column: str, place: FailingRow, value: Any) -> str:
@@ -190,7 +190,7 @@ def check_fresh(
         results = validate(_frame(items, learned, nights, drifts), suite, shown)
     few = (
         f"drift was not looked for: {len(items)} fresh items and {len(reference)} of the reference, of which at least "
-        f"{FEWEST_FRESH} and {FEWEST_REFERENCE} are needed"
+        f"{MIN_FRESH} and {MIN_REFERENCE} are needed"
     )
     named = tuple(
         # A mean fails as a whole; the outcome does not say which rows it leans on.

@@ -61,7 +61,7 @@ EPOCHS_WITH_NAME = 12
 FEW_MOMENTS = 60
 # The style that plots share is a setting of the whole process, and a server draws in several threads.
 _DRAWING = Lock()
-LONGEST_STAGE = 30
+MAX_STAGE = 30
 WIDTH = 10.4
 LINE = 0.21
 CHARACTER = 0.085
@@ -131,7 +131,7 @@ def costs(rows: Sequence[StageCost]) -> str:
         tokens.barh(places, prompt, color=SKY, height=0.65, label="tokens read")
         tokens.barh(places, completion, left=prompt, color=BLUE, height=0.65, label="tokens written")
         seconds.barh(places, [row.seconds for row in rows], color=EDGE, height=0.65, label="seconds of calls")
-        names = [f"{row.stage[:LONGEST_STAGE]} ({row.role})" for row in rows]
+        names = [f"{row.stage[:MAX_STAGE]} ({row.role})" for row in rows]
         tokens.set_yticks(places, names)
         tokens.invert_yaxis()
         tokens.set_xlabel("tokens")

@@ -16,11 +16,11 @@ from skillopt_airflow.core.values.text import shortened
 from skillopt_airflow.core.values.types import Grade, Rollout, Status, Trajectory, Value
 from skillopt_airflow.tasks.grading import GradingRequest
 
-MOST_OF_A_KIND = 2
+MAX_PER_KIND = 2
 """Failures and successes that are shown, and of the answers that a judge scored."""
-MOST_OF_QUESTION = 500
+MAX_QUESTION_CHARS = 500
 """Characters of a question that a judge was asked about."""
-MOST_CHARS = 3000
+MAX_CHARS = 3000
 """Characters of a message; of a longer one its beginning and its end."""
 
 
@@ -82,7 +82,7 @@ def chosen(scores: Mapping[str, ItemScore]) -> list[str]:
     """Return the ids of the items that are shown: the first ones that failed, and the first that did not."""
     failures = [item for item, score in scores.items() if score.hard < 1]
     successes = [item for item, score in scores.items() if score.hard == 1]
-    return [*failures[:MOST_OF_A_KIND], *successes[:MOST_OF_A_KIND]]
+    return [*failures[:MAX_PER_KIND], *successes[:MAX_PER_KIND]]
 
 
 def example_of(rollout: Rollout, thumbnails: Pictures) -> Example | None:
@@ -100,7 +100,7 @@ def example_of(rollout: Rollout, thumbnails: Pictures) -> Example | None:
         hard=score.hard,
         soft=score.soft,
         feedback=score.feedback,
-        answer=shortened(one.answer, MOST_CHARS),
+        answer=shortened(one.answer, MAX_CHARS),
         turns=turns,
     )
 
@@ -121,7 +121,7 @@ def judging_of(
         errors=sum(one.trajectory.status is Status.JUDGE_ERROR for one in rollouts),
         sample=tuple(
             _judged(one.trajectory.item_id, request(one.trajectory), grade)
-            for one, grade in [*right[:MOST_OF_A_KIND], *others[:MOST_OF_A_KIND]]
+            for one, grade in [*right[:MAX_PER_KIND], *others[:MAX_PER_KIND]]
         ),
     )
 
@@ -129,15 +129,15 @@ def judging_of(
 def _judged(item_id: str, asked: GradingRequest, grade: Grade) -> JudgedAnswer:
     return JudgedAnswer(
         item_id=item_id,
-        question=shortened(asked.question, MOST_OF_QUESTION),
+        question=shortened(asked.question, MAX_QUESTION_CHARS),
         references=asked.references,
-        answer=shortened(asked.answer, MOST_CHARS),
+        answer=shortened(asked.answer, MAX_CHARS),
         grade=grade,
     )
 
 
 def _part(piece: str | Picture) -> Part:
-    return Part(thumbnail=piece.content) if isinstance(piece, Picture) else Part(text=shortened(piece, MOST_CHARS))
+    return Part(thumbnail=piece.content) if isinstance(piece, Picture) else Part(text=shortened(piece, MAX_CHARS))
 
 
 MINIBATCHES_WITH_NAME = 4

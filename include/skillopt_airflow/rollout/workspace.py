@@ -34,7 +34,7 @@ WORK = Path("/work")
 REPOSITORY_SECONDS = 120
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
-MOST_FOUND = 5
+MAX_FOUND = 5
 """Of an item's own documents."""
 _RESULTS = TypeAdapter(list[FoundDocument])
 
@@ -181,7 +181,7 @@ class WebSearch:
 def best_documents(query: str, documents: Sequence[FoundDocument]) -> Sequence[FoundDocument]:
     """Return the documents that go best with a query, by BM25 of title and text."""
     ranking = Ranking(f"{one.title} {one.text}" for one in documents)
-    return [documents[place] for place in ranking.best(query, MOST_FOUND)]
+    return [documents[place] for place in ranking.best(query, MAX_FOUND)]
 
 
 @dataclass

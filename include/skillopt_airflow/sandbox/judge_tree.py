@@ -14,7 +14,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 TREE, WORK = Path("/opt/item/tree"), Path("/work")
 NOT_APPLIED, TESTS_NOT_APPLIED = 3, 4
-MOST_NAMED = 5
+MAX_NAMED = 5
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
     # Git may read a header in another way than the judge that let it pass.
     others = {path for path, _ in before ^ stamps()} - set(order["touched"])
     if others:
-        sys.stderr.write(f"the change is also of {sorted(others)[:MOST_NAMED]}, which its headers do not name\n")
+        sys.stderr.write(f"the change is also of {sorted(others)[:MAX_NAMED]}, which its headers do not name\n")
         sys.exit(NOT_APPLIED)
     for path in order["restored"]:
         restore(path)

@@ -30,7 +30,7 @@ from skillopt_airflow.tasks.task_group import TaskGroup
 PROMPT, REFERENCE = "prompt", "reference"
 ID_CHARS = 16
 """Characters of the hash that is the id of a record without one."""
-MOST_PICTURES = 50
+MAX_PICTURES = 50
 """Pictures of one item."""
 MAX_READ_CHARS = 20_000
 """Characters that one call of read_file returns."""
@@ -142,8 +142,8 @@ class DeclaredFilesTask(DeclaredTask):
         if self.needs_agent and not files:
             raise DataError("task.files: the record has no file")
         pictures = [file for shown in self._pictures(record).values() for file in shown]
-        if len(pictures) > MOST_PICTURES:
-            raise DataError(f"task.pictures: an item may have {MOST_PICTURES} pictures, not {len(pictures)}")
+        if len(pictures) > MAX_PICTURES:
+            raise DataError(f"task.pictures: an item may have {MAX_PICTURES} pictures, not {len(pictures)}")
         return item.model_copy(update={"files": (*files, *pictures)})
 
     def task(self, public: JsonObject) -> str:

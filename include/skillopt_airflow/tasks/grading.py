@@ -9,7 +9,7 @@ from skillopt_airflow.core.values.types import Grade, Score, Value, Verdict
 
 ENDS = ("first", "last")
 """The steps of a path that do not count."""
-LEAST_QUOTE = 10
+MIN_QUOTE = 10
 """Characters, blanks left out: what is shorter stands in almost any answer."""
 
 
@@ -45,9 +45,9 @@ def rests_on_answer(verdict: Verdict, answer: str) -> bool:
 
 
 def is_quote(quote: str, answer: str) -> bool:
-    """Return whether a quote is of the answer, but for its blanks, and has LEAST_QUOTE characters or all of them."""
+    """Return whether a quote is of the answer, but for its blanks, and has MIN_QUOTE characters or all of them."""
     quoted, said = "".join(quote.split()), "".join(answer.split())
-    return quoted in said and len(quoted) >= max(1, min(LEAST_QUOTE, len(said)))
+    return quoted in said and len(quoted) >= max(1, min(MIN_QUOTE, len(said)))
 
 
 def process_score(paths: Sequence[Sequence[str]], taken: Set[tuple[int, int]]) -> float:

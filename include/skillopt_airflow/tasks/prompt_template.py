@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 WHOLE = "record"
 """The variable that holds the record itself, for columns whose names are no names of variables."""
-MOST_CHARS = 4_000_000
+MAX_CHARS = 4_000_000
 """Characters of a rendered text: about a million tokens."""
-MOST_LOOPS = 3
+MAX_LOOPS = 3
 """Loops within each other."""
-LONGEST_RANGE = 100
+MAX_RANGE = 100
 _PADDING_FILTERS = ("batch", "center", "format", "indent", "round", "slice", "wordwrap")
 """Filters whose results are as large as a number says."""
 _METHODS = re.compile(
@@ -64,7 +64,7 @@ class PromptTemplate:
 
         try:
             tree = self._environment.parse(self._source)
-            _check(tree, MOST_LOOPS)
+            _check(tree, MAX_LOOPS)
             self._environment.compile(tree)
             return frozenset(meta.find_undeclared_variables(tree))
         except TemplateSyntaxError as error:
@@ -122,24 +122,24 @@ def _check(node: "nodes.Node", loops: int) -> None:
         if isinstance(child, left_out) or (isinstance(child, nodes.Stmt) and not isinstance(child, statements)):
             raise TemplateSyntaxError(f"a prompt cannot use {type(child).__name__}", child.lineno)
         if isinstance(child, nodes.For) and (not loops or child.recursive):
-            raise TemplateSyntaxError(f"a prompt has at most {MOST_LOOPS} loops within each other", child.lineno)
+            raise TemplateSyntaxError(f"a prompt has at most {MAX_LOOPS} loops within each other", child.lineno)
         _check(child, loops - is_loop)
 
 
 def _joined(parts: Iterator[str]) -> str:
-    made, left = [], MOST_CHARS
+    made, left = [], MAX_CHARS
     for part in parts:
         left -= len(part)
         if left < 0:
-            raise ValueError(f"the text has more than {MOST_CHARS:,} characters")
+            raise ValueError(f"the text has more than {MAX_CHARS:,} characters")
         made.append(part)
     return "".join(made)
 
 
 def _range(*bounds: int) -> range:
     found = range(*bounds)
-    if len(found) > LONGEST_RANGE:
-        raise ValueError(f"a range has at most {LONGEST_RANGE} numbers")
+    if len(found) > MAX_RANGE:
+        raise ValueError(f"a range has at most {MAX_RANGE} numbers")
     return found
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PATIENCE: Mapping[str, Any] = {"connect_timeout": 3, "read_timeout": 10, "retries": {"total_max_attempts": 2}}
 """A page holds one of the few threads of the API server, which the heartbeats of running tasks need as well."""
-MOST_CLIENTS = 32
+MAX_CLIENTS = 32
 
 
 def open_bucket(storage: StorageGroup, bucket: str) -> "ObjectStore":
@@ -34,7 +34,7 @@ def open_bucket(storage: StorageGroup, bucket: str) -> "ObjectStore":
     return ObjectStore(client, bucket, f"connection {storage.conn_id} (storage.conn_id)")
 
 
-@lru_cache(maxsize=MOST_CLIENTS)
+@lru_cache(maxsize=MAX_CLIENTS)
 def _client(conn_id: str, state: str) -> "S3Client":
     """Return the client of a connection in this state; they are safe to share between threads."""
     from botocore.config import Config

@@ -47,7 +47,7 @@ LIVE = (
 )
 """What a page of this app may load: the one script and the one stylesheet. Plots bring their styles along."""
 SECONDS_TO_KEEP = 86400
-MOST_CHARS = 20_000
+MAX_CHARS = 20_000
 """Characters of one text that a page shows; of a longer one its beginning and its end."""
 SAID = {
     401: ("Log in", "This page is for people who are logged in to Airflow."),
@@ -91,7 +91,7 @@ def page(request: Request, template: str, *, plots: bool = False, **values: Any)
 
 
 def message_page(status: int, title: str, text: str) -> HTMLResponse:
-    body = _environment().get_template("message.html").render(title=title, text=shortened(text, MOST_CHARS))
+    body = _environment().get_template("message.html").render(title=title, text=shortened(text, MAX_CHARS))
     return HTMLResponse(body, status_code=status, headers=STORED)
 
 
@@ -141,7 +141,7 @@ def count(value: int) -> str:
 @cache
 def _environment() -> Environment:
     environment = html_environment(kept="\t\n", folders=[HERE / "templates"])
-    environment.globals["most_chars"] = MOST_CHARS
+    environment.globals["most_chars"] = MAX_CHARS
     environment.filters |= {"moment": moment, "count": count, "shortened": shortened}
     return environment
 

@@ -26,7 +26,7 @@ from skillopt_airflow.training.prepare.benchmark_settings import benchmark_confi
 from skillopt_airflow.training.run.run_record import RunRef
 from skillopt_airflow.ui import buckets
 from skillopt_airflow.ui.access import benchmark_of, may_read, may_read_dag_run
-from skillopt_airflow.ui.pages import MOST_CHARS, PRIVATE, app, dag_run_tab, message_page, page
+from skillopt_airflow.ui.pages import MAX_CHARS, PRIVATE, app, dag_run_tab, message_page, page
 from skillopt_airflow.ui.reports import DagRunRow, checked_run, row_of
 from skillopt_airflow.ui.rollout_query import Asked, RolloutQuery, Subject, of_run, of_skill
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.tables.rollout_browser import Counts, ListedRollout, Listing
     from skillopt_airflow.store.tables.rollout_table import RolloutKey
 
-MOST_OF_CONVERSATION = 200_000
+MAX_CONVERSATION_CHARS = 200_000
 """Characters of all that is shown of one conversation."""
 LONG = 1500
 """Characters from which on a text is shown in a box that scrolls."""
@@ -58,11 +58,11 @@ AT_ONCE = Semaphore(2)
 """Pages that are read at the same time: a list of 100,000 rollouts takes 300 MB, and the API server has 40 threads."""
 PAGE = 50
 """Rows of a page."""
-MOST_SEARCHED = 64 * 1024 * 1024
+MAX_SEARCHED = 64 * 1024 * 1024
 """Bytes of texts that a search in what was said reads, before compression."""
-MOST_IN_ADDRESS = 200
+MAX_IN_ADDRESS = 200
 """Characters of a type of task that stand in an address."""
-MOST_TYPES = 500
+MAX_TYPES = 500
 """Types of task that can be chosen."""
 
 
@@ -94,11 +94,11 @@ class Conversation(NamedTuple):
 def conversation(trajectory: Trajectory, thumbnails: Pictures) -> Conversation:
     """Return the turns with small pictures in the places of the item's own, and long texts cut."""
     turns: list[Turn] = []
-    left, shown_messages = MOST_OF_CONVERSATION, 0
+    left, shown_messages = MAX_CONVERSATION_CHARS, 0
     for message, pieces in shown(trajectory.messages, thumbnails):
         if left <= 0:
             break
-        parts = [piece if isinstance(piece, Picture) else shortened(piece, min(MOST_CHARS, left)) for piece in pieces]
+        parts = [piece if isinstance(piece, Picture) else shortened(piece, min(MAX_CHARS, left)) for piece in pieces]
         left -= sum(len(part) for part in parts if isinstance(part, str))
         shown_messages += 1
         if message.role != "call":
@@ -137,10 +137,10 @@ def _call(text: str) -> ToolCall:
 
 
 def _pretty(value: object) -> str:
-    return shortened(json.dumps(value, ensure_ascii=False, indent=2), MOST_CHARS)
+    return shortened(json.dumps(value, ensure_ascii=False, indent=2), MAX_CHARS)
 
 
-MOST_PICTURES = 8
+MAX_PICTURES = 8
 """Pictures of an item that are shown."""
 
 
@@ -239,7 +239,7 @@ def _thumbnails(subject: Subject, files: Sequence[ItemFile]) -> dict[str, bytes]
     from skillopt_airflow.store.data.picture_files import thumbnail
 
     kept, made = FileStore(subject.store, subject.prefix), {}
-    for file in [file for file in files if file.picture][:MOST_PICTURES]:
+    for file in [file for file in files if file.picture][:MAX_PICTURES]:
         with suppress(ObjectMissing):
             made[file.name] = thumbnail(kept.get(file.sha256))
     return made
@@ -387,7 +387,7 @@ def find(subject: Subject, asked: RolloutQuery) -> Found:
     status = Status(asked.status) if asked.status else None
     places, unsearched = stored.filtered(rows, asked.show, status, asked.task_type, "" if said else asked.text), 0
     if said:
-        having, searched = browser.saying(listing, places, said, MOST_SEARCHED)
+        having, searched = browser.saying(listing, places, said, MAX_SEARCHED)
         places, unsearched = having, len(places) - searched
     return Found(rows, stored.sorted_by(rows, places, asked.sort, descending=asked.order == "down"), unsearched)
 
@@ -406,7 +406,7 @@ def listed(found: Found, asked: RolloutQuery) -> RolloutList:
         page=number,
         last=last,
         counts=stored.counts(found.rows),
-        types=[name for name in stored.task_types(found.rows) if len(name) <= MOST_IN_ADDRESS][:MOST_TYPES],
+        types=[name for name in stored.task_types(found.rows) if len(name) <= MAX_IN_ADDRESS][:MAX_TYPES],
         unsearched=found.unsearched,
     )
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.tables.rollout_table import Partition, RolloutKey
     from skillopt_airflow.training.report.rollout_stages import Planned, Stage
 
-MOST_SKILLS = 300
+MAX_SKILLS = 300
 """Skills that can be chosen for a comparison, the newest versions first; the address can name any."""
 DIGITS = 12
 """Digits of a skill's hash that its rollouts are found by."""
@@ -318,7 +318,7 @@ def _draws(draws: Iterable[int]) -> dict[str, str]:
 
 def _beside(names: Mapping[str, str], skill: str, other: str) -> Choice:
     """Return the choice of another skill: of the first of them, and of the one that the address names."""
-    most = dict(list(names.items())[:MOST_SKILLS])
+    most = dict(list(names.items())[:MAX_SKILLS])
     label = "Beside" if len(most) == len(names) else f"Beside ({len(most):,} of {len(names):,} skills)"
     return Choice("other", label, _others(most | ({other: names[other]} if other else {}), skill), other)
 

@@ -47,7 +47,7 @@ LINES = 25
 """Lines of one page: each is read when it is shown."""
 THREADS = 10
 """As many connections as an S3 client keeps."""
-MOST_QUERY = 200
+MAX_QUERY_CHARS = 200
 
 
 class Line(NamedTuple):
@@ -87,7 +87,7 @@ class Line(NamedTuple):
 def skills(
     request: Request,
     readable: Readable,
-    q: Annotated[str, Query(max_length=MOST_QUERY)] = "",
+    q: Annotated[str, Query(max_length=MAX_QUERY_CHARS)] = "",
     number: Annotated[int, Query(alias="page", ge=1, le=100_000)] = 1,
 ) -> HTMLResponse:
     """Return a page of the list: of the benchmarks that the user may read, those with the words `q` in their names."""
@@ -227,12 +227,12 @@ SEED = "seed"
 """Names the seed skill among the versions."""
 ASKING = (("trainings", train_dag_id), ("publications", publish_dag_id), ("rollbacks", rollback_dag_id))
 """What may wait for an approval, and the DAG that asks."""
-MOST_LINES = 500
+MAX_LINES = 500
 """Lines of a skill that are compared, or shown with their origins."""
-MOST_DIFF_CHARS = 100_000
-MOST_CHOICES = 300
+MAX_DIFF_CHARS = 100_000
+MAX_CHOICES = 300
 """Versions that can be chosen for a comparison, the newest ones; the address can name any."""
-MOST_NAME = 300
+MAX_NAME = 300
 
 
 class OriginLine(NamedTuple):
@@ -258,9 +258,9 @@ class Diff(NamedTuple):
 def skill(
     request: Request,
     benchmark: str,
-    before: Annotated[str, Query(alias="from", max_length=MOST_NAME)] = "",
-    after: Annotated[str, Query(alias="to", max_length=MOST_NAME)] = "",
-    target: Annotated[str, Query(max_length=MOST_NAME)] = "",
+    before: Annotated[str, Query(alias="from", max_length=MAX_NAME)] = "",
+    after: Annotated[str, Query(alias="to", max_length=MAX_NAME)] = "",
+    target: Annotated[str, Query(max_length=MAX_NAME)] = "",
     number: Annotated[int, Query(alias="page", ge=1, le=10_000)] = 1,
 ) -> HTMLResponse:
     from skillopt_airflow.training.report.skill_overview import VERSIONS, read_details, targets
@@ -289,7 +289,7 @@ def skill(
         night=details.nights[-1] if details.nights else None,
         chart=chart(details),
         diff=diff_between(buckets.published(benchmark, target), benchmark, details, before, after),
-        choices=[*details.versions[:MOST_CHOICES], SEED],
+        choices=[*details.versions[:MAX_CHOICES], SEED],
         lines=lines,
         lines_left=champion.skill.removesuffix("\n").count("\n") + 1 - len(lines) if champion else 0,
         asking=[(what, dag(benchmark)) for what, dag in ASKING],
@@ -348,13 +348,13 @@ def diff_between(
         text = _text(artifacts, benchmark, details, name)
         if text is None:
             return Diff(before, after, (), f"Version {name} was never completed.")
-        if text.count("\n") > MOST_LINES:
-            return Diff(before, after, (), f"{name} has more than {MOST_LINES:,} lines, too many to compare here.")
+        if text.count("\n") > MAX_LINES:
+            return Diff(before, after, (), f"{name} has more than {MAX_LINES:,} lines, too many to compare here.")
         texts.append(text)
     text = diff_of(*texts)
-    lines = diff_lines(text[:MOST_DIFF_CHARS]) if text else []
-    if len(text) > MOST_DIFF_CHARS:
-        lines.append(("place", f"[{len(text) - MOST_DIFF_CHARS:,} characters left out]"))
+    lines = diff_lines(text[:MAX_DIFF_CHARS]) if text else []
+    if len(text) > MAX_DIFF_CHARS:
+        lines.append(("place", f"[{len(text) - MAX_DIFF_CHARS:,} characters left out]"))
     return Diff(before, after, lines, "")
 
 
@@ -364,7 +364,7 @@ def champion_lines(benchmark: str, details: "SkillDetails") -> list[OriginLine]:
     if champion is None:
         return []
     texts, origins = champion.skill.removesuffix("\n").split("\n"), champion.manifest.lines
-    for place, text in enumerate(texts[:MOST_LINES]):
+    for place, text in enumerate(texts[:MAX_LINES]):
         found = _origin(benchmark, champion.manifest.run, origins[place] if place < len(origins) else None)
         lines.append(OriginLine(place + 1, text, *(found if found != before else ("", "", ""))))
         before = found

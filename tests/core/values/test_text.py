@@ -12,7 +12,7 @@ from skillopt_airflow.core.values.edits import apply_edits
 from skillopt_airflow.core.values.skill import SkillDocument, skill_of_person
 from skillopt_airflow.core.values.text import clean_parts, flaw_of_text, is_hidden, plain, storable, visible
 from skillopt_airflow.core.values.types import Edit, Grade, Message, Score, Status, Trajectory
-from skillopt_airflow.optimizer.answers import MOST_OF_SKILL, clipped, flaw_of, flaw_of_note
+from skillopt_airflow.optimizer.answers import MAX_SKILL_CHARS, clipped, flaw_of, flaw_of_note
 from skillopt_airflow.optimizer.proposals import ProposedEdit, flaw_of_edit, sift
 
 # Controls, format characters, fillers, blanks that are letters, selectors, tags, half pairs, and what is unassigned.
@@ -91,7 +91,7 @@ def test_shown_text_has_nothing_hidden(text: str):
 def test_every_answer_with_such_a_text_is_refused(content: str):
     text = f"Split at {content} here."
     skill = SkillDocument("# Skill\n")
-    assert flaw_of(text, MOST_OF_SKILL)
+    assert flaw_of(text, MAX_SKILL_CHARS)
     assert flaw_of_note(text)
     edit = ProposedEdit.model_construct(op="append", content=text)
     assert flaw_of_edit(edit, skill)

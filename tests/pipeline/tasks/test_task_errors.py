@@ -25,7 +25,7 @@ from skillopt_airflow.pipeline.graph import dag_of
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.tasks import task_errors
 from skillopt_airflow.pipeline.tasks.epochs import EpochRun
-from skillopt_airflow.pipeline.tasks.task_errors import MOST_CHARS, failed_tasks, keep_error, tell_rollouts
+from skillopt_airflow.pipeline.tasks.task_errors import MAX_CHARS, failed_tasks, keep_error, tell_rollouts
 from skillopt_airflow.pipeline.training import epoch_dag, train_dag
 from tests.pipeline.own_airflow import printed
 
@@ -67,7 +67,7 @@ def test_an_error_is_kept_as_one_line():
     assert kept(AirflowFailException(SENTENCE)) == {"error": {"words": SENTENCE, "lasting": True}}
     assert kept(ValueError("x")) == {"error": {"words": "ValueError: x", "lasting": False}}
     assert kept(KeyboardInterrupt()) == {"error": {"words": "KeyboardInterrupt", "lasting": False}}
-    assert len(kept(DataError("x" * 5000))["error"]["words"]) == MOST_CHARS
+    assert len(kept(DataError("x" * 5000))["error"]["words"]) == MAX_CHARS
     assert kept(None) == kept("killed") == {}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from benchmarks.searchqa.adapter import BENCHMARK, SearchQA
-from skillopt_airflow.core.values.text import MOST_TOLD_CHARS
+from skillopt_airflow.core.values.text import MAX_TOLD_CHARS
 from skillopt_airflow.core.values.types import JsonObject, Status, Trajectory
 from skillopt_airflow.rollout.harnesses.chat import ChatHarness
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
@@ -220,4 +220,4 @@ def test_a_failure_after_some_turns_is_the_trajectorys(tmp_path: Path):
 
 def test_feedback_is_cut():
     trajectory, _ = run(lambda asked: completion("x" * 30_000), Coach(), max_turns=2)
-    assert len(trajectory.messages[3].content) <= MOST_TOLD_CHARS
+    assert len(trajectory.messages[3].content) <= MAX_TOLD_CHARS

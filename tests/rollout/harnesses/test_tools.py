@@ -11,7 +11,7 @@ import pytest
 from benchmarks.searchqa.adapter import BENCHMARK, SearchQA
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.core.values.text import MOST_TOLD_CHARS
+from skillopt_airflow.core.values.text import MAX_TOLD_CHARS
 from skillopt_airflow.core.values.types import JsonObject, Status, Trajectory
 from skillopt_airflow.rollout.harnesses.tools import ToolsHarness
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
@@ -128,7 +128,7 @@ def test_results_are_cut_for_the_target_and_kept_as_it_was_told_them_with_their_
         return says("openai-chat", str(len(results(asked)[0])))
 
     trajectory, _ = run(answer, Coding())
-    assert int(trajectory.answer) <= MOST_TOLD_CHARS
+    assert int(trajectory.answer) <= MAX_TOLD_CHARS
     heading, told = trajectory.messages[3].content.split("\n", 1)
     assert re.fullmatch(r"\[shout, \d+\.\d s\]", heading)
     assert len(told) == int(trajectory.answer)

@@ -13,9 +13,9 @@ from PIL.PngImagePlugin import PngInfo
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.store.data import picture_files
 from skillopt_airflow.store.data.picture_files import (
-    LONGEST_SIDE,
-    MOST_BYTES,
-    MOST_PIXELS,
+    MAX_BYTES,
+    MAX_PIXELS,
+    MAX_SIDE,
     page_of,
     picture_reader,
     prepared,
@@ -101,12 +101,12 @@ def test_shades_of_more_than_eight_bits_stay_apart(mode: str, largest: float) ->
 def test_a_picture_of_many_pixels_or_bytes_is_scaled_until_it_has_few() -> None:
     # Forty megapixels.
     image = opened(prepared(drawn("PNG", size=(8000, 5000)), "a.png"))
-    assert image.size == (LONGEST_SIDE, LONGEST_SIDE * 5 // 8)
+    assert image.size == (MAX_SIDE, MAX_SIDE * 5 // 8)
     made = BytesIO()
     Image.effect_noise((1900, 1900), 100).convert("RGB").save(made, "PNG")
-    assert len(made.getvalue()) > MOST_BYTES
+    assert len(made.getvalue()) > MAX_BYTES
     found = prepared(made.getvalue(), "a.png")
-    assert len(found) <= MOST_BYTES
+    assert len(found) <= MAX_BYTES
     assert 500 < max(size_of(found)) < 1900
 
 
@@ -118,8 +118,8 @@ def test_one_page_of_many() -> None:
     with pytest.raises(DataError, match="no page 501"):
         prepared(tiff, "a.png", 501)
     second = opened(prepared(pdf(2), "a.png", 2))
-    assert (second.format, second.size) == ("PNG", (LONGEST_SIDE, LONGEST_SIDE))
-    assert opened(prepared(pdf(2), "a.jpg")).size == (LONGEST_SIDE, LONGEST_SIDE * 2 // 3 + 1)
+    assert (second.format, second.size) == ("PNG", (MAX_SIDE, MAX_SIDE))
+    assert opened(prepared(pdf(2), "a.jpg")).size == (MAX_SIDE, MAX_SIDE * 2 // 3 + 1)
     with pytest.raises(DataError, match="no page 3"):
         prepared(pdf(2), "a.png", 3)
 
@@ -139,7 +139,7 @@ def png_that_claims(width: int, height: int) -> bytes:
     ("content", "message"),
     [
         (png_that_claims(30_000, 30_000), "damaged or too large"),
-        (png_that_claims(9000, 9000), rf"has 9,000 x 9,000 pixels; it may have {MOST_PIXELS:,} in all"),
+        (png_that_claims(9000, 9000), rf"has 9,000 x 9,000 pixels; it may have {MAX_PIXELS:,} in all"),
         (png_that_claims(100, 100), "damaged"),
         (drawn("JPEG", size=(900, 900))[:2000], "damaged"),
         (b"\x89PNG\r\n\x1a\nI only say so", "damaged|no picture"),

@@ -16,7 +16,7 @@ from tests.training.in_process import Training
 from tests.training.local_store import LocalStore
 
 ANSWER = "<answer>Eiffel</answer>"
-MOST_REQUESTS, MOST_BYTES = 50_000, 200_000_000
+MAX_REQUESTS, MAX_BYTES = 50_000, 200_000_000
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def answered(training: Training, work: BatchWork, *rows: str) -> None:
 def recorded(training: Training, *rows: str) -> Any:
     """Return what came of a job with these rows, and good ones for the rest, by place in the job."""
     work = work_of(training)
-    work.begin(MOST_REQUESTS, MOST_BYTES)
+    work.begin(MAX_REQUESTS, MAX_BYTES)
     given = {json.loads(one)["index"] for one in rows}
     answered(training, work, *rows, *(row(place, output=ANSWER) for place in range(10) if place not in given))
     stored = stored_of(training)
@@ -124,7 +124,7 @@ def test_a_separator_within_an_answer_ends_no_row(output):
 def test_a_job_under_way_stays_as_it_was_sent_though_another_run_stored_some_of_it(training):
     work = work_of(training)
     assert not work.under_way
-    work.begin(MOST_REQUESTS, MOST_BYTES)
+    work.begin(MAX_REQUESTS, MAX_BYTES)
     sent = work.job.entries
     recorded(training)
     assert not work_of(training).under_way
@@ -138,7 +138,7 @@ def test_a_job_is_counted_once_whatever_another_run_and_a_former_attempt_stored(
     second = Training(training.config, "searchqa", store=training.store, name="second")
     second.prepare()
     ours = work_of(second)
-    ours.begin(MOST_REQUESTS, MOST_BYTES)
+    ours.begin(MAX_REQUESTS, MAX_BYTES)
     recorded(training)
     recorded(second, *([row(2, failed)] if failed else []))
     # As if the worker had died between the rows and the mark behind them.
@@ -157,7 +157,7 @@ def test_a_job_is_settled_once_though_the_store_goes_away_behind_its_answers(los
     run, work = training.run, work_of(training)
     assert work.reserve().calls == 10
     assert left_of_run(run).calls == 99 - 10
-    work.begin(MOST_REQUESTS, MOST_BYTES)
+    work.begin(MAX_REQUESTS, MAX_BYTES)
     with monkeypatch.context() as patched:
         patched.setattr(run.store, lost, Mock(side_effect=StoreError("no bucket")))
         with pytest.raises(StoreError, match="no bucket"):
@@ -172,7 +172,7 @@ def test_a_job_is_settled_once_though_the_store_goes_away_behind_its_answers(los
 
 def test_another_plan_makes_another_job(training):
     first = work_of(training)
-    first.begin(MOST_REQUESTS, MOST_BYTES)
+    first.begin(MAX_REQUESTS, MAX_BYTES)
     other = BatchWork(training.run, seed_and_final.seed_plan(training.run)[:1], "run")
     assert len(other.job.entries) < len(first.job.entries)
     assert other.job.number == first.job.number
@@ -186,7 +186,7 @@ def test_a_job_has_no_more_requests_than_the_budget_has_calls(training):
     assert work.job.entries == everything
     assert not stored_of(training)
     work.shorten(4)
-    assert len(work.begin(MOST_REQUESTS, MOST_BYTES)) == 4
+    assert len(work.begin(MAX_REQUESTS, MAX_BYTES)) == 4
     assert work.job.entries == everything[:4]
 
     stored = stored_of(training)
@@ -225,10 +225,10 @@ def test_each_skill_of_a_job_has_a_coverage_of_its_own(training):
 def test_a_job_has_no_more_requests_than_the_provider_takes_and_the_next_one_the_others(training):
     first = work_of(training)
     everything = first.job.entries
-    first.begin(6, MOST_BYTES)
+    first.begin(6, MAX_BYTES)
     assert (first.job.entries, first.job.later) == (everything[:6], everything[6:])
     # An attempt that has to find this job again, whatever the limits are by now.
-    assert len(work_of(training).begin(2, MOST_BYTES)) == 6
+    assert len(work_of(training).begin(2, MAX_BYTES)) == 6
     answered(
         training, first, *(row(place, "expired" if place == 2 else "success", output=ANSWER) for place in range(6))
     )
@@ -236,7 +236,7 @@ def test_a_job_has_no_more_requests_than_the_provider_takes_and_the_next_one_the
     second = work_of(training)
     assert (second.job.entries, second.job.earlier) == (everything[6:], 6)
     assert second.results != first.results
-    second.begin(MOST_REQUESTS, MOST_BYTES)
+    second.begin(MAX_REQUESTS, MAX_BYTES)
     answered(training, second, *(row(place, output=ANSWER) for place in range(4)))
     assert not second.job.later
     assert work_of(training).job.entries == (everything[2],)
@@ -244,7 +244,7 @@ def test_a_job_has_no_more_requests_than_the_provider_takes_and_the_next_one_the
 
 def test_a_job_has_no_more_bytes_than_the_provider_takes(training):
     first = work_of(training)
-    sizes = [len(json.dumps(request)) + FRAME_BYTES for request in first.begin(MOST_REQUESTS, MOST_BYTES)]
+    sizes = [len(json.dumps(request)) + FRAME_BYTES for request in first.begin(MAX_REQUESTS, MAX_BYTES)]
     for most, sent in ((sum(sizes[:3]) - 1, 2), (sum(sizes[:3]), 3), (1, 1)):
         training.store.delete(f"{first._plan.removesuffix('.json')}/batch.json")
-        assert len(work_of(training).begin(MOST_REQUESTS, most)) == sent
+        assert len(work_of(training).begin(MAX_REQUESTS, most)) == sent

@@ -6,7 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from skillopt_airflow.core.config.group import Group, ObjectName, Positive, spelled
 from skillopt_airflow.core.config.harnesses import HarnessName
-from skillopt_airflow.core.config.sampling import MOST_THOUGHTS, Effort, OutputForm, Thinking
+from skillopt_airflow.core.config.sampling import MAX_THOUGHTS, Effort, OutputForm, Thinking
 
 
 class SessionGroup(Group):
@@ -19,9 +19,9 @@ class SessionGroup(Group):
 
 TRIES = 4
 TRY_SECONDS = 20.0
-LONGEST_PAUSE = 20.0
+MAX_PAUSE = 20.0
 """Seconds between two tries."""
-SEARCH_PATIENCE = TRIES * (TRY_SECONDS + LONGEST_PAUSE)
+SEARCH_PATIENCE = TRIES * (TRY_SECONDS + MAX_PAUSE)
 """Seconds after which no answer can come."""
 
 
@@ -134,7 +134,7 @@ class ModelGroup(Group):
         if isinstance(self.optimizer_thinking, int):
             return self.optimizer_thinking
         thinks = self.optimizer_reasoning_effort is not None or self.optimizer_thinking == "on"
-        return MOST_THOUGHTS if thinks and self.optimizer_thinking != "off" else 0
+        return MAX_THOUGHTS if thinks and self.optimizer_thinking != "off" else 0
 
     @model_validator(mode="after")
     def _budget_of_thinking(self) -> Self:

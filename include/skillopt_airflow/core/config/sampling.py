@@ -21,18 +21,18 @@ def _switch(value: Any) -> Any:
 
 Thinking = Annotated[Literal["on", "off"] | Annotated[int, Field(ge=1)], BeforeValidator(_switch)]
 """Whether a model thinks before it answers, or the most tokens that it thinks."""
-_MOST_TOKENS = {
+_MAX_TOKENS = {
     "preflight": 1_000,
     **dict.fromkeys(("rank", "learning_rate", "judge", "judge_steps", "deep_reflect"), 4_000),
     **dict.fromkeys(("rewrite", "reflect_rewrite"), 32_000),
 }
-_MOST_TOKENS_OF_OTHERS = MOST_THOUGHTS = 16_000
+_MAX_TOKENS_OF_OTHERS = MAX_THOUGHTS = 16_000
 """The latter for a model that is set to think without a limit to it."""
 
 
 def answer_tokens(stage: str) -> int:
     """Return the most tokens of an answer of the optimizer or judge, since a model may write without end."""
-    return _MOST_TOKENS.get(stage, _MOST_TOKENS_OF_OTHERS)
+    return _MAX_TOKENS.get(stage, _MAX_TOKENS_OF_OTHERS)
 
 
 def without_thinking(answer: str) -> str:

@@ -10,11 +10,11 @@ from skillopt_airflow.core.config.group import Group, ObjectName
 from skillopt_airflow.core.values.text import flaw_of_text
 
 # So many days ago, and so many hours from today, there still is a date.
-MOST_DAYS = 700_000
-MOST_HOURS = 10_000_000
-MOST_DESCRIPTION = 1024
+MAX_DAYS = 700_000
+MAX_HOURS = 10_000_000
+MAX_DESCRIPTION = 1024
 """Limit of the Agent Skills specification."""
-Hours = Annotated[float, Field(gt=0.0, le=MOST_HOURS)]
+Hours = Annotated[float, Field(gt=0.0, le=MAX_HOURS)]
 
 
 class PublishingGroup(Group):
@@ -45,8 +45,8 @@ class PublishingGroup(Group):
     @field_validator("description")
     @classmethod
     def _fits_skill_md(cls, text: str | None) -> str | None:
-        if text is not None and not (text.strip() and len(text) <= MOST_DESCRIPTION and not re.search("[<>]", text)):
-            raise ValueError(f"write 1 to {MOST_DESCRIPTION:,} characters, without angle brackets")
+        if text is not None and not (text.strip() and len(text) <= MAX_DESCRIPTION and not re.search("[<>]", text)):
+            raise ValueError(f"write 1 to {MAX_DESCRIPTION:,} characters, without angle brackets")
         if text is not None and (flaw := flaw_of_text(text)):
             raise ValueError(f"the text {flaw}. Remove it")
         return text
@@ -88,7 +88,7 @@ class RegateGroup(Group):
 class RetentionGroup(Group):
     """The cleanup of data that trainings and nights leave."""
 
-    trajectory_days: Annotated[int, Field(ge=1, le=MOST_DAYS)] | None = None
+    trajectory_days: Annotated[int, Field(ge=1, le=MAX_DAYS)] | None = None
     """Days for which trajectories are kept, which are the cache of finished rollouts, too, the grades that judges
     gave, what searches found, and corpora after their last use; for ever when unset. Of benchmarks that have corpora in
     one bucket, the longest counts for these. No run can change it for the cleanup."""

@@ -14,7 +14,7 @@ REGIONS: tuple[Region, ...] = get_args(Region)
 _MARKER = re.compile(rf"<!--\s*(?P<region>{'|'.join(REGIONS)})_(?P<side>START|END)\s*-->")
 
 
-_MOST_ALIKE = 2_000
+_MAX_ALIKE = 2_000
 """Characters of an anchor that is looked for leniently, which takes time with the square of its length."""
 _QUOTES = ('"“”„«»', "'‘’‚`´")
 
@@ -120,7 +120,7 @@ class SkillDocument:
             start = self.text.find(anchor, span.start, span.end)
             if start >= 0:
                 return Span(start, start + len(anchor))
-        if len(anchor) > _MOST_ALIKE:
+        if len(anchor) > _MAX_ALIKE:
             return None
         alike = re.compile(r"\s+".join("".join(map(_alike, word)) for word in anchor.split()))
         found = (alike.search(self.text, span.start, span.end) for span in self.editable)

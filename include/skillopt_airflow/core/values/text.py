@@ -102,7 +102,7 @@ def _line(text: str, place: int) -> int:
     return text.count("\n", 0, place) + 1
 
 
-MOST_TOLD_CHARS = 24_000
+MAX_TOLD_CHARS = 24_000
 """Limit of what a target is told between two of its answers: a tool's result, or a benchmark's feedback."""
 
 

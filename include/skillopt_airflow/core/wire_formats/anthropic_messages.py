@@ -55,9 +55,9 @@ _REQUEST = {
 }
 
 
-LONGEST_SIDE = 1568
+MAX_SIDE = 1568
 """Pixels that a picture is scaled to."""
-MOST_PICTURE_TOKENS = 1600
+MAX_PICTURE_TOKENS = 1600
 """A picture of more tokens is scaled down, too."""
 PIXELS_OF_TOKEN = 750
 
@@ -103,8 +103,8 @@ class AnthropicMessages(WireFormat):
 
     def picture_tokens(self, width: int, height: int) -> int:
         """Return the tokens of a picture of so many pixels (page "Vision" of its documentation)."""
-        shrunk = min(1.0, LONGEST_SIDE / max(width, height))
-        return min(MOST_PICTURE_TOKENS, math.ceil(shrunk * width * shrunk * height / PIXELS_OF_TOKEN))
+        shrunk = min(1.0, MAX_SIDE / max(width, height))
+        return min(MAX_PICTURE_TOKENS, math.ceil(shrunk * width * shrunk * height / PIXELS_OF_TOKEN))
 
     def sampling(
         self, seed: int | None, reasoning_effort: str | None, thinking: bool | None, thinking_budget: int | None

@@ -30,9 +30,9 @@ from skillopt_airflow.training.prepare.benchmark_settings import benchmark_confi
 if TYPE_CHECKING:
     from skillopt_airflow.training.run.run import TrainingRun
 
-MOST_STEPS = 10
+MAX_STEPS = 10
 """Steps in one DAG run: 20 cost 4.8 s of Airflow's own time a step where 10 cost 4.2 (2 cores, Airflow 3.3.2)."""
-MOST_TASKS = 300
+MAX_TASKS = 300
 """Task instances in one DAG run: a task of 500 costs Airflow twice what one of 100 does. A step that has more of them
 by itself is alone in its DAG run."""
 TASKS_OF_STEP = 5
@@ -53,7 +53,7 @@ RUN_OF = "run_of_part_"
 
 def steps_in_part(train: TrainGroup) -> int:
     """Return the steps in each DAG run of an epoch; the last one may leave some of them out."""
-    return MOST_STEPS if train.steps_per_epoch is None else min(MOST_STEPS, train.steps_per_epoch)
+    return MAX_STEPS if train.steps_per_epoch is None else min(MAX_STEPS, train.steps_per_epoch)
 
 
 class Part(NamedTuple):
@@ -84,7 +84,7 @@ def steps_that_fit(config: TrainConfig, sizes: Mapping[Split, int]) -> int:
     chunks = largest_plan(batch, config, 1, train.rollouts_per_item)
     # All chunks of an evaluation go as one batch job.
     chunks += 0 if config.model.batch else largest_plan(val, config, 1, rules.draws)
-    return max(1, MOST_TASKS // (chunks + TASKS_OF_STEP))
+    return max(1, MAX_TASKS // (chunks + TASKS_OF_STEP))
 
 
 def epoch_parts(steps: int, fit: int, most: int, *, ends: bool) -> list[Part]:

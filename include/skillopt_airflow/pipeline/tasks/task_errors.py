@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 XCOM_KEY = "error"
-MOST_CHARS = 800
-MOST_TASKS = 20
+MAX_CHARS = 800
+MAX_TASKS = 20
 """Failed tasks that are named."""
-MOST_ERRORS = 3
+MAX_ERRORS = 3
 """Different errors that are told."""
 
 
@@ -47,7 +47,7 @@ def keep_error(context: "Context") -> None:
     error = context.get("exception")
     # Where the process is gone, Airflow calls this elsewhere and knows no error.
     if isinstance(error, BaseException):
-        kept = Failure(str(redact(_words(error)))[:MOST_CHARS], isinstance(error, AirflowFailException))
+        kept = Failure(str(redact(_words(error)))[:MAX_CHARS], isinstance(error, AirflowFailException))
         context["ti"].xcom_push(XCOM_KEY, kept._asdict())
 
 
@@ -59,10 +59,10 @@ def failed_tasks(dag_id: str, run_id: str) -> Failure:
     failed = sorted(task for task, state in states.items() if state == "failed")
     if not failed:
         return Failure("", lasting=False)
-    more = f" and {len(failed) - MOST_TASKS} more" if len(failed) > MOST_TASKS else ""
-    errors = list(_errors(dag_id, run_id, failed[:MOST_TASKS]))
+    more = f" and {len(failed) - MAX_TASKS} more" if len(failed) > MAX_TASKS else ""
+    errors = list(_errors(dag_id, run_id, failed[:MAX_TASKS]))
     told = [f"{task}: {error.words}" for task, error in errors]
-    words = "; ".join([f"failed tasks: {', '.join(failed[:MOST_TASKS])}{more}", *told])
+    words = "; ".join([f"failed tasks: {', '.join(failed[:MAX_TASKS])}{more}", *told])
     return Failure(words, any(error.lasting for _, error in errors))
 
 
@@ -71,7 +71,7 @@ def _errors(dag_id: str, run_id: str, tasks: list[str]) -> Iterator[tuple[str, F
     met: set[Failure] = set()
     for task in tasks:
         error = _error(dag_id, run_id, task)
-        if error and error not in met and len(met) < MOST_ERRORS:
+        if error and error not in met and len(met) < MAX_ERRORS:
             met.add(error)
             yield task, error
 
@@ -134,7 +134,7 @@ def tell_rollouts(tally: RolloutTally, wanted: float, *, may_retry: bool) -> Non
             log.warning("%s", words)
 
 
-MOST_SECONDS = 20
+MAX_SECONDS = 20
 """An alert may take so long; Airflow ends the process that sends it soon after."""
 
 
@@ -167,7 +167,7 @@ def tell_failure(conn_id: str, context: "Context") -> None:
     failed = failed_tasks(dag_id, run_id).words
     why = failed if failed else f"no task failed: {context.get('reason')}"
     said = _message(dag_id, run_id, f"failed; {why}")
-    HttpNotifier(http_conn_id=conn_id, json=said, extra_options={"timeout": MOST_SECONDS}).notify(context)
+    HttpNotifier(http_conn_id=conn_id, json=said, extra_options={"timeout": MAX_SECONDS}).notify(context)
 
 
 async def tell_late(conn_id: str, context: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.values.pictures import Pictures
-from skillopt_airflow.core.values.text import MOST_TOLD_CHARS, shortened
+from skillopt_airflow.core.values.text import MAX_TOLD_CHARS, shortened
 from skillopt_airflow.core.values.types import Message, Status, Trajectory
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.rollout.gateway_call import Answer, posted
@@ -140,7 +140,7 @@ class ChatHarness:
             told = await self._benchmark.follow_up(item.public, reply.text, workspace)
             if told is None:
                 break
-            messages.append(Message(role="user", content=shortened(told, MOST_TOLD_CHARS)))
+            messages.append(Message(role="user", content=shortened(told, MAX_TOLD_CHARS)))
         answer = self._benchmark.answer(reply.text) if reply.status.scored else ""
         if reply.status is Status.EMPTY and answered_by_files(workspace):
             replies[-1] = replace(reply, status=Status.OK)

@@ -11,7 +11,7 @@ from skillopt_airflow.rollout.harnesses.cli import CLIHarness, Trace, events, in
 
 TOOLS = "Bash,Read,Write,Edit,Glob,Grep,Skill"
 """Its other tools need the network, a person who answers, or a session that goes on."""
-LEAST_EFFORT = "low"
+MIN_EFFORT = "low"
 """The CLI knows no effort below it."""
 
 
@@ -23,7 +23,7 @@ class ClaudeCodeHarness(CLIHarness):
 
     def command(self, pictures: Sequence[str]) -> Sequence[str]:
         settings = self.settings
-        wanted = LEAST_EFFORT if settings.reasoning_effort == "minimal" else settings.reasoning_effort
+        wanted = MIN_EFFORT if settings.reasoning_effort == "minimal" else settings.reasoning_effort
         effort = [] if wanted is None else ["--effort", wanted]
         command = ["claude", "--print", "--output-format", "stream-json", "--verbose", "--model", settings.model]
         return [*command, "--tools", TOOLS, "--dangerously-skip-permissions", "--no-session-persistence", *effort]

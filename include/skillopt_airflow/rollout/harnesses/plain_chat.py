@@ -36,7 +36,7 @@ _FIELDS = {"max_tokens": "max_completion_tokens", "openai_reasoning_effort": "re
 """Fields of a request whose setting has another name."""
 
 _ENDINGS = ("end_turn", "stop_sequence", "max_tokens", "model_context_window_exceeded")
-_MOST_TOKENS = 64_000
+_MAX_TOKENS = 64_000
 """The smallest limit of an answer among the models whose limit pydantic-ai knows, and lowers a larger one to."""
 _BESIDE_PROMPT = AnthropicMessages.beside_prompt
 
@@ -136,7 +136,7 @@ class PlainMessages:
     def request(self, settings: RolloutSettings, turns: Sequence[Turn]) -> JsonObject | None:
         """Return the request; None where a model may not take a setting, such as a temperature or so long an answer."""
         sampling = settings.sampling()
-        if set(sampling) != {"max_tokens"} or settings.max_tokens > _MOST_TOKENS:
+        if set(sampling) != {"max_tokens"} or settings.max_tokens > _MAX_TOKENS:
             return None
         system = [str(part) for turn in turns if turn.role == "system" for part in turn.parts]
         said: list[JsonValue] = [

@@ -20,7 +20,7 @@ from pydantic_ai.messages import (
 
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.values.pictures import parts
-from skillopt_airflow.core.values.text import MOST_TOLD_CHARS, shortened, storable
+from skillopt_airflow.core.values.text import MAX_TOLD_CHARS, shortened, storable
 from skillopt_airflow.core.values.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.harnesses.replies import TargetModel, ending, failure, lasting, text_of
 from skillopt_airflow.rollout.harnesses.reply import item_pictures, reason
@@ -81,7 +81,7 @@ def _acting(session: Session, benchmark: PlaysSession) -> ToolFunction:
 
 
 MAX_MESSAGES = 200
-MOST_CHARS = {"assistant": 8000, "call": 8000, "user": 8000, "tool": MOST_TOLD_CHARS + 200}
+MAX_CHARS = {"assistant": 8000, "call": 8000, "user": 8000, "tool": MAX_TOLD_CHARS + 200}
 """Characters of a message by its role: what a tool gave is kept as the target was told it."""
 
 
@@ -175,7 +175,7 @@ def _telling(tool: ToolFunction) -> Callable[..., Awaitable[ToolReturn]]:
     async def told(*arguments: object, **named: object) -> ToolReturn:
         began = time.monotonic()
         try:
-            result = shortened(storable(await tool(*arguments, **named)), MOST_TOLD_CHARS)
+            result = shortened(storable(await tool(*arguments, **named)), MAX_TOLD_CHARS)
         except SandboxError:
             # The world has broken down, of which nothing is to be told: a score would not be the target's.
             raise
@@ -206,7 +206,7 @@ def _trace(history: Sequence[ModelMessage]) -> list[Message]:
                 turns.append(("tool", f"[{heading}]\n{part.model_response_str(wrap_if_error=False)}"))
             elif isinstance(part, RetryFeedbackPart):
                 turns.append(("user", part.model_response()))
-    said = [{"role": role, "content": shortened(text, MOST_CHARS[role])} for role, text in turns if text]
+    said = [{"role": role, "content": shortened(text, MAX_CHARS[role])} for role, text in turns if text]
     # The answer is at the end.
     shown = said if len(said) <= MAX_MESSAGES else [*said[: MAX_MESSAGES - 1], said[-1]]
     return [Message.model_validate(turn) for turn in shown]

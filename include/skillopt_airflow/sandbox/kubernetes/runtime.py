@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 POLL_SECONDS = 1.0
 UNANSWERED_SECONDS = 300.0
 """For which a pod is left alone by a cluster that cannot say how it is."""
-LONGEST_PAUSE = 15.0
+MAX_PAUSE = 15.0
 GONE = 404
 NOT_NOW = (429, 500, 502, 503, 504)
 """Statuses of a cluster that is overloaded or being replaced."""
@@ -159,7 +159,7 @@ class Pod:
         return Retrying(
             retry=retry_if_exception(_passes),
             stop=stop_after_delay(UNANSWERED_SECONDS) | stop_when_event_set(self.stopped),
-            wait=wait_exponential(POLL_SECONDS, max=LONGEST_PAUSE),
+            wait=wait_exponential(POLL_SECONDS, max=MAX_PAUSE),
             sleep=sleep_using_event(self.stopped),
             before_sleep=tell,
             reraise=True,

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "TIFF")
-LONGEST_SIDE = 2000
+MAX_SIDE = 2000
 """Pixels; Anthropic takes no more in a request with many pictures, and OpenAI scales to 2,048 itself."""
-MOST_PIXELS = 50_000_000
+MAX_PIXELS = 50_000_000
 """Of a picture before it is scaled, which takes up to four bytes a pixel of memory."""
-MOST_BYTES = 3_750_000
+MAX_BYTES = 3_750_000
 """Of a picture as it is stored; 5 MB in Base64 is Anthropic's limit."""
 LIMITS = Limits(megabytes=1536, cpu_seconds=20, wall_seconds=60)
-"""Four copies of a picture with MOST_PIXELS, beside the libraries."""
+"""Four copies of a picture with MAX_PIXELS, beside the libraries."""
 THUMBNAIL_SIDE = 320
 SMALLER = 0.75
 """Factor by which a picture that has more bytes is scaled, as often as it takes."""
@@ -68,7 +68,7 @@ def prepared_here(content: bytes, name: str, page_number: str) -> bytes:
     if content.startswith(b"%PDF-"):
         return _encoded(_pdf_page(content, page), kind)
     image = _opened(content, page)
-    fit = image.format == kind and max(image.size) <= LONGEST_SIDE and len(content) <= MOST_BYTES
+    fit = image.format == kind and max(image.size) <= MAX_SIDE and len(content) <= MAX_BYTES
     return content if fit and not _needs_turning(image) and page == 1 else _encoded(image, kind)
 
 
@@ -116,8 +116,8 @@ def _opened(content: bytes, page: int) -> "Image":
 
 
 def _check_size(width: int, height: int) -> None:
-    if width * height > MOST_PIXELS:
-        raise DataError(f"the picture has {width:,} x {height:,} pixels; it may have {MOST_PIXELS:,} in all")
+    if width * height > MAX_PIXELS:
+        raise DataError(f"the picture has {width:,} x {height:,} pixels; it may have {MAX_PIXELS:,} in all")
 
 
 def _pdf_page(content: bytes, page: int) -> "Image":
@@ -129,7 +129,7 @@ def _pdf_page(content: bytes, page: int) -> "Image":
             if page > len(document):
                 raise DataError(f"the PDF has no page {page}, but {len(document)}")
             drawn = document[page - 1]
-            return cast("Image", drawn.render(scale=LONGEST_SIDE / max(drawn.get_size())).to_pil())
+            return cast("Image", drawn.render(scale=MAX_SIDE / max(drawn.get_size())).to_pil())
         finally:
             document.close()
     except pypdfium2.PdfiumError as error:
@@ -163,11 +163,11 @@ def _encoded(image: "Image", kind: Literal["JPEG", "PNG"]) -> bytes:
     if kind == "JPEG" or upright.getchannel("A").getextrema() == (255, 255):
         # What is transparent looks white on paper, and black where it is merely dropped.
         upright = Image.alpha_composite(Image.new("RGBA", upright.size, "white"), upright).convert("RGB")
-    side = LONGEST_SIDE
+    side = MAX_SIDE
     while True:
         upright.thumbnail((side, side), Image.Resampling.LANCZOS)
         made = BytesIO()
         upright.save(made, kind, **({"quality": 90} if kind == "JPEG" else {"optimize": True}))
-        if len(made.getvalue()) <= MOST_BYTES:
+        if len(made.getvalue()) <= MAX_BYTES:
             return made.getvalue()
         side = round(max(upright.size) * SMALLER)

@@ -251,7 +251,7 @@ class _Ranges(io.RawIOBase):
 READERS = 8
 FIRST_PAUSE = 0.1
 """Seconds until a partition is listed again whose parts were removed before they were read; the pauses double."""
-LONGEST_PAUSE = 2.0
+MAX_PAUSE = 2.0
 PATIENCE = 30.0
 """Seconds after which it isn't listed again."""
 
@@ -297,7 +297,7 @@ def read_parts(
     seen = {} if known is None else known
     retrying = Retrying(
         stop=stop_after_delay(PATIENCE),
-        wait=wait_exponential(FIRST_PAUSE, max=LONGEST_PAUSE),
+        wait=wait_exponential(FIRST_PAUSE, max=MAX_PAUSE),
         retry=retry_if_exception_type(ObjectMissing),
     )
 

@@ -23,7 +23,7 @@ _OPENING = re.compile(r"""\{\s*["}]|\[\s*[\]\[{"\dtfnNI-]""")
 """The beginning of an object or a list; most brackets of prose, code and LaTeX are none."""
 MAX_WASTED = 1_000_000
 """Characters that are read in vain, for brackets that begin no value, before the search ends."""
-LEAST_WASTED = 10
+MIN_WASTED = 10
 """Characters that a bracket in vain counts for at least."""
 CUT_CHARS = 4096
 _STEP = r"(?:[^.\[\]]+|\[\d+\])"
@@ -121,7 +121,7 @@ def _values(text: str) -> Iterator[JsonValue]:
             value, place = decoder.raw_decode(text, opening.start())
         except json.JSONDecodeError as error:
             place = opening.start() + 1
-            wasted += error.pos - opening.start() + LEAST_WASTED
+            wasted += error.pos - opening.start() + MIN_WASTED
         except (ValueError, RecursionError):
             # A number of thousands of digits, or a thousand brackets: what is inside of them would not be better.
             return

@@ -310,7 +310,7 @@ def _keys(run: TrainingRun) -> RegateKeys:
     return RegateKeys(run.ref.storage.prefix, run.ref.benchmark, str(run.config.model.target))
 
 
-MOST_POINTS = 400
+MAX_POINTS = 400
 """Nights that the document holds, the newest ones: more than a year of them."""
 
 
@@ -322,7 +322,7 @@ class NightSeries(Document):
 
 def write_series(store: "ObjectStore", keys: RegateKeys, alpha: float, row: LedgerRow) -> None:
     """Add a night that was just settled; others that the document lacks are judged anew."""
-    nights = NightTable(store, keys).all()[-MOST_POINTS:]
+    nights = NightTable(store, keys).all()[-MAX_POINTS:]
     stored = store.find_model(keys.series, NightSeries)
     points = () if stored is None else stored.points
     known = {point.date: point for point in points} | {row.night.date: point_of(row)}
@@ -332,7 +332,7 @@ def write_series(store: "ObjectStore", keys: RegateKeys, alpha: float, row: Ledg
     store.put_model(keys.series, NightSeries(points=tuple(known[night.date] for night in nights)))
 
 
-def read_series(store: "ObjectStore", keys: RegateKeys, most: int = MOST_POINTS) -> list[NightPoint]:
+def read_series(store: "ObjectStore", keys: RegateKeys, most: int = MAX_POINTS) -> list[NightPoint]:
     """Return the newest nights, at most so many, in the order in which they were settled."""
     stored = store.find_model(keys.series, NightSeries)
     return [] if stored is None else list(stored.points[-most:])

@@ -12,7 +12,7 @@ from skillopt_airflow.core.run.timeline import timeline
 from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.pictures import sizes as picture_sizes
 from skillopt_airflow.core.values.skill import CHARS_PER_TOKEN
-from skillopt_airflow.core.values.text import MOST_TOLD_CHARS
+from skillopt_airflow.core.values.text import MAX_TOLD_CHARS
 from skillopt_airflow.core.values.types import Item, Split
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.optimizer.sections import prompt_room
@@ -23,7 +23,7 @@ LOOKED_AT = 100
 ROLLOUT_TOKENS = 200
 """A likely answer of the target; at most it is model.max_tokens."""
 TOLD_CHARS = 1000
-"""A likely tool's result or feedback; at most it is MOST_TOLD_CHARS."""
+"""A likely tool's result or feedback; at most it is MAX_TOLD_CHARS."""
 CONTEXT_CHARS = 800_000
 """A conversation that fills the context of most models."""
 OPTIMIZER_FACTOR = 2
@@ -192,7 +192,7 @@ def estimate_training(
         return (min(room, INSTRUCTION_CHARS + skill + shown * trajectory) + pictures) / CHARS_PER_TOKEN
 
     likely = round(reflections * reflecting(skill_chars, ROLLOUT_TOKENS, TOLD_CHARS))
-    most = round(calls * reflecting(longest, _longest_answer(config), MOST_TOLD_CHARS))
+    most = round(calls * reflecting(longest, _longest_answer(config), MAX_TOLD_CHARS))
     optimizer = RoleEstimate(
         "optimizer", calls, Tokens(likely, calls * OPTIMIZER_TOKENS), Tokens(most, calls * OPTIMIZER_TOKENS_MOST)
     )
@@ -211,7 +211,7 @@ def estimate_rollouts(
 
     longest = _longest_answer(config)
     likely = Tokens(read(skill_chars[0], ROLLOUT_TOKENS, TOLD_CHARS), each * count * ROLLOUT_TOKENS)
-    most = Tokens(read(skill_chars[1], longest, MOST_TOLD_CHARS), each * count * longest)
+    most = Tokens(read(skill_chars[1], longest, MAX_TOLD_CHARS), each * count * longest)
     in_jobs = sum(rollouts.get(stage, 0) for stage in BATCHED) if config.model.batch else 0
     share = 1.0 - (1.0 - BATCH_SHARE) * in_jobs / max(1, count)
     roles = [RoleEstimate("target", each * count, likely, most, share)]

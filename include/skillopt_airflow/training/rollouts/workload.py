@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.tables.rollout_table import KnownParts, RolloutKey
 
 
-LEAST_AHEAD, MOST_AHEAD = 1, 3
+MIN_AHEAD, MAX_AHEAD = 1, 3
 """A contested chunk begins so many times its model calls in flight beyond the rows that were looked at: at least,
 whatever is to be expected of the candidate, and at most, so that a server which answers faster than one looks is not
 asked for all of them at once."""
@@ -204,8 +204,8 @@ class ChunkWorkload:
             return True
         worthwhile = set(running.worthwhile())
         # Held back to what runs in any case, the last items would run almost one by one.
-        least = self.concurrency * LEAST_AHEAD
-        most = max(self.concurrency * MOST_AHEAD, math.ceil(len(self.items) * LARGEST_SHARE_AHEAD))
+        least = self.concurrency * MIN_AHEAD
+        most = max(self.concurrency * MAX_AHEAD, math.ceil(len(self.items) * LARGEST_SHARE_AHEAD))
         wanted = sum(item.id in worthwhile for item in self.items) - self._recorded
         self._released = self._recorded + min(max(wanted, least), most)
         return False
