@@ -94,7 +94,7 @@ def test_a_task_that_no_image_knows_travels_with_the_settings(docker_host: str):
     )
     items = [declared(task).item({"question": "Who rents?", "answer": "Weber", "path": "a/contract.txt"})]
     with ScriptedProvider(answer) as provider:
-        changed = {"benchmark": "contracts", "task": task}
+        changed = {"benchmark": "contracts", "task": task.model_dump(mode="json")}
         fake = workload("tools", "openai-chat", provider.base_url, items, **changed)
         fake.public_files = {"contract.txt": b"The tenant is Ms Weber"}
         FakeOperator(fake=fake, docker_url=docker_host).execute({})
