@@ -12,7 +12,7 @@ from bench.truth_worlds import WORLDS, Contest
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.gate.decision import decide, judge
 from skillopt_airflow.core.gate.paired import interval, paired, signs
-from skillopt_airflow.core.gate.policies import POLICIES, evidence_of, sign_test
+from skillopt_airflow.core.gate.policies import POLICIES, Evidence, sign_test
 from skillopt_airflow.core.gate.run_gates import level_of, smallest_gain
 
 SEED = 42
@@ -59,7 +59,7 @@ def found(world: str, items: int, draws: int, gain: float, trials: int) -> dict[
         )
         candidate, current = contest.measured(draws, random)
         chosen = rules("exact_paired", draws)
-        evidence = evidence_of(candidate, current, chosen)
+        evidence = Evidence(candidate, current, chosen)
         wins, losses = signs(evidence.differences.values())
         first = chosen.model_copy(update={"gate_alpha": level_of(1, ALPHA)})
         accepted["exact_paired"] += judge(evidence, chosen).action.accepted

@@ -17,7 +17,7 @@ from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.gate.decision import judge
 from skillopt_airflow.core.gate.item_scores import Evaluation
 from skillopt_airflow.core.gate.paired import interval
-from skillopt_airflow.core.gate.policies import evidence_of
+from skillopt_airflow.core.gate.policies import Evidence
 from skillopt_airflow.core.gate.run_gates import PROMISING, publishing_rules
 
 Rates = NDArray[np.float64]
@@ -250,7 +250,7 @@ def _attempt(contest: Contest, selected_by: float, draws: int, look: int, random
     at_level = rules(draws, look)
     once = at_level.model_copy(update={"gate_alpha": PublishingGroup().gate_alpha})
     decided, rival = (_part(one, promises=False) for one in (contest.measured, contest.rival))
-    evidence, promise = evidence_of(decided, rival, once), _part(contest.measured, promises=True)
+    evidence, promise = Evidence(decided, rival, once), _part(contest.measured, promises=True)
     low, high = interval(promise, once)
     return Attempt(
         published=judge(evidence, at_level).action.accepted,
@@ -272,7 +272,7 @@ def _part(evaluation: Evaluation, *, promises: bool) -> Evaluation:
 
 def _accepted_on_val(best: Skill, champion: Skill, once: EvaluationGroup, draws: int, random: Generator) -> bool:
     measured, against = (_measured(skill.val, draws, random) for skill in (best, champion))
-    return judge(evidence_of(measured, against, once), once).action.accepted
+    return judge(Evidence(measured, against, once), once).action.accepted
 
 
 def _answered(rates: Rates, world: Answers, random: Generator) -> Rates:

@@ -1,11 +1,15 @@
 """Evaluations on few items, so that two that are drawn often have items in common, and rules to judge them by."""
 
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
+from skillopt_airflow.core.gate import item_scores
 from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.gate.policies import POLICIES
-from skillopt_airflow.core.values.types import Status
+from skillopt_airflow.core.values.types import ItemRef, RolloutResult, Status
 
 SCORES = st.dictionaries(
     st.sampled_from([f"i{index}" for index in range(12)]),
@@ -27,3 +31,16 @@ def measured(*values: float, failed: int = 0) -> Evaluation:
     """Soft scores of i0, i1, and so on; those of 1 are hard ones, too."""
     scores = {f"i{index}": ItemScore(hard=float(value == 1), soft=value) for index, value in enumerate(values)}
     return Evaluation(scores=scores, failures={Status.TIMEOUT: failed} if failed else {})
+
+
+def evaluation_of(
+    item_ids: Iterable[str],
+    rollouts: Iterable[RolloutResult],
+    draws: int = 1,
+    groups: Mapping[str, str] = MappingProxyType({}),
+) -> Evaluation:
+    """What `item_scores.evaluation_of` makes of rollouts in one list."""
+    found: dict[str, list[RolloutResult]] = {}
+    for one in rollouts:
+        found.setdefault(one.item_id, []).append(one)
+    return item_scores.evaluation_of([ItemRef(item, "", groups.get(item, "")) for item in item_ids], found, draws)

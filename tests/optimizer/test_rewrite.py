@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 from scripted_optimizer import ScriptedOptimizer, json_section, section, unusable
 
 from skillopt_airflow.core.run.state import BufferEntry, StepBuffer
+from skillopt_airflow.core.values.edits import apply_edits, note_edits, notes_of
+from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import Edit, FailurePattern, Note, Patch
-from skillopt_airflow.optimizer.rewrite import Consolidation, consolidate, rewrite
+from skillopt_airflow.optimizer.rewrite import Consolidation, appendix_patch, consolidate, rewrite
 
 BUFFER = StepBuffer(entries=(BufferEntry(step=1),))
 PATCH = Patch(
@@ -120,6 +122,21 @@ def test_more_notes_than_allowed_are_said() -> None:
     kept = consolidated(("ab", [0, 1]), ("c", [2]), ("d", [3]))
     assert len(kept.notes) == 3
     assert "3 notes are left" in kept.fallback
+
+
+APPENDIX = SkillDocument("# Skill\n").with_region("APPENDIX", "- Known.")
+
+
+@pytest.mark.parametrize(("notes", "most"), [((), 1), (NOTES, 0), (NOTES, 5)])
+def test_new_notes_are_lines_of_the_appendix(notes: tuple[Note, ...], most: int) -> None:
+    assert appendix_patch(ScriptedOptimizer(), APPENDIX, notes, most) == Patch(edits=note_edits(APPENDIX, notes))
+
+
+def test_an_appendix_with_too_many_notes_is_consolidated() -> None:
+    optimizer = ScriptedOptimizer({"notes": [{"text": "All of them", "sources": [0, 1, 2, 3]}]})
+    patch = appendix_patch(optimizer, APPENDIX, NOTES, 4)
+    assert patch.fallback == "consolidate: not in the answer, so kept: 1"
+    assert notes_of(apply_edits(APPENDIX, patch.edits)[0]) == ("All of them", "d")
 
 
 UNITED = st.lists(st.tuples(st.sampled_from(["x", "", "y z"]), st.lists(st.integers(-1, 5), min_size=1)), max_size=6)

@@ -152,11 +152,15 @@ def test_the_question_of_a_night_is_one_that_a_rollback_takes(monkeypatch: pytes
         SimpleNamespace(night=night, judgement=SimpleNamespace(reason="worse")),
         SimpleNamespace(version="v2", sequence=4),
     )
-    config = TrainConfig.from_layers({"model": {"target_conn_id": "new_model"}})
+    config = TrainConfig.from_layers({"model": {"target_conn_id": "new_model"}, "regate": {"on_demote": "ask"}})
+    published = SimpleNamespace(champion=SimpleNamespace(read=lambda: seen))
     monkeypatch.setattr(
-        night_dag, "open_run", lambda ref: SimpleNamespace(ref=RunRef.model_validate(ref), config=config)
+        night_dag,
+        "open_run",
+        lambda ref: SimpleNamespace(ref=RunRef.model_validate(ref), config=config, published=published),
     )
-    monkeypatch.setattr(training_night, "_to_demote", lambda run, action: (row, seen))
+    monkeypatch.setattr(training_night, "settled", lambda run: (row, []))
+    monkeypatch.setattr(training_night, "to_demote", lambda row, nights, champion: champion)
     asked = night_dag.question_of.function({"benchmark": "searchqa", "run": "night", "storage": {}})
     context = triggered(publishing.rollback_dag("searchqa", TrainConfig()), asked["conf"])
     assert checked_form(context)["version"] == "v1"

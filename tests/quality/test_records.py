@@ -11,7 +11,7 @@ from skillopt_airflow.core.config.train_config import TrainConfig, nest
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.gate.policies import POLICIES, Action, evidence_of
+from skillopt_airflow.core.gate.policies import POLICIES, Action, Evidence
 from skillopt_airflow.core.values.types import Split, canonical_json
 from skillopt_airflow.quality.quality_report import CHARS_QUOTED, QualityReport
 from skillopt_airflow.quality.records import (
@@ -302,7 +302,7 @@ def test_the_fewest_items_are_those_with_which_the_policy_itself_can_accept(
             for score in (1.0, 0.0)
         )
         if items:
-            evidence = evidence_of(won, lost, chosen)
+            evidence = Evidence(won, lost, chosen)
             assert (POLICIES[policy].judge(evidence, chosen).action is Action.ACCEPT) is accepts
 
 

@@ -5,20 +5,20 @@ from io import BytesIO
 from PIL import Image
 
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
-from skillopt_airflow.core.gate.decision import EQUAL, Action, GateDecision, decide, reject
+from skillopt_airflow.core.gate.decision import EQUAL, Action, GateDecision, decide
 from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.gate.measured_score import SplitScore
 from skillopt_airflow.core.run.budget import StageCost
-from skillopt_airflow.core.run.early_rejection import RunningEvaluation, evaluation_order, reject_early
+from skillopt_airflow.core.run.early_rejection import RunningEvaluation, evaluation_order
 from skillopt_airflow.core.run.history import MomentHistory, Publication, RolloutCounts, StageRollouts, StepSeconds
 from skillopt_airflow.core.run.state import TrackRecord
 from skillopt_airflow.core.run.timeline import Moment
 from skillopt_airflow.core.values.edits import apply_edits
 from skillopt_airflow.core.values.failure_reasons import RolloutTally
 from skillopt_airflow.core.values.provenance import LineOrigin, seed_lines, trace
-from skillopt_airflow.core.values.skill import SkillDocument
+from skillopt_airflow.core.values.skill import SkillDocument, diff_of
 from skillopt_airflow.core.values.types import Edit, FailurePattern, Split, Status, Trajectory
-from skillopt_airflow.report.view import Example, Part, ReportView, Turn, diff_of
+from skillopt_airflow.report.view import Example, Part, ReportView, Turn
 
 RULES = EvaluationGroup(early_reject=True)
 ITEMS = 80
@@ -95,12 +95,15 @@ class Training:
     def _decision(self, measured: Evaluation | None, action: object) -> GateDecision:
         if measured is None:
             reason = f"{EQUAL}, so there was nothing to measure"
-            return reject(self.current, self.current, self.best, RULES, reason)
+            return decide(self.current, self.current, self.best, RULES, certain=reason)
         if action == "early":
             order = evaluation_order(tuple(measured.scores), self.current, RULES, TrackRecord())
             lost = RunningEvaluation(measured.scores, {}, order, self.current, RULES).lost()
             assert lost is not None
-            return reject_early(*lost, self.current, self.best, RULES)
+            short, bound = lost
+            reason = f"rejected early, {short.cancelled} of {short.size} items were not needed"
+            decision = decide(short, self.current, self.best, RULES, certain=reason)
+            return decision.model_copy(update={"bound": bound})
         decision = decide(measured, self.current, self.best, RULES)
         return decision if action is None else decision.model_copy(update={"action": action, "statistic": 0.125})
 

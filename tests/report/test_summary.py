@@ -6,12 +6,13 @@ from skillopt_airflow.core.gate.measured_score import TypeScore
 from skillopt_airflow.core.gate.policies import Action, Verdict
 from skillopt_airflow.core.run.history import MomentHistory, StepSeconds
 from skillopt_airflow.core.run.skill_matrix import SkillMatrix
+from skillopt_airflow.core.values.skill import diff_of
 from skillopt_airflow.core.values.types import Split
 from skillopt_airflow.report import summary
 from skillopt_airflow.report.plots import learning_curve
 from skillopt_airflow.report.run_page import render
 from skillopt_airflow.report.summary import STANDIN, as_markdown, named
-from skillopt_airflow.report.view import ReportView, diff_of
+from skillopt_airflow.report.view import ReportView
 from tests.store.tables.test_matrix_table import changed, example
 
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from skillopt_airflow.core.values.model_protocols import Optimizer
 from skillopt_airflow.core.values.text import flaw_of_text, plain, visible
+from skillopt_airflow.core.values.types import SEPARATOR
 from skillopt_airflow.optimizer import prompts
 
 
@@ -55,7 +56,6 @@ MAX_SENTENCES_CHARS = 2_000
 """Characters of what is meant to be a sentence or two: a failure pattern, a note, a question, a reason."""
 MAX_ENTRIES = 50
 """Failure patterns, notes or questions that are taken from one answer."""
-SEPARATOR = "; "
 _SHOWN_FLAWS = 5
 _SHOWN_CHARACTERS = 300
 
@@ -96,10 +96,6 @@ def said(where: str, flaws: Iterable[str]) -> str:
 
 def joined(*fallbacks: str) -> str:
     return SEPARATOR.join(fallback for fallback in fallbacks if fallback)
-
-
-def separate(fallback: str) -> tuple[str, ...]:
-    return tuple(fallback.split(SEPARATOR)) if fallback else ()
 
 
 class ReadyAnswer(ModelAnswer):

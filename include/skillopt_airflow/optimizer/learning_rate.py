@@ -12,7 +12,7 @@ from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.model_protocols import Optimizer
 from skillopt_airflow.core.values.types import Edit, JsonObject, Patch, Score
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import MAX_SENTENCES_CHARS, ModelAnswer, clipped, joined, said
+from skillopt_airflow.optimizer.answers import MAX_SENTENCES_CHARS, ModelAnswer, clipped, said
 from skillopt_airflow.optimizer.sections import (
     budget_section,
     buffer_section,
@@ -63,8 +63,7 @@ def _most(edits: Sequence[Edit], budget: int | None) -> int:
 
 
 def _by_rule(patch: Patch, budget: int, reason: str) -> Patch:
-    fallback = joined(patch.fallback, said("rank", [reason]))
-    return patch.model_copy(update={"edits": by_support(patch.edits)[:budget], "fallback": fallback})
+    return patch.model_copy(update={"edits": by_support(patch.edits)[:budget]}).also(said("rank", [reason]))
 
 
 def _in_order(edits: Sequence[Edit], order: Sequence[int]) -> tuple[Edit, ...]:

@@ -6,8 +6,9 @@ from pydantic import Field
 
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.run.state import StepBuffer
+from skillopt_airflow.core.values.edits import apply_edits, consolidated_edit, note_edits, notes_of
 from skillopt_airflow.core.values.model_protocols import Optimizer
-from skillopt_airflow.core.values.skill import without_markers
+from skillopt_airflow.core.values.skill import SkillDocument, without_markers
 from skillopt_airflow.core.values.types import Edit, Note, Patch, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import (
@@ -17,7 +18,6 @@ from skillopt_airflow.optimizer.answers import (
     clipped,
     flaw_of,
     flaw_of_note,
-    joined,
     one_line,
     said,
 )
@@ -67,6 +67,16 @@ def consolidate(optimizer: Optimizer, skill: str, notes: Sequence[Note], most: i
     return Consolidation(notes=united if shorter else tuple(notes), fallback=said("consolidate", flaws))
 
 
+def appendix_patch(optimizer: Optimizer, skill: SkillDocument, notes: Sequence[Note], most: int) -> Patch:
+    """Return the new notes as edits of the appendix, which is consolidated if it would have more than `most`."""
+    edits = note_edits(skill, notes)
+    if not edits or not 0 < most < len(notes_of(apply_edits(skill, edits)[0])):
+        return Patch(edits=edits)
+    present = (Note(text=text, minibatch="appendix") for text in notes_of(skill))
+    united = consolidate(optimizer, skill.text, (*present, *notes), most)
+    return Patch(edits=(consolidated_edit(skill, united.notes),), fallback=united.fallback)
+
+
 def _united(answer: Sequence[UnitedNote], notes: Sequence[Note]) -> tuple[tuple[Note, ...], list[str]]:
     """Return the answer's notes, then those that it left out, and its flaws."""
     united: list[Note] = []
@@ -106,16 +116,11 @@ def rewrite(optimizer: Optimizer, skill: str, patch: Patch, buffer: StepBuffer) 
     try:
         body = optimizer.ask("rewrite", prompts.load("rewrite"), prompt, RewrittenBody).body
     except ModelOutputError as error:
-        return _as_edits(patch, str(error))
+        return patch.also(said("rewrite", [str(error)]))
     # Applying the edit takes the markers out, and its report says so.
-    flaw = flaw_of(without_markers(body), MAX_SKILL_CHARS)
-    return (
-        _as_edits(patch, f"the body {flaw}") if flaw else patch.model_copy(update={"edits": (_of(body, patch.edits),)})
-    )
-
-
-def _as_edits(patch: Patch, reason: str) -> Patch:
-    return patch.model_copy(update={"fallback": joined(patch.fallback, said("rewrite", [reason]))})
+    if flaw := flaw_of(without_markers(body), MAX_SKILL_CHARS):
+        return patch.also(said("rewrite", [f"the body {flaw}"]))
+    return patch.model_copy(update={"edits": (_of(body, patch.edits),)})
 
 
 def _of(body: str, edits: Sequence[Edit]) -> Edit:

@@ -1,7 +1,6 @@
 """The report's data: the run's history, and the documents, rollouts and trajectories that the page also shows."""
 
 from collections.abc import Callable, Mapping, Sequence
-from difflib import unified_diff
 from typing import Self
 
 from pydantic import model_validator
@@ -205,12 +204,6 @@ def origin_detail(op: str, minibatches: Sequence[str]) -> str:
     named = len(minibatches) <= MINIBATCHES_WITH_NAME
     sources = minibatches if named else (f"{len(minibatches)} minibatches",)
     return ", ".join(part for part in (op.replace("_", " "), *sources) if part)
-
-
-def diff_of(before: str, after: str) -> str:
-    """Return the unified diff of two skills with three lines of context, without file names; empty if equal."""
-    lines = unified_diff(before.split("\n"), after.split("\n"), lineterm="")
-    return "\n".join(list(lines)[2:])
 
 
 def diff_lines(diff: str) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from fastapi import Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
 from skillopt_airflow.core.errors import DataError, ObjectMissing, SkillOptError
-from skillopt_airflow.core.gate.item_scores import metric_value
+from skillopt_airflow.core.gate.item_scores import gate_value
 from skillopt_airflow.core.values.pictures import Picture, Pictures, shown
 from skillopt_airflow.core.values.text import shortened
 from skillopt_airflow.core.values.types import Item, ItemFile, Message, Status, Trajectory
@@ -227,7 +227,7 @@ def _side(subject: Subject, label: str, rows: "Sequence[RolloutRow]", thumbnails
 
     def scored(row: "RolloutRow") -> Try:
         found = row.rollout.score
-        return Try(row, None if found is None else metric_value(found, rules.gate_metric, rules.gate_mixed_weight))
+        return Try(row, None if found is None else gate_value(found, rules))
 
     said = None if counted is None else conversation(counted.rollout.trajectory, thumbnails)
     return Side(label, None if counted is None else scored(counted), said, [scored(row) for row in rows])

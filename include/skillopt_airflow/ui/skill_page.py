@@ -12,6 +12,7 @@ from fastapi.responses import HTMLResponse
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import SkillOptError
+from skillopt_airflow.core.values.skill import diff_of
 from skillopt_airflow.pipeline.tasks.addresses import UI_PREFIX
 from skillopt_airflow.pipeline.tasks.dag_ids import (
     evaluate_dag_id,
@@ -21,7 +22,7 @@ from skillopt_airflow.pipeline.tasks.dag_ids import (
     train_dag_id,
 )
 from skillopt_airflow.report.html_pages import sparkline
-from skillopt_airflow.report.view import diff_lines, diff_of, origin_detail, slug_of, spoken_moment
+from skillopt_airflow.report.view import diff_lines, origin_detail, slug_of, spoken_moment
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.ui.access import Readable, may_read
 from skillopt_airflow.ui.pages import app, message_page, page

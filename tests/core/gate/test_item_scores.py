@@ -6,19 +6,17 @@ from pydantic import ValidationError
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.gate.item_scores import (
-    LOST,
     Evaluation,
     ItemScore,
     count_groups,
     covers,
-    evaluation_of,
     is_failure,
     members,
     metric_value,
-    missing_as,
     sums,
 )
 from skillopt_airflow.core.values.types import Rollout, RolloutResult, Score, Status, Trajectory
+from tests.core.evaluations import evaluation_of
 
 FAILED = [status for status in Status if not status.scored]
 
@@ -130,15 +128,9 @@ def test_cancelled_items_are_missing_but_no_failures() -> None:
 
 
 def test_an_evaluation_knows_the_groups_of_its_items_scored_or_not() -> None:
-    measured = evaluation_of(["a", "b", "c"], [rollout("a")], groups={"a": "x", "b": "x", "z": "x"})
+    measured = evaluation_of(["a", "b", "c"], [rollout("a")], groups={"a": "x", "b": "x"})
     assert measured.groups == {"a": "x", "b": "x"}
     assert evaluation_of(["a"], [rollout("a")]).groups == {}
-
-
-def test_what_only_the_other_has_a_score_for_is_lost() -> None:
-    one, other = (Evaluation(scores={item: ItemScore(hard=1, soft=1) for item in items}) for items in ("ab", "bc"))
-    lost = missing_as(LOST, one, other).scores
-    assert {item: (score.hard, score.soft) for item, score in lost.items()} == {"a": (1, 1), "b": (1, 1), "c": (0, 0)}
 
 
 def test_an_item_without_a_group_is_one_of_its_own_even_if_it_is_called_like_one() -> None:

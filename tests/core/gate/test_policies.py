@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.gate.decision import GateDecision, decide, judge, unknown_protected_items
-from skillopt_airflow.core.gate.item_scores import Evaluation, evaluation_of
+from skillopt_airflow.core.gate.item_scores import Evaluation
 from skillopt_airflow.core.gate.paired import SAME_MEAN
 from skillopt_airflow.core.gate.policies import (
     FLIPS,
@@ -19,13 +19,12 @@ from skillopt_airflow.core.gate.policies import (
     Evidence,
     Policy,
     Verdict,
-    evidence_of,
     policy_of,
     sign_flip_test,
     sign_test,
 )
 from skillopt_airflow.core.values.types import Rollout, RolloutResult, Score, Status, Trajectory
-from tests.core.evaluations import measured
+from tests.core.evaluations import evaluation_of, measured
 
 
 def rules(policy: str = "strict", **knobs: object) -> EvaluationGroup:
@@ -40,7 +39,7 @@ def outcomes(wins: int, losses: int, ties: int = 0) -> tuple[Evaluation, Evaluat
 def judged(pair: tuple[Evaluation, Evaluation], gate: EvaluationGroup, groups: int = 0) -> Verdict:
     """The verdict on candidate and current skill; with `groups`, the items are dealt into that many groups."""
     of_items = {f"i{index}": f"g{index % groups}" for index in range(len(pair[0].scores))} if groups else {}
-    return judge(evidence_of(pair[0].model_copy(update={"groups": of_items}), pair[1], gate), gate)
+    return judge(Evidence(pair[0].model_copy(update={"groups": of_items}), pair[1], gate), gate)
 
 
 def verdict(wins: int, losses: int, ties: int, gate: EvaluationGroup) -> Action:
@@ -67,7 +66,7 @@ def test_no_policy_accepts_a_rounding_error(policy: str) -> None:
     # Ten wins by a hair: the signs would convince a sign test.
     candidate, current = measured(*[0.5 + SAME_MEAN / 2] * 10), measured(*[0.5] * 10)
     gate = rules(policy)
-    assert judge(evidence_of(candidate, current, gate), gate).action == Action.REJECT
+    assert judge(Evidence(candidate, current, gate), gate).action == Action.REJECT
 
 
 @pytest.mark.parametrize("policy", ["strict", "exact_paired"])
@@ -177,7 +176,7 @@ def test_draws_and_partial_credit_do_not_raise_the_rate() -> None:
             return sum(random.random() ** 0.5 * (random.random() < chance) for _ in range(3)) / 3
 
         candidate, current = (measured(*map(draw, means)) for _ in range(2))
-        accepted += judge(evidence_of(candidate, current, gate), gate).action == Action.ACCEPT
+        accepted += judge(Evidence(candidate, current, gate), gate).action == Action.ACCEPT
     print("graded scores of 3 draws, 17 items:", accepted / 1500)
     # Four standard errors of 1,500 trials at 5 %.
     assert accepted / 1500 <= 0.0725
@@ -198,7 +197,7 @@ def test_a_failed_draw_of_some_items_does_not_raise_the_rate() -> None:
         second = [row(item, failed=index % 2 == 0) for index, item in enumerate(items)]
         candidate = evaluation_of(items, [*(row(item, failed=False) for item in items), *second], draws=2)
         current = evaluation_of(items, [row(item, failed=False) for item in items * 2], draws=2)
-        accepted += judge(evidence_of(candidate, current, gate), gate).action == Action.ACCEPT
+        accepted += judge(Evidence(candidate, current, gate), gate).action == Action.ACCEPT
     print("half of the candidate's items lack a draw:", accepted / trials)
     assert accepted / trials <= 0.05
 

@@ -13,7 +13,7 @@ from skillopt_airflow.core.gate.decision import Action, GateDecision, decide
 from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore, covers
 from skillopt_airflow.core.gate.paired import SAME_MEAN, paired
 from skillopt_airflow.core.gate.policies import POLICIES
-from skillopt_airflow.core.run.early_rejection import RunningEvaluation, evaluation_order, reject_early
+from skillopt_airflow.core.run.early_rejection import RunningEvaluation, evaluation_order
 from skillopt_airflow.core.run.state import TrackRecord
 from skillopt_airflow.core.values.types import Status
 
@@ -40,7 +40,13 @@ def loss(
     rules: EvaluationGroup = SOFT,
 ) -> int | None:
     ended = dict.fromkeys(failed, Status.TIMEOUT)
-    return RunningEvaluation(candidate, ended, tuple(order), Evaluation(scores=dict(current)), rules).certain_loss()
+    return certain_loss(RunningEvaluation(candidate, ended, tuple(order), Evaluation(scores=dict(current)), rules))
+
+
+def certain_loss(running: RunningEvaluation) -> int | None:
+    """The number of items that show the loss."""
+    lost = running.lost()
+    return None if lost is None else lost[0].size - lost[0].cancelled
 
 
 def test_most_to_win_first_and_unknown_last() -> None:
@@ -82,13 +88,13 @@ def test_an_evaluation_that_holds_items_back_ends_like_one_that_does_not(
 ) -> None:
     whole, running = evaluated(items)
     begun: list[str] = []
-    while running.certain_loss() is None and len(running.scores) < len(items):
+    while certain_loss(running) is None and len(running.scores) < len(items):
         free = at_once - (len(begun) - len(running.scores))
         begun += list(running.worthwhile()[len(begun) :][:free])
         ended = random.choice([item for item in begun if item not in running.scores])
         running = replace(running, scores={**running.scores, ended: whole[ended]})
-    lost = replace(running, scores=whole).certain_loss()
-    assert running.certain_loss() == lost
+    lost = certain_loss(replace(running, scores=whole))
+    assert certain_loss(running) == lost
     assert lost is None or len(begun) >= lost
 
 
@@ -124,7 +130,7 @@ def test_where_a_loss_is_certain_but_too_few_items_have_a_score_all_of_them_run(
     failed = dict.fromkeys(order[:1], Status.TIMEOUT)
     scores = {order[1]: score(0), order[2]: score(0)}
     running = RunningEvaluation(scores, failed, order, current, relaxed(SOFT, 0.95))
-    assert running.certain_loss() is None
+    assert certain_loss(running) is None
     assert running.worthwhile() == order
 
 
@@ -178,7 +184,7 @@ def test_it_is_a_loss_exactly_if_no_completion_wins(table: list[tuple[float | No
     expected = next((prefix for prefix in range(min(known, len(order)) + 1) if not winnable(prefix)), None)
     rules = relaxed(SOFT, 0)
     early = current.scores and expected != len(order)
-    assert RunningEvaluation(ran, failed, order, current, rules).certain_loss() == (expected if early else None)
+    assert certain_loss(RunningEvaluation(ran, failed, order, current, rules)) == (expected if early else None)
 
 
 def arrive(
@@ -187,7 +193,7 @@ def arrive(
     current: Evaluation,
     rules: EvaluationGroup,
     random: Random,
-) -> tuple[dict[str, ItemScore], dict[str, Status], int | None]:
+) -> tuple[dict[str, ItemScore], dict[str, Status]]:
     """Results come in from several containers, each working through its slice; stops at a certain loss."""
     containers = random.randint(1, 4)
     queues = [list(order[index::containers]) for index in range(containers)]
@@ -203,10 +209,9 @@ def arrive(
                 failed[item] = found
             else:
                 scores[item] = found
-        prefix = RunningEvaluation(scores, failed, order, current, rules).certain_loss()
-        if prefix is not None:
-            return scores, failed, prefix
-    return scores, failed, None
+        if RunningEvaluation(scores, failed, order, current, rules).lost() is not None:
+            break
+    return scores, failed
 
 
 def random_table(random: Random) -> tuple[dict[str, ItemScore | Status], Evaluation, EvaluationGroup]:
@@ -250,13 +255,14 @@ def check(
     order = evaluation_order(list(outcome), current, rules, NONE)
     records: list[tuple[Evaluation, GateDecision] | None] = []
     for _ in range(2):
-        scores, failed, prefix = arrive(outcome, order, current, rules, random)
-        if prefix is None:
+        scores, failed = arrive(outcome, order, current, rules, random)
+        lost = RunningEvaluation(scores, failed, order, current, rules).lost()
+        if lost is None:
             assert (scores, failed) == (evaluation.scores, {i: s for i, s in outcome.items() if isinstance(s, Status)})
             records.append(None)
             continue
-        short, bound = RunningEvaluation(scores, failed, order, current, rules).cut_short(prefix)
-        early = reject_early(short, bound, current, current, rules)
+        short, bound = lost
+        early = decide(short, current, current, rules, certain="lost")
         records.append((short, early))
         assert early.action == Action.REJECT
         assert short.size == evaluation.size
@@ -297,21 +303,21 @@ def test_the_record_of_an_early_reject() -> None:
     rules = relaxed(RULES, 0.8)
     scores, failed = scored(c=0, b=1, f=0, e=0, d=1), {"a": Status.TIMEOUT}
     running = RunningEvaluation(scores, failed, order, current, rules)
-    assert running.certain_loss() == 5
-    short, bound = running.cut_short(5)
-    assert running.lost() == (short, bound)
+    assert certain_loss(running) == 5
+    lost = running.lost()
+    assert lost is not None
+    short, bound = lost
     assert short == Evaluation(scores=scored(c=0, b=1, f=0, e=0), failures={Status.TIMEOUT: 1}, cancelled=1)
     # b won; a and d may have.
     assert bound == 0.5
-    decision = reject_early(short, bound, current, current, rules)
-    assert (decision.action, decision.bound, decision.policy) == (Action.REJECT, 0.5, "strict")
-    assert "1 of 6 items" in decision.reason
-    assert "<= 0.5000" in decision.reason
+    decision = decide(short, current, current, rules, certain="lost")
+    assert (decision.action, decision.reason, decision.policy) == (Action.REJECT, "lost", "strict")
     assert (decision.against_current.wins, decision.against_current.losses, decision.against_best.ties) == (1, 2, 1)
     assert decision.coverage == pytest.approx(4 / 6)
 
 
 def test_the_bound_is_over_the_items_that_the_gate_compares() -> None:
     current = Evaluation(scores=scored(a=0.5, b=0.5))
-    short, bound = RunningEvaluation(scored(a=0, x=1, b=1), {}, ("a", "x", "b"), current, SOFT).cut_short(2)
-    assert (bound, short.cancelled) == (0.5, 1)
+    lost = RunningEvaluation(scored(x=1, a=0, b=1), {}, ("x", "a", "b"), current, SOFT).lost()
+    assert lost is not None
+    assert (lost[1], lost[0].cancelled) == (0.5, 1)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
-from skillopt_airflow.core.gate.item_scores import covers, evaluation_of
+from skillopt_airflow.core.gate.item_scores import covers
 from skillopt_airflow.core.gate.paired import interval, paired
 from skillopt_airflow.core.gate.policies import Action
 from skillopt_airflow.core.run.budget import ModelPrice, Spent
@@ -23,6 +23,7 @@ from skillopt_airflow.core.run.skill_matrix import (
 )
 from skillopt_airflow.core.values.documents import read_document
 from skillopt_airflow.core.values.types import RolloutResult, Split, Status
+from tests.core.evaluations import evaluation_of
 
 ITEMS = tuple(f"i{index}" for index in range(12))
 TARGET = "openai-chat:m"

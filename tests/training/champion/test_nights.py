@@ -195,7 +195,7 @@ def test_a_champion_that_got_worse_is_demoted_with_the_night_and_the_evidence(ni
             break
     last = rows[-1]
     assert last.judgement.verdict is NightVerdict.DEMOTE
-    seen = to_demote(last, nights.all(), nights.artifacts)
+    seen = to_demote(last, nights.all(), nights.artifacts.champion.read())
     assert seen is not None
     run = nights.run(last)
     alias = demote(run)
@@ -207,7 +207,7 @@ def test_a_champion_that_got_worse_is_demoted_with_the_night_and_the_evidence(ni
     assert demote(run) == alias
     assert nights.artifacts.read(alias.version).skill == FORMER
     assert alias.reason == f"demoted on {last.night.date}: {last.judgement.reason}"
-    assert to_demote(last, nights.all(), nights.artifacts) is None
+    assert to_demote(last, nights.all(), nights.artifacts.champion.read()) is None
 
 
 def test_a_night_is_settled_once_however_often_it_is_done_again(nights: Nights) -> None:
@@ -245,8 +245,8 @@ def test_an_older_night_does_not_move_the_alias(declining: tuple[Nights, list[Le
     nights, rows = declining
     assert declined(rows[-1])
     as_bad = rows[0].model_copy(update={"judgement": rows[-1].judgement})
-    assert to_demote(as_bad, nights.all(), nights.artifacts) is None
-    assert to_demote(rows[-1], nights.all(), nights.artifacts) is not None
+    assert to_demote(as_bad, nights.all(), nights.artifacts.champion.read()) is None
+    assert to_demote(rows[-1], nights.all(), nights.artifacts.champion.read()) is not None
 
 
 def test_a_night_is_as_many_chunks_whoever_is_measured_and_when_it_is_settled(nights: Nights) -> None:
@@ -318,7 +318,7 @@ def test_a_decline_that_a_late_night_reveals_is_told_by_it(nights: Nights) -> No
         assert not nights.tells(late)
         day -= 1
     assert nights.tells(late)
-    assert to_demote(late, nights.all(), nights.artifacts) is not None
+    assert to_demote(late, nights.all(), nights.artifacts.champion.read()) is not None
     # Killed before Airflow heard of it, it tells it again.
     assert nights.tells(late)
 
@@ -468,7 +468,7 @@ def test_a_drop_that_all_contenders_share_is_seen_in_the_champions_own_score(nig
     assert {row.judgement.verdict for row in rows[:2]} == {NightVerdict.WATCH}
     assert rows[-1].judgement.verdict is NightVerdict.DRIFT
     assert rows[-1].judgement.reason.startswith("below its published score, and no rival is better, E = ")
-    assert to_demote(rows[-1], nights.all(), nights.artifacts) is None
+    assert to_demote(rows[-1], nights.all(), nights.artifacts.champion.read()) is None
     assert [nights.tells(row) for row in rows].count(True) == 1
 
 

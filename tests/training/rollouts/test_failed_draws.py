@@ -5,8 +5,10 @@ from collections import Counter
 import pytest
 
 from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
+from skillopt_airflow.core.run.early_rejection import RunningEvaluation
+from skillopt_airflow.core.run.state import TrackRecord
 from skillopt_airflow.core.values.types import Split, Status
-from skillopt_airflow.training.rollouts.evaluation import measured, running_evaluation
+from skillopt_airflow.training.rollouts.evaluation import draws_of, measured
 from tests.training.in_process import InterruptedRun, Training
 
 
@@ -40,8 +42,8 @@ def test_the_item_is_missing_and_no_half_measured_score() -> None:
     assert (first_draw.coverage, first_draw.failures) == (1.0, {})
     # An evaluation that ends early counts it alike.
     scores = dict.fromkeys(evaluation.scores, ItemScore(hard=1, soft=1)) | {failed: ItemScore(hard=0, soft=0)}
-    current = state.current.model_copy(update={"evaluation": Evaluation(scores=scores)})
-    lost = running_evaluation(run, state.model_copy(update={"current": current}), run.skill(0)).lost()
+    items, rules, rollouts = run.item_refs(Split.VAL), run.config.evaluation, draws_of(run, Split.VAL, run.skill(0))
+    lost = RunningEvaluation.of(items, rollouts, Evaluation(scores=scores), rules, TrackRecord()).lost()
     early, _ = lost
     assert failed not in early.scores
     assert early.failures == {Status.TIMEOUT: 1}

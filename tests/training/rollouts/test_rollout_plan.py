@@ -12,7 +12,6 @@ from skillopt_airflow.training.rollouts.rollout_plan import (
     CALLS_PER_CONTAINER,
     MAX_CHUNKS,
     chunks_of,
-    cut_contested,
     ids,
     largest_plan,
     parts_of,
@@ -20,6 +19,7 @@ from skillopt_airflow.training.rollouts.rollout_plan import (
     store_plan,
 )
 from skillopt_airflow.training.rollouts.workload import ChunkWorkload
+from skillopt_airflow.training.step.candidate import cut_contested
 from tests.training.in_process import Training
 
 SIZES = st.integers(1, 500)

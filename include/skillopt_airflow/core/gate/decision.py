@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
-from skillopt_airflow.core.gate.item_scores import LOST, WON, Evaluation, covers, missing_as
+from skillopt_airflow.core.gate.item_scores import LOST, WON, Evaluation, covers
 from skillopt_airflow.core.gate.measured_score import TypeScore
-from skillopt_airflow.core.gate.paired import SAME_MEAN, PairedTable, paired, signs
-from skillopt_airflow.core.gate.policies import Action, Evidence, Verdict, evidence_of, policy_of
+from skillopt_airflow.core.gate.paired import SAME_MEAN, PairedTable, paired
+from skillopt_airflow.core.gate.policies import Action, Evidence, Verdict, policy_of
 from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.skill import SkillDocument, weighed
 
@@ -62,31 +62,38 @@ def decide(
     rules: EvaluationGroup,
     force: bool = False,
     skills: tuple[SkillDocument, SkillDocument] | None = None,
+    certain: str = "",
 ) -> GateDecision:
     """Accept only what is strictly better than current and passes the policy; best is what is also better than best.
 
-    Under a policy with a level, both must also hold with each item that only one of the two has a score for counted
-    against the candidate: the items that fail are no random sample. No protected item may lose under any policy.
-
     With `force`, or without use_gate, the candidate is taken and the reason tells what the gate would have said.
 
-    `skills` are (candidate, best): their density counts in the comparison with best, but never in the one with current.
+    Args:
+        skills: (candidate, best): their density counts in the comparison with best, but never in the one with current.
+        certain: why the candidate is rejected on less than its whole evaluation, without asking the policy.
     """
-    evidence = evidence_of(candidate, current, rules)
-    against_best = paired(candidate, best, rules)
-    scores = None if skills is None else _weighed(against_best, skills)
-    covered = covers(candidate, rules)
-    if not covered:
-        verdict = Verdict(action=Action.INDECISIVE, reason=_too_few(candidate, rules))
-    elif not evidence.table.pairs:
+    evidence, against_best = Evidence(candidate, current, rules), paired(candidate, best, rules)
+    table, is_best, dense, covered = evidence.table, against_best.better, None, covers(candidate, rules)
+    if skills is not None:
+        dense = weighed(against_best.score, skills[0]), weighed(against_best.other_score, skills[1])
+        is_best = dense[0] - dense[1] > SAME_MEAN
+    if certain:
+        verdict = Verdict(action=Action.REJECT, reason=certain)
+    elif not covered:
+        because = f"; {candidate.reason}" if candidate.reason else ""
+        reason = f"coverage {candidate.coverage:.3f} is below {rules.min_coverage} ({candidate.lacking}){because}"
+        verdict = Verdict(action=Action.INDECISIVE, reason=reason)
+    elif not table.pairs:
         verdict = Verdict(action=Action.INDECISIVE, reason="no item has a score under both skills")
     else:
-        verdict = judge(evidence, rules)
-        if verdict.action is Action.ACCEPT:
-            verdict = _protected(candidate, evidence, rules) or _worst_case(verdict, candidate, current, rules)
-    is_best = against_best.better if scores is None else scores[0] - scores[1] > SAME_MEAN
-    action, reason = _ranked(verdict, evidence.table, against_best, is_best)
-    if force or not rules.use_gate:
+        verdict = _judge_whole(evidence, rules)
+    action, reason = verdict.action, verdict.reason
+    if action is Action.ACCEPT:
+        action = Action.ACCEPT_NEW_BEST if is_best else Action.ACCEPT
+        than = f"current {table.other_score:.4f}, {'and best by density' if is_best else 'not than best'}"
+        than = f"best {against_best.other_score:.4f}" if is_best and against_best.better else than
+        reason = f"{table.score:.4f} is better than {than}{reason and f'; {reason}'}"
+    if (force or not rules.use_gate) and not certain:
         reason = f"{UNGATED}, which says {action}: {reason}"
         action = Action.ACCEPT_NEW_BEST if covered and is_best else Action.ACCEPT
     return GateDecision(
@@ -95,64 +102,35 @@ def decide(
         metric=rules.gate_metric,
         policy=rules.gate_policy,
         coverage=candidate.coverage,
-        against_current=evidence.table,
+        against_current=table,
         against_best=against_best,
         statistic=verdict.statistic,
-        weighed=scores,
+        weighed=dense,
     )
 
 
-def reject(
-    evaluation: Evaluation, current: Evaluation, best: Evaluation, rules: EvaluationGroup, reason: str
-) -> GateDecision:
-    """Reject a candidate on less than its whole evaluation, without asking the policy."""
-    return GateDecision(
-        action=Action.REJECT,
-        reason=reason,
-        metric=rules.gate_metric,
-        policy=rules.gate_policy,
-        coverage=evaluation.coverage,
-        against_current=paired(evaluation, current, rules),
-        against_best=paired(evaluation, best, rules),
-    )
+def _judge_whole(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
+    """Return the policy's verdict, an acceptance only if it also holds for single items.
 
-
-def judge(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
-    """Apply the policy; whatever it is, a candidate that is not strictly better is rejected."""
-    table = evidence.table
-    if not table.better:
-        reason = f"{table.score:.4f} is not better than current {table.other_score:.4f}"
-        return Verdict(action=Action.REJECT, reason=reason)
-    return policy_of(rules).judge(evidence, rules)
-
-
-def unknown_protected_items(item_ids: Iterable[str], rules: EvaluationGroup) -> tuple[str, ...]:
-    """Return the protected items that are not among these; a misspelt id would protect nothing."""
-    known = set(item_ids)
-    return tuple(item for item in rules.gate_protected_items if item not in known)
-
-
-def _protected(candidate: Evaluation, evidence: Evidence, rules: EvaluationGroup) -> Verdict | None:
-    """Return why the protected items forbid an acceptance; None if they do not.
-
-    An item that has no score under the current skill cannot lose; one without a score under the candidate is open.
+    No protected item may lose under any policy. One that has no score under the current skill cannot; one without a
+    score under the candidate is open. Under a policy with a level, each item that only one of the two has a score for
+    counts against the candidate: the items that fail are no random sample.
     """
-    protected = rules.gate_protected_items
-    if lost := [item for item in protected if signs([evidence.differences.get(item, 0.0)]) == (0, 1)]:
+    candidate, current, protected = evidence.candidate, evidence.current, rules.gate_protected_items
+    verdict = judge(evidence, rules)
+    if verdict.action is not Action.ACCEPT:
+        return verdict
+    if lost := [item for item in protected if evidence.differences.get(item, 0.0) < -SAME_MEAN]:
         return Verdict(action=Action.REJECT, reason=f"protected items lose: {', '.join(lost)}")
     if unseen := [item for item in protected if item not in candidate.scores]:
         reason = f"protected items have no score under the candidate: {', '.join(unseen)}"
         return Verdict(action=Action.INDECISIVE, reason=reason)
-    return None
-
-
-def _worst_case(verdict: Verdict, candidate: Evaluation, current: Evaluation, rules: EvaluationGroup) -> Verdict:
-    """Return an acceptance if it holds with the items that only one skill has a score for against the candidate."""
     missing = len(candidate.scores.keys() ^ current.scores.keys())
     if not missing or not policy_of(rules).has_level:
         return verdict
-    lost, won = missing_as(LOST, candidate, current), missing_as(WON, current, candidate)
-    then = judge(evidence_of(lost, won, rules), rules)
+    worst = candidate.model_copy(update={"scores": dict.fromkeys(current.scores, LOST) | candidate.scores})
+    rival = current.model_copy(update={"scores": dict.fromkeys(candidate.scores, WON) | current.scores})
+    then = judge(Evidence(worst, rival, rules), rules)
     if then.action is Action.ACCEPT:
         return verdict
     items = "1 item has" if missing == 1 else f"{missing} items have"
@@ -160,28 +138,14 @@ def _worst_case(verdict: Verdict, candidate: Evaluation, current: Evaluation, ru
     return Verdict(action=Action.INDECISIVE, reason=reason, statistic=verdict.statistic)
 
 
-def _weighed(against_best: PairedTable, skills: tuple[SkillDocument, SkillDocument]) -> tuple[float, float]:
-    candidate, best = skills
-    return weighed(against_best.score, candidate), weighed(against_best.other_score, best)
+def judge(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
+    """Apply the policy; whatever it is, a candidate that is not strictly better is rejected."""
+    table = evidence.table
+    worse = f"{table.score:.4f} is not better than current {table.other_score:.4f}"
+    return policy_of(rules).judge(evidence, rules) if table.better else Verdict(action=Action.REJECT, reason=worse)
 
 
-def _ranked(
-    verdict: Verdict, against_current: PairedTable, against_best: PairedTable, is_best: bool
-) -> tuple[Action, str]:
-    score, current = against_current.score, against_current.other_score
-    found = f"; {verdict.reason}" if verdict.reason else ""
-    if verdict.action is not Action.ACCEPT:
-        return verdict.action, verdict.reason
-    if is_best and not against_best.better:
-        return Action.ACCEPT_NEW_BEST, f"{score:.4f} is better than current {current:.4f}, and best by density{found}"
-    if is_best:
-        return Action.ACCEPT_NEW_BEST, f"{score:.4f} is better than best {against_best.other_score:.4f}{found}"
-    return Action.ACCEPT, f"{score:.4f} is better than current {current:.4f}, not than best{found}"
-
-
-def _too_few(candidate: Evaluation, rules: EvaluationGroup) -> str:
-    lacking = [f"{count} {status}" for status, count in sorted(candidate.failures.items())]
-    if candidate.cancelled:
-        lacking.append(f"{candidate.cancelled} cancelled")
-    reason = f"; {candidate.reason}" if candidate.reason else ""
-    return f"coverage {candidate.coverage:.3f} is below {rules.min_coverage} ({', '.join(lacking)}){reason}"
+def unknown_protected_items(item_ids: Iterable[str], rules: EvaluationGroup) -> tuple[str, ...]:
+    """Return the protected items that are not among these; a misspelt id would protect nothing."""
+    known = set(item_ids)
+    return tuple(item for item in rules.gate_protected_items if item not in known)

@@ -7,7 +7,6 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from types import MappingProxyType
 from typing import Literal
 
 from pydantic import Field
@@ -15,9 +14,7 @@ from pydantic import Field
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.values.failure_reasons import FailureReason
-from skillopt_airflow.core.values.types import RolloutResult, Score, Status, UnitInterval, Value
-
-NO_GROUPS: Mapping[str, str] = MappingProxyType({})
+from skillopt_airflow.core.values.types import ItemRef, RolloutResult, Score, Status, UnitInterval, Value
 
 
 def count_groups(groups: Sequence[str]) -> int | None:
@@ -80,6 +77,12 @@ class Evaluation(Value):
         """Share of the items that have a score; 0 for an empty evaluation."""
         return len(self.scores) / self.size if self.size else 0.0
 
+    @property
+    def lacking(self) -> str:
+        """Numbers of the items without a score, by what became of them."""
+        counts = [*sorted(self.failures.items()), ("cancelled", self.cancelled)]
+        return ", ".join(f"{count} {status}" for status, count in counts if count)
+
     def mean(self, metric: Metric, mixed_weight: float = 0.5) -> float:
         """Return the mean over the scored items.
 
@@ -95,12 +98,9 @@ class Evaluation(Value):
 
 
 def evaluation_of(
-    item_ids: Sequence[str],
-    rollouts: Sequence[RolloutResult],
-    draws: int = 1,
-    groups: Mapping[str, str] = NO_GROUPS,
+    items: Sequence[ItemRef], rollouts: Mapping[str, Sequence[RolloutResult]], draws: int = 1
 ) -> Evaluation:
-    """Collect the rollouts of the items that ran, one or more draws of each, in any order.
+    """Summarize the rollouts of some items, by item id, one or more draws of each, in any order.
 
     An item's score is the mean of its scored draws. One with fewer than `draws` of them has no score: a mean over
     fewer is distributed otherwise, and a sign test would take that for a difference. It counts as its `failed_draw`.
@@ -112,29 +112,21 @@ def evaluation_of(
         hard, soft = zip(*of_draws, strict=True)
         return ItemScore(hard=_mean(hard), soft=_mean(soft))
 
-    scored: defaultdict[str, tuple[tuple[float, float], ...]] = defaultdict(tuple)
-    for one in rollouts:
-        if one.hard is not None and one.soft is not None:
-            scored[one.item_id] += ((one.hard, one.soft),)
-    scores = {item_id: score(scored[item_id]) for item_id in item_ids if len(scored[item_id]) >= max(draws, 1)}
-    # A list for each item that was scored would cost most of the time where there are 100,000.
-    of_failed: dict[str, list[RolloutResult]] = {item_id: [] for item_id in item_ids if item_id not in scores}
-    for one in rollouts:
-        if one.item_id in of_failed:
-            of_failed[one.item_id].append(one)
-    failed = [failed_draw(item_id, found) for item_id, found in of_failed.items()]
+    scores: dict[str, ItemScore] = {}
+    failed: list[RolloutResult] = []
+    for item in items:
+        found = rollouts.get(item.id, ())
+        scored = tuple((one.hard, one.soft) for one in found if one.hard is not None and one.soft is not None)
+        if len(scored) >= max(draws, 1):
+            scores[item.id] = score(scored)
+        else:
+            failed.append(failed_draw(item.id, found))
     return Evaluation(
         scores=scores,
         failures=dict(Counter(one.status for one in failed)),
-        reason=FailureReason.of(failed, len(item_ids)),
-        groups={item_id: groups[item_id] for item_id in item_ids if item_id in groups},
+        reason=FailureReason.of(failed, len(items)),
+        groups={item.id: item.group for item in items if item.group},
     )
-
-
-def missing_as(score: ItemScore, evaluation: Evaluation, other: Evaluation) -> Evaluation:
-    """Return the evaluation with this score for each item that only the other has a score for."""
-    missing = {item: score for item in other.scores if item not in evaluation.scores}
-    return evaluation.model_copy(update={"scores": evaluation.scores | missing})
 
 
 def failed_draw(item_id: str, rollouts: Iterable[RolloutResult]) -> RolloutResult:
@@ -149,6 +141,10 @@ def metric_value(score: ItemScore | Score, metric: Metric, mixed_weight: float) 
     if metric == "mixed":
         return (1 - mixed_weight) * score.hard + mixed_weight * score.soft
     return score.hard if metric == "hard" else score.soft
+
+
+def gate_value(score: ItemScore | Score, rules: EvaluationGroup) -> float:
+    return metric_value(score, rules.gate_metric, rules.gate_mixed_weight)
 
 
 def is_failure(score: Score) -> bool:

@@ -7,7 +7,7 @@ from typing import Self
 
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.gate.item_scores import Evaluation, covers, metric_value
+from skillopt_airflow.core.gate.item_scores import Evaluation, covers, gate_value
 from skillopt_airflow.core.gate.paired import interval
 from skillopt_airflow.core.values.failure_reasons import too_few
 from skillopt_airflow.core.values.types import UnitInterval, Value
@@ -30,7 +30,7 @@ def scores_by_type(
     values: defaultdict[str, list[float]] = defaultdict(list)
     for item_id, score in evaluation.scores.items():
         for name in types.get(item_id, ()):
-            values[name].append(metric_value(score, rules.gate_metric, rules.gate_mixed_weight))
+            values[name].append(gate_value(score, rules))
     return tuple(
         TypeScore(task_type=name, items=len(found), score=math.fsum(found) / len(found))
         for name, found in sorted(values.items())

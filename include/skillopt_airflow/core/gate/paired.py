@@ -9,12 +9,11 @@ and Price 2012, of paired outcomes). `python -m bench truth` measures how often 
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Collection, Sequence
 from statistics import NormalDist
 
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
-from skillopt_airflow.core.gate.item_scores import Evaluation, members, metric_value
+from skillopt_airflow.core.gate.item_scores import Evaluation, gate_value, members
 from skillopt_airflow.core.values.types import Value
 
 CONFIDENCE = 0.95
@@ -148,22 +147,20 @@ def paired(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> 
     delta's interval counts an item's draws as one observation, since they were averaged before, and those of a group
     as well.
     """
-    return _table(_values(candidate, other, rules), other.groups | candidate.groups)
+    both, groups = sorted(candidate.scores.keys() & other.scores.keys()), other.groups | candidate.groups
+    values = [(gate_value(candidate.scores[item], rules), gate_value(other.scores[item], rules)) for item in both]
+    return paired_values(values, [groups.get(item, "") for item in both])
 
 
 def paired_values(values: Sequence[tuple[float, float]], groups: Sequence[str] = ()) -> PairedTable:
     """Compare by the gate metric of items, (first, other) of each, and the group of each; see `paired`.
 
-    Without groups the items are independent.
+    Items without a group, or with an empty one, are independent.
     """
-    named = {str(place): group for place, group in enumerate(groups)}
-    return _table([(str(place), mine, theirs) for place, (mine, theirs) in enumerate(values)], named)
-
-
-def _table(values: Sequence[tuple[str, float, float]], groups: Mapping[str, str]) -> PairedTable:
-    changes = {item: mine - theirs for item, mine, theirs in values}
-    score, other_score = _mean([mine for _, mine, _ in values]), _mean([theirs for _, _, theirs in values])
-    delta, observed = score - other_score, members(changes, groups)
+    changes = {str(place): mine - theirs for place, (mine, theirs) in enumerate(values)}
+    named = {str(place): group for place, group in enumerate(groups) if group}
+    score, other_score = _mean([mine for mine, _ in values]), _mean([theirs for _, theirs in values])
+    delta, observed = score - other_score, members(changes, named)
     low, high = of_difference(observed)
     wins, losses = signs(changes.values())
     return PairedTable(
@@ -176,13 +173,14 @@ def _table(values: Sequence[tuple[str, float, float]], groups: Mapping[str, str]
         # Of two means, and of the differences' mean: they may be rounded apart.
         low=min(low, delta),
         high=max(high, delta),
-        groups=len(observed) if any(item in groups for item in changes) else None,
+        groups=len(observed) if named else None,
     )
 
 
 def differences(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> dict[str, float]:
     """Return the gate metric of the candidate less the other's by item id, for items that both have a score for."""
-    return {item: mine - theirs for item, mine, theirs in _values(candidate, other, rules)}
+    both = sorted(candidate.scores.keys() & other.scores.keys())
+    return {item: gate_value(candidate.scores[item], rules) - gate_value(other.scores[item], rules) for item in both}
 
 
 def signs(changes: Collection[float]) -> tuple[int, int]:
@@ -195,20 +193,9 @@ def interval(evaluation: Evaluation, rules: EvaluationGroup) -> tuple[float, flo
 
     An evaluation that was cut short has none: the items that ran are no random ones.
     """
-    if evaluation.cancelled:
-        return 0.0, 1.0
-    metric, weight = rules.gate_metric, rules.gate_mixed_weight
-    values = {item: metric_value(score, metric, weight) for item, score in evaluation.scores.items()}
+    scores = {} if evaluation.cancelled else evaluation.scores
+    values = {item: gate_value(score, rules) for item, score in scores.items()}
     return of_score(members(values, evaluation.groups))
-
-
-def _values(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> list[tuple[str, float, float]]:
-    metric, weight = rules.gate_metric, rules.gate_mixed_weight
-    return [
-        (item, metric_value(score, metric, weight), metric_value(other.scores[item], metric, weight))
-        for item, score in sorted(candidate.scores.items(), key=itemgetter(0))
-        if item in other.scores
-    ]
 
 
 def _mean(values: Collection[float]) -> float:

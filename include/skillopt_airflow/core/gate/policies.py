@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
@@ -80,13 +81,25 @@ class Verdict(Value):
 
 @dataclass(frozen=True)
 class Evidence:
-    """A candidate against the current skill."""
+    """A candidate against the current skill, by the gate metric of these rules."""
 
-    table: PairedTable
-    differences: Mapping[str, float]
-    """Candidate less current, by item id."""
-    groups: Mapping[str, str] = field(default_factory=dict)
-    """Groups of the items that have one, by id."""
+    candidate: Evaluation
+    current: Evaluation
+    rules: EvaluationGroup
+
+    @cached_property
+    def table(self) -> PairedTable:
+        return paired(self.candidate, self.current, self.rules)
+
+    @cached_property
+    def differences(self) -> Mapping[str, float]:
+        """Candidate less current, by item id."""
+        return differences(self.candidate, self.current, self.rules)
+
+    @property
+    def groups(self) -> Mapping[str, str]:
+        """Groups of the items that have one, by id."""
+        return self.current.groups | self.candidate.groups
 
 
 @dataclass(frozen=True)
@@ -100,15 +113,6 @@ class Policy:
     has_level: bool = False
     """True if it accepts at most a share gate_alpha of the candidates that change nothing. Then an acceptance must
     also hold with the items that only one skill has a score for counted against the candidate."""
-
-
-def evidence_of(candidate: Evaluation, current: Evaluation, rules: EvaluationGroup) -> Evidence:
-    """Pair two evaluations."""
-    return Evidence(
-        table=paired(candidate, current, rules),
-        differences=differences(candidate, current, rules),
-        groups=current.groups | candidate.groups,
-    )
 
 
 # The paper's. On small noisy splits, 30 to 45 % of the candidates that change nothing pass.

@@ -167,17 +167,6 @@ def by_stage(calls: Iterable[ModelCall], prices: Prices) -> tuple[StageCost, ...
     return tuple(tally.cost(stage, role, prices.get(role)) for (stage, role), tally in began)
 
 
-def dearest(steps: Iterable[Spent]) -> Spent:
-    """Return the maximum of each part over the finished steps; zero if there are none."""
-    known = list(steps)
-    usd = [step.usd for step in known if step.usd is not None]
-    return Spent(
-        calls=max((step.calls for step in known), default=0),
-        tokens=max((step.tokens for step in known), default=0),
-        usd=max(usd, default=0.0) if len(usd) == len(known) else None,
-    )
-
-
 def total_usd(costs: Iterable[float | None]) -> float | None:
     """Return the sum; None if one is not known."""
     known = list(costs)
@@ -185,17 +174,19 @@ def total_usd(costs: Iterable[float | None]) -> float | None:
     return sum(priced) if len(priced) == len(known) else None
 
 
-def exceeded(total: Spent, next_step: Spent, budget: BudgetGroup) -> str:
-    """Return the reason to stop: a limit is used up, or `next_step` would pass it; empty if the run may go on.
+def exceeded(total: Spent, steps: Sequence[Spent], budget: BudgetGroup) -> str:
+    """Return the reason to stop: a limit is used up, or a step could pass it that takes as much as any of `steps` did.
 
-    A run whose price is not known does not go on under budget.max_usd.
+    Empty if the run may go on. One whose price is not known does not under budget.max_usd.
     """
-    if budget.max_usd is not None and (total.usd is None or next_step.usd is None):
+    prices = [step.usd for step in steps]
+    dearest = None if None in prices else max(filter(None, prices), default=0.0)
+    if budget.max_usd is not None and (total.usd is None or dearest is None):
         return f"budget.max_usd = {budget.max_usd:g}: what the run has spent is not known; set budget.prices"
     limits: Sequence[tuple[str, str, float | None, float | None, float | None]] = (
-        ("max_calls", ",d", budget.max_calls, total.calls, next_step.calls),
-        ("max_tokens", ",d", budget.max_tokens, total.tokens, next_step.tokens),
-        ("max_usd", ",.4f", budget.max_usd, total.usd, next_step.usd),
+        ("max_calls", ",d", budget.max_calls, total.calls, max((step.calls for step in steps), default=0)),
+        ("max_tokens", ",d", budget.max_tokens, total.tokens, max((step.tokens for step in steps), default=0)),
+        ("max_usd", ",.4f", budget.max_usd, total.usd, dearest),
     )
     for name, style, limit, used, more in limits:
         if limit is None or used is None or more is None:

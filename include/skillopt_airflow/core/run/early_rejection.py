@@ -18,30 +18,19 @@ from dataclasses import dataclass, field
 
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
-from skillopt_airflow.core.gate.decision import GateDecision, reject
-from skillopt_airflow.core.gate.item_scores import (
-    WON,
-    Evaluation,
-    ItemScore,
-    evaluation_of,
-    failed_draw,
-    metric_value,
-)
-from skillopt_airflow.core.gate.paired import SAME_MEAN, paired
+from skillopt_airflow.core.gate.item_scores import WON, Evaluation, ItemScore, evaluation_of, failed_draw, gate_value
+from skillopt_airflow.core.gate.paired import SAME_MEAN
 from skillopt_airflow.core.run.state import TrackRecord
 from skillopt_airflow.core.run.timeline import Moment
-from skillopt_airflow.core.values.types import RolloutResult, Status
+from skillopt_airflow.core.values.types import ItemRef, RolloutResult, Status
 
 
 def may_end_early(moment: Moment, config: TrainConfig) -> bool:
-    """Return whether an evaluation may be ended as soon as a win is impossible: only where a gate decides on it.
+    """Return whether a candidate's evaluation may be ended as soon as a win is impossible: where a gate decides on it.
 
     A batch job is paid for as a whole.
     """
-    rules = config.evaluation
-    gated = moment.kind in ("step", "meta_reflect") or (
-        moment.kind == "slow_update" and config.optimizer.slow_update_gate
-    )
+    rules, gated = config.evaluation, moment.kind != "slow_update" or config.optimizer.slow_update_gate
     return rules.early_reject and rules.use_gate and gated and not config.model.batch
 
 
@@ -53,12 +42,9 @@ def evaluation_order(
     What an item will probably score is what the current skill scores on it, and earlier candidates did. Items that
     the current skill has no score for come last.
     """
-
-    def place(item: str) -> tuple[bool, float]:
-        mine = _value(current.scores.get(item, WON), rules)
-        return item not in current.scores, record.expected(item, mine)
-
-    return tuple(sorted(item_ids, key=place))
+    mine = {item: gate_value(current.scores.get(item, WON), rules) for item in item_ids}
+    expected = {item: record.expected(item, score) for item, score in mine.items()}
+    return tuple(sorted(item_ids, key=lambda item: (item not in current.scores, expected[item])))
 
 
 @dataclass(frozen=True)
@@ -80,26 +66,50 @@ class RunningEvaluation:
     @classmethod
     def of(
         cls,
-        item_ids: Sequence[str],
+        items: Sequence[ItemRef],
         rollouts: Mapping[str, Sequence[RolloutResult]],
         current: Evaluation,
         rules: EvaluationGroup,
         record: TrackRecord,
     ) -> "RunningEvaluation":
         """Collect the rollouts so far, by item id; an item counts once all of its draws have ended."""
-        complete = {item: draws for item, draws in rollouts.items() if len(draws) == rules.draws}
-        ended = [one for draws in complete.values() for one in draws]
-        scores = evaluation_of(list(complete), ended, draws=rules.draws).scores
-        failed = {item: failed_draw(item, draws).status for item, draws in complete.items() if item not in scores}
-        return cls(scores, failed, evaluation_order(item_ids, current, rules, record), current, rules, record)
+        complete = [item for item in items if len(rollouts.get(item.id, ())) == rules.draws]
+        scores = evaluation_of(complete, rollouts, rules.draws).scores
+        failed = {one.id: failed_draw(one.id, rollouts[one.id]).status for one in complete if one.id not in scores}
+        order = evaluation_order([item.id for item in items], current, rules, record)
+        return cls(scores, failed, order, current, rules, record)
 
     def lost(self) -> tuple[Evaluation, float] | None:
-        """Return the evaluation up to where the loss was certain, and the bound of its mean; see `certain_loss`.
+        """Return the evaluation up to where a loss is certain, the rest cancelled, and the highest mean still possible.
 
-        Both depend on the items' order only, never on which container was faster.
+        It is the shortest prefix of the order that rules out a candidate better than current; both depend on the order
+        only, never on which container was faster. The mean is the one that the gate compares: over the items that
+        current has a score for.
+
+        None while a win is possible, where it takes all items to rule one out, when the failed items of the prefix
+        leave too few to decide on, and when the rules want the full evaluation: then `decide` on that. No item is in it
+        if current is perfect: nothing needs to run.
         """
-        prefix = self.certain_loss()
-        return None if prefix is None else self.cut_short(prefix)
+        wanted = self.rules.early_reject and self.rules.use_gate
+        if not wanted or not any(item in self.current.scores for item in self.order):
+            return None
+
+        def is_lost(prefix: int) -> bool:
+            pairs = sum(item in self.current.scores for item in self._ran(prefix))
+            # fsum is exact. Half of what counts as a tie leaves room for the rounding of the two means.
+            return self._lead(prefix) <= SAME_MEAN / 2 * max(1, pairs)
+
+        arrived, total = self._arrived(), len(self.order)
+        if not is_lost(arrived):
+            return None
+        # A result never promises more than its item did before: once lost is lost.
+        prefix = bisect_left(range(arrived), True, key=is_lost)
+        ran, best_case = self._ran(prefix), self._best_case(prefix)
+        if (total - (prefix - len(ran))) / total < self.rules.min_coverage or prefix == total:
+            return None
+        failures = Counter(self.failed[item] for item in self.order[:prefix] if item not in ran)
+        evaluation = Evaluation(scores=ran, failures=dict(sorted(failures.items())), cancelled=total - prefix)
+        return evaluation, math.fsum(best_case) / len(best_case)
 
     def worthwhile(self) -> Sequence[str]:
         """Return the items to begin before more is known: up to where they will probably have made a loss certain.
@@ -119,45 +129,9 @@ class RunningEvaluation:
                 # A further item takes away 1 at most.
                 return self.order[: max(begun, arrived + math.ceil(certain - SAME_MEAN))]
             if item in self.current.scores and item not in ended:
-                score = self.record.expected(item, _value(self.current.scores[item], self.rules))
+                score = self.record.expected(item, gate_value(self.current.scores[item], self.rules))
                 expected, variance = expected - (1.0 - score), variance + score * (1.0 - score)
         return self.order
-
-    def certain_loss(self) -> int | None:
-        """Return the length of the shortest prefix of the order that rules out a candidate better than current.
-
-        None while a win is possible, where it takes all items to rule one out, when the failed items of the prefix
-        leave too few to decide on, and when the rules want the full evaluation: then `decide` on that. 0 if current
-        is perfect: nothing needs to run.
-        """
-        wanted = self.rules.early_reject and self.rules.use_gate
-        if not wanted or not any(item in self.current.scores for item in self.order):
-            return None
-
-        def lost(prefix: int) -> bool:
-            pairs = sum(item in self.current.scores for item in self._ran(prefix))
-            # fsum is exact. Half of what counts as a tie leaves room for the rounding of the two means.
-            return self._lead(prefix) <= SAME_MEAN / 2 * max(1, pairs)
-
-        arrived, total = self._arrived(), len(self.order)
-        if not lost(arrived):
-            return None
-        # A result never promises more than its item did before: once lost is lost.
-        shortest = bisect_left(range(arrived), True, key=lost)
-        failures = shortest - len(self._ran(shortest))
-        covered = (total - failures) / total >= self.rules.min_coverage
-        return shortest if covered and shortest < total else None
-
-    def cut_short(self, prefix: int) -> tuple[Evaluation, float]:
-        """Return the evaluation on the prefix, the rest cancelled, and the highest mean that was still possible.
-
-        The mean is the one that the gate compares: over the items that current has a score for.
-        """
-        ran = self._ran(prefix)
-        failures = Counter(self.failed[item] for item in self.order[:prefix] if item not in ran)
-        evaluation = Evaluation(scores=ran, failures=dict(sorted(failures.items())), cancelled=len(self.order) - prefix)
-        best_case = self._best_case(prefix)
-        return evaluation, math.fsum(best_case) / len(best_case)
 
     def _arrived(self) -> int:
         ended = self.scores.keys() | self.failed.keys()
@@ -167,25 +141,9 @@ class RunningEvaluation:
         return {item: self.scores[item] for item in self.order[:prefix] if item in self.scores}
 
     def _lead(self, prefix: int) -> float:
-        theirs = [-_value(self.current.scores[item], self.rules) for item in self.order if item in self.current.scores]
-        return math.fsum([*self._best_case(prefix), *theirs])
+        theirs = (self.current.scores[item] for item in self.order if item in self.current.scores)
+        return math.fsum([*self._best_case(prefix), *(-gate_value(score, self.rules) for score in theirs)])
 
     def _best_case(self, prefix: int) -> list[float]:
         ran = self._ran(prefix)
-        return [_value(ran.get(item, WON), self.rules) for item in self.order if item in self.current.scores]
-
-
-def reject_early(
-    evaluation: Evaluation, bound: float, current: Evaluation, best: Evaluation, rules: EvaluationGroup
-) -> GateDecision:
-    """Return the gate's decision on an evaluation that was cut short."""
-    compared = paired(current, current, rules).score
-    reason = (
-        f"rejected early, {evaluation.cancelled} of {evaluation.size} items were not needed: its score is <= "
-        f"{bound:.4f}, not better than current {compared:.4f}"
-    )
-    return reject(evaluation, current, best, rules, reason).model_copy(update={"bound": bound})
-
-
-def _value(score: ItemScore, rules: EvaluationGroup) -> float:
-    return metric_value(score, rules.gate_metric, rules.gate_mixed_weight)
+        return [gate_value(ran.get(item, WON), self.rules) for item in self.order if item in self.current.scores]

@@ -24,11 +24,11 @@ class StepSeconds(Value):
     Where a gate was decided again behind what followed it, the moment after it is counted from its own first task.
     """
 
-    wall: float
-    model: float
-    container: float
-    own: float
-    airflow: float
+    wall: float = 0.0
+    model: float = 0.0
+    container: float = 0.0
+    own: float = 0.0
+    airflow: float = 0.0
     """Time in which no task's body ran: scheduling, starting processes, parsing."""
 
 
@@ -59,9 +59,9 @@ class MomentHistory(Document):
     """Each optimizer answer that gave way to a deterministic rule, as `<stage>: why`."""
     cancelled: int
     """Rollouts of the selection split that an early rejection saved."""
-    ended: float
+    ended: float = 0.0
     """Unix seconds."""
-    seconds: StepSeconds
+    seconds: StepSeconds = StepSeconds()
 
     @property
     def action(self) -> Action:

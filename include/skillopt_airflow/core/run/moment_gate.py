@@ -5,24 +5,18 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from skillopt_airflow.core.config.train_config import TrainConfig
-from skillopt_airflow.core.gate.decision import EQUAL, GateDecision, decide, reject
+from skillopt_airflow.core.gate.decision import EQUAL, Action, GateDecision, decide
 from skillopt_airflow.core.gate.item_scores import Evaluation, covers, evaluation_of
-from skillopt_airflow.core.gate.measured_score import scores_by_type
-from skillopt_airflow.core.gate.paired import interval
-from skillopt_airflow.core.run.early_rejection import RunningEvaluation, may_end_early, reject_early
-from skillopt_airflow.core.run.state import Measured, ReflectedItems, RunState, TrackRecord, advance, entry_of
+from skillopt_airflow.core.gate.measured_score import SplitScore, scores_by_type
+from skillopt_airflow.core.gate.paired import PairedTable, interval
+from skillopt_airflow.core.run.early_rejection import RunningEvaluation, may_end_early
+from skillopt_airflow.core.run.history import MomentHistory
+from skillopt_airflow.core.run.state import BufferEntry, Measured, ReflectedItems, RunState, TrackRecord, tried_edits
 from skillopt_airflow.core.run.timeline import Moment, writes_guidance
-from skillopt_airflow.core.values.edits import EditApplyReport, apply_edits
-from skillopt_airflow.core.values.provenance import LinesOfSkill, trace
-from skillopt_airflow.core.values.skill import SkillDocument, density
+from skillopt_airflow.core.values.edits import EditApplyReport, EditReport
+from skillopt_airflow.core.values.provenance import SkillVersion, revised
+from skillopt_airflow.core.values.skill import SkillDocument, density, diff_of
 from skillopt_airflow.core.values.types import Edit, ItemRef, Patch, RolloutResult
-
-
-class SkillVersion(NamedTuple):
-    """A skill, and the origins of its lines."""
-
-    skill: SkillDocument
-    lines: LinesOfSkill
 
 
 @dataclass(frozen=True)
@@ -41,8 +35,10 @@ class GateInput:
     """The selection split."""
     rollouts: Mapping[str, Sequence[RolloutResult]]
     """The candidate's by item id, one per draw; not read if the candidate is the current skill."""
+    applied: Patch
+    """The edits that were to make the candidate."""
     report: EditApplyReport
-    """The edits that made the candidate."""
+    """The outcome of each."""
     ranked: Patch | None
     """The edits that selection kept; a step has them."""
     reflected: ReflectedItems | None
@@ -58,9 +54,8 @@ class GateInput:
 class GateOutcome(NamedTuple):
     """The verdict, and everything that follows from it."""
 
-    evaluation: Evaluation
-    """The candidate's, cut short if it was rejected early."""
-    decision: GateDecision
+    row: MomentHistory
+    """The verdict with what led to it; without the seconds, which are known at the end."""
     state: RunState
     versions: Mapping[int, SkillVersion]
     """The versions that the moment adds, by number."""
@@ -69,88 +64,118 @@ class GateOutcome(NamedTuple):
 
 
 def pass_gate(given: GateInput) -> GateOutcome:
-    """Decide on the candidate; nothing is read or stored."""
-    before, candidate = given.before, given.candidate.skill
+    """Decide on the candidate, and on the state that the moment ends with."""
+    before, moment, rules = given.before, given.moment, given.config.evaluation
     evaluation, decision = _judged(given)
-    number = before.newest + 1
-    measured = Measured(version=number, sha256=candidate.sha256, evaluation=evaluation)
-    state = advance(before, given.moment, measured, decision)
-    update: dict[str, Any] = {"stopped": given.stop}
-    if candidate != given.current.skill:
-        update["record"] = given.record.with_scores(evaluation, given.config.evaluation)
+    state: dict[str, Any] = {"moment": moment.name, "step": moment.step, "stopped": given.stop}
+    number, version, versions = before.newest + 1, given.current, {}
+    if decision.action.accepted:
+        version = versions[number] = given.candidate
+        measured = Measured(version=number, sha256=version.skill.sha256, evaluation=evaluation)
+        state |= {"current": measured, "newest": number}
+        if decision.action is Action.ACCEPT_NEW_BEST:
+            state["best"] = measured
+    if given.candidate.skill != given.current.skill:
+        state["record"] = given.record.with_scores(evaluation, rules)
     if given.memory is not None:
-        update["meta_skill"] = given.memory
+        state["meta_skill"] = given.memory
     if given.ranked is not None and given.reflected is not None:
         entry = entry_of(
-            given.moment.step, given.reflected, given.ranked, given.report, decision.action, decision.against_current
+            moment.step, given.reflected, given.ranked, given.report, decision.action, decision.against_current
         )
-        update["buffer"] = state.buffer.with_entry(entry)
-    versions = {number: given.candidate} if decision.action.accepted else {}
-    outcome = GateOutcome(evaluation, decision, state.model_copy(update=update), versions, None)
-    return _with_notes(given, outcome)
+        state["buffer"] = before.buffer.with_entry(entry)
+    after, report = before.model_copy(update=state), None
+    # Notes enter the current skill whatever the verdict, as one more version with the scores of the last. The best
+    # skill has no notes that were not measured with it.
+    noted, added = revised(version, given.notes, moment.name, first=len(given.report.rows))
+    if noted.skill != version.skill:
+        number, scores, report = after.newest + 1, after.current.evaluation, added
+        current = Measured(version=number, sha256=noted.skill.sha256, evaluation=scores, has_new_notes=True)
+        after, versions[number] = after.model_copy(update={"current": current, "newest": number}), noted
+    row = _row(given, evaluation, decision, after, () if report is None else report.rows)
+    return GateOutcome(row, after, versions, report)
 
 
 def _judged(given: GateInput) -> tuple[Evaluation, GateDecision]:
+    """Return the candidate's evaluation, cut short if it was rejected early, and the verdict."""
     moment, config, rules = given.moment, given.config, given.config.evaluation
     current, best = given.before.current.evaluation, given.before.best.evaluation
-    memory_only = moment.kind == "slow_update" and not writes_guidance(moment, config.optimizer)
     if given.candidate.skill == given.current.skill:
-        decision = reject(current, current, best, rules, f"{EQUAL}, so there was nothing to measure")
+        decision = decide(current, current, best, rules, certain=f"{EQUAL}, so there was nothing to measure")
+        memory_only = moment.kind == "slow_update" and not writes_guidance(moment, config.optimizer)
         return current, decision.model_copy(update={"memory_only": memory_only})
-    item_ids = [item.id for item in given.items]
     if may_end_early(moment, config):
-        lost = RunningEvaluation.of(item_ids, given.rollouts, current, rules, given.record).lost()
+        lost = RunningEvaluation.of(given.items, given.rollouts, current, rules, given.record).lost()
         if lost is not None:
-            return lost[0], reject_early(*lost, current, best, rules)
-    evaluation = evaluation_of(
-        item_ids,
-        [one for draws in given.rollouts.values() for one in draws],
-        draws=rules.draws,
-        groups={item.id: item.group for item in given.items if item.group},
-    )
-    forced = moment.kind == "slow_update" and not config.optimizer.slow_update_gate
-    skills = (given.candidate.skill, given.best) if rules.use_semantic_density else None
+            evaluation, bound = lost
+            reason = (
+                f"rejected early, {evaluation.cancelled} of {evaluation.size} items were not needed: its score is <= "
+                f"{bound:.4f}, not better than current {current.gate_mean(rules):.4f}"
+            )
+            decision = decide(evaluation, current, best, rules, certain=reason)
+            return evaluation, decision.model_copy(update={"bound": bound})
+    evaluation = evaluation_of(given.items, given.rollouts, rules.draws)
+    covered = covers(evaluation, rules)
     # What could not be measured is not taken by force either: later candidates would have nothing to be compared with.
-    decision = decide(evaluation, current, best, rules, force=forced and covers(evaluation, rules), skills=skills)
-    return evaluation, decision.model_copy(update=_findings(given, evaluation))
-
-
-def _findings(given: GateInput, evaluation: Evaluation) -> dict[str, Any]:
-    """Return the verdict's fields about the candidate by itself; only its mean if too few items have a score."""
-    rules = given.config.evaluation
+    force = covered and moment.kind == "slow_update" and not config.optimizer.slow_update_gate
+    skills = (given.candidate.skill, given.best) if rules.use_semantic_density else None
+    decision = decide(evaluation, current, best, rules, force, skills)
     if not evaluation.scores:
-        return {}
+        return evaluation, decision
     mean = evaluation.gate_mean(rules)
-    if not covers(evaluation, rules):
-        return {"candidate_mean": mean}
-    return {
-        "candidate_mean": mean,
-        "density": density(mean, given.candidate.skill),
-        "interval": interval(evaluation, rules),
-        "by_type": scores_by_type(evaluation, {item.id: item.task_types for item in given.items}, rules),
-    }
+    found: dict[str, Any] = {"candidate_mean": mean}
+    if covered:
+        found["density"] = density(mean, given.candidate.skill)
+        found["interval"] = interval(evaluation, rules)
+        found["by_type"] = scores_by_type(evaluation, {one.id: one.task_types for one in given.items}, rules)
+    return evaluation, decision.model_copy(update=found)
 
 
-def _with_notes(given: GateInput, outcome: GateOutcome) -> GateOutcome:
-    """Return the outcome with the notes in the current skill, as one more version with the scores of the last.
+def entry_of(
+    step: int,
+    reflected: ReflectedItems,
+    ranked: Patch,
+    report: EditApplyReport,
+    action: Action,
+    compared: PairedTable,
+) -> BufferEntry:
+    """Return the entry of a step; `compared` is the candidate against the current skill."""
+    listed = () if action is Action.INDECISIVE else tried_edits(ranked, report)
+    measured = compared if listed and compared.pairs else None
+    return BufferEntry(
+        step=step,
+        items=len(reflected.item_ids),
+        failed=reflected.failed,
+        failure_patterns=ranked.failure_patterns,
+        accepted_edits=listed if action.accepted else (),
+        rejected_edits=listed if action is Action.REJECT else (),
+        undecided_edits=listed if action is Action.UNDERPOWERED else (),
+        score_before=None if measured is None else measured.other_score,
+        score_after=None if measured is None else measured.score,
+        interval=None if measured is None else (measured.low, measured.high),
+    )
 
-    The best skill has no notes that were not measured with it.
-    """
-    if not given.notes:
-        return outcome
-    state = outcome.state
-    skill, lines = given.candidate if outcome.decision.action.accepted else given.current
-    noted, report = apply_edits(skill, given.notes)
-    if noted == skill:
-        return outcome
-    number, first = state.newest + 1, len(given.report.rows)
-    rows = tuple(row.model_copy(update={"index": first + row.index}) for row in report.rows)
-    report = report.model_copy(update={"rows": rows})
-    version = SkillVersion(noted, LinesOfSkill(lines=trace(skill, lines.lines, report, given.moment.name)))
-    evaluation = state.current.evaluation
-    current = Measured(version=number, sha256=noted.sha256, evaluation=evaluation, has_new_notes=True)
-    return outcome._replace(
-        state=state.model_copy(update={"current": current, "newest": number}),
-        versions={**outcome.versions, number: version},
-        notes_report=report,
+
+def _row(
+    given: GateInput, evaluation: Evaluation, decision: GateDecision, after: RunState, notes: Sequence[EditReport]
+) -> MomentHistory:
+    moment, rules, skill, candidate = given.moment, given.config.evaluation, given.current.skill, given.candidate.skill
+    is_measured = decision.bound is None and candidate != skill and bool(evaluation.scores)
+    saved = len(given.items) * rules.draws - sum(map(len, given.rollouts.values()))
+    scores = after.current.evaluation
+    return MomentHistory(
+        name=moment.name,
+        kind=moment.kind,
+        step=moment.step,
+        epoch=moment.epoch,
+        decision=decision,
+        candidate=SplitScore.of(evaluation, rules, version=given.before.newest + 1) if is_measured else None,
+        score_after=scores.gate_mean(rules) if scores.scores else None,
+        best_score=after.best.evaluation.gate_mean(rules),
+        skill_version=after.current.version,
+        edits=(*given.report.rows, *notes),
+        diff=diff_of(skill.text, candidate.text),
+        failure_patterns=given.applied.failure_patterns,
+        fallbacks=given.applied.fallbacks,
+        cancelled=0 if decision.bound is None else saved,
     )

@@ -5,13 +5,10 @@ import math
 from pydantic import Field
 
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
-from skillopt_airflow.core.gate.decision import GateDecision
-from skillopt_airflow.core.gate.item_scores import Evaluation, metric_value
-from skillopt_airflow.core.gate.paired import PairedTable
-from skillopt_airflow.core.gate.policies import Action
+from skillopt_airflow.core.gate.item_scores import Evaluation, gate_value
 from skillopt_airflow.core.run.timeline import Moment
 from skillopt_airflow.core.values.documents import Document
-from skillopt_airflow.core.values.edits import EditApplyReport, EditReport
+from skillopt_airflow.core.values.edits import EditApplyReport
 from skillopt_airflow.core.values.types import Edit, FailurePattern, Patch, Value
 
 
@@ -60,44 +57,17 @@ class StepBuffer(Value):
         return StepBuffer(entries=(*self.entries, entry))
 
 
-def entry_of(
-    step: int,
-    reflected: ReflectedItems,
-    ranked: Patch,
-    report: EditApplyReport,
-    action: Action,
-    compared: PairedTable,
-) -> BufferEntry:
-    """Return the entry of a step; `compared` is the candidate against the current skill."""
-    listed = () if action is Action.INDECISIVE else tried_edits(ranked, report)
-    measured = compared if listed and compared.pairs else None
-    return BufferEntry(
-        step=step,
-        items=len(reflected.item_ids),
-        failed=reflected.failed,
-        failure_patterns=ranked.failure_patterns,
-        accepted_edits=listed if action.accepted else (),
-        rejected_edits=listed if action is Action.REJECT else (),
-        undecided_edits=listed if action is Action.UNDERPOWERED else (),
-        score_before=None if measured is None else measured.other_score,
-        score_after=None if measured is None else measured.score,
-        interval=None if measured is None else (measured.low, measured.high),
-    )
-
-
 def tried_edits(ranked: Patch, report: EditApplyReport) -> tuple[Edit, ...]:
     """Return what a candidate tried, as the optimizer proposed it: the edits that reached it, and its new notes."""
     made = [row for row in report.rows if row.status != "skipped"]
     written_anew, reached = any(row.edit.op == "rewrite" for row in made), [row.edit for row in made]
-    edits = (edit for edit in ranked.edits if written_anew or edit in reached)
-    return (*edits, *(_new_lines(row) for row in made if row.edit.op == "region"))
-
-
-def _new_lines(row: EditReport) -> Edit:
-    """Return an edit of a region with only the lines that it adds."""
-    before = row.removed.split("\n")
-    added = [line for line in row.inserted.split("\n") if line not in before]
-    return row.edit.model_copy(update={"content": "\n".join(added)})
+    tried = [edit for edit in ranked.edits if written_anew or edit in reached]
+    for row in made:
+        if row.edit.op == "region":
+            before = row.removed.split("\n")
+            added = [line for line in row.inserted.split("\n") if line not in before]
+            tried.append(row.edit.model_copy(update={"content": "\n".join(added)}))
+    return tuple(tried)
 
 
 WEIGHT_OF_CURRENT = 2.0
@@ -107,8 +77,14 @@ WEIGHT_OF_CURRENT = 2.0
 class ItemRecord(Value):
     """The scores of one item."""
 
-    total: float
-    count: int
+    total: float = 0.0
+    count: int = 0
+
+    def plus(self, value: float) -> "ItemRecord":
+        return ItemRecord(total=math.fsum((self.total, value)), count=self.count + 1)
+
+
+UNTRIED = ItemRecord()
 
 
 class TrackRecord(Value):
@@ -120,17 +96,14 @@ class TrackRecord(Value):
 
     def expected(self, item: str, current: float) -> float:
         """Estimate the next candidate's score on the item, given the current skill's."""
-        record = self.items.get(item, ItemRecord(total=0.0, count=0))
+        record = self.items.get(item, UNTRIED)
         return (WEIGHT_OF_CURRENT * current + record.total) / (WEIGHT_OF_CURRENT + record.count)
 
     def with_scores(self, evaluation: Evaluation, rules: EvaluationGroup) -> "TrackRecord":
         """Return the record after one more candidate was measured, wholly or in part."""
-        items = dict(self.items)
-        for item, score in evaluation.scores.items():
-            before = items.get(item, ItemRecord(total=0.0, count=0))
-            value = metric_value(score, rules.gate_metric, rules.gate_mixed_weight)
-            items[item] = ItemRecord(total=math.fsum((before.total, value)), count=before.count + 1)
-        return TrackRecord(items=items)
+        values = {item: gate_value(score, rules) for item, score in evaluation.scores.items()}
+        tried = {item: self.items.get(item, UNTRIED).plus(value) for item, value in values.items()}
+        return TrackRecord(items=self.items | tried)
 
 
 class Measured(Value):
@@ -169,22 +142,3 @@ class RunState(Document):
 
 def seed_state(moment: Moment, seed: Measured) -> RunState:
     return RunState(moment=moment.name, step=0, current=seed, best=seed)
-
-
-def advance(state: RunState, moment: Moment, candidate: Measured, decision: GateDecision) -> RunState:
-    """Return the state after the gate has decided on a candidate."""
-    accepted = decision.action.accepted
-    return state.model_copy(
-        update={
-            "moment": moment.name,
-            "step": moment.step,
-            "current": candidate if accepted else state.current,
-            "best": candidate if decision.action is Action.ACCEPT_NEW_BEST else state.best,
-            "newest": candidate.version if accepted else state.newest,
-        }
-    )
-
-
-def compete(state: RunState, moment: Moment, last: Measured, decision: GateDecision) -> RunState:
-    best = last if decision.action is Action.ACCEPT_NEW_BEST else state.best
-    return state.model_copy(update={"moment": moment.name, "current": last, "best": best})

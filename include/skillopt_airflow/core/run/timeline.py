@@ -115,6 +115,12 @@ def writes_guidance(moment: Moment, rules: OptimizerGroup) -> bool:
     return rules.use_slow_update and moment.compares
 
 
+def leaves_memory(moment: Moment, config: TrainConfig) -> bool:
+    """Return whether the moment leaves a memory to the optimizer; after the last epoch nobody would read it."""
+    wanted = config.optimizer.use_meta_skill and moment.kind == "slow_update"
+    return wanted and moment.epoch < config.train.num_epochs
+
+
 def moment_label(kind: MomentKind, step: int, epoch: int) -> str:
     return f"Step {step}" if kind == "step" else f"{kind.replace('_', ' ').capitalize()}, epoch {epoch}"
 

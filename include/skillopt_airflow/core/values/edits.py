@@ -124,10 +124,10 @@ _NOT_FOUND = "anchor not found"
 _PROTECTED = "anchor lies in a protected region"
 
 
-def apply_edits(skill: SkillDocument, edits: Sequence[Edit]) -> tuple[SkillDocument, EditApplyReport]:
-    """Apply the edits in order; one that is not applicable is skipped and says why."""
+def apply_edits(skill: SkillDocument, edits: Sequence[Edit], first: int = 0) -> tuple[SkillDocument, EditApplyReport]:
+    """Apply the edits in order, numbered from `first` on; one that is not applicable is skipped and says why."""
     document, rows = skill, []
-    for index, edit in enumerate(edits):
+    for index, edit in enumerate(edits, first):
         try:
             span, inserted, status = _SPLICES[edit.op](document, edit)
             changed = _checked(document, span, inserted, edit)

@@ -5,12 +5,13 @@ A text's lines are those of `text.split("\\n")`: what follows the last newline i
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from skillopt_airflow.core.errors import SkillError
 from skillopt_airflow.core.values.documents import Document
-from skillopt_airflow.core.values.edits import EditApplyReport, EditReport
+from skillopt_airflow.core.values.edits import EditApplyReport, EditReport, apply_edits
 from skillopt_airflow.core.values.skill import SkillDocument, Span
-from skillopt_airflow.core.values.types import SourceType, Value
+from skillopt_airflow.core.values.types import Edit, SourceType, Value
 
 
 class LineOrigin(Value):
@@ -32,6 +33,21 @@ class LinesOfSkill(Document):
     """The origins of a skill's lines as they are stored."""
 
     lines: tuple[LineOrigin, ...]
+
+
+class SkillVersion(NamedTuple):
+    """A skill, and the origins of its lines."""
+
+    skill: SkillDocument
+    lines: LinesOfSkill
+
+
+def revised(
+    version: SkillVersion, edits: Sequence[Edit], moment: str, first: int = 0
+) -> tuple[SkillVersion, EditApplyReport]:
+    """Apply a moment's edits, numbered from `first` on."""
+    skill, report = apply_edits(version.skill, edits, first)
+    return SkillVersion(skill, LinesOfSkill(lines=trace(version.skill, version.lines.lines, report, moment))), report
 
 
 def seed_lines(document: SkillDocument, moment: str) -> tuple[LineOrigin, ...]:

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from difflib import unified_diff
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -167,6 +168,12 @@ def without_markers(text: str) -> str:
     return text
 
 
+def diff_of(before: str, after: str) -> str:
+    """Return the unified diff of two skills with three lines of context, without file names; empty if equal."""
+    lines = unified_diff(before.split("\n"), after.split("\n"), lineterm="")
+    return "\n".join(list(lines)[2:])
+
+
 CHARS_PER_TOKEN = 4
 """Characters of a token in English text, roughly; other languages and code have fewer."""
 
@@ -174,6 +181,10 @@ DENSITY_WEIGHT = 0.05
 """Half of it is added to a score of 1 with 1,000 tokens."""
 MANY_TOKENS = 2_000
 """The paper's skills stay below; a longer one costs at each call, and often says a thing twice."""
+_TOO_LONG = (
+    "The skill has about {tokens:,} tokens, more than {most:,}, and the target reads them at each call. "
+    "Remove rules that repeat others, or train with evaluation.use_semantic_density."
+)
 
 
 def tokens_of(skill: SkillDocument) -> int:
@@ -183,12 +194,8 @@ def tokens_of(skill: SkillDocument) -> int:
 
 def length_warning(skill: SkillDocument) -> str:
     """Return the warning that a skill has more than MANY_TOKENS tokens; empty if it has not."""
-    if (tokens := tokens_of(skill)) <= MANY_TOKENS:
-        return ""
-    return (
-        f"The skill has about {tokens:,} tokens, more than {MANY_TOKENS:,}, and the target reads them at each call. "
-        "Remove rules that repeat others, or train with evaluation.use_semantic_density."
-    )
+    tokens = tokens_of(skill)
+    return _TOO_LONG.format(tokens=tokens, most=MANY_TOKENS) if tokens > MANY_TOKENS else ""
 
 
 def density(score: float, skill: SkillDocument) -> float:

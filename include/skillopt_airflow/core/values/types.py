@@ -320,6 +320,9 @@ class Note(Value):
     """The minibatch that proposed it, as `<source_type>-<index>`."""
 
 
+SEPARATOR = "; "
+
+
 class Patch(Document):
     """Edits that are meant to be applied together, in order."""
 
@@ -327,7 +330,15 @@ class Patch(Document):
     failure_patterns: tuple[FailurePattern, ...] = ()
     notes: tuple[Note, ...] = ()
     fallback: str = ""
-    """The reason why a deterministic rule replaced the optimizer's answer, or empty."""
+    """The reasons why deterministic rules replaced answers of the optimizer, joined by SEPARATOR; or empty."""
+
+    @property
+    def fallbacks(self) -> tuple[str, ...]:
+        return tuple(self.fallback.split(SEPARATOR)) if self.fallback else ()
+
+    def also(self, fallback: str) -> Self:
+        """Return the patch with one more fallback, if there is one."""
+        return self.model_copy(update={"fallback": SEPARATOR.join(filter(None, (self.fallback, fallback)))})
 
 
 class ModelCall(Value):

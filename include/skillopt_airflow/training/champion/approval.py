@@ -11,9 +11,9 @@ from skillopt_airflow.core.errors import ConfigError, ObjectMissing, StoreError,
 from skillopt_airflow.core.gate.decision import GateDecision
 from skillopt_airflow.core.gate.paired import PairedTable
 from skillopt_airflow.core.values.provenance import LineOrigin, LinesOfSkill
+from skillopt_airflow.core.values.skill import diff_of
 from skillopt_airflow.core.values.text import visible
 from skillopt_airflow.core.values.types import Value
-from skillopt_airflow.report.view import diff_of
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.training.champion.publication import PublishContest, as_published
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config

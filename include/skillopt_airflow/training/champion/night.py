@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.config.train_config import TrainConfig
-from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.gate.item_scores import Evaluation, metric_value
+from skillopt_airflow.core.gate.item_scores import Evaluation, gate_value
 from skillopt_airflow.core.gate.measured_score import require_coverage
 from skillopt_airflow.core.gate.night_verdict import (
     MEMORY,
@@ -24,7 +23,7 @@ from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.types import JsonObject, Split, canonical_json, sha256
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.keys import RegateKeys
-from skillopt_airflow.store.tables.night_table import Night, NightTable, Promise, Rival
+from skillopt_airflow.store.tables.night_table import Night, NightTable, Rival
 from skillopt_airflow.training.champion.night_plan import Contest, fingerprints
 from skillopt_airflow.training.prepare.benchmark_settings import other_connection
 from skillopt_airflow.training.prepare.data_checks import check_measured
@@ -33,7 +32,6 @@ from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.run.run_record import RunRef
 
 if TYPE_CHECKING:
-    from skillopt_airflow.store.artifacts import ArtifactStore
     from skillopt_airflow.store.objects import ObjectStore
 
 log = logging.getLogger(__name__)
@@ -68,17 +66,23 @@ def settle_night(run: TrainingRun) -> LedgerRow:
     Raises:
         DataError: rows cannot be concluded from, or too few items have a score.
     """
-    contest, nights, rules = run.store.get_model(run.keys.contest, Contest), night_table(run), run.config.regate
+    contest, nights, config = run.store.get_model(run.keys.contest, Contest), night_table(run), run.config
     night = nights.read(contest.date)
     if night is None:
-        evaluations, contents = _load(run, contest)
-        found = night_of(run.ref, run.config, contest, evaluations, contents)
-        night = nights.settle(found, evaluations, run.config.evaluation.gate_mixed_weight)
-    row = verdict_after(nights.all(), rules.alpha, night.date)
-    row = row.model_copy(update={"warning": _below_floor(night, rules.floor)})
-    run.store.put_model(_keys(run).report(night.date), row)
-    if row.warning:
+        skills = {role: run.skill(version) for version, role in contest.roles}
+        check_measured(run, Split.FRESH, skills)
+        evaluations = {role: measured(run, Split.FRESH, skill) for role, skill in skills.items()}
+        for role, evaluation in evaluations.items():
+            require_coverage(evaluation, config.evaluation, f"{contest.date}, the {role} skill on the fresh items")
+        found = night_of(run.ref, config, contest, evaluations, fingerprints(run.store, run.keys))
+        night = nights.settle(found, evaluations, config.evaluation.gate_mixed_weight)
+    row = verdict_after(nights.all(), config.regate.alpha, night.date)
+    floor, promised, score = config.regate.floor, night.promised, night.scores["champion"]
+    if floor is not None and promised is not None and 100 * (promised.score - score) > floor:
+        below = f"more than regate.floor = {floor:g} points below the published {promised.score:.4f}"
+        row = row.model_copy(update={"warning": f"{night.date}: {score:.4f} is {below}"})
         log.warning("%s", row.warning)
+    run.store.put_model(_keys(run).report(night.date), row)
     log.info("%s: %s, %s", night.date, row.judgement.verdict, row.judgement.reason)
     return row
 
@@ -91,7 +95,12 @@ def night_of(
     contents: Mapping[str, str],
 ) -> Night:
     """Return what a night found: the evaluations by role, and the fingerprints of its items by id."""
-    rules, champion = config.evaluation, evaluations["champion"]
+    rules, champion, promised = config.evaluation, evaluations["champion"], contest.promised
+    rivals: tuple[Rival, ...] = ("seed", "previous")
+    against = {rival: differences(champion, evaluations[rival], rules) for rival in rivals if rival in evaluations}
+    if promised is not None:
+        # What was promised counts as its interval's lower end.
+        against["promise"] = {item: gate_value(one, rules) - promised.low for item, one in champion.scores.items()}
     scored = {item for evaluation in evaluations.values() for item in evaluation.scores}
     return Night(
         benchmark=ref.benchmark,
@@ -108,8 +117,8 @@ def night_of(
         against_seed=paired(champion, evaluations["seed"], rules),
         against_previous=paired(champion, evaluations["previous"], rules) if "previous" in evaluations else None,
         settled=datetime.now(UTC),
-        means=_means(evaluations, contest.promised, rules),
-        promised=contest.promised,
+        means={rival: NightMean.of(values, champion.groups) for rival, values in against.items() if values},
+        promised=promised,
         contents={item: contents[item] for item in sorted(scored & contents.keys())},
         intervals={role: interval(evaluation, rules) for role, evaluation in evaluations.items()},
     )
@@ -131,10 +140,29 @@ def verdict_after(nights: Sequence[Night], alpha: float, date: str) -> LedgerRow
 
     Nights count from when they were settled on, whatever their dates, so that a verdict stands: what arrives later is
     evidence for later verdicts. A champion's evidence starts with its own first night, and against the champion before
-    it with the first night on which these two met.
+    it with the first night on which these two met. One that others replaced meanwhile, such as until a rollback, has no
+    evidence of what is long past.
     """
     place = next(place for place, night in enumerate(nights) if night.date == date)
-    return LedgerRow(night=nights[place], judgement=_judge(nights[: place + 1], alpha))
+    seen = nights[: place + 1][-MEMORY:]
+    last = seen[-1]
+    # Differences of other scores are no evidence of this one.
+    own = [one for one in seen if one.champion.sha256 == last.champion.sha256 and one.measures_as(last)]
+    met = [night for night in own if night.previous == last.previous]
+    same_seed = [night for night in own if night.seed.sha256 == last.seed.sha256]
+    recent = {night.date for night in seen[-RECENT:]}
+    judgement = judge_nights(
+        _means_of(same_seed, "seed"),
+        _means_of(met, "previous") if last.previous is not None else None,
+        _means_of(own, "promise") if last.promised is not None else None,
+        alpha,
+        recent=len(_means_of([night for night in same_seed if night.date in recent], "seed")),
+    )
+    return LedgerRow(night=last, judgement=judgement)
+
+
+def _means_of(nights: Sequence[Night], rival: Rival) -> list[NightMean]:
+    return [mean for night in nights if (mean := night.against(rival)) is not None]
 
 
 def is_news(run: TrainingRun, row: LedgerRow, nights: Sequence[Night]) -> bool:
@@ -151,9 +179,9 @@ def first_to_tell(run: TrainingRun, news: JsonObject) -> bool:
     return night_table(run).first_to_tell(str(news["sha256"]), what, run.ref.run) == run.ref.run
 
 
-def to_demote(row: LedgerRow, nights: Sequence[Night], artifacts: "ArtifactStore") -> Alias | None:
+def to_demote(row: LedgerRow, nights: Sequence[Night], champion: Alias | None) -> Alias | None:
     """Return the alias to move back: only by the newest night, and only if it still names what was measured."""
-    night, champion = row.night, artifacts.champion.read()
+    night = row.night
     if row.judgement.verdict is not NightVerdict.DEMOTE or champion is None:
         return None
     if champion.sha256 != night.champion.sha256:
@@ -171,12 +199,12 @@ def demote(run: TrainingRun) -> Alias | str:
     Raises:
         Conflict: somebody else moved it meanwhile.
     """
-    row, seen = _to_demote(run, "rollback")
+    (row, nights), champion = settled(run), run.published.champion.read()
+    seen = to_demote(row, nights, champion) if run.config.regate.on_demote == "rollback" else None
     if seen is None:
         # It may be this run that moved it, killed before it could tell.
-        alias = run.published.champion.read()
-        if alias is not None and alias.run == run.ref.run:
-            return alias
+        if champion is not None and champion.run == run.ref.run:
+            return champion
         return f"{row.night.date}: {row.judgement.verdict}, nothing is moved back"
     if row.night.previous is None:
         raise DataError(f"{row.night.date}: there is no champion before {seen.version}")
@@ -188,7 +216,8 @@ def question_of(run: TrainingRun) -> JsonObject | str:
 
     Its run has the name of what is left: who is asked once, is not asked again by each of the nights that follow.
     """
-    row, seen = _to_demote(run, "ask")
+    (row, nights), champion = settled(run), run.published.champion.read()
+    seen = to_demote(row, nights, champion) if run.config.regate.on_demote == "ask" else None
     if seen is None or row.night.previous is None:
         return f"{row.night.date}: {row.judgement.verdict}, nobody is asked"
     storage = run.ref.storage.model_dump(mode="json")
@@ -212,37 +241,20 @@ def news_of(run: TrainingRun, base: str) -> JsonObject | str:
 
     Nothing is told by this: who emits the event asks `first_to_tell` before.
     """
-    row, nights = settled(run)
-    if row.night.target != base or not _stands(run, row.night) or not is_news(run, row, nights):
-        return f"{row.night.date}: {row.judgement.verdict}, which is no news"
+    (row, nights), alias = settled(run), run.published.champion.read()
+    night = row.night
+    # The alias still names what the night measured, or was moved back because of it.
+    stands = alias is not None and (alias.sha256 == night.champion.sha256 or alias.reason.startswith(_because(night)))
+    if night.target != base or not stands or not is_news(run, row, nights):
+        return f"{night.date}: {row.judgement.verdict}, which is no news"
     return {
         "benchmark": run.ref.benchmark,
-        "target": row.night.target,
-        "date": row.night.date,
-        "version": row.night.champion.version,
-        "sha256": row.night.champion.sha256,
+        "target": night.target,
+        "date": night.date,
+        "version": night.champion.version,
+        "sha256": night.champion.sha256,
         **row.judgement.model_dump(mode="json"),
     }
-
-
-def _stands(run: TrainingRun, night: Night) -> bool:
-    """Return whether the alias still names what the night measured, or was moved back because of this night."""
-    alias, because = run.published.champion.read(), _because(night)
-    return alias is not None and (alias.sha256 == night.champion.sha256 or alias.reason.startswith(because))
-
-
-def _to_demote(run: TrainingRun, action: str) -> tuple[LedgerRow, Alias | None]:
-    row, nights = settled(run)
-    return row, to_demote(row, nights, run.published) if run.config.regate.on_demote == action else None
-
-
-def _below_floor(night: Night, floor: float | None) -> str:
-    if floor is None or night.promised is None:
-        return ""
-    score, published = night.scores["champion"], night.promised.score
-    if 100 * (published - score) <= floor:
-        return ""
-    return f"{night.date}: {score:.4f} is more than regate.floor = {floor:g} points below the published {published:.4f}"
 
 
 def _reason(row: LedgerRow) -> str:
@@ -251,59 +263,6 @@ def _reason(row: LedgerRow) -> str:
 
 def _because(night: Night) -> str:
     return f"{DEMOTED}{night.date}:"
-
-
-def _judge(nights: Sequence[Night], alpha: float) -> Judgement:
-    """Judge the champion after the last of the nights.
-
-    A champion that others replaced meanwhile, such as until a rollback, has no evidence of what is long past.
-    """
-    nights = nights[-MEMORY:]
-    last = nights[-1]
-    # Differences of other scores are no evidence of this one.
-    own = [one for one in nights if one.champion.sha256 == last.champion.sha256 and one.measures_as(last)]
-    met = [night for night in own if night.previous == last.previous]
-    same_seed = [night for night in own if night.seed.sha256 == last.seed.sha256]
-    recent = {night.date for night in nights[-RECENT:]}
-    return judge_nights(
-        _means_of(same_seed, "seed"),
-        _means_of(met, "previous") if last.previous is not None else None,
-        _means_of(own, "promise") if last.promised is not None else None,
-        alpha,
-        recent=len(_means_of([night for night in same_seed if night.date in recent], "seed")),
-    )
-
-
-def _means_of(nights: Sequence[Night], rival: Rival) -> list[NightMean]:
-    return [mean for night in nights if (mean := night.against(rival)) is not None]
-
-
-def _means(
-    evaluations: Mapping[str, Evaluation], promised: Promise | None, rules: EvaluationGroup
-) -> dict[Rival, NightMean]:
-    """Return the champion's score less each rival's. What was promised counts as its interval's lower end."""
-    champion = evaluations["champion"]
-    rivals: tuple[Rival, ...] = ("seed", "previous")
-    against = {rival: differences(champion, evaluations[rival], rules) for rival in rivals if rival in evaluations}
-    if promised is not None:
-        metric, weight = rules.gate_metric, rules.gate_mixed_weight
-        scores = champion.scores.items()
-        against["promise"] = {item: metric_value(score, metric, weight) - promised.low for item, score in scores}
-    return {rival: NightMean.of(values, champion.groups) for rival, values in against.items() if values}
-
-
-def _load(run: TrainingRun, contest: Contest) -> tuple[dict[str, Evaluation], dict[str, str]]:
-    """Return the evaluations by role and the fingerprints of the items, once the stored rollouts are checked.
-
-    A former champion that is the seed has no role, since the seed is measured anyway.
-    """
-    skills = {role: run.skill(version) for version, role in contest.roles}
-    check_measured(run, Split.FRESH, skills)
-    found = {role: measured(run, Split.FRESH, skill) for role, skill in skills.items()}
-    for role, evaluation in found.items():
-        what = f"{contest.date}, the {role} skill on the fresh items"
-        require_coverage(evaluation, run.config.evaluation, what)
-    return found, fingerprints(run.store, run.keys)
 
 
 def _keys(run: TrainingRun) -> RegateKeys:

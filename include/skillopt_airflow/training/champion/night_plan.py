@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
-from skillopt_airflow.core.gate.item_scores import ItemScore, metric_value
+from skillopt_airflow.core.gate.item_scores import ItemScore, gate_value
 from skillopt_airflow.core.run.budget import MEASURING
 from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.skill import SkillDocument
@@ -204,7 +204,7 @@ def promise_of(artifacts: "ArtifactStore", version: str, config: TrainConfig) ->
         # The interval that it states is of that metric, and of no other weight.
         return None
     mean = ItemScore(hard=found.hard, soft=found.soft)
-    return Promise(score=metric_value(mean, rules.gate_metric, rules.gate_mixed_weight), low=found.low)
+    return Promise(score=gate_value(mean, rules), low=found.low)
 
 
 def _contenders(run: TrainingRun, date: str, artifacts: "ArtifactStore", base: str) -> tuple[Contest, list[str]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from skillopt_airflow.core.config.service_groups import PublishingGroup
+from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing
 from skillopt_airflow.core.gate.decision import GateDecision
 from skillopt_airflow.core.gate.item_scores import Evaluation
@@ -23,7 +24,7 @@ from skillopt_airflow.core.gate.run_gates import (
     publishing_rules,
 )
 from skillopt_airflow.core.run.history import Publication
-from skillopt_airflow.core.run.state import Measured
+from skillopt_airflow.core.run.state import Measured, RunState
 from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.provenance import LinesOfSkill
 from skillopt_airflow.core.values.skill import SkillDocument
@@ -31,13 +32,13 @@ from skillopt_airflow.core.values.text import flaw_of_text
 from skillopt_airflow.core.values.types import ItemRef, JsonObject, Split, canonical_json, items_fingerprint, sha256
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.training.prepare.data_checks import check_measured
-from skillopt_airflow.training.rollouts.evaluation import measured, measured_on
+from skillopt_airflow.training.rollouts.evaluation import measured
 from skillopt_airflow.training.rollouts.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.run.spending import unaffordable
 
 if TYPE_CHECKING:
-    from skillopt_airflow.store.artifacts import ArtifactStore, Provenance, PublishedScore, PublishGate, SplitScores
+    from skillopt_airflow.store.artifacts import ArtifactStore, Provenance, PublishedScore, SplitScores
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +89,97 @@ def plan_publication(
     return store_plan(run, moment, f"publish-{name}", chunks, if_missing=True)
 
 
+def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: PublishingGroup) -> PublishContest:
+    """Settle the rival, why nothing is published, or else the look; the rival's text is stored."""
+    final, champion = run.state(run.timeline[-1]), artifacts.champion.read()
+    rival = run.skill(0) if champion is None else SkillDocument(artifacts.read(champion.version).skill)
+    run.store.put_text(run.keys.publication(name).rival_skill, rival.text)
+    candidate, evaluation = run.skill(final.best.version), run.config.evaluation
+    contest = PublishContest(champion=champion, rules=rules, overrides=run.ref.overrides)
+    if withheld := _nothing_new(final, champion, candidate):
+        return contest.model_copy(update={"withheld": withheld})
+    split, every = contest.split, publishing_items(run, contest.split)
+    usable, items = [item for item in every if not item.unusable], deciding(split, every)
+    missing = sum(
+        len(usable) - sum(found.status.scored for found in run.results(split, skill, draw, usable).values())
+        for skill in (candidate, rival)
+        for draw in contest.draws
+    )
+    if too_dear := unaffordable(run, missing):
+        advice = "publish it with a larger one in the overrides"
+        withheld = f"the budget has no room for publishing: {too_dear}; {advice}"
+        return contest.model_copy(update={"withheld": withheld})
+    question = Question(
+        candidate=candidate.sha256,
+        rival=rival.sha256,
+        draws=rules.draws,
+        metric=evaluation.gate_metric,
+        policy=rules.gate_policy,
+        alpha=rules.gate_alpha,
+        settings=_settings(run, split, candidate, items),
+    )
+    # Rollouts that are not stored would be made again, which is another draw of luck.
+    stored = missing <= (1 - evaluation.min_coverage) * 2 * len(items) * rules.draws
+    look = artifacts.looks.enter(_marks(run, split), question, split, run.ref.run, name, stored=stored)
+    return contest.model_copy(update={"look": look, "withheld": _hopeless(evaluation, items, rules, look)})
+
+
+def _nothing_new(final: RunState, champion: Alias | None, candidate: SkillDocument) -> str:
+    """Return why a run has no skill to publish, or nothing."""
+    if final.stopped:
+        return f"the run was stopped: {final.stopped}"
+    if final.best.version == 0:
+        return "the best skill is the one that the run began with"
+    if champion is not None and champion.sha256 == candidate.sha256:
+        return f"the best skill is the champion already, {champion.version}"
+    flaw = flaw_of_text(candidate.text)
+    return f"the best skill {flaw}" if flaw else ""
+
+
+def publishing_items(run: TrainingRun, split: Split) -> list[ItemRef]:
+    """Return the items that a publication is to look at.
+
+    Raises:
+        ConfigError: the run's data set has no such split.
+    """
+    try:
+        return run.item_refs(split)
+    except ObjectMissing:
+        raise ConfigError(
+            f"publishing.split = {split}: run {run.ref.run} was trained on data without a {split} split; publish it "
+            "with publishing.split = test"
+        ) from None
+
+
+def _settings(run: TrainingRun, split: Split, candidate: SkillDocument, items: Sequence[ItemRef]) -> str:
+    """Return a hash of what makes rollouts new: with another temperature, the same skills are another draw of luck."""
+    looked_at = items_fingerprint(item.fingerprint for item in items)
+    key, rules = run.rollout_key(split, candidate, 0), run.config.evaluation
+    weight = rules.gate_mixed_weight if rules.gate_metric == "mixed" else None
+    return sha256(canonical_json([looked_at, key.harness, key.settings_sha256, key.image, weight]))[:16]
+
+
+def _hopeless(evaluation: EvaluationGroup, items: Sequence[ItemRef], rules: PublishingGroup, look: Look) -> str:
+    """Return why no result on the items could pass the gate, so that nothing is rolled out for it, or nothing."""
+    at_level = publishing_rules(evaluation, rules, look.number)
+    if not (problem := hopeless(at_level, [item.group for item in items])):
+        return ""
+    other = "" if rules.split == "publish" else "publish it with publishing.split = publish, or "
+    return (
+        f"{look}: at level {look.level:.2g} {rules.gate_policy} could accept nothing, since they {problem}; {other}"
+        "give the next training other items, or choose another policy"
+    )
+
+
+def _marks(run: TrainingRun, split: Split) -> tuple[str, ...]:
+    return marks_of(deciding(split, run.items(split)))
+
+
+def looks_at(run: TrainingRun, artifacts: "ArtifactStore", split: Split) -> int:
+    """Return how many comparisons on a split of the run there were, to publish for its target."""
+    return artifacts.looks.next_number(_marks(run, split)) - 1
+
+
 def gate_publication(run: TrainingRun, name: str) -> str:
     """Decide whether the candidate may become the champion; return why not, or nothing.
 
@@ -113,10 +205,30 @@ def gate_publication(run: TrainingRun, name: str) -> str:
     return f"the publish gate says {decision.action} against {contest.rival}: {decision.reason}"
 
 
-def as_published(run: TrainingRun, name: str) -> TrainingRun:
-    """Return a run under the knobs of one of its publications, which may be for another target model."""
-    contest = run.store.get_model(run.keys.publication(name).contest, PublishContest)
-    return TrainingRun(run.ref.model_copy(update={"overrides": contest.overrides}), run.connections, run.store)
+def _planned(run: TrainingRun, contest: PublishContest) -> Measured:
+    """Return the candidate of a publication, as it was planned.
+
+    Raises:
+        DataError: the training has another best skill since, as after a part of it was cleared.
+    """
+    best = run.state(run.timeline[-1]).best
+    if contest.look is not None and contest.look.question.candidate != best.sha256:
+        raise DataError(
+            "the training has ended with another best skill since this publication was planned: clear "
+            "plan_publication, with all that comes after it, and it is compared and approved anew"
+        )
+    return best
+
+
+def _covered(run: TrainingRun, who: str, skill: SkillDocument, contest: PublishContest) -> Evaluation:
+    evaluation = measured(
+        run, contest.split, skill, contest.draws, deciding(contest.split, run.item_refs(contest.split))
+    )
+    advice = "clear the task measure and what follows it to try these again"
+    require_coverage(
+        evaluation, run.config.evaluation, f"publishing, the {who} skill on the {contest.split} split", advice
+    )
+    return evaluation
 
 
 def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Publication:
@@ -149,135 +261,32 @@ def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Pub
     )
 
 
-def _planned(run: TrainingRun, contest: PublishContest) -> Measured:
-    """Return the candidate of a publication, as it was planned.
-
-    Raises:
-        DataError: the training has another best skill since, as after a part of it was cleared.
-    """
-    best = run.state(run.timeline[-1]).best
-    if contest.look is not None and contest.look.question.candidate != best.sha256:
-        raise DataError(
-            "the training has ended with another best skill since this publication was planned: clear "
-            "plan_publication, with all that comes after it, and it is compared and approved anew"
-        )
-    return best
-
-
-def publishing_items(run: TrainingRun, split: Split) -> list[ItemRef]:
-    """Return the items that a publication is to look at.
-
-    Raises:
-        ConfigError: the run's data set has no such split.
-    """
-    try:
-        return run.item_refs(split)
-    except ObjectMissing:
-        raise ConfigError(
-            f"publishing.split = {split}: run {run.ref.run} was trained on data without a {split} split; publish it "
-            "with publishing.split = test"
-        ) from None
-
-
-def looks_at(run: TrainingRun, artifacts: "ArtifactStore", split: Split) -> int:
-    """Return how many comparisons on a split of the run there were, to publish for its target."""
-    return artifacts.looks.next_number(_marks(run, split)) - 1
-
-
-def _marks(run: TrainingRun, split: Split) -> tuple[str, ...]:
-    return marks_of(deciding(split, run.items(split)))
-
-
-def _covered(run: TrainingRun, who: str, skill: SkillDocument, contest: PublishContest) -> Evaluation:
-    evaluation = measured_on(
-        run, contest.split, skill, contest.draws, deciding(contest.split, run.item_refs(contest.split))
-    )
-    advice = "clear the task measure and what follows it to try these again"
-    require_coverage(
-        evaluation, run.config.evaluation, f"publishing, the {who} skill on the {contest.split} split", advice
-    )
-    return evaluation
-
-
-def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: PublishingGroup) -> PublishContest:
-    """Settle the rival, why nothing is published, or else the look; the rival's text is stored."""
-    final, champion = run.state(run.timeline[-1]), artifacts.champion.read()
-    rival = run.skill(0) if champion is None else SkillDocument(artifacts.read(champion.version).skill)
-    run.store.put_text(run.keys.publication(name).rival_skill, rival.text)
-    candidate = run.skill(final.best.version)
-    contest = PublishContest(champion=champion, rules=rules, overrides=run.ref.overrides)
-    withheld = ""
-    if final.stopped:
-        withheld = f"the run was stopped: {final.stopped}"
-    elif final.best.version == 0:
-        withheld = "the best skill is the one that the run began with"
-    elif champion is not None and champion.sha256 == candidate.sha256:
-        withheld = f"the best skill is the champion already, {champion.version}"
-    elif flaw := flaw_of_text(candidate.text):
-        withheld = f"the best skill {flaw}"
-    elif too_dear := unaffordable(run, _missing(run, [candidate, rival], contest)):
-        withheld = f"the budget has no room for publishing: {too_dear}; publish it with a larger one in the overrides"
-    if withheld:
-        return contest.model_copy(update={"withheld": withheld})
-    items = deciding(contest.split, publishing_items(run, contest.split))
-    question = Question(
-        candidate=candidate.sha256,
-        rival=rival.sha256,
-        draws=rules.draws,
-        metric=run.config.evaluation.gate_metric,
-        policy=rules.gate_policy,
-        alpha=rules.gate_alpha,
-        settings=_settings(run, contest.split, candidate, items),
-    )
-    may_lack = (1 - run.config.evaluation.min_coverage) * 2 * len(items) * rules.draws
-    stored = _missing(run, [candidate, rival], contest) <= may_lack
-    look = artifacts.looks.enter(_marks(run, contest.split), question, contest.split, run.ref.run, name, stored=stored)
-    return contest.model_copy(update={"look": look, "withheld": _hopeless(run, items, rules, look)})
-
-
-def _hopeless(run: TrainingRun, items: Sequence[ItemRef], rules: PublishingGroup, look: Look) -> str:
-    """Return why no result on the items could pass the gate, so that nothing is rolled out for it, or nothing."""
-    at_level = publishing_rules(run.config.evaluation, rules, look.number)
-    if not (problem := hopeless(at_level, [item.group for item in items])):
-        return ""
-    other = "" if rules.split == "publish" else "publish it with publishing.split = publish, or "
-    return (
-        f"{look}: at level {look.level:.2g} {rules.gate_policy} could accept nothing, since they {problem}; {other}"
-        "give the next training other items, or choose another policy"
-    )
-
-
-def _settings(run: TrainingRun, split: Split, candidate: SkillDocument, items: Sequence[ItemRef]) -> str:
-    """Return a hash of what makes rollouts new: with another temperature, the same skills are another draw of luck."""
-    looked_at = items_fingerprint(item.fingerprint for item in items)
-    key, rules = run.rollout_key(split, candidate, 0), run.config.evaluation
-    weight = rules.gate_mixed_weight if rules.gate_metric == "mixed" else None
-    return sha256(canonical_json([looked_at, key.harness, key.settings_sha256, key.image, weight]))[:16]
-
-
-def _missing(run: TrainingRun, skills: Sequence[SkillDocument], contest: PublishContest) -> int:
-    """Count the rollouts of a publication that are not stored with a score."""
-    items = [item for item in publishing_items(run, contest.split) if not item.unusable]
-    return sum(
-        len(items) - sum(found.status.scored for found in run.results(contest.split, skill, draw, items).values())
-        for skill in skills
-        for draw in contest.draws
-    )
-
-
 def _provenance(
     run: TrainingRun, best: Measured, contest: PublishContest, decision: GateDecision, name: str
 ) -> "Provenance":
-    from skillopt_airflow.store.artifacts import Provenance
+    from skillopt_airflow.store.artifacts import Provenance, PublishGate
     from skillopt_airflow.store.data.data_manifest import DataManifest
 
-    record, config = run.record, run.config
+    record, config, look = run.record, run.config, contest.look
     manifest = run.store.get_model(run.keys.data_manifest, DataManifest)
     gates = [
         (moment.name, run.store.get_model(run.keys.moment(moment).gate, GateDecision)) for moment in run.timeline[1:-1]
     ]
+    skills = {"candidate": run.skill(best.version), "rival": run.document(run.keys.publication(name).rival_skill)}
+    score, rival_score = (_published(run, _covered(run, who, skill, contest)) for who, skill in skills.items())
+    passed = None
+    # While somebody thought about it, old rows may have been removed.
+    if look is not None and score is not None and rival_score is not None:
+        passed = PublishGate(
+            split=contest.split,
+            look=look.number,
+            level=level_at(look),
+            score=score,
+            rival=contest.rival,
+            rival_score=rival_score,
+        )
     return Provenance(
-        publish_gate=_publish_gate(run, best, contest, name),
+        publish_gate=passed,
         run=record.run,
         config=config.model_dump(mode="json"),
         models={
@@ -296,25 +305,6 @@ def _provenance(
     )
 
 
-def _publish_gate(run: TrainingRun, best: Measured, contest: PublishContest, name: str) -> "PublishGate | None":
-    from skillopt_airflow.store.artifacts import PublishGate
-
-    look, rival = contest.look, run.document(run.keys.publication(name).rival_skill)
-    # While somebody thought about it, old rows may have been removed.
-    skills = {"candidate": run.skill(best.version), "rival": rival}
-    score, rival_score = (_published(run, _covered(run, who, skill, contest)) for who, skill in skills.items())
-    if look is None or score is None or rival_score is None:
-        return None
-    return PublishGate(
-        split=contest.split,
-        look=look.number,
-        level=level_at(look),
-        score=score,
-        rival=contest.rival,
-        rival_score=rival_score,
-    )
-
-
 def _scores(run: TrainingRun, skill: Measured, contest: PublishContest) -> "SplitScores":
     """Return what was measured of a skill, by the model that it is published for."""
     from skillopt_airflow.store.artifacts import SplitScores
@@ -329,7 +319,7 @@ def _scores(run: TrainingRun, skill: Measured, contest: PublishContest) -> "Spli
     scores["promised"] = scores.get("test")
     if contest.split is Split.TEST:
         held_out = promising(run.item_refs(Split.TEST))
-        found = measured_on(run, Split.TEST, run.skill(skill.version), contest.draws, held_out)
+        found = measured(run, Split.TEST, run.skill(skill.version), contest.draws, held_out)
         scores["promised"] = _published(run, found)
     return SplitScores.model_validate(scores)
 
@@ -338,3 +328,9 @@ def _published(run: TrainingRun, evaluation: Evaluation) -> "PublishedScore | No
     from skillopt_airflow.store.artifacts import PublishedScore
 
     return PublishedScore.of(evaluation, run.config.evaluation) if evaluation.scores else None
+
+
+def as_published(run: TrainingRun, name: str) -> TrainingRun:
+    """Return a run under the knobs of one of its publications, which may be for another target model."""
+    contest = run.store.get_model(run.keys.publication(name).contest, PublishContest)
+    return TrainingRun(run.ref.model_copy(update={"overrides": contest.overrides}), run.connections, run.store)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from skillopt_airflow.core.gate.item_scores import NO_GROUPS
 from skillopt_airflow.core.gate.night_verdict import MEMORY, NightMean, gain
 from skillopt_airflow.core.gate.paired import PairedTable, paired_values
 from skillopt_airflow.core.values.documents import Document
@@ -146,7 +145,7 @@ def _pooled(tables: tuple[NightTable, NightTable], nights: Sequence[tuple[Night,
 
 def _mean(pairs: Sequence[tuple[float, float]], night: Night) -> NightMean:
     """Return the mean over a part of a night's items, which rests on no more groups than that over all of them."""
-    found = NightMean.of({str(place): mine - other for place, (mine, other) in enumerate(pairs)}, NO_GROUPS)
+    found = NightMean.of({str(place): mine - other for place, (mine, other) in enumerate(pairs)}, {})
     whole = night.against("seed")
     return found if whole is None else found.model_copy(update={"count": min(found.count, whole.count)})
 

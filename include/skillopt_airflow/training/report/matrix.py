@@ -9,7 +9,7 @@ from typing import NamedTuple
 from skillopt_airflow.core.config.harnesses import HarnessName
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError, kept, together
-from skillopt_airflow.core.gate.item_scores import failed_draw
+from skillopt_airflow.core.gate.item_scores import evaluation_of, failed_draw
 from skillopt_airflow.core.run.budget import MEASURING, Prices, Spent, total_usd
 from skillopt_airflow.core.run.skill_matrix import (
     CellResult,
@@ -34,7 +34,7 @@ from skillopt_airflow.training.prepare.data_checks import check_tables, measured
 from skillopt_airflow.training.prepare.data_items import read_items, store_files
 from skillopt_airflow.training.prepare.estimate import LOOKED_AT, Prompt, estimate_rollouts
 from skillopt_airflow.training.prepare.preparation import check_item_images, check_priced, files_of, settle
-from skillopt_airflow.training.rollouts.evaluation import by_type, draws_of, evaluation_of_draws
+from skillopt_airflow.training.rollouts.evaluation import by_type, draws_of
 from skillopt_airflow.training.rollouts.rollout_plan import (
     MAX_CHUNKS,
     Chunk,
@@ -295,7 +295,7 @@ def _cell(run: TrainingRun, split: Split, skills: Sequence[SkillDocument], polic
 def _measured(run: TrainingRun, split: Split, skill: SkillDocument) -> Measurement:
     draws, items, price = run.config.evaluation.draws, run.item_refs(split), run.prices["target"]
     found = draws_of(run, split, skill)
-    evaluation = evaluation_of_draws(run, split, found, draws)
+    evaluation = evaluation_of(items, found, draws)
     failed = [
         failed_draw(item, rollouts)
         for item, rollouts in found.items()

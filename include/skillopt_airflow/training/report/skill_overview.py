@@ -9,7 +9,7 @@ from typing import NamedTuple
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.errors import ObjectMissing
-from skillopt_airflow.core.gate.item_scores import ItemScore, metric_value
+from skillopt_airflow.core.gate.item_scores import ItemScore, gate_value
 from skillopt_airflow.core.gate.night_verdict import NightPoint
 from skillopt_airflow.core.run.skill_matrix import SkillMatrix
 from skillopt_airflow.core.values.skill import SkillDocument, tokens_of
@@ -117,7 +117,7 @@ def stated_score(manifest: SkillManifest) -> StatedScore | None:
         return None
     rules = EvaluationGroup.model_validate(manifest.config.get("evaluation", {}))
     means = ItemScore(hard=score.hard, soft=score.soft)
-    mean = metric_value(means, rules.gate_metric, rules.gate_mixed_weight)
+    mean = gate_value(means, rules)
     return StatedScore(mean, score.low, score.high, split, score.items)
 
 

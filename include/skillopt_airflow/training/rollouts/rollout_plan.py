@@ -91,11 +91,6 @@ def chunks_of(
     ]
 
 
-def batch_chunks(run: TrainingRun, stage: Stage, moment: Moment, step: Moment) -> list[Chunk]:
-    skill = run.keys.skill(run.state_before(moment).current.version)
-    return chunks_of(run.config, stage, [skill], Split.TRAIN, ids(run.batch(step)), run.batch_draws(step))
-
-
 def parts_of(items: int, config: TrainConfig, times: int) -> int:
     """Return into how many parts items are cut that run so many times, under several skills or with several draws.
 
@@ -170,21 +165,6 @@ def cut(values: Sequence[T], parts: int) -> list[list[T]]:
     """Cut evenly into so many parts, in order."""
     edges = [round(part * len(values) / parts) for part in range(parts + 1)] if parts else []
     return [list(values[start:stop]) for start, stop in pairwise(edges)]
-
-
-def cut_contested(order: Sequence[T], config: TrainConfig, times: int) -> list[list[T]]:
-    """Cut an evaluation that may end early into as many parts as any other.
-
-    Of the parts that run at the same time, `times` times each, the items are dealt out like cards, so that containers
-    side by side advance in order together.
-    """
-    parts = cut(order, parts_of(len(order), config, times))
-    together, found = max(1, config.sandbox.max_containers // times), []
-    for start in range(0, len(parts), together):
-        group = parts[start : start + together]
-        block = [value for part in group for value in part]
-        found += [block[place :: len(group)] for place in range(len(group))]
-    return found
 
 
 def ids(items: Sequence[Item | ItemRef]) -> list[str]:

@@ -18,6 +18,7 @@ from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.gate.policies import policy_of
 from skillopt_airflow.core.run.budget import Role
+from skillopt_airflow.core.run.early_rejection import RunningEvaluation
 from skillopt_airflow.core.run.state import RunState
 from skillopt_airflow.core.values.failure_reasons import FIRST_ITEMS, FailureReason, RolloutTally, hopeless
 from skillopt_airflow.core.values.types import (
@@ -27,11 +28,12 @@ from skillopt_airflow.core.values.types import (
     ModelCall,
     Rollout,
     RolloutResult,
+    Split,
     Status,
     Trajectory,
 )
 from skillopt_airflow.tasks.protocols import JudgesRepository, PlaysSession
-from skillopt_airflow.training.rollouts.evaluation import running_evaluation
+from skillopt_airflow.training.rollouts.evaluation import draws_of
 from skillopt_airflow.training.rollouts.judging import engine_test_runner, judged_repository, score_of
 from skillopt_airflow.training.rollouts.rollout_plan import planned
 from skillopt_airflow.training.rollouts.rollout_protocol import check_program, image_to_use
@@ -199,7 +201,10 @@ class ChunkWorkload:
             return True
         if not self.chunk.contested:
             return False
-        running = running_evaluation(self.run, self._state, self.document, self._looked)
+        run, current = self.run, self._state.current.evaluation
+        rollouts = draws_of(run, Split.VAL, self.document, known=self._looked)
+        record = run.states.record(self._state)
+        running = RunningEvaluation.of(run.item_refs(Split.VAL), rollouts, current, run.config.evaluation, record)
         if running.lost() is not None:
             return True
         worthwhile = set(running.worthwhile())

@@ -180,7 +180,7 @@ class TrainingRun:
     def stopped_before(self, moment: Moment) -> bool:
         """Return whether the moment before this one was not reached, or stopped the run."""
         try:
-            return bool(self.state(self.timeline[self.timeline.index(moment) - 1]).stopped)
+            return bool(self.state(self.previous(moment)).stopped)
         except ObjectMissing:
             return True
 
@@ -188,6 +188,9 @@ class TrainingRun:
         """Return whether nothing after the moment is committed; only then does it speak for the whole run."""
         following = self.timeline[self.timeline.index(moment) + 1 :]
         return not any(map(self.committed, following[:1]))
+
+    def previous(self, moment: Moment) -> Moment:
+        return self.timeline[self.timeline.index(moment) - 1]
 
     def state(self, moment: Moment) -> RunState:
         return self.states.read(self.keys.moment(moment).state)
@@ -211,7 +214,7 @@ class TrainingRun:
                 moment.name,
             )
         keys = [self.keys.moment(moment).state]
-        if self.is_newest(moment):
+        if not later or not self.committed(later[0]):
             # Not only an accepted candidate: a gate that is done again may take back the best skill of before.
             self.store.put_text(self.keys.best_skill, self.skill(state.best.version).text)
             keys = [self.keys.runtime_state, *keys]
@@ -219,10 +222,9 @@ class TrainingRun:
 
     def state_before(self, moment: Moment) -> RunState:
         """Return the state that the moment starts from."""
-        previous = self.timeline[self.timeline.index(moment) - 1]
-        if moment.kind == "final":
-            return self.state(self.last_committed())
-        state = self.state(previous)
+        previous = self.previous(moment)
+        state = self.state(self.last_committed() if moment.kind == "final" else previous)
+        # The run's end is in the last epoch.
         return state.in_new_epoch() if previous.epoch != moment.epoch else state
 
     def committed(self, moment: Moment) -> bool:

@@ -18,7 +18,6 @@ from skillopt_airflow.core.run.budget import (
     Left,
     Role,
     Spent,
-    dearest,
     exceeded,
     left_of,
     share_of,
@@ -47,23 +46,17 @@ def why_stop(run: TrainingRun, moment: Moment) -> str:
     budget = run.config.budget
     if not budget.is_limited or moment == run.timeline[-2]:
         return ""
-    total, step = _spent_until(run, moment)
-    return exceeded(total, step, budget)
-
-
-def _spent_until(run: TrainingRun, moment: Moment) -> tuple[Spent, Spent]:
-    """Return what the run has spent until a moment is over, and what its dearest step has."""
     records = share_records(run)
     # A gate that is decided again must not see what was spent later.
     moments = run.timeline[: run.timeline.index(moment) + 1]
     names = {one.name for one in moments}
-    usage = run.usage.read(run.ref.benchmark, run.account)
-    rows = [row for row in usage if row.moment in names]
+    rows = [row for row in run.usage.read(run.ref.benchmark, run.account) if row.moment in names]
     steps = [one.name for one in moments if one.kind == "step"]
     costs = [spent([row.call for row in rows if row.moment == step], run.prices) for step in steps]
     stored = Counter(row.share for row in rows)
     lost = sum(max(0, record.calls - stored[share]) for share, record in records.items() if record.moment in names)
-    return spent([row.call for row in rows], run.prices).plus(Spent(calls=lost)), dearest(costs)
+    total = spent([row.call for row in rows], run.prices)
+    return exceeded(total.model_copy(update={"calls": total.calls + lost}), costs, budget)
 
 
 def left_of_run(run: TrainingRun) -> Left:
@@ -84,9 +77,7 @@ def share_records(run: TrainingRun) -> dict[str, ShareRecord]:
     """Return the records of shares; read before the stored calls, since one is deleted once its calls are stored."""
     folder = shares_folder(run)
     found = {key: run.store.find_model(key, ShareRecord) for key in run.store.list_keys(folder)}
-    return {
-        key.removeprefix(folder).removesuffix(".json"): record for key, record in found.items() if record is not None
-    }
+    return {key.removeprefix(folder).removesuffix(".json"): one for key, one in found.items() if one is not None}
 
 
 def shares_folder(run: TrainingRun) -> str:

@@ -70,13 +70,17 @@ def load(store: "ObjectStore", keys: "MomentKeys") -> list[StageTiming]:
     return [store.get_model(key, StageTiming) for key in store.list_keys(keys.timings)]
 
 
-def step_seconds(timings: Sequence[StageTiming], previous_end: float) -> StepSeconds:
-    """Split a step's wall time; of tasks side by side, of whatever stage, the busiest stand for model and container."""
+def step_seconds(timings: Sequence[StageTiming], previous_end: float | None) -> StepSeconds:
+    """Split a step's wall time; of tasks side by side, of whatever stage, the busiest stand for model and container.
+
+    The first step of a run, with no previous end, begins with its own first task.
+    """
     model, container = _busiest(timings)
     body = union_seconds((timing.started, timing.ended) for timing in timings)
     ended = max(timing.ended for timing in timings)
     # A gate that is decided again ends after what followed it, which is left with its own tasks' time.
-    wall = ended - (previous_end if previous_end < ended else min(timing.started for timing in timings))
+    first = min(timing.started for timing in timings)
+    wall = ended - (first if previous_end is None or previous_end >= ended else previous_end)
     own = max(0.0, body - model - container)
     return StepSeconds(wall=wall, model=model, container=container, own=own, airflow=max(0.0, wall - body))
 

@@ -1,146 +1,145 @@
 """A candidate from edits to verdict: the same for a step, a slow update and a meta reflection."""
 
 import logging
+from collections.abc import Sequence
 
-from skillopt_airflow.core.gate.measured_score import SplitScore
+from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.run.early_rejection import evaluation_order, may_end_early
 from skillopt_airflow.core.run.history import MomentHistory
-from skillopt_airflow.core.run.moment_gate import GateInput, GateOutcome, SkillVersion, pass_gate
+from skillopt_airflow.core.run.moment_gate import GateInput, pass_gate
 from skillopt_airflow.core.run.state import ReflectedItems, RunState
-from skillopt_airflow.core.run.timeline import Moment
-from skillopt_airflow.core.values.edits import EditApplyReport, apply_edits
-from skillopt_airflow.core.values.provenance import LinesOfSkill, trace
+from skillopt_airflow.core.run.timeline import Moment, leaves_memory
+from skillopt_airflow.core.values.edits import EditApplyReport
+from skillopt_airflow.core.values.provenance import LinesOfSkill, SkillVersion, revised
 from skillopt_airflow.core.values.skill import length_warning
 from skillopt_airflow.core.values.text import visible
 from skillopt_airflow.core.values.types import JsonObject, Patch, Split
-from skillopt_airflow.optimizer.answers import separate
-from skillopt_airflow.report.view import diff_of
-from skillopt_airflow.training.rollouts.evaluation import draws_of, evaluation_chunks
-from skillopt_airflow.training.rollouts.rollout_plan import store_plan
+from skillopt_airflow.training.rollouts.evaluation import draws_of
+from skillopt_airflow.training.rollouts.rollout_plan import Chunk, chunks_of, cut, ids, parts_of, store_plan
 from skillopt_airflow.training.run import timing
 from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.run.spending import why_stop
-from skillopt_airflow.training.step.reflection import why_unanswered
 
 log = logging.getLogger(__name__)
-
-
-def remembers(run: TrainingRun, moment: Moment) -> bool:
-    """Return whether the moment leaves a memory to the optimizer; after the last epoch nobody would read it."""
-    wanted = run.config.optimizer.use_meta_skill and moment.epoch < run.config.train.num_epochs
-    return wanted and moment.kind == "slow_update"
 
 
 def propose(run: TrainingRun, moment: Moment, patch: Patch) -> list[JsonObject]:
     """Make the moment's candidate; return the chunks that measure it, none if it is the current skill itself."""
     keys, store = run.keys.moment(moment), run.store
-    skill, origins = _version(run, run.state_before(moment).current.version)
-    candidate, report = apply_edits(skill, patch.edits)
+    before = run.state_before(moment)
+    current = _version(run, before.current.version)
+    candidate, report = revised(current, patch.edits, moment.name)
     store.put_model(keys.applied_patch, patch)
     store.put_model(keys.edit_apply_report, report)
-    store.put_model(keys.line_origins, LinesOfSkill(lines=trace(skill, origins.lines, report, moment.name)))
-    store.put_text(keys.candidate_skill, candidate.text)
+    store.put_model(keys.line_origins, candidate.lines)
+    store.put_text(keys.candidate_skill, candidate.skill.text)
     for row in report.rows:
         log.info("%s: %s %s %s", row.status, row.edit.op, visible(row.edit.content[:80], kept=""), row.reason)
-    chunks = [] if candidate == skill else evaluation_chunks(run, moment, keys.candidate_skill)
+    chunks = [] if candidate.skill == current.skill else _evaluation_chunks(run, moment, before)
     return store_plan(run, moment, "evaluate", chunks)
+
+
+def _evaluation_chunks(run: TrainingRun, moment: Moment, before: RunState) -> list[Chunk]:
+    """Return the rollouts that measure the moment's candidate on the selection split; every draw apart.
+
+    Where the evaluation may end early, the items on which the current skill leaves most to win come first.
+    """
+    config, items, draws = run.config, ids(run.item_refs(Split.VAL)), range(run.config.evaluation.draws)
+    skill = run.keys.moment(moment).candidate_skill
+    if not may_end_early(moment, config):
+        return chunks_of(config, "evaluate", [skill], Split.VAL, items, draws)
+    order = evaluation_order(items, before.current.evaluation, config.evaluation, run.states.record(before))
+    return [
+        Chunk(stage="evaluate", skill=skill, split=Split.VAL, draw=draw, item_ids=tuple(part), contested=True)
+        for part in cut_contested(order, config, len(draws))
+        for draw in draws
+    ]
+
+
+def cut_contested(order: Sequence[str], config: TrainConfig, times: int) -> list[list[str]]:
+    """Cut an evaluation that may end early into as many parts as any other.
+
+    Of the parts that run at the same time, `times` times each, the items are dealt out like cards, so that containers
+    side by side advance in order together.
+    """
+    parts = cut(order, parts_of(len(order), config, times))
+    together = max(1, config.sandbox.max_containers // times)
+    found: list[list[str]] = []
+    for start in range(0, len(parts), together):
+        group = parts[start : start + together]
+        block = [value for part in group for value in part]
+        found += [block[place :: len(group)] for place in range(len(group))]
+    return found
 
 
 def gate(run: TrainingRun, moment: Moment) -> RunState:
     """Decide on the moment's candidate; the state, written last, commits the moment."""
-    with timing.timed(run.store, run.keys.moment(moment), "gate"):
-        given = _load(run, moment)
-        outcome = pass_gate(given)
-        _store(run, moment, outcome)
-    store_row(run, given, outcome)
-    run.commit(moment, outcome.state)
-    return outcome.state
-
-
-def _load(run: TrainingRun, moment: Moment) -> GateInput:
     keys, store, config = run.keys.moment(moment), run.store, run.config
-    before, is_step = run.state_before(moment), moment.kind == "step"
-    current = _version(run, before.current.version)
-    candidate = SkillVersion(run.document(keys.candidate_skill), store.get_model(keys.line_origins, LinesOfSkill))
-    notes = store.find_model(keys.notes, Patch) if config.optimizer.use_skill_aware_reflection else None
-    return GateInput(
-        moment=moment,
-        config=config,
-        before=before,
-        record=run.states.record(before),
-        current=current,
-        best=run.skill(before.best.version),
-        candidate=candidate,
-        items=run.item_refs(Split.VAL),
-        rollouts={} if candidate.skill == current.skill else draws_of(run, Split.VAL, candidate.skill),
-        report=store.get_model(keys.edit_apply_report, EditApplyReport),
-        ranked=store.get_model(keys.ranked_edits, Patch) if is_step else None,
-        reflected=store.get_model(keys.reflected_items, ReflectedItems) if is_step else None,
-        notes=() if notes is None else notes.edits,
-        memory=store.get_text(run.keys.meta_skill(moment.epoch)) if remembers(run, moment) else None,
-        stop=why_stop(run, moment) or why_unanswered(run, moment),
-    )
-
-
-def _store(run: TrainingRun, moment: Moment, outcome: GateOutcome) -> None:
-    """Store everything but the state."""
-    keys, store = run.keys.moment(moment), run.store
-    for number, (skill, lines) in outcome.versions.items():
-        store.put_text(run.keys.skill(number), skill.text)
-        store.put_model(run.keys.line_origins(number), lines)
-        if long := length_warning(skill):
-            log.warning("version %d: %s", number, long)
-    if outcome.notes_report is not None:
-        store.put_model(keys.notes_apply_report, outcome.notes_report)
-    elif run.config.optimizer.use_skill_aware_reflection:
-        # The moment may have added notes before it was done again.
-        store.delete(keys.notes_apply_report)
-    store.put_model(keys.gate, outcome.decision)
-    log.info("%s: %s, %s", moment.name, outcome.decision.action, outcome.decision.reason)
-    if outcome.state.stopped:
-        log.warning("the run stops here: %s", outcome.state.stopped)
+    is_step, takes_notes = moment.kind == "step", config.optimizer.use_skill_aware_reflection
+    with timing.timed(store, keys, "gate"):
+        before = run.state_before(moment)
+        current, skill = _version(run, before.current.version), run.document(keys.candidate_skill)
+        notes = store.find_model(keys.notes, Patch) if takes_notes else None
+        given = GateInput(
+            moment=moment,
+            config=config,
+            before=before,
+            record=run.states.record(before),
+            current=current,
+            best=run.skill(before.best.version),
+            candidate=SkillVersion(skill, store.get_model(keys.line_origins, LinesOfSkill)),
+            items=run.item_refs(Split.VAL),
+            rollouts={} if skill == current.skill else draws_of(run, Split.VAL, skill),
+            applied=store.get_model(keys.applied_patch, Patch),
+            report=store.get_model(keys.edit_apply_report, EditApplyReport),
+            ranked=store.get_model(keys.ranked_edits, Patch) if is_step else None,
+            reflected=store.get_model(keys.reflected_items, ReflectedItems) if is_step else None,
+            notes=() if notes is None else notes.edits,
+            memory=store.get_text(run.keys.meta_skill(moment.epoch)) if leaves_memory(moment, config) else None,
+            stop=why_stop(run, moment) or _why_unanswered(run, moment),
+        )
+        row, state, versions, notes_report = pass_gate(given)
+        for number, version in versions.items():
+            store.put_text(run.keys.skill(number), version.skill.text)
+            store.put_model(run.keys.line_origins(number), version.lines)
+            if long := length_warning(version.skill):
+                log.warning("version %d: %s", number, long)
+        if notes_report is not None:
+            store.put_model(keys.notes_apply_report, notes_report)
+        elif takes_notes:
+            # The moment may have added notes before it was done again.
+            store.delete(keys.notes_apply_report)
+        store.put_model(keys.gate, row.decision)
+        log.info("%s: %s, %s", moment.name, row.action, row.decision.reason)
+        if state.stopped:
+            log.warning("the run stops here: %s", state.stopped)
+    # The row has the time of this task, too, and is there before the state that commits the moment.
+    timings, previous = timing.load(store, keys), run.keys.moment(run.previous(moment)).history_row
+    last = store.find_model(previous, MomentHistory)
+    seconds = timing.step_seconds(timings, None if last is None else last.ended)
+    ended = max(one.ended for one in timings)
+    store.put_model(keys.history_row, row.model_copy(update={"ended": ended, "seconds": seconds}))
+    run.commit(moment, state)
+    return state
 
 
 def _version(run: TrainingRun, number: int) -> SkillVersion:
     return SkillVersion(run.skill(number), run.store.get_model(run.keys.line_origins(number), LinesOfSkill))
 
 
-def store_row(run: TrainingRun, given: GateInput, outcome: GateOutcome) -> None:
-    """Store the moment's row, before the state that commits the moment and after the timing of its last task."""
-    moment, rules, decision = given.moment, given.config.evaluation, outcome.decision
-    keys, skill, candidate = run.keys.moment(moment), given.current.skill, given.candidate.skill
-    is_measured = decision.bound is None and candidate != skill and bool(outcome.evaluation.scores)
-    notes = () if outcome.notes_report is None else outcome.notes_report.rows
-    patch, after = run.store.get_model(keys.applied_patch, Patch), outcome.state
-    current, timings = after.current.evaluation, timing.load(run.store, keys)
-    row = MomentHistory(
-        name=moment.name,
-        kind=moment.kind,
-        step=moment.step,
-        epoch=moment.epoch,
-        decision=decision,
-        candidate=SplitScore.of(outcome.evaluation, rules, version=given.before.newest + 1) if is_measured else None,
-        score_after=current.gate_mean(rules) if current.scores else None,
-        best_score=after.best.evaluation.gate_mean(rules),
-        skill_version=after.current.version,
-        edits=(*given.report.rows, *notes),
-        diff=diff_of(skill.text, candidate.text),
-        failure_patterns=patch.failure_patterns,
-        fallbacks=separate(patch.fallback),
-        cancelled=0 if decision.bound is None else _cancelled(given),
-        ended=max(one.ended for one in timings),
-        seconds=timing.step_seconds(timings, _begun(run, moment, timings)),
-    )
-    run.store.put_model(keys.history_row, row)
-
-
-def _begun(run: TrainingRun, moment: Moment, timings: list[timing.StageTiming]) -> float:
-    """Return when the moment before was over; the first one begins with its own first task."""
-    previous = run.timeline[run.timeline.index(moment) - 1]
-    if previous.kind == "seed":
-        return min(one.started for one in timings)
-    return run.store.get_model(run.keys.moment(previous).history_row, MomentHistory).ended
-
-
-def _cancelled(given: GateInput) -> int:
-    whole = len(given.items) * given.config.evaluation.draws
-    return whole - sum(len(draws) for draws in given.rollouts.values())
+def _why_unanswered(run: TrainingRun, moment: Moment) -> str:
+    """Return why the run stops after this step: no reflection on it or on the step before was usable; or empty."""
+    lost: list[str] = []
+    for step in [moment, *(one for one in run.timeline if one.kind == "step" and one.step == moment.step - 1)]:
+        keys = run.keys.moment(step)
+        if step.kind != "step" or run.store.get_model(keys.merged_patch, Patch).edits:
+            return ""
+        patches = [run.store.get_model(key, Patch) for key in run.store.list_keys(keys.reflections)]
+        if not patches or any(patch.notes or not patch.fallback for patch in patches):
+            return ""
+        lost.append(patches[0].fallback)
+        if step == moment:
+            log.warning("%s: no reflection had a usable answer, so nothing was proposed: %s", moment.name, lost[0])
+    if len(lost) == 1:
+        return ""
+    return f"no reflection on the last two steps had a usable answer from the optimizer model: {lost[0]}"

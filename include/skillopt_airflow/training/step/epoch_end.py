@@ -5,19 +5,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 from skillopt_airflow.core.gate.decision import GateDecision
 from skillopt_airflow.core.run.state import tried_edits
-from skillopt_airflow.core.run.timeline import Moment, edit_budget, sample, writes_guidance
+from skillopt_airflow.core.run.timeline import Moment, edit_budget, leaves_memory, sample, writes_guidance
 from skillopt_airflow.core.values.edits import EditApplyReport
 from skillopt_airflow.core.values.pictures import sizes
 from skillopt_airflow.core.values.types import ItemRef, JsonObject, Patch, Split
-from skillopt_airflow.optimizer.answers import joined
 from skillopt_airflow.optimizer.comparison import Comparison, compare, guidance_edit
 from skillopt_airflow.optimizer.comparison import slow_update as write_guidance
 from skillopt_airflow.optimizer.meta_skill import EpochStep, meta_skill
 from skillopt_airflow.optimizer.meta_skill import meta_reflect as reflect_on_epoch
 from skillopt_airflow.training.rollouts.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run.run import TrainingRun, shown_items
-from skillopt_airflow.training.run.stage_models import Assistants, optimizing
-from skillopt_airflow.training.step.candidate import propose, remembers
+from skillopt_airflow.training.run.stage_models import optimizing
+from skillopt_airflow.training.step.candidate import propose
 
 log = logging.getLogger(__name__)
 
@@ -35,13 +34,24 @@ def longitudinal(run: TrainingRun, moment: Moment) -> list[JsonObject]:
 
 def slow_update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     """Write guidance for the skill and memory for the optimizer; return the candidate's chunks."""
+    store, state = run.store, run.state_before(moment)
+    skill, previous = (run.skill(version) for version in (state.current.version, _pair(run, moment)[0]))
     comparison = _compared(run, moment)
-    run.store.put_model(run.keys.moment(moment).comparison, comparison)
-    with optimizing(run, moment, "slow_update") as models, ThreadPoolExecutor(2) as pool:
-        guided = pool.submit(_guidance, run, moment, models, comparison)
-        remembered = pool.submit(_memory, run, moment, models, comparison)
-        patch = guided.result()
-        patch = patch.model_copy(update={"fallback": joined(patch.fallback, remembered.result())})
+    store.put_model(run.keys.moment(moment).comparison, comparison)
+    with optimizing(run, moment, "slow_update") as models, ThreadPoolExecutor(1) as pool:
+        patch, remembered, room = Patch(), None, run.prompt_room
+        if leaves_memory(moment, run.config):
+            texts, steps = (state.meta_skill, skill.text, previous.text), epoch_steps(run, moment.epoch)
+            remembered = pool.submit(meta_skill, models.optimizer, *texts, comparison, steps, room)
+        if writes_guidance(moment, run.config.optimizer):
+            former = skill.region("SLOW_UPDATE") or ""
+            guidance = write_guidance(models.optimizer, skill.text, previous.text, former, comparison, room)
+            log.info("slow update: %s", guidance.reason)
+            patch = Patch(edits=(guidance_edit(guidance),), fallback=guidance.fallback)
+        if remembered is not None:
+            memory = remembered.result()
+            store.put_text(run.keys.meta_skill(moment.epoch), memory.text)
+            patch = patch.also(memory.fallback)
         return propose(run, moment, patch)
 
 
@@ -98,42 +108,3 @@ def _compared(run: TrainingRun, moment: Moment) -> Comparison:
     shown = shown_items(run, Split.TRAIN, [*before.values(), *after.values()])
     seen = {item.id: sizes(item) for item in shown}
     return compare(before, after, ids(items), run.config.optimizer.longitudinal_pair_policy, seen)
-
-
-def _previous(run: TrainingRun, moment: Moment) -> str:
-    return run.skill(_pair(run, moment)[0]).text
-
-
-def _guidance(run: TrainingRun, moment: Moment, models: Assistants, comparison: Comparison) -> Patch:
-    if not writes_guidance(moment, run.config.optimizer):
-        return Patch()
-    skill = run.skill(run.state_before(moment).current.version)
-    former = skill.region("SLOW_UPDATE")
-    guidance = write_guidance(
-        models.optimizer,
-        skill.text,
-        _previous(run, moment),
-        former if former is not None else "",
-        comparison,
-        run.prompt_room,
-    )
-    log.info("slow update: %s", guidance.reason)
-    return Patch(edits=(guidance_edit(guidance),), fallback=guidance.fallback)
-
-
-def _memory(run: TrainingRun, moment: Moment, models: Assistants, comparison: Comparison) -> str:
-    """Store what the optimizer keeps in mind from now on; return the fallback."""
-    if not remembers(run, moment):
-        return ""
-    state = run.state_before(moment)
-    memory = meta_skill(
-        models.optimizer,
-        state.meta_skill,
-        run.skill(state.current.version).text,
-        _previous(run, moment),
-        comparison,
-        epoch_steps(run, moment.epoch),
-        run.prompt_room,
-    )
-    run.store.put_text(run.keys.meta_skill(moment.epoch), memory.text)
-    return memory.fallback

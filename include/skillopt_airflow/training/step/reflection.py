@@ -91,28 +91,6 @@ def reflected(
         return list(pool.map(work, cut))
 
 
-def why_unanswered(run: TrainingRun, moment: Moment) -> str:
-    """Return why the run stops after this step: no reflection on it or on the step before was usable; or empty."""
-    lost = _lost(run, moment)
-    if not lost:
-        return ""
-    log.warning("%s: no reflection had a usable answer, so nothing was proposed: %s", moment.name, lost)
-    before = [one for one in run.timeline if one.kind == "step" and one.step == moment.step - 1]
-    if not before or not _lost(run, before[0]):
-        return ""
-    return f"no reflection on the last two steps had a usable answer from the optimizer model: {lost}"
-
-
-def _lost(run: TrainingRun, moment: Moment) -> str:
-    """Return what was wrong with the answers to a step's reflections if none was usable; else an empty string."""
-    keys = run.keys.moment(moment)
-    if moment.kind != "step" or run.store.get_model(keys.merged_patch, Patch).edits:
-        return ""
-    patches = [run.store.get_model(key, Patch) for key in run.store.list_keys(keys.reflections)]
-    usable = any(patch.notes or not patch.fallback for patch in patches)
-    return "" if usable or not patches else patches[0].fallback
-
-
 def _seen(scored: Mapping[str, Mapping[int, Rollout]]) -> ReflectedItems:
     """Return which items have a score in which draws, and how many of them failed."""
     draws = {item_id: tuple(rollouts) for item_id, rollouts in scored.items() if rollouts}

@@ -4,10 +4,11 @@ import logging
 from collections.abc import Iterable
 
 from skillopt_airflow.core.config.train_config import TrainConfig
-from skillopt_airflow.core.gate.decision import decide
+from skillopt_airflow.core.gate.decision import Action, GateDecision, decide
 from skillopt_airflow.core.gate.item_scores import covers
 from skillopt_airflow.core.gate.measured_score import require_coverage
-from skillopt_airflow.core.run.state import Measured, RunState, compete, seed_state
+from skillopt_airflow.core.run.state import Measured, RunState, seed_state
+from skillopt_airflow.core.run.timeline import Moment
 from skillopt_airflow.core.values.provenance import LinesOfSkill, continued, seed_lines
 from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import JsonObject, Split
@@ -104,6 +105,11 @@ def finish(run: TrainingRun) -> list[JsonObject]:
         log.info("last skill against best: %s, %s", decision.action, decision.reason)
     run.commit(moment, final)
     return store_plan(run, moment, "test", [] if final.stopped else _tested(run, final))
+
+
+def compete(state: RunState, moment: Moment, last: Measured, decision: GateDecision) -> RunState:
+    best = last if decision.action is Action.ACCEPT_NEW_BEST else state.best
+    return state.model_copy(update={"moment": moment.name, "current": last, "best": best})
 
 
 def tested_versions(run: TrainingRun, final: RunState) -> dict[str, int]:

@@ -9,25 +9,27 @@ from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.config.training_groups import TrainGroup
 from skillopt_airflow.core.gate.decision import GateDecision
 from skillopt_airflow.core.run.timeline import Moment, edit_budget, writes_guidance
-from skillopt_airflow.core.values.edits import apply_edits, consolidated_edit, note_edits, notes_of
-from skillopt_airflow.core.values.skill import SkillDocument
-from skillopt_airflow.core.values.types import Edit, JsonObject, Note, Patch
+from skillopt_airflow.core.values.types import JsonObject, Split
 from skillopt_airflow.optimizer.aggregate import aggregate
-from skillopt_airflow.optimizer.answers import joined
 from skillopt_airflow.optimizer.learning_rate import learning_rate, select
-from skillopt_airflow.optimizer.rewrite import consolidate, rewrite
-from skillopt_airflow.training.rollouts.rollout_plan import BATCH_AHEAD, Chunk, batch_chunks, store_plan
+from skillopt_airflow.optimizer.rewrite import appendix_patch, rewrite
+from skillopt_airflow.training.rollouts.rollout_plan import BATCH_AHEAD, Chunk, Stage, chunks_of, ids, store_plan
 from skillopt_airflow.training.run.run import TrainingRun
-from skillopt_airflow.training.run.stage_models import Assistants, optimizing
+from skillopt_airflow.training.run.stage_models import optimizing
 from skillopt_airflow.training.step.candidate import propose
-from skillopt_airflow.training.step.reflection import StepInput, load_step, reflected
+from skillopt_airflow.training.step.reflection import load_step, reflected
 
 log = logging.getLogger(__name__)
 
 
 def rollout(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     """Plan the batch under the current skill; return the chunks, none if all of it was rolled out ahead."""
-    return store_plan(run, moment, "rollout", batch_chunks(run, "rollout", moment, moment), if_missing=True)
+    return store_plan(run, moment, "rollout", _batch_chunks(run, "rollout", moment, moment), if_missing=True)
+
+
+def _batch_chunks(run: TrainingRun, stage: Stage, moment: Moment, step: Moment) -> list[Chunk]:
+    skill = run.keys.skill(run.state_before(moment).current.version)
+    return chunks_of(run.config, stage, [skill], Split.TRAIN, ids(run.batch(step)), run.batch_draws(step))
 
 
 def update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
@@ -35,10 +37,9 @@ def update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
 
     Each call's answer is stored: done again, none is paid for again.
     """
-    keys, store, gradient = run.keys.moment(moment), run.store, run.config.gradient
-    workers = gradient.analyst_workers
-    step = load_step(run, moment)
-    skill, memory = step.skill.text, step.state.meta_skill
+    keys, store, gradient, rules = run.keys.moment(moment), run.store, run.config.gradient, run.config.optimizer
+    workers, step = gradient.analyst_workers, load_step(run, moment)
+    skill, memory, buffer = step.skill.text, step.state.meta_skill, step.state.buffer
     with optimizing(run, moment, "update", workers) as models:
         reflections = reflected(run, moment, step, models, workers)
         for minibatch, patch in reflections:
@@ -47,51 +48,25 @@ def update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
         merged = aggregate(models.optimizer, skill, patches, size, workers, memory)
         store.put_model(keys.merged_patch, merged)
         log.info("%d patches, %d edits after merging", len(patches), len(merged.edits))
-        merged, budget = _with_rate(run, moment, step, models, merged)
-        ranked = select(models.optimizer, skill, merged, budget, memory)
+        rate = edit_budget(moment.step, run.record.total_steps, rules)
+        if rate is not None and rules.chooses_rate:
+            chosen = learning_rate(models.optimizer, skill, merged, rate, step.scores, buffer, memory)
+            store.put_model(keys.learning_rate, chosen)
+            log.info("the optimizer chose learning rate %d: %s", chosen.rate, chosen.reason)
+            rate, merged = chosen.rate, merged.also(chosen.fallback)
+        ranked = select(models.optimizer, skill, merged, rate, memory)
         store.put_model(keys.ranked_edits, ranked)
-        log.info("learning rate %s: %d of %d edits stay", budget, len(ranked.edits), len(merged.edits))
-        return propose(run, moment, _with_notes(run, moment, step, models, ranked))
-
-
-def _with_rate(
-    run: TrainingRun, moment: Moment, step: StepInput, models: Assistants, merged: Patch
-) -> tuple[Patch, int | None]:
-    """Return the patch and the learning rate: the schedule's, or the one that the optimizer chooses up to it."""
-    budget = edit_budget(moment.step, run.record.total_steps, run.config.optimizer)
-    if budget is None or not run.config.optimizer.chooses_rate:
-        return merged, budget
-    buffer, memory = step.state.buffer, step.state.meta_skill
-    chosen = learning_rate(models.optimizer, step.skill.text, merged, budget, step.scores, buffer, memory)
-    run.store.put_model(run.keys.moment(moment).learning_rate, chosen)
-    log.info("the optimizer chose learning rate %d: %s", chosen.rate, chosen.reason)
-    return merged.model_copy(update={"fallback": joined(merged.fallback, chosen.fallback)}), chosen.rate
-
-
-def _with_notes(run: TrainingRun, moment: Moment, step: StepInput, models: Assistants, ranked: Patch) -> Patch:
-    """Return the edits that make the candidate, or a body written from them. The gate's task adds the notes."""
-    patch, rules, key = ranked, run.config.optimizer, run.keys.moment(moment).notes
-    if rules.skill_update_mode == "rewrite_from_suggestions":
-        patch = rewrite(models.optimizer, step.skill.text, ranked, step.state.buffer)
-    notes = _notes(run, models, step.skill, patch)
-    patch = patch.model_copy(update={"fallback": joined(patch.fallback, notes.fallback)})
-    if notes.edits:
-        run.store.put_model(key, notes)
-    elif rules.use_skill_aware_reflection:
-        # The step may have had some before it was done again.
-        run.store.delete(key)
-    return patch
-
-
-def _notes(run: TrainingRun, models: Assistants, skill: SkillDocument, patch: Patch) -> Patch:
-    """Return the patch's notes as edits of the appendix, consolidated above the threshold."""
-    edits: tuple[Edit, ...] = note_edits(skill, patch.notes)
-    most, fallback = run.config.optimizer.skill_aware_consolidate_threshold, ""
-    present = tuple(Note(text=text, minibatch="appendix") for text in notes_of(skill))
-    if edits and 0 < most < len(notes_of(apply_edits(skill, edits)[0])):
-        united = consolidate(models.optimizer, skill.text, (*present, *patch.notes), most)
-        edits, fallback = (consolidated_edit(skill, united.notes),), united.fallback
-    return Patch(edits=edits, fallback=fallback)
+        log.info("learning rate %s: %d of %d edits stay", rate, len(ranked.edits), len(merged.edits))
+        is_rewritten = rules.skill_update_mode == "rewrite_from_suggestions"
+        candidate = rewrite(models.optimizer, skill, ranked, buffer) if is_rewritten else ranked
+        notes = appendix_patch(models.optimizer, step.skill, candidate.notes, rules.skill_aware_consolidate_threshold)
+        if notes.edits:
+            # They enter the skill after the gate, whatever it says.
+            store.put_model(keys.notes, notes)
+        elif rules.use_skill_aware_reflection:
+            # The step may have had some before it was done again.
+            store.delete(keys.notes)
+        return propose(run, moment, candidate.also(notes.fallback))
 
 
 RECENT = 3
@@ -114,7 +89,7 @@ def speculation(run: TrainingRun, moment: Moment) -> list[Chunk]:
     following = dict(batches_ahead(run.timeline, run.config)).get(moment)
     if following is None or not _pays(run, moment):
         return []
-    return batch_chunks(run, "speculate", moment, following)
+    return _batch_chunks(run, "speculate", moment, following)
 
 
 def batches_ahead(timeline: Sequence[Moment], config: TrainConfig) -> list[tuple[Moment, Moment]]:
