@@ -148,7 +148,7 @@ def _running(own: OwnEngine) -> str | None:
     if named not in ("", own.url):
         raise EngineUnavailable(
             f"no Docker engine answers at DOCKER_HOST={named}: start it, or unset DOCKER_HOST for the engine of this "
-            "machine; one that asks for TLS is reached by a connection alone, which sandbox.docker_conn_id names"
+            "machine; one that asks for TLS is reached by a connection alone, which sandbox.conn_id names"
         )
     return next((url for url in (DEFAULT_SOCKET, own.url) if answers(url)), None)
 

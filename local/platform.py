@@ -215,8 +215,7 @@ def _write_deployment(home: Home, settings: Settings) -> None:
     """Write the administrator's file: whoever has the platform is its administrator, and may name everything."""
     rules: dict[str, object] = {"allowed": "everything"}
     if settings.workers.count:
-        # A tag may mean another image than the last time.
-        sandbox = {"registry": registry_address(settings), "pull": "always", "queue": celery.ENGINE_QUEUE}
+        sandbox = {"registry": registry_address(settings), "queue": celery.ENGINE_QUEUE}
         rules["defaults"] = {"sandbox": sandbox}
     home.deployment_file.write_text(json.dumps(rules, indent=2))
 

@@ -43,7 +43,7 @@ def run(
     display = TrialDisplay()
     config = configured(benchmark, settings)
     # An engine of another machine would exchange files through the bucket, and a trial stores nothing.
-    config = config.model_copy(update={"sandbox": config.sandbox.model_copy(update={"docker_conn_id": None})})
+    config = config.model_copy(update={"sandbox": config.sandbox.model_copy(update={"conn_id": None})})
     adapter = benchmarks.load(benchmark, config.task)
     check_requirements(config.model, adapter)
     check_search(config.search, adapter)

@@ -1,5 +1,6 @@
 """The files for installations elsewhere: valid, no secret in them, and with no more rights than a run needs."""
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,8 +68,9 @@ def test_the_administrators_file_in_the_values_has_runs_on_the_cluster(
     monkeypatch.setenv(VARIABLE, str(tmp_path / name))
     config: TrainConfig = benchmark_config("searchqa")
     assert config.sandbox.engine == "kubernetes"
-    assert config.sandbox.namespace == manifest("Namespace")["metadata"]["name"]
-    assert f"AIRFLOW_CONN_{config.sandbox.kubernetes_conn_id.upper()}" in variables
+    assert config.sandbox.conn_id is None
+    connection = json.loads(variables["AIRFLOW_CONN_KUBERNETES_DEFAULT"])
+    assert connection["extra"]["namespace"] == manifest("Namespace")["metadata"]["name"]
 
 
 def test_secrets_are_named_and_none_is_there() -> None:
@@ -114,7 +116,7 @@ def test_compose_has_its_secrets_from_files_that_the_page_lists() -> None:
 
 def test_the_administrators_file_of_compose_has_all_workers_use_one_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, str(PROJECT / "docker/deployment.yaml"))
-    name = benchmark_config("searchqa").sandbox.docker_conn_id
+    name = benchmark_config("searchqa").sandbox.conn_id
     worker = COMPOSE["services"]["worker-1"]
     assert f"AIRFLOW_CONN_{str(name).upper()}" in worker["environment"]
     # The engine mounts what tasks make there.

@@ -104,7 +104,7 @@ def test_the_trainer_is_not_shaped_by_one_benchmark(benchmark: str) -> None:
         # Where tools are refused, the preflight's question goes out both with and without them.
         ({"model__optimizer_reasoning_effort": "xhigh"}, {"reasoning_effort": "xhigh"}, False),
         ({"model__optimizer_temperature": 0.5, "model__optimizer_max_tokens": 900}, {"temperature": 0.5}, False),
-        ({"model__optimizer_thinking": 512}, {"chat_template_kwargs": {"thinking_budget": 512}}, False),
+        ({"model__optimizer_reasoning_effort": 512}, {"chat_template_kwargs": {"thinking_budget": 512}}, False),
     ],
 )
 def test_an_optimizer_is_told_how_to_think_and_may_lack_tools(
@@ -133,7 +133,7 @@ def told_all(body: dict[str, Any]) -> str:
 
 @pytest.mark.nightly
 def test_accumulation_rolls_out_several_slices_before_it_merges() -> None:
-    small = {"train__batch_size": 4, "train__preflight": False}
+    small = {"train__batch_size": 4, "preflight": False}
     one, two = Training.of(**small), Training.of(**small, train__accumulation=2)
     one(), two()
     assert two.rollouts["rollout"] == 2 * one.rollouts["rollout"]
@@ -143,7 +143,7 @@ def test_accumulation_rolls_out_several_slices_before_it_merges() -> None:
 
 
 def test_analysts_see_several_tries_of_an_item_side_by_side() -> None:
-    tries, small = 3, {"train__num_epochs": 1, "train__preflight": False, "gradient__use_deep_reflect": True}
+    tries, small = 3, {"train__num_epochs": 1, "preflight": False, "gradient__use_deep_reflect": True}
     once, thrice = Training.of(**small), Training.of(**small, train__rollouts_per_item=tries)
     for training in (once, thrice):
         # The last try of every item goes wrong, and one has no score: with several, all items are won or lost by it.
@@ -341,7 +341,7 @@ def test_density_chooses_the_best_skill_on_request(monkeypatch: pytest.MonkeyPat
 
 
 def test_each_epochs_last_skill_is_tested_and_selects_nothing(plain: Training) -> None:
-    tested = Training.of(evaluation__test_each_epoch=True, reports=True)
+    tested = Training.of(evaluation__eval_test="each_epoch", reports=True)
     tested()
     run, history, usual = tested.run, history_of(tested.run), history_of(plain.run)
     assert list(history.test) == ["seed", "epoch 1", "epoch 2", "best", "last"]
@@ -750,7 +750,7 @@ MALFORMED: dict[str, Any] = {
 def test_malformed_answers_never_fail_a_run_and_are_counted(kind: str) -> None:
     training = Training.of(
         reply=lambda stage, prompt, tool: MALFORMED[kind],
-        train__preflight=False,
+        preflight=False,
         train__num_epochs=3,
         train__steps_per_epoch=1,
         optimizer__use_meta_reflect=True,
@@ -975,7 +975,7 @@ def test_a_rollout_that_turns_up_late_changes_no_minibatch() -> None:
 
 
 def test_a_run_that_ends_for_want_of_scores_says_why() -> None:
-    training = Training.of(train__preflight=False)
+    training = Training.of(preflight=False)
     training.fail = lambda stage, item_id: Status.MODEL_ERROR
     training.why = "Invalid response: usage.prompt_tokens: Field required"
     with pytest.raises(DataError, match=rf"24 of 24 items: model_error: {training.why} \(for example item "):

@@ -44,7 +44,7 @@ def test_the_example_is_trained_and_its_table_written(tmp_path: Path, monkeypatc
     with served(StandInServer("127.0.0.1", 0)) as server, place(tmp_path / "real", server.base_url, MODEL) as variables:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        real_training.measure(MODEL, "A stand-in", 1, ["model.optimizer_output=tools"])
+        real_training.measure(MODEL, "A stand-in", 1)
         run = real_training.opened("seed-1")
         sizes = [len(run.item_refs(split)) for split in (Split.TRAIN, Split.VAL, Split.TEST)]
     assert sizes == [60, 24, 60]

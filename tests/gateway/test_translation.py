@@ -242,8 +242,8 @@ def test_a_tool_call_with_the_id_of_another_conversations(provider: Serve, quest
 @pytest.mark.parametrize(
     ("knobs", "thinking"),
     [
-        ({"thinking": 3000}, {"type": "enabled", "budget_tokens": 3000}),
-        ({"thinking": "off"}, {"type": "disabled"}),
+        ({"reasoning_effort": 3000}, {"type": "enabled", "budget_tokens": 3000}),
+        ({"reasoning_effort": "off"}, {"type": "disabled"}),
         ({}, None),
     ],
 )

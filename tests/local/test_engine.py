@@ -61,9 +61,7 @@ def test_an_address_of_the_users_where_nobody_answers_is_not_passed_over(
 ):
     monkeypatch.setattr(engine, "answers", lambda url: url == engine.DEFAULT_SOCKET)
     monkeypatch.setenv("DOCKER_HOST", "tcp://10.0.0.5:2376")
-    with pytest.raises(
-        EngineUnavailable, match=r"DOCKER_HOST=tcp://10\.0\.0\.5:2376: .* TLS .* sandbox\.docker_conn_id"
-    ):
+    with pytest.raises(EngineUnavailable, match=r"DOCKER_HOST=tcp://10\.0\.0\.5:2376: .* TLS .* sandbox\.conn_id"):
         engine.ensure(tmp_path, print)
     monkeypatch.setenv("DOCKER_HOST", engine.OwnEngine(tmp_path).url)
     assert engine.ensure(tmp_path, print) == engine.DEFAULT_SOCKET

@@ -188,11 +188,9 @@ def test_the_agent_clis_send_their_own_wire_format(
 @pytest.mark.parametrize(
     ("model", "harness", "knob", "value", "where"),
     [
-        ("openai:m", "chat", "seed", 7, "/v1/responses"),
-        ("anthropic:m", "chat", "seed", 0, "/v1/messages"),
-        ("openai-chat:m", "codex", "seed", 7, "/v1/responses"),
-        ("openai:m", "chat", "thinking", "off", "/v1/responses"),
-        ("openai:m", "chat", "thinking", 512, "/v1/responses"),
+        ("openai-chat:m", "codex", "reasoning_effort", "on", "/v1/responses"),
+        ("openai:m", "chat", "reasoning_effort", "off", "/v1/responses"),
+        ("openai:m", "chat", "reasoning_effort", 512, "/v1/responses"),
         ("anthropic:m", "chat", "temperature", 0.5, "Anthropic"),
         ("openai-chat:m", "codex", "temperature", 0.0, "harness codex"),
     ],
@@ -217,37 +215,37 @@ def test_a_temperature_goes_to_servers_that_are_like_anthropics(connect: Connect
 
 def test_the_optimizers_thinking_is_switched_where_there_is_a_switch(connect: Connect) -> None:
     named = connect(extra={"model": "openai:m"})
-    with pytest.raises(ConfigError, match=r"^model\.optimizer_thinking = 'off': .*model\.optimizer_reasoning_effort"):
-        check_optimizer(ModelGroup(optimizer_conn_id=named, optimizer_thinking="off"))
-    check_optimizer(ModelGroup(optimizer_conn_id=connect(extra={"model": "openai-chat:m"}), optimizer_thinking="off"))
+    with pytest.raises(ConfigError, match=r"^model\.optimizer_reasoning_effort = 'off': .*low"):
+        check_optimizer(ModelGroup(optimizer_conn_id=named, optimizer_reasoning_effort="off"))
+    check_optimizer(
+        ModelGroup(optimizer_conn_id=connect(extra={"model": "openai-chat:m"}), optimizer_reasoning_effort="off")
+    )
 
 
 def test_a_limit_to_thinking_goes_where_there_is_one(connect: Connect) -> None:
-    group = ModelGroup(thinking=512)
+    group = ModelGroup(reasoning_effort=512)
     check_sampling(target_upstream(connect(password="k", extra={"model": "anthropic:m"}), None), group)
     check_sampling(target_upstream(connect(host="http://127.0.0.1:9/v1"), None), group)
     claude = {"model": "bedrock:eu.anthropic.claude-haiku-4-5", "region_name": "eu-west-1"}
     check_sampling(target_upstream(connect(conn_type="pydanticai_bedrock", extra=claude), None), group)
     nova = connect(conn_type="pydanticai_bedrock", extra=claude | {"model": "bedrock:amazon.nova-lite-v1:0"})
-    with pytest.raises(ConfigError, match=r"^model\.thinking = 512: .*amazon\.nova-lite-v1:0"):
+    with pytest.raises(ConfigError, match=r"^model\.reasoning_effort = 512: .*amazon\.nova-lite-v1:0"):
         check_sampling(target_upstream(nova, None), group)
-    optimizer = ModelGroup(optimizer_conn_id=nova, optimizer_thinking=512)
-    with pytest.raises(ConfigError, match=r"^model\.optimizer_thinking = 512"):
+    optimizer = ModelGroup(optimizer_conn_id=nova, optimizer_reasoning_effort=512)
+    with pytest.raises(ConfigError, match=r"^model\.optimizer_reasoning_effort = 512"):
         check_optimizer(optimizer)
-    check_optimizer(optimizer.model_copy(update={"optimizer_thinking": None}))
+    check_optimizer(optimizer.model_copy(update={"optimizer_reasoning_effort": None}))
 
 
 def test_knobs_that_the_target_is_told(connect: Connect) -> None:
-    everything = ModelGroup(seed=7, thinking="on", temperature=0.5, reasoning_effort="low")
+    everything = ModelGroup(temperature=0.5, reasoning_effort="low")
     check_sampling(target_upstream(connect(password="k"), None), everything)
     vllm = connect(host="http://127.0.0.1:9/v1", extra={"model": "vllm:Qwen/Qwen3-8B"})
     check_sampling(target_upstream(vllm, None), everything)
     claude = target_upstream(connect(password="k", extra={"model": "anthropic:m"}), None, "claude_code")
-    check_sampling(claude, ModelGroup(harness="claude_code", thinking="off", reasoning_effort="low"))
+    check_sampling(claude, ModelGroup(harness="claude_code", reasoning_effort="off"))
     bedrock = connect(conn_type="pydanticai_bedrock", extra={"model": "bedrock:m", "region_name": "eu-west-1"})
-    check_sampling(target_upstream(bedrock, None), everything.model_copy(update={"seed": None}))
-    with pytest.raises(ConfigError, match=r"^model.seed = 7: requests to bedrock have no field for a seed"):
-        check_sampling(target_upstream(bedrock, None), everything)
+    check_sampling(target_upstream(bedrock, None), everything)
 
 
 def test_fallbacks_of_a_target_in_their_order(connect: Connect) -> None:

@@ -70,10 +70,10 @@ def test_each_call_has_the_limit_of_its_purpose(settings: Any, thinking: int, li
     ("knobs", "tokens"),
     [
         ({}, 0),
-        ({"optimizer_thinking": 3_000}, 3_000),
+        ({"optimizer_reasoning_effort": 3_000}, 3_000),
         ({"optimizer_reasoning_effort": "high"}, 16_000),
-        ({"optimizer_thinking": "on"}, 16_000),
-        ({"optimizer_reasoning_effort": "high", "optimizer_thinking": "off"}, 0),
+        ({"optimizer_reasoning_effort": "on"}, 16_000),
+        ({"optimizer_reasoning_effort": "off"}, 0),
     ],
 )
 def test_thinking_has_room_beside_the_answer(knobs: dict[str, Any], tokens: int) -> None:

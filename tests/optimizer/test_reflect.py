@@ -303,13 +303,6 @@ def test_a_success_is_asked_about_again_in_the_same_words() -> None:
     assert optimizer.instructions[1] == optimizer.instructions[0] + prompts.load("shorter")
 
 
-def test_a_small_model_is_asked_briefly_from_the_start() -> None:
-    optimizer = ScriptedOptimizer({"rules": ["one"]})
-    patch = reflect(optimizer, context(brief=True), FAILURES, PLAIN)
-    assert ([edit.content for edit in patch.edits], patch.fallback) == (["- one"], "")
-    assert optimizer.instructions == [prompts.load("reflect_brief")]
-
-
 HARDS = st.lists(st.sampled_from([0.0, 0.5, 1.0, None]), max_size=30)
 
 

@@ -5,6 +5,7 @@ import time
 import urllib.request
 from collections import Counter
 
+from skillopt_airflow.core.config.sampling import MODEL_ATTEMPTS
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, failure
 
 SHARES = {"busy": 0.20, "broken": 0.10, "hang": 0.05, "garbage": 0.05}
@@ -12,7 +13,7 @@ GARBAGE = (b"<html>502 Bad Gateway</html>", b'{"choices": 7}', b'{"choices": [{"
 
 
 class FaultyModel(ScriptedProvider):
-    """Which try of a request fails, and how, is a function of the request alone.
+    """From `fails` on, which try of a request fails, and how, is a function of the request alone; the last never does.
 
     `hang` is how many seconds it sits on a request that it never answers, `delay` how many it takes to a good answer,
     which may change at any time.
@@ -23,6 +24,7 @@ class FaultyModel(ScriptedProvider):
         self.upstream = upstream
         self.hang = hang
         self.delay = 0.0
+        self.fails = False
         self.tries: Counter[bytes] = Counter()
         self.answers: Counter[str] = Counter()
         """Good answers by model."""
@@ -43,7 +45,7 @@ class FaultyModel(ScriptedProvider):
         drawn = int.from_bytes(digest[:4], "big") / 2**32
         chosen = "answer"
         for name, share in SHARES.items():
-            if 0 <= drawn < share:
+            if self.fails and number < MODEL_ATTEMPTS and 0 <= drawn < share:
                 chosen = name
             drawn -= share
         with self.lock:

@@ -78,7 +78,7 @@ def test_a_corpus_goes_when_no_benchmark_with_one_in_the_bucket_keeps_it(
 
 def test_images_of_items_are_removed_where_the_benchmarks_engines_are() -> None:
     own = TrainConfig.from_layers({"sandbox": {"queue": "engine"}})
-    pods = TrainConfig.from_layers({"sandbox": {"engine": "kubernetes", "kubernetes_conn_id": "k"}})
+    pods = TrainConfig.from_layers({"sandbox": {"engine": "kubernetes", "conn_id": "k"}})
     dag = cleanup_dag(["broken", "one", "two", "three"], {"one": own, "two": TrainConfig(), "three": pods})
     assert {name for name in dag.task_dict if not name.startswith("engines.")} == {
         f"benchmarks.{name}" for name in ("broken", "one", "two", "three")
@@ -107,10 +107,10 @@ def test_without_an_engine_there_are_no_images_to_remove_but_one_that_a_connecti
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", NO_ENGINE)
     monkeypatch.setenv("AIRFLOW_CONN_FAR", json.dumps({"conn_type": "docker", "host": NO_ENGINE}))
-    for sandbox in ("{}", "{engine: kubernetes, kubernetes_conn_id: nowhere}"):
+    for sandbox in ("{}", "{engine: kubernetes, conn_id: nowhere}"):
         deployed(tmp_path, sandbox, monkeypatch)
         assert drop_item_images.function(["swebench"]) == []
-    deployed(tmp_path, "{docker_conn_id: far}", monkeypatch)
+    deployed(tmp_path, "{conn_id: far}", monkeypatch)
     with pytest.raises(EngineUnavailable, match=NO_ENGINE):
         drop_item_images.function(["swebench"])
 

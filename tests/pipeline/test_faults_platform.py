@@ -61,10 +61,12 @@ def faulty(own: RunningPlatform, plain_started: TrainedRun) -> Iterator[FaultyRu
             model = f"openai-chat:stand-in-{role}"
             create_connection(own, f"skillopt_faulty_{role}", server.base_url, model, password=KEY)
         settings = {f"model.{role}_conn_id": f"skillopt_faulty_{role}" for role in ("target", "optimizer")}
-        settings |= {"model.call_timeout": 3.0, "model.max_attempts": 12, "storage.prefix": f"{name}/"}
-        # A check of the models beforehand makes its own calls, which fail as well.
-        settings |= {"model.concurrency": CONCURRENCY, "train.preflight": False}
+        settings |= {"model.call_timeout": 3.0, "storage.prefix": f"{name}/"}
+        settings |= {"model.concurrency": CONCURRENCY}
         run = TrainedRun.trigger(own, name, SHORT | settings)
+        # It makes fewer tries of a call.
+        wait_for_task(own, DAG, run.run_id, "preflight", "success")
+        server.fails = True
         wait_for_task(own, DAG, run.run_id, "evaluate_seed", "success")
         server.delay = 1.5
         stored_before = rows_of_a_rollout_under_way(run)

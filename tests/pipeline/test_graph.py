@@ -108,9 +108,10 @@ def test_approvals_name_who_may_approve() -> None:
     assert not train_dag("searchqa", SMALL).task_dict["publication.approve"].assigned_users
 
 
-def test_tasks_that_ask_the_optimizer_have_a_pool_of_their_own() -> None:
-    config = TrainConfig.from_layers(SMALL.model_dump(), {"model": {"optimizer_pool": "writers"}})
+def test_tasks_that_ask_target_or_optimizer_have_one_pool() -> None:
+    config = TrainConfig.from_layers(SMALL.model_dump(), {"sandbox": {"pool": "provider"}})
     tasks = epoch_dag("searchqa", config).tasks
-    pooled = {task.task_id for task in tasks if task.pool == "writers"}
-    assert pooled == {"step_01.update", "slow_update.slow_update", "meta_reflect.meta_reflect"}
+    pooled = {task.task_id for task in tasks if task.pool == "provider"}
+    assert {"step_01.update", "slow_update.slow_update", "meta_reflect.meta_reflect", "step_01.rollout"} < pooled
+    assert not {"step_01.gate", "slow_update.longitudinal"} & pooled
     assert {task.pool_slots for task in tasks} == {1}

@@ -27,7 +27,12 @@ from skillopt_airflow.core.values.types import ModelCall
 from skillopt_airflow.models import server_check
 from skillopt_airflow.optimizer.judge import grade
 from skillopt_airflow.pipeline.tasks import params
-from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections, attach_storage, signing_store
+from skillopt_airflow.pipeline.tasks.airflow_connections import (
+    AirflowConnections,
+    attach_storage,
+    judge_conn_id,
+    signing_store,
+)
 from skillopt_airflow.pipeline.tasks.task_errors import wrong_input_fails
 from skillopt_airflow.pipeline.tasks.triggered import cell_config, configured, reopened
 from skillopt_airflow.tasks.grading import GradingRequest
@@ -64,7 +69,7 @@ def image(config: TrainConfig) -> str:
     ("model", "error", "named"),
     [
         ({"harness": "claude_code"}, ModelConnectionError, "connection openai: model.harness claude_code"),
-        ({"seed": 7}, ConfigError, "model.seed = 7"),
+        ({"reasoning_effort": "on"}, ConfigError, "model.reasoning_effort = 'on'"),
         ({"target_conn_id": "own"}, ModelUnreachable, "connection own"),
         ({"optimizer_conn_id": "own"}, ModelUnreachable, "connection own"),
         ({"target_conn_id": "missing"}, ModelConnectionError, "connection missing"),
@@ -82,7 +87,7 @@ def test_only_the_models_that_a_run_asks_are_checked() -> None:
     away = {"optimizer_conn_id": "own", "target_conn_id": "openai"}
     measuring = TrainConfig.from_layers({"model": away, "sandbox": pinned})
     assert AirflowConnections().image(measuring, MEASURING) == pinned["image"]
-    judge = measuring.model.model_copy(update={"judge": "openai-chat:m", "judge_conn_id": "own"})
+    judge = measuring.model.model_copy(update={"judge": "openai-chat:m"})
     judged = measuring.model_copy(update={"model": judge})
     with pytest.raises(ModelUnreachable, match="connection own"):
         AirflowConnections().image(judged, MEASURING)
@@ -107,12 +112,12 @@ def test_an_object_store_without_a_connection_is_not_reached_by_the_workers_own_
 def test_an_engine_without_a_connection(monkeypatch: pytest.MonkeyPatch, finished: TrainingRun) -> None:
     for name in ("check", "check_harness"):
         monkeypatch.setattr(server_check, name, lambda *_: None)
-    named = r"sandbox\.docker_conn_id = far_away"
-    run = config().model_copy(update={"sandbox": SandboxGroup(docker_conn_id="far_away")})
+    named = r"sandbox\.conn_id = far_away"
+    run = config().model_copy(update={"sandbox": SandboxGroup(conn_id="far_away")})
     with pytest.raises(AirflowFailException, match=named), wrong_input_fails():
         image(run)
     with pytest.raises(ConfigError, match=named):
-        reopened(finished, None, {"sandbox.docker_conn_id": "far_away"})
+        reopened(finished, None, {"sandbox.conn_id": "far_away"})
 
 
 class FinishedRun(AirflowConnections):
@@ -161,9 +166,7 @@ def test_a_finished_run_for_a_model_that_samples_otherwise(
 
 
 def test_a_price_that_was_not_known_when_the_run_began_can_be_given_when_it_is_published(finished: TrainingRun) -> None:
-    judge = finished.record.config.model.model_copy(
-        update={"judge": "openai-chat:nobody-knows-its-price", "judge_conn_id": "own"}
-    )
+    judge = finished.record.config.model.model_copy(update={"judge": "openai-chat:nobody-knows-its-price"})
     config = finished.record.config.model_copy(update={"model": judge})
     record = finished.record.model_copy(update={"config": config})
     finished.store.put_model(finished.keys.config, record)
@@ -324,15 +327,15 @@ def test_an_image_that_was_named_for_one_harness_is_none_for_another(
 
 @pytest.mark.usefixtures("judging")
 def test_the_judge_is_the_optimizer_until_there_is_a_connection_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def judge_of(**asked: Any) -> tuple[str | None, str | None]:
+    def judge_of(**asked: Any) -> tuple[str, str | None]:
         model = configured("judged", {"overrides": asked}).model
-        return model.judge_conn_id, model.judge
+        return judge_conn_id(model), model.judge
 
     assert judge_of() == ("skillopt_optimizer", "openai-chat:the-optimizer")
     assert judge_of(**{"model.judge": "openai-chat:x"}) == ("skillopt_optimizer", "openai-chat:x")
+    assert judge_of(**{"model.optimizer": "openai-chat:y"})[1] == "openai-chat:y"
     connect(monkeypatch, "judge", "http://127.0.0.1:1/v1", "key", "the-judge")
     assert judge_of() == ("skillopt_judge", "openai-chat:the-judge")
-    assert judge_of(**{"model.judge_conn_id": "own"}) == ("own", "openai-chat:m")
     assert judge_of(**{"evaluation.judge": "rules"})[1] is None
 
 

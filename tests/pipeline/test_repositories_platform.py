@@ -17,7 +17,6 @@ BENCHMARK = "swebench"
 ONE_STEP = {
     "train.num_epochs": 1,
     "train.steps_per_epoch": 1,
-    "train.preflight": False,
     "train.batch_size": 3,
     "evaluation.val_limit": 3,
     "evaluation.eval_test": False,
@@ -27,7 +26,6 @@ CLIS = {"codex": ONE_STEP, "claude_code": ONE_STEP} if os.environ.get("SKILLOPT_
 TESTED = {
     "train.num_epochs": 1,
     "train.steps_per_epoch": 1,
-    "train.preflight": False,
     # Each item has a container for its repository, and its tests run twice in another one.
     "evaluation.val_limit": 3,
     "evaluation.test_limit": 3,

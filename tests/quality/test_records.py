@@ -12,7 +12,7 @@ from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.gate.policies import POLICIES, Action, Evidence
-from skillopt_airflow.core.values.types import Split, canonical_json
+from skillopt_airflow.core.values.types import DATA_SPLITS, Split, canonical_json
 from skillopt_airflow.quality.quality_report import CHARS_QUOTED, QualityReport
 from skillopt_airflow.quality.records import (
     MAX_CHARS,
@@ -312,19 +312,20 @@ def config(**knobs: Any) -> TrainConfig:
 
 
 def test_a_gate_needs_its_items_unless_it_is_off() -> None:
-    assert training_needs(config()) == []
-    (need,) = training_needs(config(evaluation__gate_policy="exact_paired"))
+    assert training_needs(config(), DATA_SPLITS) == []
+    (need,) = training_needs(config(evaluation__gate_policy="exact_paired"), DATA_SPLITS)
     assert (need.split, need.rows) == (Split.VAL, 5)
-    assert training_needs(config(evaluation__gate_policy="exact_paired", evaluation__use_gate=False)) == []
+    assert training_needs(config(evaluation__gate_policy="exact_paired", evaluation__use_gate=False), DATA_SPLITS) == []
     with pytest.raises(ConfigError, match=r"evaluation\.val_limit = 4: at least 5 "):
-        training_needs(config(evaluation__gate_policy="exact_paired", evaluation__val_limit=4))
+        training_needs(config(evaluation__gate_policy="exact_paired", evaluation__val_limit=4), DATA_SPLITS)
 
 
 def test_so_does_the_one_before_publishing_at_its_own_level() -> None:
-    (need,) = training_needs(config(publishing__gate_policy="exact_paired", publishing__gate_alpha=0.01))
+    (need,) = training_needs(config(publishing__gate_policy="exact_paired", publishing__gate_alpha=0.01), DATA_SPLITS)
     assert (need.split, need.rows) == (Split.TEST, 7)
     assert need.reason == "for publishing.gate_policy = exact_paired to accept anything"
     with pytest.raises(ConfigError, match=r"at least 4 .* publishing\.gate_policy = exact_paired"):
         training_needs(
-            config(publishing__gate_policy="exact_paired", publishing__gate_alpha=0.1, evaluation__test_limit=3)
+            config(publishing__gate_policy="exact_paired", publishing__gate_alpha=0.1, evaluation__test_limit=3),
+            DATA_SPLITS,
         )

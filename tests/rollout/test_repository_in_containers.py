@@ -48,7 +48,7 @@ def engine(
     with tcp_address(gateway_docker_host) as address, signing_store(s3_endpoint, request.node.nodeid) as store:
         connection = {"conn_type": "docker", "host": address, "extra": {"network": "host"}}
         monkeypatch.setenv("AIRFLOW_CONN_ENGINE_FAR_AWAY", json.dumps(connection))
-        yield SandboxGroup(docker_conn_id="engine_far_away"), {"store": store}
+        yield SandboxGroup(conn_id="engine_far_away"), {"store": store}
 
 
 def test_the_target_works_in_a_copy_and_its_difference_comes_out(engine: tuple[SandboxGroup, dict[str, Any]]) -> None:

@@ -30,10 +30,10 @@ def test_worker_and_image_are_of_one_program_until_either_gets_another_adapter(
 @pytest.mark.parametrize("benchmark", ["searchqa", "alfworld"])
 def test_the_projects_own_images_are_told_what_they_have_to_have(benchmark: str) -> None:
     config = benchmark_config(benchmark)
-    told = rollout_settings(benchmark, config, "openai-chat", "m", 0)
+    told = rollout_settings(benchmark, config, "openai-chat", "m")
     assert told.image_program == image_program(benchmark, declared=False)
     mine = TrainConfig.from_layers(config.model_dump(), {"sandbox": {"image": "registry.example/mine:1"}})
-    assert rollout_settings(benchmark, mine, "openai-chat", "m", 0).image_program == ""
+    assert rollout_settings(benchmark, mine, "openai-chat", "m").image_program == ""
 
 
 def test_of_a_declared_task_nothing_is_in_the_image() -> None:

@@ -83,7 +83,9 @@ class FakeCluster:
             "users": [{"name": "it", "user": {}}],
             "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
         }
-        return json.dumps({"conn_type": "kubernetes", "extra": {"kube_config": json.dumps(config)}})
+        return json.dumps(
+            {"conn_type": "kubernetes", "extra": {"kube_config": json.dumps(config), "namespace": "skills"}}
+        )
 
     def create(self, kind: str, document: Document) -> tuple[int, Document]:
         self.past.append(document)

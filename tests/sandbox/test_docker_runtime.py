@@ -54,13 +54,15 @@ class NoImages:
     def inspect_image(self, name: str) -> None:
         raise ImageNotFound(name)
 
+    pull = inspect_image
 
-def test_a_gateway_image_that_is_not_there_is_named_as_the_registry_has_it_with_its_own_knob(workload, tmp_path):
+
+def test_a_gateway_image_that_is_not_there_is_named_as_the_registry_has_it(workload, tmp_path):
     work = workload(None)
-    work.limits = SandboxGroup(registry="there/skillopt", pull="never")
+    work.limits = SandboxGroup(registry="there/skillopt")
     folder, options = TaskFolder(tmp_path), {"exchanges": None, "network": None}
     runtime = RemoteRuntime(NoImages(), work, folder, 1, threading.Event(), **options)
-    said = r"there/skillopt/skillopt-gateway:latest .*sandbox\.gateway_image"
+    said = r"there/skillopt/skillopt-gateway:latest .*sandbox\.registry"
     with pytest.raises(ImageMissing, match=said), runtime.serving(work.counted.append):
         pass
 
@@ -79,7 +81,7 @@ def remote(gateway_docker_host, store, workload, monkeypatch):
         monkeypatch.setenv("AIRFLOW_CONN_ENGINE_FAR_AWAY", json.dumps(connection))
 
         def make(provider: ScriptedProvider | None, **options: Any) -> FakeWorkload:
-            fake: FakeWorkload = workload(provider, docker_conn_id="engine_far_away", **options)
+            fake: FakeWorkload = workload(provider, conn_id="engine_far_away", **options)
             return fake
 
         yield make

@@ -43,29 +43,30 @@ class Registry:
 
 
 @pytest.mark.parametrize(
-    ("policy", "here", "there", "pulled"),
+    ("registry", "name", "here", "pulled"),
     [
-        ("missing", {"i"}, {"i"}, []),
-        ("missing", set(), {"i"}, ["i"]),
-        ("always", {"i"}, {"i"}, ["i"]),
-        ("never", {"i"}, {"i"}, []),
+        (None, "i", True, []),
+        (None, "i", False, ["i"]),
+        ("there", "there/i", True, ["there/i"]),
+        ("there", "there/i@sha256:1", True, []),
+        ("there", "elsewhere/i", True, []),
     ],
 )
-def test_the_policy_says_when_an_image_is_pulled(policy, here, there, pulled):
-    registry = Registry(set(here), set(there))
-    ensure_image(registry, "i", policy)
-    assert registry.pulled == pulled
-    # One that cannot be had as it says is named.
-    with pytest.raises(ImageMissing, match=r"the image i .*sandbox\.image"):
-        ensure_image(Registry(set(), {"i"} if policy == "never" else set()), "i", policy)
+def test_an_image_is_pulled_if_it_is_missing_or_a_tag_of_the_registry(registry, name, here, pulled):
+    engine = Registry({name} if here else set(), {name})
+    again = SandboxGroup(registry=registry).renews(name)
+    ensure_image(engine, name, again=again)
+    assert engine.pulled == pulled
+    # One that cannot be had is named.
+    with pytest.raises(ImageMissing, match=rf"the image {name} .*sandbox\.image"):
+        ensure_image(Registry({name} if again else set(), set()), name, again=again)
 
 
 def test_an_id_is_never_asked_of_a_registry():
     registry = Registry({"sha256:1"}, set())
-    ensure_image(registry, "sha256:1", "always")
-    for policy in ("always", "missing", "never"):
-        with pytest.raises(ImageMissing, match="sha256:2"):
-            ensure_image(registry, "sha256:2", policy)
+    ensure_image(registry, "sha256:1")
+    with pytest.raises(ImageMissing, match="sha256:2"):
+        ensure_image(registry, "sha256:2")
     assert registry.pulled == []
 
 
@@ -123,11 +124,11 @@ def test_a_run_names_its_image_by_what_it_holds(docker_host, monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", docker_host)
     client = docker.DockerClient(base_url=docker_host)
     try:
-        assert image_digest(image.IMAGE, SandboxGroup(pull="never")) == client.images.get(image.IMAGE).id
+        assert image_digest(image.IMAGE, SandboxGroup()) == client.images.get(image.IMAGE).id
     finally:
         client.close()
     with pytest.raises(ImageMissing, match="none:1"):
-        image_digest("none:1", SandboxGroup(pull="never"))
+        image_digest("127.0.0.1:9/none:1", SandboxGroup())
 
 
 class Answering(BaseHTTPRequestHandler):

@@ -20,6 +20,7 @@ from bench.training_loop import TrainingLoop
 from local.standin.chat_wire import complete
 from local.standin.stand_in import of_all_benchmarks
 from skillopt_airflow.core.config.resource_groups import ModelGroup, SearchGroup, StorageGroup
+from skillopt_airflow.core.config.sampling import OutputForm
 from skillopt_airflow.core.config.train_config import TrainConfig, nest
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.run.budget import ROLES, Prices, Role
@@ -105,11 +106,15 @@ class InProcessConnections:
         return self.artifacts if bucket == storage.artifact_bucket else self.store
 
     @contextmanager
-    def optimizer(self, model: ModelGroup, on_call: OnCall, begin: Begin) -> Iterator["InProcessOptimizer"]:
+    def optimizer(
+        self, model: ModelGroup, on_call: OnCall, begin: Begin, output: OutputForm = "auto", attempts: int = 1
+    ) -> Iterator["InProcessOptimizer"]:
         yield InProcessOptimizer(self, on_call, begin)
 
     @contextmanager
-    def judge(self, model: ModelGroup, on_call: OnCall, begin: Begin) -> Iterator["InProcessOptimizer"]:
+    def judge(
+        self, model: ModelGroup, on_call: OnCall, begin: Begin, output: OutputForm = "auto", attempts: int = 1
+    ) -> Iterator["InProcessOptimizer"]:
         yield InProcessOptimizer(self, on_call, begin, "judge")
 
     @contextmanager
@@ -226,12 +231,19 @@ class Training(TrainingLoop):
 
     @classmethod
     def of(
-        cls, benchmark: str = "searchqa", reply: Reply | None = None, *, reports: bool = False, **overrides: Any
+        cls,
+        benchmark: str = "searchqa",
+        reply: Reply | None = None,
+        *,
+        reports: bool = False,
+        preflight: bool = True,
+        **overrides: Any,
     ) -> "Training":
         """A run of the benchmark's sample with overrides by dotted path, `__` for the dot."""
         paths = {key.replace("__", "."): value for key, value in overrides.items()}
         played = {} if reply is None else {"reply": reply}
-        return cls(configured(benchmark, paths), benchmark, reports=reports, **played)
+        done = {} if preflight else {"preflight": None}
+        return cls(configured(benchmark, paths), benchmark, done=done, reports=reports, **played)
 
     def prepare(self) -> list[JsonObject]:
         """Only the first task, done."""

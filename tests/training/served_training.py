@@ -12,6 +12,7 @@ import pytest
 
 from bench.training_loop import TrainingLoop
 from skillopt_airflow.core.config.resource_groups import ModelGroup
+from skillopt_airflow.core.config.sampling import OutputForm
 from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections
@@ -30,8 +31,10 @@ ROLES = ("target", "optimizer")
 class ServedConnections(InProcessConnections):
     """The models are those of Airflow's connections, the stores in memory."""
 
-    def optimizer(self, model: ModelGroup, on_call: OnCall, begin: Begin) -> Any:
-        return AirflowConnections().optimizer(model, on_call, begin)
+    def optimizer(
+        self, model: ModelGroup, on_call: OnCall, begin: Begin, output: OutputForm = "auto", attempts: int = 5
+    ) -> Any:
+        return AirflowConnections().optimizer(model, on_call, begin, output, attempts)
 
     def target(self, model: ModelGroup, on_call: OnCall, begin: Begin) -> Any:
         return AirflowConnections().target(model, on_call, begin)

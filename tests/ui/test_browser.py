@@ -35,7 +35,6 @@ OVERRIDES = {
     "publishing.gate_policy": "strict",
     "evaluation.test_limit": 20,
     "evaluation.eval_test": False,
-    "train.preflight": False,
     "train.steps_per_epoch": 2,
     "train.seed": 1,
 }

@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, ValidationError
 
 from skillopt_airflow.core.config.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.config.resource_groups import ModelGroup
-from skillopt_airflow.core.config.sampling import Thinking
+from skillopt_airflow.core.config.sampling import Effort
 from skillopt_airflow.core.errors import ConfigError, ModelConnectionError
 from skillopt_airflow.core.values.types import Value
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS, Dialect
@@ -224,12 +224,6 @@ def check_sampling(upstream: Upstream, model: ModelGroup) -> None:
             f"model.temperature = {model.temperature}: the CLI of harness {model.harness} has no option for it; unset "
             "model.temperature"
         )
-    asked = upstream.provider or f"/v1/{upstream.wire_format.path}"
-    if model.seed is not None and not _takes_seed(upstream):
-        raise ConfigError(
-            f"model.seed = {model.seed}: requests to {asked} have no field for a seed; unset it, or use a connection "
-            "whose model is openai-chat:NAME"
-        )
     for server in (upstream, *upstream.fallbacks):
         check_thinking(server, "", model)
 
@@ -243,29 +237,21 @@ def check_thinking(upstream: Upstream, role: str, model: ModelGroup) -> None:
     Raises:
         ConfigError: naming the key and what to do.
     """
-    thinking: Thinking | None = getattr(model, f"{role}thinking")
+    effort: Effort | None = getattr(model, f"{role}reasoning_effort")
     temperature = getattr(model, f"{role}temperature")
     key, wire_format = f"model.{role}", upstream.wire_format
-    path, instead = f"/v1/{wire_format.path}", f"unset it, and set model.{role}reasoning_effort"
+    path, instead = f"/v1/{wire_format.path}", "name an effort, such as low, or unset it"
     if temperature is not None and upstream.dialect == "anthropic" and upstream.base_url == wire_format.address:
         raise ConfigError(f"{key}temperature = {temperature}: Anthropic's own API takes no temperature; unset it")
-    if isinstance(thinking, str) and not wire_format.sets(thinking=thinking == "on"):
-        raise ConfigError(f"{key}thinking = {thinking!r}: requests to {path} have no such switch; {instead}")
-    if not isinstance(thinking, int):
+    if effort in ("on", "off") and not wire_format.sets(thinking=effort == "on"):
+        raise ConfigError(f"{key}reasoning_effort = {effort!r}: requests to {path} have no such switch; {instead}")
+    if not isinstance(effort, int):
         return
-    limits = wire_format.sets(thinking_budget=thinking)
+    limits = wire_format.sets(thinking_budget=effort)
     if upstream.provider:
         path = f"{upstream.provider}, for model {upstream.model},"
         limits = upstream.provider in BUDGETED or (upstream.provider == "bedrock" and "anthropic" in upstream.model)
     if not limits:
         raise ConfigError(
-            f"{key}thinking = {thinking}: requests to {path} have no limit to thinking in tokens; {instead}"
+            f"{key}reasoning_effort = {effort}: requests to {path} have no limit to thinking in tokens; {instead}"
         )
-
-
-def _takes_seed(upstream: Upstream) -> bool:
-    if not upstream.provider:
-        return upstream.wire_format.sets(seed=1)
-    from skillopt_airflow.gateway.translation import translated_model
-
-    return "seed" not in translated_model(upstream, timeout=1.0).unsupported_settings

@@ -144,8 +144,6 @@ class ReflectContext(Value):
     """The optimizer's memory of earlier epochs; may be empty."""
     rounds: int
     """Times that an analyst answers: 1 is a draft alone, each further one corrects what came before."""
-    brief: bool = False
-    """Ask about failures briefly, for rules alone."""
 
 
 ItemNumbers = Annotated[list[ItemNumber], Field(default_factory=list, description="Numbers of the items.")]
@@ -291,17 +289,14 @@ class _Analyst:
 
     def _ask(self, further: str, draft: Answer | None, least: int) -> tuple[Answer, bool]:
         several = prompts.load("several_tries") if self.minibatch.repeats else ""
-        brief = Question("reflect_brief", prompts.load("reflect_brief"), self._brief_prompt)
         answer_type, shorter = _ANSWERS[self.stage]
         has_brief = shorter is BriefReflection and self.minibatch.source_type == "failure"
-        if self.context.brief and has_brief:
-            return ask_fitting(self.optimizer, brief, self.context.room, shorter, least=least)
         question = Question(
             self.stage,
             prompts.load(self.stage) + several + further,
             partial(self._prompt, "" if draft is None else json_section("draft", draft.model_dump(mode="json"))),
             self.exhibits.labelled(self.numbers),
-            brief if has_brief else None,
+            Question("reflect_brief", prompts.load("reflect_brief"), self._brief_prompt) if has_brief else None,
         )
         return ask_fitting(self.optimizer, question, self.context.room, answer_type, shorter, least)
 

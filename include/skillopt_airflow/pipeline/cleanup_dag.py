@@ -157,12 +157,12 @@ def _unused_images_dropped(benchmark: str) -> list[str]:
     config = _config(benchmark)
     if config.sandbox.engine != "docker" or not isinstance(benchmarks.load(benchmark, config.task), JudgesRepository):
         return []
-    engine = docker_connection.found(config.sandbox.docker_conn_id)
+    engine = docker_connection.found(config.sandbox.conn_id)
     try:
         with docker_connection.reached(engine.url), engine.opened() as client:
             return remove_unused(client, UNUSED_IMAGE_DAYS)
     except EngineUnavailable as error:
-        if config.sandbox.docker_conn_id is not None:
+        if config.sandbox.conn_id is not None:
             raise
         log.info("no images of items are removed here: %s", error)
         return []

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 PUBLISH_DOC = """
 Publishes the best skill of a finished run of `{trained}`: it and the present champion are rolled out on the
-split that `publishing.split` names, the publish gate compares them, a person approves if `publishing.approval` says so,
+split publish, or else test; the publish gate compares them, a person approves if `publishing.approval` says so,
 and the alias `champion` moves. A training ends with the same tasks; this DAG is for later, under other rules, or for
 another model: with `target`, everything is measured on that model, and the champion is that model's.
 """

@@ -105,7 +105,7 @@ def training_step(batch: Any, position: int, config: TrainConfig) -> Any:
     """Build step t: forward, backward, update, and the gate that decides what stays; return the next step's batch."""
     with TaskGroup(f"step_{position:02d}"):
         rollout = rollouts(config, "rollout", THIS_RUN, batch)
-        update = tasks.update.override(pool=config.model.optimizer_pool)(THIS_RUN, position)
+        update = tasks.update.override(pool=config.sandbox.pool)(THIS_RUN, position)
         gate = evaluate_and_gate(update, position, config)
         chain(rollout, update)
         # While the optimizer thinks, the target would have nothing to do.
@@ -120,12 +120,12 @@ def epoch_end(steps: list[Any], config: TrainConfig) -> None:
     """
     with TaskGroup("slow_update"):
         longitudinal: Any = tasks.longitudinal(THIS_RUN)
-        slow_update = tasks.slow_update.override(pool=config.model.optimizer_pool)(THIS_RUN)
+        slow_update = tasks.slow_update.override(pool=config.sandbox.pool)(THIS_RUN)
         chain(steps, longitudinal, rollouts(config, "rollout", THIS_RUN, longitudinal), slow_update)
         guided = evaluate_and_gate(slow_update, "slow_update", config)
         chain(steps, speculation(config, THIS_RUN, "slow_update"), guided)
     with TaskGroup("meta_reflect"):
-        meta_reflect = tasks.meta_reflect.override(pool=config.model.optimizer_pool)(THIS_RUN)
+        meta_reflect = tasks.meta_reflect.override(pool=config.sandbox.pool)(THIS_RUN)
         reflected = evaluate_and_gate(meta_reflect, "meta_reflect", config)
         chain(guided, speculation(config, THIS_RUN, "meta_reflect"), reflected)
     chain(guided, meta_reflect)

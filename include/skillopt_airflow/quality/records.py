@@ -47,15 +47,15 @@ def evaluation_needs(rules: EvaluationGroup) -> Iterator[Need]:
             yield Need(split=split, rows=limit, reason=f"for evaluation.{knob} = {limit}")
 
 
-def training_needs(config: TrainConfig) -> list[Need]:
-    """Return what a training needs: that, and so many items that its gates can accept anything at all.
+def training_needs(config: TrainConfig, splits: Collection[Split]) -> list[Need]:
+    """Return what a training on these splits needs: that, and enough items for its gates to accept anything.
 
     Raises:
         ConfigError: a limit leaves a gate too few items.
     """
     rules = config.evaluation
     needs = list(evaluation_needs(rules))
-    for gate in gates_of(config):
+    for gate in gates_of(config, splits):
         reason, limit = f"for {gate.knob} = {gate.rules.gate_policy} to accept anything", rules.limit(gate.split)
         if limit is not None and limit < gate.fewest:
             raise ConfigError(

@@ -9,8 +9,7 @@ from pydantic import Field
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.harnesses import HarnessName
-from skillopt_airflow.core.config.resource_groups import SessionGroup
-from skillopt_airflow.core.config.sampling import Effort, Thinking, sampling_settings
+from skillopt_airflow.core.config.sampling import Effort, sampling_settings
 from skillopt_airflow.core.values.types import JsonObject, Value, canonical_json, sha256
 from skillopt_airflow.core.wire_formats import Dialect
 
@@ -43,16 +42,10 @@ class RolloutSettings(Value):
     """Most answers of the target to one item."""
     reasoning_effort: Effort | None = None
     """The provider's default when unset."""
-    thinking: Thinking | None = None
-    """The provider's default when unset."""
-    seed: int | None = None
-    """Sampling seed; none is sent when unset."""
     item_timeout: float = Field(default=900.0, gt=0.0)
     """Seconds after which a container is stopped in which no item has ended."""
     code_timeout: float = Field(default=60.0, gt=0.0)
     """Seconds that one execution of the target's code may take."""
-    session: SessionGroup = SessionGroup()
-    """How an item that is a session goes on."""
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
     """The provider's default when unset."""
     max_tokens: int = Field(ge=1)
@@ -74,9 +67,7 @@ class RolloutSettings(Value):
             self.dialect,
             max_tokens=self.max_tokens,
             temperature=self.temperature,
-            seed=self.seed,
             reasoning_effort=self.reasoning_effort,
-            thinking=self.thinking,
         )
 
     @property

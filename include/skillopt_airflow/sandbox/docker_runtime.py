@@ -173,13 +173,13 @@ def opened_runtime(
         SandboxError: or EngineUnavailable or ImageMissing, as the engine says.
     """
     limits = workload.limits
-    engine = docker_connection.found(limits.docker_conn_id, docker_url)
+    engine = docker_connection.found(limits.conn_id, docker_url)
     with engine.opened() as client, docker_connection.judged(engine.url):
         left = remove_all(client, identity(workload.labels)) + reap(client)
         if left:
             log.warning("Removed %d container(s) that killed tasks left behind", left)
         # The run has pinned its image: if it is missing here, it is that very one that has to be pulled.
-        docker_connection.ensure_image(client, workload.image, "never" if limits.pull == "never" else "missing")
+        docker_connection.ensure_image(client, workload.image)
         runtime = DockerRuntime(client, workload, folder, attempt, stopped)
         if not engine.shares_files:
             runtime = RemoteRuntime(
@@ -198,8 +198,8 @@ class RemoteRuntime(DockerRuntime):
     @contextmanager
     def serving(self, on_call: Callable[[ModelCall], None]) -> Iterator[None]:
         limits = self.workload.limits
-        image = limits.registered(limits.gateway_image)
-        docker_connection.ensure_image(self.client, image, limits.pull, "sandbox.gateway_image")
+        again, image = limits.renews(limits.gateway_image), limits.gateway_image
+        docker_connection.ensure_image(self.client, image, again=again, knob="sandbox.registry")
         self._on_call = on_call
         # What the attempt before left there.
         self.exchanges(self._name).clear()
@@ -299,7 +299,7 @@ class RemoteContainer(Container):
         limits = self.plan.limits
         host = helper_options(self.network, courier_megabytes(limits))
         made = self.client.create_container(
-            limits.registered(limits.gateway_image),
+            limits.gateway_image,
             entrypoint=["timeout", str(self.seconds), *command],
             user=str(user),
             stdin_open=True,

@@ -104,7 +104,7 @@ class Trial:
     @property
     def settings(self) -> "RolloutSettings":
         offline = self.config.model_copy(update={"search": SearchGroup()})
-        return rollout_settings(self.benchmark, offline, self.upstream.dialect, self.upstream.model, 0)
+        return rollout_settings(self.benchmark, offline, self.upstream.dialect, self.upstream.model)
 
     @property
     def run_concurrency(self) -> int:

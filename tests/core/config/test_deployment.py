@@ -30,8 +30,8 @@ def test_what_the_benchmark_names_or_what_names_nothing_is_free_and_leaving_a_na
     own = asked(data__uri="s3://team/data", sandbox__image="team/image", storage__bucket="team")
     assert not_allowed(own, own, NOBODY) == []
     assert not_allowed(asked(train__num_epochs=1, sandbox__memory="256m", model__target="other"), OWN, NOBODY) == []
-    [sentence] = not_allowed(OWN, asked(sandbox__docker_conn_id="theirs"), NOBODY)
-    assert sentence.startswith("sandbox.docker_conn_id = ''")
+    [sentence] = not_allowed(OWN, asked(sandbox__conn_id="theirs"), NOBODY)
+    assert sentence.startswith("sandbox.conn_id = ''")
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_limits_of_the_hosts_can_be_lowered_and_not_raised(path: str, lower: obj
     assert not_allowed(large, large, NOBODY) == []
 
 
-@pytest.mark.parametrize("path", [*CONNECTIONS, *IMAGES, "sandbox.namespace"])
+@pytest.mark.parametrize("path", [*CONNECTIONS, *IMAGES])
 def test_a_foreign_name_is_refused_until_it_is_listed(path: str) -> None:
-    kind = {"connections": CONNECTIONS, "images": IMAGES, "namespaces": ("sandbox.namespace",)}
+    kind = {"connections": CONNECTIONS, "images": IMAGES}
     [listed] = [name for name, paths in kind.items() if path in paths]
     tools = {"model.harness": "tools", "model.max_turns": 9} if path == "search.conn_id" else {}
     theirs = TrainConfig.from_layers(nest({path: "theirs"} | tools))
@@ -63,13 +63,6 @@ def test_a_foreign_name_is_refused_until_it_is_listed(path: str) -> None:
     assert sentence.startswith(f"{path} = 'theirs': ")
     assert sentence.endswith(f"allowed.{listed} has nothing")
     assert not_allowed(theirs, OWN, Allowed.model_validate({listed: ["the*"]})) == []
-
-
-@pytest.mark.parametrize(("judge", "optimizer"), [("skillopt_judge", "ours"), ("ours", "ours"), ("theirs", "ours")])
-def test_the_judge_that_a_run_got_where_none_is_named_is_free(judge: str, optimizer: str) -> None:
-    own = asked(model__optimizer_conn_id="ours")
-    run = asked(model__judge_conn_id=judge, model__optimizer_conn_id=optimizer)
-    assert len(not_allowed(run, own, NOBODY)) == (judge == "theirs")
 
 
 @pytest.mark.parametrize("key", ["bucket", "artifact_bucket"])
@@ -147,9 +140,9 @@ def test_an_approval_that_the_benchmark_asks_for() -> None:
 
 def test_every_knob_that_names_something_outside_is_known() -> None:
     """A new one belongs into one of the lists."""
-    outside = ("conn_id", "image", "registry", "bucket", "uri", "corpus", "manifest", "namespace")
+    outside = ("conn_id", "image", "registry", "bucket", "uri", "corpus", "manifest")
     fixed = {"alerts.conn_id"}
-    known = {*CONNECTIONS, *IMAGES, *ADDRESSES, "sandbox.namespace", "storage.bucket", "storage.artifact_bucket"}
+    known = {*CONNECTIONS, *IMAGES, *ADDRESSES, "storage.bucket", "storage.artifact_bucket"}
     assert {path for path in fields_by_path() if path.endswith(outside)} - fixed <= known
 
 

@@ -11,9 +11,7 @@ from skillopt_airflow.core.config.sampling import sampling_settings, translated_
 ALL: dict[str, Any] = {
     "max_tokens": 99,
     "temperature": 0.0,
-    "seed": 0,
     "reasoning_effort": "low",
-    "thinking": "off",
     "timeout": 7.5,
 }
 COMMON = {"max_tokens": 99, "temperature": 0.0, "timeout": 7.5}
@@ -22,21 +20,24 @@ COMMON = {"max_tokens": 99, "temperature": 0.0, "timeout": 7.5}
 @pytest.mark.parametrize(
     ("dialect", "settings"),
     [
-        (
-            "openai-chat",
-            {"seed": 0, "openai_reasoning_effort": "low"}
-            | {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}},
-        ),
+        ("openai-chat", {"openai_reasoning_effort": "low"}),
         ("openai", {"openai_reasoning_effort": "low"}),
-        ("anthropic", {"thinking": False}),
-        (None, {"seed": 0, "openai_reasoning_effort": "low", "thinking": False}),
+        ("anthropic", {"thinking": "low"}),
+        (None, {"openai_reasoning_effort": "low", "thinking": "low"}),
     ],
 )
 def test_each_wire_format_gets_what_it_can_carry(dialect: Any, settings: dict[str, Any]) -> None:
     assert sampling_settings(dialect, **ALL) == COMMON | settings
     assert sampling_settings(dialect) == {}
-    if "thinking" in settings:
-        assert sampling_settings(dialect, thinking="on") == {"thinking": True}
+
+
+@pytest.mark.parametrize(("value", "switched"), [("on", True), ("off", False)])
+def test_a_switch_of_thinking(value: Any, switched: bool) -> None:
+    in_template = {"extra_body": {"chat_template_kwargs": {"enable_thinking": switched}}}
+    assert sampling_settings("openai-chat", reasoning_effort=value) == in_template
+    assert sampling_settings("openai", reasoning_effort=value) == {}
+    for dialect in ("anthropic", None):
+        assert sampling_settings(dialect, reasoning_effort=value) == {"thinking": switched}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_each_wire_format_gets_what_it_can_carry(dialect: Any, settings: dict[st
     ],
 )
 def test_a_limit_to_thinking(dialect: Any, settings: dict[str, Any]) -> None:
-    assert sampling_settings(dialect, thinking=512) == settings
+    assert sampling_settings(dialect, reasoning_effort=512) == settings
 
 
 def test_providers_with_formats_of_their_own_have_words_for_the_limit() -> None:

@@ -51,8 +51,8 @@ def test_the_registry_has_the_projects_own_images(sandbox: dict[str, str], image
 
 
 def test_a_switch_may_be_without_quotes_in_yaml() -> None:
-    config = TrainConfig.from_layers(yaml.safe_load("model: {thinking: on, optimizer_thinking: off}"))
-    assert (config.model.thinking, config.model.optimizer_thinking) == ("on", "off")
+    config = TrainConfig.from_layers(yaml.safe_load("model: {reasoning_effort: on, optimizer_reasoning_effort: off}"))
+    assert (config.model.reasoning_effort, config.model.optimizer_reasoning_effort) == ("on", "off")
 
 
 def test_every_group_is_listed() -> None:
@@ -160,8 +160,8 @@ def test_overrides_round_trip(overrides: dict[str, Any]) -> None:
         ({"task": TASK | {"score": {"by": "eaxct"}}}, "task.score = {'by': 'eaxct'}: .*f1, contains"),
         ({"task": TASK | {"score": {"by": "number", "rel": 1}}}, "number.rel: .* by, abs"),
         ({"task": TASK | {"answer": "tags"}}, "task.answer = 'tags': .*'from'"),
-        ({"model.thinking": 512, "model.max_tokens": 512}, "max_tokens = 512"),
-        ({"model.optimizer_thinking": 9, "model.optimizer_max_tokens": 9}, "optimizer_max_tokens = 9"),
+        ({"model.reasoning_effort": 512, "model.max_tokens": 512}, "max_tokens = 512"),
+        ({"model.optimizer_reasoning_effort": 9, "model.optimizer_max_tokens": 9}, "optimizer_max_tokens = 9"),
         ({"data.split_mode": "manifest"}, "split_manifest"),
         ({"data.split_manifest": "m.json"}, "split_mode manifest"),
         ({"search.conn_id": "skillopt_search"}, "search.conn_id = skillopt_search: .*model.harness"),

@@ -31,7 +31,7 @@ from skillopt_airflow.core.gate.run_gates import (
     smallest_gain,
     smallest_gains,
 )
-from skillopt_airflow.core.values.types import Item, ItemRef, Split, items_fingerprint
+from skillopt_airflow.core.values.types import ALL_DATA_SPLITS, DATA_SPLITS, Item, ItemRef, Split, items_fingerprint
 
 
 def config(**knobs: object) -> TrainConfig:
@@ -40,12 +40,17 @@ def config(**knobs: object) -> TrainConfig:
 
 def test_a_training_has_two_gates_unless_candidates_are_taken_without_one() -> None:
     chosen = config(evaluation__gate_policy="exact_paired", publishing__gate_alpha=0.01, publishing__draws=3)
-    candidates, publishing = gates_of(chosen)
+    candidates, publishing = gates_of(chosen, DATA_SPLITS)
     assert (candidates.rules, candidates.fewest) == (chosen.evaluation, 5)
     assert (publishing.rules.gate_policy, publishing.rules.draws, publishing.fewest) == ("exact_paired", 3, 7)
     ungated = config(evaluation__use_gate=False)
-    assert [gate.knob for gate in gates_of(ungated)] == ["publishing.gate_policy"]
+    assert [gate.knob for gate in gates_of(ungated, DATA_SPLITS)] == ["publishing.gate_policy"]
     assert publishing_rules(ungated.evaluation, ungated.publishing).use_gate
+
+
+def test_a_split_publish_decides_what_is_published_if_the_data_has_one() -> None:
+    for splits, decides in ((DATA_SPLITS, Split.TEST), (ALL_DATA_SPLITS, Split.PUBLISH)):
+        assert [gate.split for gate in gates_of(config(), splits)] == [Split.VAL, decides]
 
 
 def test_a_gate_that_no_result_could_pass_is_refused() -> None:

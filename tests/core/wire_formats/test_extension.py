@@ -15,7 +15,7 @@ class Ollama(OpenAIChat):
     headers = {"x-own-version": "7"}
     completion_tokens = ("answered_tokens",)
 
-    def sampling(self, seed=None, reasoning_effort=None, thinking=None, thinking_budget=None):
+    def sampling(self, reasoning_effort=None, thinking=None, thinking_budget=None):
         return {}
 """
 SCRIPT = """
@@ -54,7 +54,7 @@ with ScriptedProvider(answer) as provider:
     with ModelGateway(upstream, place, stage="s", on_call=calls.append, max_attempts=1, call_timeout=9):
         row = asyncio.run(rolled_out(place[1], upstream))
 try:
-    check_sampling(upstream, ModelGroup(seed=1))
+    check_sampling(upstream, ModelGroup(reasoning_effort="on"))
 except ConfigError as error:
     print(error)
 print(target_dialect("own", None), row.status, row.answer, calls[0].prompt_tokens, calls[0].completion_tokens)
@@ -70,5 +70,5 @@ def test_a_wire_format_is_one_file_and_one_line(tmp_path: Path) -> None:
     }
     said = output_of(SCRIPT, tmp_path, "core/wire_formats/ollama.py", SOURCE, registry, lines)
     refused, told = said.strip().splitlines()[-2:]
-    assert refused.startswith("model.seed = 1: ")
+    assert refused.startswith("model.reasoning_effort = 'on': ")
     assert told == "ollama ok Eiffel 5 4"

@@ -237,8 +237,8 @@ def test_a_stage_that_is_too_large_for_a_job_goes_as_several(pages, server, monk
 @pytest.mark.parametrize(
     ("benchmark", "overrides", "why"),
     [
-        ("searchqa", {"model.thinking": "off"}, "no model.thinking"),
-        ("searchqa", {"model.target": "anthropic:m", "model.thinking": 2048}, "no model.thinking"),
+        ("searchqa", {"model.reasoning_effort": "off"}, "model.reasoning_effort = 'off'"),
+        ("searchqa", {"model.target": "anthropic:m", "model.reasoning_effort": "low"}, "only at openai"),
         ("searchqa", {"model.target": "openai-chat:stand-in-target"}, "has no batch API here"),
         ("officeqa", {}, "shows or judges files"),
     ],

@@ -62,7 +62,7 @@ def test_an_image_that_one_engine_has(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"skillopt-sandbox:latest has no digest"):
         many_hosts.check_image(config(), "sha256:1f")
     # All workers ask the same engine.
-    many_hosts.check_image(config(sandbox__docker_conn_id="engine"), "sha256:1f")
+    many_hosts.check_image(config(sandbox__conn_id="engine"), "sha256:1f")
     monkeypatch.setenv(EXECUTOR, "LocalExecutor")
     many_hosts.check_image(config(), "sha256:1f")
 

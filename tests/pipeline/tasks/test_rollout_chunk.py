@@ -46,7 +46,7 @@ def server() -> Iterator[ForeignServer]:
 def prepared(server: ForeignServer, monkeypatch: pytest.MonkeyPatch) -> ServedTraining:
     for role in ROLES:
         connect(monkeypatch, role, server.base_url, KEY)
-    trained = training(model__max_attempts=5, evaluation__val_limit=60, sandbox__max_containers=1, model__concurrency=4)
+    trained = training(evaluation__val_limit=60, sandbox__max_containers=1, model__concurrency=4)
 
     def opened(ref: Any) -> TrainingRun:
         return TrainingRun(RunRef.model_validate(ref), trained.run.connections)
@@ -93,7 +93,7 @@ def test_a_batch_ahead_is_rolled_out_a_chunk_after_the_other(monkeypatch: pytest
     training = Training.of(
         train__num_epochs=1,
         train__steps_per_epoch=2,
-        train__preflight=False,
+        preflight=False,
         train__speculative_rollout=True,
         sandbox__items_per_container=3,
     )

@@ -107,7 +107,7 @@ def test_an_answer_that_never_comes_is_a_timeout(dialect: str):
     assert trajectory.status is Status.TIMEOUT
 
 
-NO_BUDGET: dict[str, Any] = {"dialect": "anthropic", "model": "claude-opus-4-7", "thinking": 32}
+NO_BUDGET: dict[str, Any] = {"dialect": "anthropic", "model": "claude-opus-4-7", "reasoning_effort": 32}
 """The model thinks by an effort alone, which pydantic-ai knows."""
 
 

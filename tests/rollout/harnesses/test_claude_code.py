@@ -101,18 +101,20 @@ def test_its_home_holds_the_skill(tmp_path: Path):
 
 
 def test_every_model_is_the_one_and_efforts_are_those_that_the_cli_knows():
-    one = harness(reasoning_effort="minimal", thinking="off")
+    one = harness(reasoning_effort="minimal")
     variables, command = one.variables(), list(one.command([]))
 
     assert {value for name, value in variables.items() if name.endswith("_MODEL")} == {"m"}
-    assert (variables["CLAUDE_CODE_MAX_OUTPUT_TOKENS"], variables["MAX_THINKING_TOKENS"]) == ("9", "0")
+    assert variables["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == "9"
     assert command[command.index("--effort") + 1] == "low"
     assert one.prompt("Which?", []) == "/searchqa Which?"
     command = list(harness(reasoning_effort="max").command([]))
     assert command[command.index("--effort") + 1] == "max"
     assert "--effort" not in harness().command([])
-    assert "MAX_THINKING_TOKENS" not in harness().variables()
-    assert harness(thinking=512).variables()["MAX_THINKING_TOKENS"] == "512"
+    for effort, tokens in ((None, None), ("low", None), ("on", None), ("off", "0"), (512, "512")):
+        thinking = harness(reasoning_effort=effort)
+        assert thinking.variables().get("MAX_THINKING_TOKENS") == tokens
+        assert ("--effort" in thinking.command([])) == (effort == "low")
 
 
 WHITESPACE = "\\t\\n\\v\\f\\r \\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000\\ufeff"

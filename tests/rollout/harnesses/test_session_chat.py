@@ -39,15 +39,11 @@ def test_each_action_is_asked_for_afresh_with_the_last_turns():
     assert trajectory.completion_tokens == 15
 
 
-def test_the_trajectory_reads_as_one_conversation_either_way():
-    replies = [completion("down"), completion("down")]
-    for history in ("last_turns", "conversation"):
-        trajectory, asked = play(replies, session={"history": history})
-        roles = [message.role for message in trajectory.messages]
-        assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
-        assert trajectory.messages[3].content.startswith("Step 1.")
-        grown = [message["content"] for message in asked[1].body["messages"]][2:]
-        assert grown == (["down", "Step 1. [down, up]"] if history == "conversation" else [])
+def test_the_trajectory_reads_as_one_conversation():
+    trajectory, _ = play([completion("down"), completion("down")])
+    roles = [message.role for message in trajectory.messages]
+    assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
+    assert trajectory.messages[3].content.startswith("Step 1.")
 
 
 def test_a_call_that_fails_is_no_action():

@@ -23,7 +23,7 @@ from tests.sandbox.small_repository import CONTENTS, GOLD, RECORD, small_item, t
 pytestmark = pytest.mark.engine
 
 PUBLISHED = "swebench/sweb.eval.x86_64.ledger_1776_ledger-1"
-LIMITS = SandboxGroup(test_timeout=60, pull="never")
+LIMITS = SandboxGroup(test_timeout=60)
 MAKE = """
 set -e
 mkdir -p /opt/miniconda3/envs
@@ -120,7 +120,7 @@ def test_an_image_without_such_folders_is_named(client: Any) -> None:
 
 def test_all_missing_images_are_named_at_once(docker_host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", docker_host)
-    limits = LIMITS.model_copy(update={"item_registry": "registry.example.com/mirror"})
-    assert full_name("a/b:1", limits) == "registry.example.com/mirror/a/b:1"
-    with pytest.raises(ImageMissing, match=r"2 of the items' 2 images.*mirror/none:1, registry.*mirror/none:2"):
+    limits = LIMITS.model_copy(update={"item_registry": "127.0.0.1:9/mirror"})
+    assert full_name("a/b:1", limits) == "127.0.0.1:9/mirror/a/b:1"
+    with pytest.raises(ImageMissing, match=r"2 of the items' 2 images.*mirror/none:1, 127.*mirror/none:2"):
         ensure_named(["none:1", "none:2"], limits)

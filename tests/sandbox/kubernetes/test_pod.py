@@ -34,7 +34,7 @@ IDENTITY = {
 
 def plan(**limits: Any) -> PodPlan:
     labels = labels_of(IDENTITY, 2_000_000_000.0)
-    return PodPlan("skillopt-1", IMAGE, SandboxGroup(namespace="skills", **limits), 3, labels)
+    return PodPlan("skillopt-1", "skills", IMAGE, SandboxGroup(**limits), 3, labels)
 
 
 def test_only_a_pod_with_a_corpus_has_room_for_one():
@@ -52,6 +52,11 @@ def test_the_gateway_comes_from_the_registry_of_the_projects_own_images():
     images = {name: one["image"] for name, one in containers(pod_manifest(plan(registry="there/skillopt"))).items()}
     own = "there/skillopt/skillopt-gateway:latest"
     assert images == {"courier": own, "gateway": own, "fetch": own, "rollout": IMAGE}
+    for registry, pulled in ((None, "IfNotPresent"), ("there/skillopt", "Always")):
+        policies = {
+            name: one["imagePullPolicy"] for name, one in containers(pod_manifest(plan(registry=registry))).items()
+        }
+        assert policies == dict.fromkeys(("courier", "gateway", "fetch"), pulled) | {"rollout": "IfNotPresent"}
 
 
 def containers(pod: Any) -> dict[str, Any]:
@@ -64,7 +69,7 @@ def mounts(container: Any) -> dict[str, bool]:
 
 
 def test_all_manifests_keep_to_the_schema():
-    pods = [pod_manifest(plan(**limits)) for limits in ({}, {"pull": "never", "memory": "2g", "cpus": 0.5})]
+    pods = [pod_manifest(plan(**limits)) for limits in ({}, {"memory": "2g", "cpus": 0.5})]
     secret = secret_manifest(plan(), "uid", {"a": 1}, {"b": 2})
     for manifest in (*pods, secret, network_policy("skills", ["192.0.2.1/32:443"])):
         kubernetes_validate.validate(manifest, VERSION, strict=True)

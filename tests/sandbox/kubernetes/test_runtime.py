@@ -82,6 +82,7 @@ def test_every_item_gets_a_row_and_nothing_stays(cluster, store, workload):
     # The pod holds no secret, and its own one goes with it.
     pod, secret = cluster.past
     assert (pod["kind"], secret["kind"]) == ("Pod", "Secret")
+    assert pod["metadata"]["namespace"] == secret["metadata"]["namespace"] == "skills"
     assert KEY not in json.dumps(pod)
     assert SECRET_ANSWER not in json.dumps(cluster.past)
     assert KEY in secret["stringData"]["gateway.json"]
@@ -298,6 +299,6 @@ def test_a_missing_image_a_refusal_and_a_silent_cluster_are_told_apart(cluster, 
 
     silent = cluster.connection.replace("127.0.0.1:", "127.0.0.1:1")
     monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", silent)
-    with pytest.raises(EngineUnavailable, match=r"sandbox\.kubernetes_conn_id"):
+    with pytest.raises(EngineUnavailable, match=r"sandbox\.conn_id"):
         FakeOperator(fake=fake, store=store).execute({})
     assert fake.trajectories == []

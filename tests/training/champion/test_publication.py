@@ -120,7 +120,7 @@ def test_for_a_look_that_no_result_could_pass_nothing_is_rolled_out(
     before = trained.rollouts["publish"]
     assert contest(trained, artifacts, "impassable", gate_alpha=1.2e-18, draws=3).startswith(
         "look 2 at these 36 items: at level 1.5e-19 exact_paired could accept nothing, since they come from 36 groups, "
-        "and it needs at least 63; publish it with publishing.split = publish, or"
+        "and it needs at least 63; give the next training other items"
     )
     assert trained.rollouts["publish"] == before
 
@@ -186,13 +186,6 @@ def test_a_planner_that_died_behind_the_ledger_takes_no_second_look(
     assert looks_at(trained.run, artifacts, Split.TEST) == 1
 
 
-def test_a_run_without_the_split_is_not_published_by_it(trained: Training, artifacts: ArtifactStore) -> None:
-    with pytest.raises(
-        ConfigError, match=r"publishing\.split = publish: run run was trained on data without a publish"
-    ):
-        plan_publication(trained.run, artifacts, "no-split", PublishingGroup(split="publish"))
-
-
 @pytest.mark.nightly
 def test_a_split_of_its_own_is_looked_at_by_publishing_alone(tmp_path: Path, artifacts: ArtifactStore) -> None:
     sample = PROJECT / "benchmarks" / "searchqa" / "sample"
@@ -200,17 +193,13 @@ def test_a_split_of_its_own_is_looked_at_by_publishing_alone(tmp_path: Path, art
         (tmp_path / split).mkdir()
         shutil.copy(sample / split / "items.json", tmp_path / split)
     items = json.loads((sample / "test" / "items.json").read_text(encoding="utf-8"))
-    knobs = {"data__uri": str(tmp_path), "publishing__split": "publish", "train__num_epochs": 1}
-    with pytest.raises(
-        ConfigError, match=r"publishing\.split = publish: the data set has no such split; .*fourth part"
-    ):
-        Training.of(**knobs).prepare()
+    knobs = {"data__uri": str(tmp_path), "train__num_epochs": 1}
     for split, part in (("test", items[:60]), ("publish", items[60:])):
         (tmp_path / split).mkdir(exist_ok=True)
         (tmp_path / split / "items.json").write_text(json.dumps(part), encoding="utf-8")
     training = Training.of(**knobs, optimizer__use_slow_update=False)
     training()
-    assert contest(training, artifacts, NAME, split="publish") == ""
+    assert contest(training, artifacts, NAME) == ""
     assert training.rollouts["publish"] == 120
     manifest = artifacts.read(publish_best(training.run, artifacts, NAME).version).manifest
     assert manifest.publish_gate is not None

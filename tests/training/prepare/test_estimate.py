@@ -25,9 +25,7 @@ def steps_in_epoch(train_size: int, config: TrainConfig) -> int:
 
 
 def estimated(sizes: tuple[int, int, int], prices: Prices = PRICES, **layers: Any) -> Estimate:
-    config = TrainConfig.from_layers(
-        {"model": MODELS, "train": {"preflight": False, "speculative_rollout": False}}, layers
-    )
+    config = TrainConfig.from_layers({"model": MODELS, "train": {"speculative_rollout": False}}, layers)
     by_split = dict(zip(DATA_SPLITS, sizes, strict=True))
     return estimate_training(config, by_split, Prompt(2000.0), 800, steps_in_epoch(sizes[0], config), prices)
 
@@ -67,7 +65,7 @@ BASE = dict(estimated(SEARCHQA).rollouts)
         ({"publishing.draws": 3}, {"publish": 2 * 1_400 * 3}),
         ({"evaluation.test_limit": 100}, {"test": 300, "publish": 200}),
         ({"evaluation.eval_test": False}, {"test": 0}),
-        ({"evaluation.test_each_epoch": True}, {"test": 6 * 1_400}),
+        ({"evaluation.eval_test": "each_epoch"}, {"test": 6 * 1_400}),
         ({"optimizer.use_slow_update": False}, {"evaluate": 8_000, "longitudinal": 80}),
         ({"optimizer.use_meta_reflect": True}, {"evaluate": 47 * 200}),
         ({"optimizer.slow_update_samples": 1_000}, {"longitudinal": 3 * 2 * 400}),
@@ -159,8 +157,7 @@ CONFIGS = st.fixed_dictionaries(
             {
                 "draws": st.integers(1, 3),
                 "val_limit": st.none() | st.integers(1, 100),
-                "eval_test": st.booleans(),
-                "test_each_epoch": st.booleans(),
+                "eval_test": st.sampled_from([True, False, "each_epoch"]),
             }
         ),
     }

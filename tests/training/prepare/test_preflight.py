@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from skillopt_airflow.core.config.sampling import PREFLIGHT_ATTEMPTS
 from skillopt_airflow.core.errors import (
     ModelConnectionError,
     ModelOutputError,
@@ -19,13 +20,7 @@ from skillopt_airflow.core.errors import (
 from skillopt_airflow.core.values.types import JsonObject, Split, Status
 from skillopt_airflow.optimizer.answers import check_answers
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.prepare.preflight import (
-    ATTEMPTS,
-    check_conditional_write,
-    impatient,
-    preflight,
-    unmeasured,
-)
+from skillopt_airflow.training.prepare.preflight import check_conditional_write, preflight, unmeasured
 from skillopt_airflow.training.rollouts.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.step import seed_and_final
@@ -50,7 +45,6 @@ def prepared(monkeypatch: pytest.MonkeyPatch, host: str, key: str = KEY, **overr
         connect(monkeypatch, role, host, key)
     trained = training(**overrides)
     trained.prepare()
-    trained.run = TrainingRun(impatient(trained.run), trained.run.connections)
     return trained
 
 
@@ -110,7 +104,7 @@ def test_what_is_wrong_is_said_of_both_connections_after_a_few_calls(
     assert optimizer.startswith("connection skillopt_optimizer: the optimizer openai-chat:some-model ")
     assert advice in target
     assert advice in optimizer
-    assert 2 <= server.calls <= 2 * ATTEMPTS
+    assert 2 <= server.calls <= 2 * PREFLIGHT_ATTEMPTS
 
 
 @pytest.mark.nightly
@@ -212,11 +206,7 @@ def test_eight_items_without_an_answer_end_the_run_with_what_to_do(
         assert wrong not in str(raised.value)
 
 
-def test_nothing_is_tried_where_nobody_wants_it_or_the_run_is_past_it() -> None:
-    trained = Training.of(train__num_epochs=1, train__preflight=False)
-    trained.prepare()
-    tried(trained)
-    assert not trained.models.prompts
+def test_nothing_is_tried_where_the_run_is_past_it() -> None:
     again = Training.of(train__num_epochs=1)
     again.run_containers(again.prepare())
     seed_and_final.start(again.run)
@@ -257,7 +247,7 @@ def test_a_call_that_is_written_down_before_endless_newlines_is_a_call(monkeypat
     with rambling(monkeypatch, RamblingServer(READY)) as (trained, server):
         tried(trained)
         assert (server.limits, server.with_tools) == ([1_000], [True])
-        assert trained.run.model_of("optimizer") == trained.run.config.model
+        assert trained.run.output_of("optimizer") == "auto"
 
 
 @pytest.mark.parametrize(
@@ -271,31 +261,18 @@ def test_an_optimizer_without_tool_calls_is_asked_in_plain_text_from_then_on(
     with rambling(monkeypatch, server) as (trained, _):
         tried(trained)
         assert server.with_tools == [True, False]
-        (warning,) = [record for record in caplog.records if "optimizer_output" in record.getMessage()]
+        (warning,) = [record for record in caplog.records if "in plain text" in record.getMessage()]
         assert warning.levelno == logging.WARNING
         # Another process opens the run again.
         later = TrainingRun(trained.run.ref, trained.run.connections)
-        with later.connections.optimizer(later.model_of("optimizer"), lambda call: None, lambda: None) as optimizer:
+        output = later.output_of("optimizer")
+        with later.connections.optimizer(later.config.model, lambda call: None, lambda: None, output) as optimizer:
             check_answers(optimizer)
         assert server.with_tools == [True, False, False]
-        assert later.model_of("judge").optimizer_output == "auto"
+        assert later.output_of("judge") == "auto"
         server.by_tool = READY
         tried(trained)
-        assert later.model_of("optimizer").optimizer_output == "auto"
-
-
-def test_the_form_that_the_configuration_names_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = RamblingServer(READY, '{"ready": true}')
-    with rambling(monkeypatch, server, model__optimizer_output="text") as (trained, _):
-        tried(trained)
-        assert trained.run.model_of("optimizer").optimizer_output == "text"
-    refusing = RamblingServer(None, '{"ready": true}')
-    with (
-        rambling(monkeypatch, refusing, model__optimizer_output="tools") as (trained, _),
-        pytest.raises(ModelOutputError),
-    ):
-        tried(trained)
-    assert (server.with_tools, refusing.with_tools) == ([False], [True])
+        assert later.output_of("optimizer") == "auto"
 
 
 CUT = "cut at the token limit"
@@ -342,7 +319,7 @@ def test_a_model_that_only_calls_tools_without_end_is_asked_in_plain_text(monkey
     server = RamblingServer(READY, '{"ready": true}', slow_tools=30.0)
     with rambling(monkeypatch, server, model__call_timeout=1.0) as (trained, _):
         tried(trained)
-        assert trained.run.model_of("optimizer").optimizer_output == "text"
+        assert trained.run.output_of("optimizer") == "text"
 
 
 PROBE = "runs/b/r/write_probe"

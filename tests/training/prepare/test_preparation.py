@@ -51,7 +51,7 @@ def begun_on_monday() -> Training:
         search__conn_id="skillopt_search",
         train__num_epochs=1,
         train__steps_per_epoch=1,
-        train__preflight=False,
+        preflight=False,
     )
     training.prepare()
     record = training.run.record.model_copy(update={"created": MONDAY, "prices": {"target": THEN, "optimizer": THEN}})

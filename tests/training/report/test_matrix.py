@@ -36,7 +36,7 @@ PRICES = {TARGET: {"input": 1.0, "output": 10.0}, OTHER: {"input": 2.0, "output"
 
 
 def test_one_cell_scores_a_skill_and_compares_another_with_it() -> None:
-    training = MatrixTraining.of(train__preflight=False)
+    training = MatrixTraining.of(preflight=False)
     matrix = training.matrix(one_cell(), "exact_paired")
     run = training.run
     seed, better = (measured(run, Split.TEST, run.skill(version)) for version in (0, 1))
@@ -56,7 +56,7 @@ def test_one_cell_scores_a_skill_and_compares_another_with_it() -> None:
 
 
 def test_a_skill_alone_has_scores_by_type_and_nothing_to_compare_with() -> None:
-    few = {"train__preflight": False, "evaluation__val_limit": 20}
+    few = {"preflight": False, "evaluation__val_limit": 20}
     training = MatrixTraining.of("livemathematicianbench", **few, data__task_type="no")
     [cell] = training.matrix(one_cell(skills=("seed",), splits=(Split.VAL,))).cells
     [skill] = cell.skills
@@ -67,12 +67,12 @@ def test_a_skill_alone_has_scores_by_type_and_nothing_to_compare_with() -> None:
 
 @pytest.mark.nightly
 def test_splits_are_cells_too() -> None:
-    training = MatrixTraining.of(train__preflight=False)
+    training = MatrixTraining.of(preflight=False)
     matrix = training.matrix(one_cell(splits=(Split.TEST, Split.VAL)))
     sizes = {split: len(training.run.item_refs(split)) for split in (Split.TEST, Split.VAL)}
     assert {cell.split: cell.items for cell in matrix.cells} == sizes
     assert training.rollouts["score"] == 2 * sum(sizes.values())
-    alone = MatrixTraining.of(train__preflight=False).matrix(one_cell(splits=(Split.VAL,)))
+    alone = MatrixTraining.of(preflight=False).matrix(one_cell(splits=(Split.VAL,)))
     assert alone.cells[0] == matrix.cells[1]
 
 

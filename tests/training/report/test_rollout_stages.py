@@ -24,7 +24,7 @@ def trained() -> TrainingRun:
     training = Training.of(
         train__num_epochs=2,
         train__steps_per_epoch=1,
-        train__preflight=False,
+        preflight=False,
         evaluation__val_limit=12,
         evaluation__test_limit=6,
         publishing__gate_policy="strict",

@@ -10,7 +10,7 @@ from tests.training.in_process import Training
 
 @pytest.mark.nightly
 def test_the_outcomes_of_a_run_are_told_by_stage() -> None:
-    training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, train__preflight=False)
+    training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, preflight=False)
     failing = {"rollout": Status.TIMEOUT, "test": Status.TRUNCATED}
     training.fail = lambda stage, item_id: failing.get(stage)
     training.why = "no answer in 60 s"
@@ -25,7 +25,7 @@ def test_the_outcomes_of_a_run_are_told_by_stage() -> None:
 
 @pytest.mark.nightly
 def test_an_item_that_was_tried_again_counts_as_it_ended() -> None:
-    training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, train__preflight=False)
+    training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, preflight=False)
     training.fail = lambda stage, item_id: Status.TIMEOUT if stage == "seed" else None
     refs = training.prepare()
     training.run_containers(refs)

@@ -151,7 +151,7 @@ def served(
     """A run whose only chunk runs with the gateway, the program and the loop over containers of every rollout."""
     with serving(server) as running:
         connect(monkeypatch, "target", running.base_url, key)
-        trained = training(sandbox__max_containers=1, model__concurrency=4, train__preflight=False, **knobs)
+        trained = training(sandbox__max_containers=1, model__concurrency=4, preflight=False, **knobs)
         (chunk,) = trained.prepare()
         yield trained, chunk
 

@@ -42,7 +42,7 @@ DECLARED = {
     },
     "data": {"uri": "items.json", "split_ratio": "1:1:1"},
 }
-ONE_STEP = {"train__num_epochs": 1, "train__steps_per_epoch": 1, "train__batch_size": 6, "train__preflight": False}
+ONE_STEP = {"train__num_epochs": 1, "train__steps_per_epoch": 1, "train__batch_size": 6}
 
 
 @pytest.fixture(autouse=True)
@@ -63,13 +63,19 @@ ANSWERS = ["a slip", "A-SLIP!", "A. Slip", "another"]
 
 
 def training(
-    reply: Callable[..., Any] | None = None, store: LocalStore | None = None, name: str = "run", **more: Any
+    reply: Callable[..., Any] | None = None,
+    store: LocalStore | None = None,
+    name: str = "run",
+    *,
+    preflight: bool = False,
+    **more: Any,
 ) -> Training:
     knobs = {"model.target": "openai-chat:m", "model.optimizer": "openai-chat:o", "model.judge": "openai-chat:j"}
     knobs |= {key.replace("__", "."): value for key, value in (ONE_STEP | more).items()}
     config = TrainConfig.from_layers(benchmark_config("spelling").model_dump(), nest(knobs))
     made = Training(config, "spelling", name, store=LocalStore() if store is None else store)
     made.slip = lambda draw, item_id: True
+    made.done |= {} if preflight else {"preflight": None}
     made.models.reply = reply if reply is not None else lambda stage, prompt, tool: None
     return made
 
@@ -240,7 +246,7 @@ def test_a_grade_that_does_not_count_is_not_remembered() -> None:
 
 
 def test_the_judge_is_tried_before_the_first_batch_and_what_it_costs_is_estimated() -> None:
-    trained = training(budget__max_calls=10_000, train__preflight=True)
+    trained = training(budget__max_calls=10_000, preflight=True)
     trained.prepare()
     sizes = {split: len(trained.run.items(split)) for split in (Split.TRAIN, Split.VAL, Split.TEST)}
     found = estimated(trained.run, sizes).totals.calls

@@ -75,7 +75,7 @@ def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[ServedT
                 model__harness="tools",
                 model__max_turns=6,
                 search__conn_id="skillopt_search",
-                train__preflight=False,
+                preflight=False,
                 evaluation__val_limit=4,
             )
             return trained, server

@@ -324,7 +324,7 @@ def test_a_training_ends_within_its_budget_whatever_stage_it_is_in() -> None:
         training()
         return [row.call.role for row in training.run.usage.read("searchqa", training.run.account)]
 
-    small = {"evaluation__eval_test": False, "train__num_epochs": 1, "train__preflight": False}
+    small = {"evaluation__eval_test": False, "train__num_epochs": 1, "preflight": False}
     first = roles(Training.of(**small)).index("optimizer") + 1
     tight = Training.of(**small, budget__max_calls=first)
     assert roles(tight).count("optimizer") == 1

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def trained() -> Training:
-    training = Training.of(train__num_epochs=1, train__preflight=False, optimizer__use_slow_update=False)
+    training = Training.of(train__num_epochs=1, preflight=False, optimizer__use_slow_update=False)
     training()
     return training
 

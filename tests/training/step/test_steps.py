@@ -88,7 +88,7 @@ def test_no_batch_is_rolled_out_ahead_of_notes_that_enter_the_skill() -> None:
         reply=reply,
         train__num_epochs=1,
         train__steps_per_epoch=2,
-        train__preflight=False,
+        preflight=False,
         train__speculative_rollout=True,
         optimizer__use_skill_aware_reflection=True,
     )
@@ -110,7 +110,7 @@ def test_a_batch_that_was_rolled_out_ahead_takes_no_task(status: Status | None) 
         reply=reply,
         train__num_epochs=1,
         train__steps_per_epoch=2,
-        train__preflight=False,
+        preflight=False,
         train__speculative_rollout=True,
     )
     training.fail = lambda stage, item_id: status if stage == "speculate" else None

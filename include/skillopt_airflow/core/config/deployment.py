@@ -9,20 +9,16 @@ from urllib.parse import unquote, urlsplit
 from pydantic import Field, model_validator
 
 from skillopt_airflow.core.config.group import Group
-from skillopt_airflow.core.config.resource_groups import JUDGE_CONN_ID
 from skillopt_airflow.core.config.train_config import TrainConfig
 
 CONNECTIONS = (
     "model.target_conn_id",
     "model.optimizer_conn_id",
-    "model.judge_conn_id",
     "search.conn_id",
-    "sandbox.docker_conn_id",
-    "sandbox.kubernetes_conn_id",
+    "sandbox.conn_id",
     "storage.conn_id",
 )
-IMAGES = ("sandbox.image", "sandbox.gateway_image", "sandbox.registry", "sandbox.item_registry")
-NAMESPACES = ("sandbox.namespace",)
+IMAGES = ("sandbox.image", "sandbox.registry", "sandbox.item_registry")
 BUCKETS = ("bucket", "artifact_bucket")
 ADDRESSES = ("data.uri", "data.corpus", "data.split_manifest", "regate.fresh_uri", "train.init_skill")
 HOST_LIMITS = (
@@ -48,8 +44,6 @@ class Allowed(Group):
     """Addresses of data sets, corpora and skills: s3://..., or paths of the workers, which have no folder ..."""
     images: tuple[str, ...] = ()
     """Images, and registries of them."""
-    namespaces: tuple[str, ...] = ()
-    """Namespaces of the cluster."""
     unapproved: bool = False
     """Whether a run may publish, and a night roll back, without the approval that its benchmark asks for."""
 
@@ -80,14 +74,9 @@ def not_allowed(asked: TrainConfig, own: TrainConfig, allowed: Allowed) -> list[
         own: that of the benchmark, or of the finished run that is asked again: what it names, everybody may.
         allowed: what else they may.
     """
-    judges = (JUDGE_CONN_ID, asked.model.optimizer_conn_id)
-    if own.model.judge_conn_id is None and asked.model.judge_conn_id in judges:
-        # The record of a run has the connection that it got where none was named.
-        asked = asked.model_copy(update={"model": asked.model.model_copy(update={"judge_conn_id": None})})
     return [
         *_unlisted(CONNECTIONS, "connections", allowed.connections, asked, own),
         *_unlisted(IMAGES, "images", allowed.images, asked, own),
-        *_unlisted(NAMESPACES, "namespaces", allowed.namespaces, asked, own),
         *_raised(asked, own),
         *_foreign_buckets(asked, own, allowed.storage),
         *(

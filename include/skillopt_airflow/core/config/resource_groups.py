@@ -1,4 +1,4 @@
-"""The knobs of what a run uses: budget, models, data, containers, the object store, searches and sessions."""
+"""The knobs of what a run uses: budget, models, data, containers, the object store and searches."""
 
 from typing import Annotated, Literal, Self
 
@@ -6,16 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from skillopt_airflow.core.config.group import Group, ObjectName, Positive, spelled
 from skillopt_airflow.core.config.harnesses import HarnessName
-from skillopt_airflow.core.config.sampling import MAX_THOUGHTS, Effort, OutputForm, Thinking
-
-
-class SessionGroup(Group):
-    """Sessions, in which the target acts turn by turn, in at most `model.max_turns` turns; for some benchmarks."""
-
-    history: Literal["last_turns", "conversation"] = "last_turns"
-    """What the target of harness chat knows of its turns before: last_turns asks it afresh each time and shows the last
-    two, conversation goes on with one conversation. Harness tools always has one conversation."""
-
+from skillopt_airflow.core.config.sampling import MAX_THOUGHTS, Effort
 
 TRIES = 4
 TRY_SECONDS = 20.0
@@ -35,7 +26,7 @@ class SearchGroup(Group):
 
 
 JUDGE_CONN_ID = "skillopt_judge"
-"""Connection of the judge where none is named, if Airflow has it."""
+"""Connection of the judge, if Airflow has it."""
 RATIO = r"^\d+:\d+:\d+(:\d+)?$"
 # YAML takes 2:1:7 without quotes for a number.
 RATIO_SPELLED = "write three or four whole numbers, with colons and in quotes: '2:1:7'"
@@ -82,37 +73,24 @@ class ModelGroup(Group):
     """Target model such as openai-chat:gpt-5; the connection's own when unset."""
     optimizer: ObjectName | None = None
     """Optimizer model; the connection's own when unset."""
-    judge_conn_id: ObjectName | None = None
-    """Airflow connection (type pydanticai) of the model that judges answers, in a benchmark that asks one; when unset
-    skillopt_judge, or where there is none the optimizer's."""
     judge: ObjectName | None = None
-    """Model that judges answers; the connection's own when unset."""
+    """Model that judges answers, in a benchmark that asks one. It is behind the connection skillopt_judge, or the
+    optimizer's if there is none. Default: the connection's own."""
     harness: HarnessName = "chat"
     """Program that runs an item: a conversation, an agent with the benchmark's tools, or one of two agent CLIs."""
     max_turns: Positive = 1
     """Most answers of the target to one item: of a conversation with the benchmark's feedback, or the model calls of
     harness tools, which needs at least 2. The agent CLIs set their own limits."""
     reasoning_effort: Effort | None = None
-    """Reasoning effort of the target; the provider's default when unset."""
+    """Reasoning effort of the target, such as low; or its most tokens of thinking; or on or off, for servers with such
+    a switch (Qwen on vLLM). Default: the provider's."""
     optimizer_reasoning_effort: Effort | None = None
-    """Reasoning effort of the optimizer; the provider's default when unset."""
+    """The same of the optimizer. Default: the provider's."""
     optimizer_temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
     """Sampling temperature of the optimizer; the provider's default when unset."""
-    optimizer_pool: ObjectName = "default_pool"
-    """Airflow pool of the tasks that ask the optimizer; fixed when the DAG is parsed."""
     optimizer_max_tokens: Positive | None = None
     """Most tokens of one answer of the optimizer, or the judge, its thinking included. Default: 1,000 to 32,000 by the
     purpose of the call, and its thinking. A higher value doesn't raise these."""
-    optimizer_output: OutputForm = "auto"
-    """How the optimizer and the judge give structured answers: by tools, as text, or auto. Auto uses tools unless the
-    preflight, or the server, shows that they don't work."""
-    optimizer_thinking: Thinking | None = None
-    """Switches the thinking of the optimizer on or off, or limits it to a number of tokens. Default: the provider's."""
-    thinking: Thinking | None = None
-    """Switches the thinking of the target on or off, on servers with a chat template for it (Qwen on vLLM), or limits
-    it to a number of tokens. Default: the provider's."""
-    seed: int | None = None
-    """Sampling seed of the target, counted up by the draw; none is sent when unset."""
     batch: bool = False
     """Send evaluation and test items as one job of the provider's batch API: half the price, hours instead of
     minutes. For harness chat with one turn. Fixed when the DAG is parsed."""
@@ -124,26 +102,25 @@ class ModelGroup(Group):
     """Model calls of the run's rollouts in flight; the containers that run at the same time have equal shares, of at
     least 1."""
     call_timeout: Annotated[float, Field(gt=0.0)] = 120.0
-    """Seconds that one try of a model call may take. A call of the optimizer ends after max_attempts of these."""
-    max_attempts: Positive = 5
-    """Tries of one model call that ends in 429, 5xx or a time-out."""
+    """Seconds that one try of a model call may take. A call is tried five times, and one of the optimizer ends after
+    five of these."""
 
     @property
     def optimizer_thoughts(self) -> int:
         """Return the most tokens that the optimizer thinks before an answer; 0 if it isn't set to think."""
-        if isinstance(self.optimizer_thinking, int):
-            return self.optimizer_thinking
-        thinks = self.optimizer_reasoning_effort is not None or self.optimizer_thinking == "on"
-        return MAX_THOUGHTS if thinks and self.optimizer_thinking != "off" else 0
+        effort = self.optimizer_reasoning_effort
+        if isinstance(effort, int):
+            return effort
+        return 0 if effort in (None, "off") else MAX_THOUGHTS
 
     @model_validator(mode="after")
     def _budget_of_thinking(self) -> Self:
-        for role, thinking, most in (
-            ("", self.thinking, self.max_tokens),
-            ("optimizer_", self.optimizer_thinking, self.optimizer_max_tokens),
+        for role, effort, most in (
+            ("", self.reasoning_effort, self.max_tokens),
+            ("optimizer_", self.optimizer_reasoning_effort, self.optimizer_max_tokens),
         ):
-            if isinstance(thinking, int) and most is not None and thinking >= most:
-                raise ValueError(f"{role}thinking = {thinking} is a part of {role}max_tokens = {most}: lower it")
+            if isinstance(effort, int) and most is not None and effort >= most:
+                raise ValueError(f"{role}reasoning_effort = {effort} is a part of {role}max_tokens = {most}: lower it")
         return self
 
     @model_validator(mode="after")
@@ -197,21 +174,15 @@ class SandboxGroup(Group):
 
     engine: Literal["docker", "kubernetes"] = "docker"
     """Docker containers or pods of a Kubernetes cluster; fixed when the DAG is parsed."""
-    docker_conn_id: ObjectName | None = None
-    """Airflow connection (type docker) of another engine; the worker's own engine when unset."""
-    kubernetes_conn_id: ObjectName = "kubernetes_default"
-    """Airflow connection (type kubernetes) of the cluster."""
-    namespace: ObjectName = "default"
-    """Kubernetes namespace of the pods."""
-    gateway_image: ObjectName = "skillopt-gateway:latest"
-    """Image of the model gateway and the courier, on a remote engine and in pods."""
+    conn_id: ObjectName | None = None
+    """Airflow connection of a remote engine (type docker), or of the cluster and the pods' namespace (type kubernetes).
+    Default: the worker's own engine, or kubernetes_default."""
     image: ObjectName | None = None
     """Image that holds include/skillopt_airflow/rollout; the project's own for the harness when unset."""
     registry: ObjectName | None = None
     """Registry, or a part of one, that has the project's own images, such as registry.example.com/skillopt; these are
-    all whose names begin with skillopt- and hold no slash. The engine's own images are meant when unset."""
-    pull: Literal["missing", "always", "never"] = "missing"
-    """Pull the image from its registry if it is missing, always or never."""
+    all whose names begin with skillopt- and hold no slash. Their tags are pulled again for each run. Default: the
+    engine's own images."""
     items_per_container: Positive = 2000
     """Most items of a chunk, which share a container unless they execute what the target writes: the limit for their
     isolation from each other. Chunks have fewer, see max_containers; a stage has at most 1,024 chunks."""
@@ -235,10 +206,15 @@ class SandboxGroup(Group):
     """Registry, or a part of one, in front of the images that items name, such as registry.example.com/mirror; they are
     taken as they are named when empty."""
     pool: ObjectName = "default_pool"
-    """Airflow pool of the tasks that run containers; fixed when the DAG is parsed."""
+    """Airflow pool of the tasks that run containers or ask the optimizer. Fixed when the DAG is parsed."""
     queue: ObjectName | None = None
     """Queue of the tasks that need a Docker engine, for executors whose workers listen to queues; the executor's
     default when unset. Fixed when the DAG is parsed."""
+
+    @property
+    def gateway_image(self) -> str:
+        """Return the image of the model gateway and the courier, on a remote engine and in pods."""
+        return self.registered("skillopt-gateway:latest")
 
     @property
     def has_own_image(self) -> bool:
@@ -248,6 +224,10 @@ class SandboxGroup(Group):
     def registered(self, image: str) -> str:
         """Return the full name of an image, which is that in the registry for one of the project's own."""
         return f"{self.registry}/{image}" if _is_own(image) and self.registry is not None else image
+
+    def renews(self, image: str) -> bool:
+        """Return whether an image is pulled even if it is there, since its tag may mean another one by now."""
+        return self.registry is not None and image.startswith(f"{self.registry}/") and "@" not in image
 
 
 def _is_own(image: str) -> bool:

@@ -7,10 +7,13 @@ from pydantic import BeforeValidator, Field, JsonValue
 from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS, Dialect
 
-Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
-"""How much a model thinks before it answers; not every model has the highest ones."""
+SWITCHES = {"on": True, "off": False}
 OutputForm = Literal["auto", "tools", "text"]
 """How a structured answer is asked for: by a tool call, in plain text, or by whichever of them works."""
+MODEL_ATTEMPTS = 5
+"""Tries of one model call that ends in 429, 5xx or a timeout."""
+PREFLIGHT_ATTEMPTS = 3
+"""The same in the preflight: enough for a server that stumbles, and soon over if it is the wrong one."""
 THOUGHT_END = "</think>"
 
 
@@ -19,8 +22,12 @@ def _switch(value: Any) -> Any:
     return ("on" if value else "off") if isinstance(value, bool) else value
 
 
-Thinking = Annotated[Literal["on", "off"] | Annotated[int, Field(ge=1)], BeforeValidator(_switch)]
-"""Whether a model thinks before it answers, or the most tokens that it thinks."""
+Effort = Annotated[
+    Literal["minimal", "low", "medium", "high", "xhigh", "max", "on", "off"] | Annotated[int, Field(ge=1)],
+    BeforeValidator(_switch),
+]
+"""How much a model thinks before it answers, whether it thinks, or the most tokens that it thinks. Not every model has
+all of them."""
 _MAX_TOKENS = {
     "preflight": 1_000,
     **dict.fromkeys(("rank", "learning_rate", "judge", "judge_steps", "deep_reflect"), 4_000),
@@ -59,14 +66,17 @@ def translated_budget(tokens: int | None) -> JsonObject:
     }
 
 
+def named_effort(effort: Effort | None) -> str | None:
+    """Return an effort that is neither a switch nor a number of tokens."""
+    return effort if isinstance(effort, str) and effort not in SWITCHES else None
+
+
 def sampling_settings(
     dialect: Dialect | None,
     *,
     max_tokens: int | None = None,
     temperature: float | None = None,
-    seed: int | None = None,
     reasoning_effort: Effort | None = None,
-    thinking: Thinking | None = None,
     timeout: float | None = None,
 ) -> JsonObject:
     """Return the settings of a call; what is None is left to the server.
@@ -77,13 +87,13 @@ def sampling_settings(
         timeout: seconds of one try.
     """
     settings: dict[str, JsonValue | None] = {"max_tokens": max_tokens, "temperature": temperature, "timeout": timeout}
-    budget = thinking if isinstance(thinking, int) else None
-    switched = {"on": True, "off": False}.get(str(thinking))
+    budget = reasoning_effort if isinstance(reasoning_effort, int) else None
+    effort, switched = named_effort(reasoning_effort), SWITCHES.get(str(reasoning_effort))
     if dialect is None:
         # Each provider takes what its own model has a word for, and passes over the rest.
         for name in ("anthropic", "openai"):
-            settings |= WIRE_FORMATS[name].sampling(seed, reasoning_effort, switched, budget)
-        settings |= translated_budget(budget) | {"seed": seed}
+            settings |= WIRE_FORMATS[name].sampling(effort, switched, budget)
+        settings |= translated_budget(budget)
     else:
-        settings |= WIRE_FORMATS[dialect].sampling(seed, reasoning_effort, switched, budget)
+        settings |= WIRE_FORMATS[dialect].sampling(effort, switched, budget)
     return {name: value for name, value in settings.items() if value is not None}

@@ -20,9 +20,6 @@ Hours = Annotated[float, Field(gt=0.0, le=MAX_HOURS)]
 class PublishingGroup(Group):
     """The requirements for becoming the champion, measured after training on items by which nothing was selected."""
 
-    split: Literal["test", "publish"] = "test"
-    """Items on which candidate and champion are compared: the test split, or a split publish of their own."""
-
     gate_policy: Literal["strict", "exact_paired"] = "exact_paired"
     """Test by which the candidate must beat the champion, or the seed skill before there is one; strict is no test."""
     gate_alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05

@@ -19,7 +19,6 @@ from skillopt_airflow.core.config.resource_groups import (
     ModelGroup,
     SandboxGroup,
     SearchGroup,
-    SessionGroup,
     StorageGroup,
 )
 from skillopt_airflow.core.config.service_groups import AlertsGroup, PublishingGroup, RegateGroup, RetentionGroup
@@ -58,7 +57,6 @@ class TrainConfig(Group):
     evaluation: EvaluationGroup = EvaluationGroup()
     model: ModelGroup = ModelGroup()
     data: DataGroup = DataGroup()
-    session: SessionGroup = SessionGroup()
     sandbox: SandboxGroup = SandboxGroup()
     storage: StorageGroup = StorageGroup()
     search: SearchGroup = SearchGroup()

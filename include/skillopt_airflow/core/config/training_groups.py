@@ -28,13 +28,8 @@ class TrainGroup(Group):
     rollouts_per_item: Positive = 1
     """Tries of each item of a batch, which an analyst sees side by side. For a target that samples: one that always
     answers alike gives equal ones."""
-    fresh_rollouts: bool | Literal["auto"] = "auto"
-    """Roll out items again in each epoch, also under an unchanged skill, so that analysts see new trajectories. auto
-    does so unless model.temperature is 0, at which a target answers alike."""
     seed: int = 42
     """Seed of every shuffle of the training."""
-    preflight: bool = True
-    """Try target, optimizer and both buckets once, in seconds, before the first batch that is paid for."""
     speculative_rollout: bool | Literal["auto"] = "auto"
     """Roll out the next batch with the present skill while a candidate is made and evaluated; wasted if it is accepted.
     auto does so where two of the last three steps rejected theirs. Never with a budget."""
@@ -56,9 +51,6 @@ class GradientGroup(Group):
     """Times that an analyst answers: after the first, its draft is held against the same minibatch and corrected."""
     failure_only: bool = False
     """Reflect on failures alone."""
-    brief: bool = False
-    """Show analysts of failures the items and the scorer's feedback alone, and ask for rules alone. For small models.
-    Default: false; an answer that was cut is asked for again this way."""
     show_pictures: Annotated[int, Field(ge=0, le=50)] = 0
     """Pictures of a minibatch's items that an analyst sees itself, at most; 0 for an optimizer that takes none."""
     use_deep_reflect: bool = False
@@ -153,18 +145,16 @@ class EvaluationGroup(Group):
     """Evaluate on the first so many items of the selection split, which must have them; all when unset."""
     test_limit: Positive | None = None
     """Test on the first so many items of the test split, which must have them; all when unset."""
-    eval_test: bool = True
-    """Measure the seed, the best and the last skill on the test split; equal texts once."""
-    test_each_epoch: bool = False
-    """Also measure each epoch's last skill on the test split, at the end of the run. No skill is selected by these
-    scores."""
+    eval_test: bool | Literal["each_epoch"] = True
+    """Measure the seed, the best and the last skill on the test split; equal texts once. each_epoch also measures each
+    epoch's last skill, at the end of the run. No skill is selected by these scores."""
 
     def most_tested(self, epochs: int) -> int:
         """Return the most skills that a run of so many epochs measures on the test split, the seed included."""
         if not self.eval_test:
             return 0
         # The last epoch's last skill is the last skill.
-        return 3 + (epochs - 1 if self.test_each_epoch else 0)
+        return 3 + (epochs - 1 if self.eval_test == "each_epoch" else 0)
 
     def limit(self, split: Split) -> int | None:
         """Return how many items of a split are used; None for all of them."""

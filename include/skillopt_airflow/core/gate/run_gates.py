@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -221,16 +221,23 @@ class SmallestGain(Value):
         )
 
 
-def gates_of(config: TrainConfig, look: int = 1) -> list[RunGate]:
+def publish_split(splits: Collection[Split]) -> Split:
+    """Return the split on which candidate and champion are compared: publish if the data has it, else test."""
+    return Split.PUBLISH if Split.PUBLISH in splits else Split.TEST
+
+
+def gates_of(config: TrainConfig, splits: Collection[Split], look: int = 1) -> list[RunGate]:
     """Return the gates of a training, without that of candidates where they are taken without one.
 
-    `look` says which look at its items the gate of publishing is.
+    Args:
+        splits: those of the data.
+        look: which look at its items the gate of publishing is.
     """
     gates = [
         RunGate("evaluation.gate_policy", Split.VAL, config.evaluation),
         RunGate(
             "publishing.gate_policy",
-            Split(config.publishing.split),
+            publish_split(splits),
             publishing_rules(config.evaluation, config.publishing, look),
             look,
         ),
@@ -287,7 +294,7 @@ def check_groups(config: TrainConfig, groups: Mapping[Split, Sequence[str]]) -> 
     Raises:
         ConfigError: it names the gate, the groups that there are, and how many it needs.
     """
-    for gate in gates_of(config):
+    for gate in gates_of(config, groups):
         if problem := hopeless(gate.rules, groups[gate.split]):
             raise ConfigError(
                 f"{gate.knob} = {gate.rules.gate_policy} could accept nothing: the items of the {gate.split} split "
@@ -322,5 +329,5 @@ def smallest_gains(
             gain=smallest_gain(gate.rules, group_sizes(groups[gate.split])),
             alike=smallest_gain(gate.rules, group_sizes(groups[gate.split]), alike=True),
         )
-        for gate in gates_of(config, look)
+        for gate in gates_of(config, groups, look)
     )

@@ -161,7 +161,7 @@ class History(Document):
     """Costs that this run paid, by stage, in the order in which the stages began."""
     test: dict[str, SplitScore] = Field(default_factory=dict)
     """The seed, the best and the last skill on the test split, and by `epoch 1` and so on each epoch's last one where
-    evaluation.test_each_epoch asks for it; empty if that was not measured."""
+    evaluation.eval_test asks for it; empty if that was not measured."""
     test_looks: int | None = None
     """Comparisons that were ever made on these items to publish something; None if nobody counted."""
     rollouts: RolloutCounts = RolloutCounts()

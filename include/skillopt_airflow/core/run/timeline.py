@@ -60,9 +60,11 @@ def slice_places(train_size: int, position: int, train: TrainGroup) -> list[rang
 
 
 def batch_draws(train: TrainGroup, epoch: int, temperature: float | None) -> range:
-    """Return the draws of a batch's items in an epoch (1-based); a target at temperature 0 answers alike."""
-    fresh = temperature != 0 if train.fresh_rollouts == "auto" else train.fresh_rollouts
-    first = (epoch - 1) * train.rollouts_per_item if fresh else 0
+    """Return the draws of a batch's items in an epoch (1-based).
+
+    Each epoch has new ones, so that analysts see new trajectories, unless the target answers alike.
+    """
+    first = 0 if temperature == 0 else (epoch - 1) * train.rollouts_per_item
     return range(first, first + train.rollouts_per_item)
 
 

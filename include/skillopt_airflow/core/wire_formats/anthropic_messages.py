@@ -106,12 +106,10 @@ class AnthropicMessages(WireFormat):
         shrunk = min(1.0, MAX_SIDE / max(width, height))
         return min(MAX_PICTURE_TOKENS, math.ceil(shrunk * width * shrunk * height / PIXELS_OF_TOKEN))
 
-    def sampling(
-        self, seed: int | None, reasoning_effort: str | None, thinking: bool | None, thinking_budget: int | None
-    ) -> Settings:
-        """Set the model's own thinking, which an effort does not switch on where it is off; no field is for a seed."""
+    def sampling(self, reasoning_effort: str | None, thinking: bool | None, thinking_budget: int | None) -> Settings:
+        """Set the model's own thinking."""
         limited: JsonObject = {"type": "enabled", "budget_tokens": thinking_budget}
         return {
-            "thinking": thinking if thinking is False or reasoning_effort is None else reasoning_effort,
+            "thinking": thinking if reasoning_effort is None else reasoning_effort,
             "anthropic_thinking": None if thinking_budget is None else limited,
         }

@@ -100,16 +100,13 @@ class OpenAIChat(WireFormat):
         options = request.get("stream_options")
         return request | {"stream_options": (options if isinstance(options, dict) else {}) | {"include_usage": True}}
 
-    def sampling(
-        self, seed: int | None, reasoning_effort: str | None, thinking: bool | None, thinking_budget: int | None
-    ) -> Settings:
+    def sampling(self, reasoning_effort: str | None, thinking: bool | None, thinking_budget: int | None) -> Settings:
         """Switch thinking in the chat template of servers like vLLM, and limit it (as Seed-OSS's template does)."""
         wanted = {"enable_thinking": thinking, "thinking_budget": thinking_budget}
         template: JsonObject = {name: value for name, value in wanted.items() if value is not None}
         return {
             # pydantic-ai's own `thinking` would leave it out for every model that it does not know to think.
             "openai_reasoning_effort": reasoning_effort,
-            "seed": seed,
             "extra_body": {"chat_template_kwargs": template} if template else None,
         }
 

@@ -61,7 +61,7 @@ _REQUEST = {
 
 
 class OpenAIResponses(WireFormat):
-    """Responses, which have a field neither for a seed nor for switching or limiting thinking."""
+    """Responses, which have no field for switching or limiting thinking."""
 
     name = "openai"
     aliases = ("openai-responses",)
@@ -75,7 +75,5 @@ class OpenAIResponses(WireFormat):
         """Return whether there is a list of outputs that the provider didn't break off."""
         return isinstance(document.get("output"), list) and document.get("status") not in ("failed", "cancelled")
 
-    def sampling(
-        self, seed: int | None, reasoning_effort: str | None, thinking: bool | None, thinking_budget: int | None
-    ) -> Settings:
+    def sampling(self, reasoning_effort: str | None, thinking: bool | None, thinking_budget: int | None) -> Settings:
         return {"openai_reasoning_effort": reasoning_effort}

@@ -163,14 +163,12 @@ class WireFormat(ABC):
         return request
 
     @abstractmethod
-    def sampling(
-        self, seed: int | None, reasoning_effort: str | None, thinking: bool | None, thinking_budget: int | None
-    ) -> Settings:
+    def sampling(self, reasoning_effort: str | None, thinking: bool | None, thinking_budget: int | None) -> Settings:
         """Return pydantic-ai's settings for what the format can say of these; None stands for what is not set."""
 
-    def sets(self, seed: int | None = None, thinking: bool | None = None, thinking_budget: int | None = None) -> bool:
+    def sets(self, thinking: bool | None = None, thinking_budget: int | None = None) -> bool:
         """Return whether a request has a field for the value that is given."""
-        return any(value is not None for value in self.sampling(seed, None, thinking, thinking_budget).values())
+        return any(value is not None for value in self.sampling(None, thinking, thinking_budget).values())
 
     def picture_tokens(self, width: int, height: int) -> int:
         """Return the tokens of a picture of so many pixels, as OpenAI counts its tiles (guide "Images and vision")."""

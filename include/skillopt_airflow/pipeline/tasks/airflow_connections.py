@@ -15,8 +15,14 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.deployment import plain_address
-from skillopt_airflow.core.config.resource_groups import ModelGroup, SandboxGroup, SearchGroup, StorageGroup
-from skillopt_airflow.core.config.sampling import sampling_settings
+from skillopt_airflow.core.config.resource_groups import (
+    JUDGE_CONN_ID,
+    ModelGroup,
+    SandboxGroup,
+    SearchGroup,
+    StorageGroup,
+)
+from skillopt_airflow.core.config.sampling import MODEL_ATTEMPTS, OutputForm, sampling_settings
 from skillopt_airflow.core.config.train_config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.run.budget import ROLES, Prices, Role
@@ -65,7 +71,14 @@ class AirflowConnections:
 
         return ObjectStore(self.s3_client(storage), bucket, f"connection {storage.conn_id} (storage.conn_id)")
 
-    def optimizer(self, model: ModelGroup, on_call: "OnCall", begin: "Begin") -> "AbstractContextManager[Optimizer]":
+    def optimizer(
+        self,
+        model: ModelGroup,
+        on_call: "OnCall",
+        begin: "Begin",
+        output: OutputForm = "auto",
+        attempts: int = MODEL_ATTEMPTS,
+    ) -> "AbstractContextManager[Optimizer]":
         from skillopt_airflow.models.connection import target_dialect
 
         with self._lookup:
@@ -74,16 +87,22 @@ class AirflowConnections:
                 max_tokens=model.optimizer_max_tokens,
                 temperature=model.optimizer_temperature,
                 reasoning_effort=model.optimizer_reasoning_effort,
-                thinking=model.optimizer_thinking,
                 timeout=model.call_timeout,
             )
-            return _asked("optimizer", model, on_call, begin, settings, model.optimizer_thoughts)
+            return _asked("optimizer", model, on_call, begin, settings, output, attempts, model.optimizer_thoughts)
 
-    def judge(self, model: ModelGroup, on_call: "OnCall", begin: "Begin") -> "AbstractContextManager[Optimizer]":
+    def judge(
+        self,
+        model: ModelGroup,
+        on_call: "OnCall",
+        begin: "Begin",
+        output: OutputForm = "auto",
+        attempts: int = MODEL_ATTEMPTS,
+    ) -> "AbstractContextManager[Optimizer]":
         """Open the judge behind pydantic-ai; how it samples is left to its provider."""
         with self._lookup:
             settings = sampling_settings(None, max_tokens=model.optimizer_max_tokens, timeout=model.call_timeout)
-            return _asked("judge", model, on_call, begin, settings, 0)
+            return _asked("judge", model, on_call, begin, settings, output, attempts, 0)
 
     def target(self, model: ModelGroup, on_call: "OnCall", begin: "Begin") -> "AbstractContextManager[Target]":
         """Open the target behind pydantic-ai, with the settings of its rollouts."""
@@ -95,9 +114,7 @@ class AirflowConnections:
                 target_dialect(model.target_conn_id, model.target),
                 max_tokens=model.max_tokens,
                 temperature=model.temperature,
-                seed=model.seed,
                 reasoning_effort=model.reasoning_effort,
-                thinking=model.thinking,
                 timeout=model.call_timeout,
             )
             opened = optimizer_model(model.target_conn_id, model.target)
@@ -106,7 +123,7 @@ class AirflowConnections:
                 on_call,
                 settings,
                 begin=begin,
-                max_attempts=model.max_attempts,
+                max_attempts=MODEL_ATTEMPTS,
                 redact=_redacted,
             )
 
@@ -146,9 +163,9 @@ class AirflowConnections:
         self._check_models(config.model, asked)
         if config.search.conn_id is not None:
             self.search(config.search)
+        check_engine(config.sandbox)
         if config.sandbox.engine == "kubernetes":
             return pinned(config.image)
-        check_engine(config.sandbox)
         digest = image_digest(config.image, config.sandbox)
         check_image(config, digest)
         return digest
@@ -173,7 +190,14 @@ class AirflowConnections:
 
 
 def _asked(
-    role: Role, model: ModelGroup, on_call: "OnCall", begin: "Begin", settings: JsonObject, thinking_tokens: int
+    role: Role,
+    model: ModelGroup,
+    on_call: "OnCall",
+    begin: "Begin",
+    settings: JsonObject,
+    output: OutputForm,
+    attempts: int,
+    thinking_tokens: int,
 ) -> "AbstractContextManager[Optimizer]":
     """Open a model that is asked for structured answers."""
     from skillopt_airflow.models.connection import optimizer_model
@@ -184,10 +208,10 @@ def _asked(
         on_call,
         settings,
         begin=begin,
-        max_attempts=model.max_attempts,
+        max_attempts=attempts,
         role=role,
         redact=_redacted,
-        output=model.optimizer_output,
+        output=output,
         thinking_tokens=thinking_tokens,
     )
 
@@ -205,9 +229,16 @@ def _models(model: ModelGroup) -> dict[Role, tuple[str, str | None]]:
         "target": (model.target_conn_id, model.target),
         "optimizer": (model.optimizer_conn_id, model.optimizer),
     }
-    if model.judge is not None and model.judge_conn_id is not None:
-        models["judge"] = (model.judge_conn_id, model.judge)
+    if model.judge is not None:
+        models["judge"] = (judge_conn_id(model), model.judge)
     return models
+
+
+def judge_conn_id(model: ModelGroup) -> str:
+    """Return the connection of the model that judges answers."""
+    from skillopt_airflow.models.connection import exists
+
+    return JUDGE_CONN_ID if exists(JUDGE_CONN_ID) else model.optimizer_conn_id
 
 
 def open_run(ref: "RunRef | JsonObject") -> TrainingRun:
@@ -231,14 +262,15 @@ def open_run(ref: "RunRef | JsonObject") -> TrainingRun:
 
 
 def check_engine(sandbox: SandboxGroup) -> None:
-    """Check that Airflow has the connection of the Docker engine, if the configuration names one.
+    """Check that Airflow has the connection of the engine, if the configuration names one.
 
     Raises:
         ConfigError: it has not.
     """
-    if sandbox.engine == "docker" and sandbox.docker_conn_id is not None:
-        create = "type 'docker' and the engine's address, such as tcp://10.0.0.5:2376, as host"
-        check_connection("sandbox.docker_conn_id", sandbox.docker_conn_id, create)
+    if sandbox.conn_id is not None:
+        host = " and the engine's address, such as tcp://10.0.0.5:2376, as host" if sandbox.engine == "docker" else ""
+        create = f"type '{sandbox.engine}'{host}"
+        check_connection("sandbox.conn_id", sandbox.conn_id, create)
 
 
 def signing_store(storage: StorageGroup, bucket: str) -> "ObjectStore":
@@ -347,7 +379,7 @@ def check_image(config: TrainConfig, digest: str) -> None:
     Raises:
         ConfigError: naming the image and what to do.
     """
-    if is_spread() and config.sandbox.docker_conn_id is None and "@sha256:" not in digest:
+    if is_spread() and config.sandbox.conn_id is None and "@sha256:" not in digest:
         raise ConfigError(
             f"the sandbox image {config.image} has no digest, so it was built on this worker's engine and may be "
             "another one on the next: push it to a registry, and name that in sandbox.registry, or the image in "

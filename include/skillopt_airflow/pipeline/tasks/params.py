@@ -42,7 +42,6 @@ FIXED_IN_GRAPH = (
     "publishing.approvers",
     "alerts.conn_id",
     "model.batch",
-    "model.optimizer_pool",
     "sandbox.engine",
     "sandbox.max_containers",
     "sandbox.pool",

@@ -96,7 +96,7 @@ class Preflight(RolloutChunk):
             AirflowFailException: something is wrong that no retry mends.
             SkillOptError: something is away that may come back.
         """
-        from skillopt_airflow.training.prepare.preflight import impatient, preflight
+        from skillopt_airflow.training.prepare.preflight import preflight
 
         def roll_out(chunks: "Sequence[JsonObject]") -> None:
             for chunk in chunks:
@@ -105,9 +105,7 @@ class Preflight(RolloutChunk):
 
         run = open_run(self.run)
         with wrong_input_fails():
-            ref = impatient(run)
-            self.run = ref.model_dump(mode="json")
-            preflight(open_run(ref), roll_out)
+            preflight(run, roll_out)
 
     def result(self, workload: "Workload", seconds: "SandboxSeconds") -> JsonObject:
         """Leave the judgement to the preflight."""

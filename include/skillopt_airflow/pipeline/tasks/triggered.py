@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.harnesses import HARNESSES, HarnessName
-from skillopt_airflow.core.config.resource_groups import JUDGE_CONN_ID, ModelGroup
+from skillopt_airflow.core.config.resource_groups import ModelGroup
 from skillopt_airflow.core.config.train_config import Preset, TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.values.types import JsonObject
@@ -16,7 +16,7 @@ from skillopt_airflow.models import connection, server_check
 from skillopt_airflow.models.providers import check_sampling
 from skillopt_airflow.optimizer.judge import check_judge, judge_use
 from skillopt_airflow.pipeline.tasks import params
-from skillopt_airflow.pipeline.tasks.airflow_connections import check_data, check_engine, open_run
+from skillopt_airflow.pipeline.tasks.airflow_connections import check_data, check_engine, judge_conn_id, open_run
 from skillopt_airflow.pipeline.tasks.batch_rollouts import check_batch
 from skillopt_airflow.rollout.requirements import check_requirements, check_search
 from skillopt_airflow.tasks.task_group import read_config
@@ -32,10 +32,7 @@ log = logging.getLogger(__name__)
 
 ADDED_BY_AIRFLOW = frozenset({"openlineage"})
 """Keys that Airflow's own operator adds to the conf of a run that it triggers, where that provider is installed."""
-OF_ANOTHER_TARGET = (
-    *("model.temperature", "model.max_tokens", "model.seed"),
-    *("model.reasoning_effort", "model.thinking"),
-)
+OF_ANOTHER_TARGET = ("model.temperature", "model.max_tokens", "model.reasoning_effort")
 """Knobs that a run may have with a value that another target's API refuses."""
 SHORT_FORM = 12
 """Fields that an error names, all of them."""
@@ -113,7 +110,7 @@ def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
         "optimizer": connection.model_name(model.optimizer_conn_id, model.optimizer),
     }
     # A run without a judge has none, whatever was named.
-    named |= {"judge": None} if judge_use(config.evaluation, adapter) == "rules" else _judge(model)
+    named["judge"] = None if judge_use(config.evaluation, adapter) == "rules" else _judge(model)
     return config.model_copy(update={"model": model.model_copy(update=named)})
 
 
@@ -143,15 +140,11 @@ def _check_harness_of_image(asked: TrainConfig, own: TrainConfig) -> None:
         )
 
 
-def _judge(model: ModelGroup) -> dict[str, str | None]:
-    """Return the connection and the model that judge answers."""
-    conn_id = model.judge_conn_id
-    if conn_id is None and connection.exists(JUDGE_CONN_ID):
-        conn_id = JUDGE_CONN_ID
-    name = model.judge
-    if conn_id is None:
-        conn_id, name = model.optimizer_conn_id, model.optimizer if name is None else name
-    return {"judge_conn_id": conn_id, "judge": connection.model_name(conn_id, name)}
+def _judge(model: ModelGroup) -> str:
+    """Return the model that judges answers."""
+    conn_id = judge_conn_id(model)
+    of_optimizer = model.optimizer if conn_id == model.optimizer_conn_id else None
+    return connection.model_name(conn_id, of_optimizer if model.judge is None else model.judge)
 
 
 def chosen_preset(benchmark: str, form: Mapping[str, Any]) -> Preset | None:

@@ -71,14 +71,13 @@ class ChatTarget:
 class SessionChat:
     """Plays the items of a benchmark; the answer of an item is its episode's outcome.
 
-    Its messages are those of one conversation, also where the target was asked afresh for each action.
+    The target is asked afresh for each action, and shown its last turns; the messages are those of one conversation.
     """
 
     def __init__(self, settings: RolloutSettings, benchmark: PlaysSession, target: ChatTarget) -> None:
         self._settings = settings
         self._benchmark = benchmark
         self._target = target
-        self._converses = settings.session.history == "conversation"
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
         started, clock = time.time(), time.monotonic()
@@ -87,7 +86,7 @@ class SessionChat:
         async with opened_session(self._settings, workspace.sealed) as session:
             said = [system, self._prompt(session)]
             while not session.over:
-                reply = await self._target.ask(self._asked(said, session), {})
+                reply = await self._target.ask([system, self._prompt(session)], {})
                 # The outcome is the answer.
                 replies.append(replace(reply, status=Status.OK) if reply.status is Status.EMPTY else reply)
                 if reply.text:
@@ -95,13 +94,9 @@ class SessionChat:
                 if not reply.status.scored:
                     break
                 observation = await session.act(self._benchmark.action(reply.text))
-                shown = self._benchmark.shown(observation) if self._converses else observation.text
-                said.append(Message(role="user", content=shown))
+                said.append(Message(role="user", content=observation.text))
             outcome = session.episode.outcome
         return conversation(item.id, said, replies, outcome, started, clock)
-
-    def _asked(self, said: Sequence[Message], session: Session) -> Sequence[Message]:
-        return said if self._converses else [said[0], self._prompt(session)]
 
     def _prompt(self, session: Session) -> Message:
         return Message(role="user", content=self._benchmark.prompt(session.episode, LAST_TURNS))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from skillopt_airflow.consumer import claude_code_text as literal
+from skillopt_airflow.core.config.sampling import named_effort
 from skillopt_airflow.core.values.skill import skill_name
 from skillopt_airflow.rollout.harnesses.cli import CLIHarness, Trace, events, install_skill
 
@@ -16,14 +17,14 @@ MIN_EFFORT = "low"
 
 
 class ClaudeCodeHarness(CLIHarness):
-    """Speaks the messages format. The CLI takes no temperature or seed."""
+    """Speaks the messages format. The CLI takes no temperature."""
 
     def prepare(self, home: Path, skill: str) -> None:
         install_skill(home / ".claude" / "skills", self.settings.benchmark, literal(skill))
 
     def command(self, pictures: Sequence[str]) -> Sequence[str]:
         settings = self.settings
-        wanted = MIN_EFFORT if settings.reasoning_effort == "minimal" else settings.reasoning_effort
+        wanted = MIN_EFFORT if settings.reasoning_effort == "minimal" else named_effort(settings.reasoning_effort)
         effort = [] if wanted is None else ["--effort", wanted]
         command = ["claude", "--print", "--output-format", "stream-json", "--verbose", "--model", settings.model]
         return [*command, "--tools", TOOLS, "--dangerously-skip-permissions", "--no-session-persistence", *effort]
@@ -54,8 +55,9 @@ class ClaudeCodeHarness(CLIHarness):
             "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
             "DISABLE_AUTOUPDATER": "1",
         }
-        most = {"on": None, "off": 0}.get(str(settings.thinking), settings.thinking)
-        return variables | ({} if most is None else {"MAX_THINKING_TOKENS": str(most)})
+        effort = settings.reasoning_effort
+        most = 0 if effort == "off" else effort
+        return variables | ({"MAX_THINKING_TOKENS": str(most)} if isinstance(most, int) else {})
 
     def read(self, lines: Iterable[bytes]) -> Trace:
         trace = Trace()

@@ -42,7 +42,7 @@ enabled = false
 
 
 class CodexHarness(CLIHarness):
-    """Speaks the responses format. The CLI takes no temperature or seed, and the gateway sets its limit of tokens."""
+    """Speaks the responses format. The CLI takes no temperature, and the gateway sets its limit of tokens."""
 
     def prepare(self, home: Path, skill: str) -> None:
         settings = self.settings

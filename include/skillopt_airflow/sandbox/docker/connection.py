@@ -21,14 +21,14 @@ TIMEOUT = 60
 
 
 def image_digest(image: str, sandbox: SandboxGroup) -> str:
-    """Pull an image as sandbox.pull says, and return the digest under which a registry has it, or else its id.
+    """Have an image on the engine, and return the digest under which a registry has it, or else its id.
 
     Raises:
         EngineUnavailable: no engine answers.
-        ImageMissing: the engine does not have the image and may not or cannot pull it.
+        ImageMissing: the engine does not have the image and cannot pull it.
     """
-    with found(sandbox.docker_conn_id).opened() as client:
-        ensure_image(client, image, sandbox.pull)
+    with found(sandbox.conn_id).opened() as client:
+        ensure_image(client, image, again=sandbox.renews(image))
         details = client.inspect_image(image)
     repository = image.partition("@")[0]
     if ":" in repository.rpartition("/")[2]:
@@ -45,7 +45,7 @@ def has_image(image: str, sandbox: SandboxGroup) -> bool:
     """
     from docker.errors import ImageNotFound
 
-    engine = found(sandbox.docker_conn_id)
+    engine = found(sandbox.conn_id)
     with reached(engine.url), engine.opened() as client:
         try:
             client.inspect_image(image)
@@ -94,7 +94,7 @@ class Engine:
             yield client
 
 
-def found(docker_conn_id: str | None, docker_url: str | None = None) -> Engine:
+def found(conn_id: str | None, docker_url: str | None = None) -> Engine:
     """Return the engine of a connection, or the worker's own.
 
     The connection's host is the address, such as tcp://10.0.0.5:2376; its extra may hold `ca_cert`, `client_cert` and
@@ -105,17 +105,17 @@ def found(docker_conn_id: str | None, docker_url: str | None = None) -> Engine:
     """
     from airflow.providers.docker.hooks.docker import DockerHook
 
-    if docker_conn_id is None:
+    if conn_id is None:
         url = docker_url or os.environ.get("DOCKER_HOST", DEFAULT_URL)
         return Engine(DockerHook(docker_conn_id=None, base_url=url, timeout=TIMEOUT), url)
-    connection = DockerHook.get_connection(docker_conn_id)
+    connection = DockerHook.get_connection(conn_id)
     if not connection.host:
-        raise ConfigError(f"the connection {docker_conn_id} has no host: give it one such as tcp://10.0.0.5:2376")
+        raise ConfigError(f"the connection {conn_id} has no host: give it one such as tcp://10.0.0.5:2376")
     url = connection.host if "://" in connection.host else f"tcp://{connection.host}:{connection.port or 2376}"
     extra = connection.extra_dejson
     files = {name: extra.get(name) for name in ("ca_cert", "client_cert", "client_key")}
     if any(files.values()) and not all(files.values()):
-        raise ConfigError(f"the connection {docker_conn_id} needs ca_cert, client_cert and client_key, or none of them")
+        raise ConfigError(f"the connection {conn_id} needs ca_cert, client_cert and client_key, or none of them")
     tls = DockerHook.construct_tls_config(**files, verify=bool(extra.get("verify", True)))
     # The connection is the engine's, not a registry's: with its id the hook would log in there.
     hook = DockerHook(docker_conn_id=None, base_url=url, tls=tls, timeout=TIMEOUT)
@@ -154,26 +154,25 @@ def judged(url: str) -> Iterator[None]:
         raise EngineUnavailable(f"the Docker engine at {url} went away: {error}") from error
 
 
-def ensure_image(client: Any, image: str, pull: str, knob: str = "sandbox.image") -> None:
-    """Pull the image, which a knob names, if the policy says so: where it is missing, always, or never.
+def ensure_image(client: Any, image: str, *, again: bool = False, knob: str = "sandbox.image") -> None:
+    """Pull the image, which a knob names, if it is missing, or `again`.
 
     Raises:
-        ImageMissing: the engine does not have the image and may not or cannot pull it.
+        ImageMissing: the engine does not have the image and cannot pull it.
     """
     from docker.errors import APIError, ImageNotFound
     from requests import RequestException
 
-    named = not image.startswith("sha256:")
-    reason = "sandbox.pull is never" if named else "an id is no name in any registry"
-    pulls = [pull == "always" and named, *([True] if pull == "missing" and named else [])]
-    for first in pulls:
+    reason = "an id is no name in any registry"
+    pulls = [True] if again else [False] if image.startswith("sha256:") else [False, True]
+    for pull in pulls:
         try:
-            if first:
+            if pull:
                 client.pull(image)
             client.inspect_image(image)
             return
         except ImageNotFound as error:
-            reason = str(error) if first else reason
+            reason = str(error) if pull else reason
         except (APIError, RequestException) as error:
             reason = str(error)
     raise ImageMissing(

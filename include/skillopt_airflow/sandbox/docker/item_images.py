@@ -206,7 +206,7 @@ class ItemImages:
 
 
 def ensure_named(names: Sequence[str], sandbox: SandboxGroup) -> None:
-    """Have the images that items name on the engine, pulled where that is allowed.
+    """Have the images that items name on the engine, pulled if they are missing.
 
     Raises:
         EngineUnavailable: no engine answers.
@@ -215,7 +215,7 @@ def ensure_named(names: Sequence[str], sandbox: SandboxGroup) -> None:
     from skillopt_airflow.sandbox.docker import connection as docker_connection
 
     missing = []
-    with docker_connection.found(sandbox.docker_conn_id).opened() as client:
+    with docker_connection.found(sandbox.conn_id).opened() as client:
         for name in names:
             try:
                 pulled(client, name, sandbox)
@@ -232,12 +232,12 @@ def pulled(client: Any, name: str, limits: SandboxGroup) -> str:
     """Return the full name of an image that an item names, which is pulled if the engine has none.
 
     Raises:
-        ImageMissing: the engine has it neither by itself nor from a registry, or may not pull it.
+        ImageMissing: the engine has it neither by itself nor from a registry.
     """
     from skillopt_airflow.sandbox.docker.connection import ensure_image
 
     full = full_name(name, limits)
-    ensure_image(client, full, "never" if limits.pull == "never" else "missing")
+    ensure_image(client, full)
     return full
 
 

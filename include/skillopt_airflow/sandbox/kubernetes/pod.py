@@ -38,7 +38,6 @@ GRACE_SECONDS = 45
 HELPER_MB = 512
 """Memory of the project's own containers."""
 MEMORY_UNITS = {"k": "Ki", "m": "Mi", "g": "Gi"}
-PULL_POLICIES = {"missing": "IfNotPresent", "always": "Always", "never": "Never"}
 GATEWAY_CONFIG = "gateway.json"
 SOCKET = "/gateway/model.sock"
 MAX_LABEL = 63
@@ -47,6 +46,7 @@ MAX_LABEL = 63
 @dataclass(frozen=True)
 class PodPlan:
     name: str
+    namespace: str
     image: str
     limits: SandboxGroup
     items: int
@@ -60,7 +60,7 @@ def pod_manifest(plan: PodPlan) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": plan.name, "namespace": plan.limits.namespace, "labels": dict(plan.labels)},
+        "metadata": {"name": plan.name, "namespace": plan.namespace, "labels": dict(plan.labels)},
         "spec": {
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
@@ -93,7 +93,7 @@ def secret_manifest(plan: PodPlan, pod_uid: str, gateway: JsonObject, courier: J
         "kind": "Secret",
         "metadata": {
             "name": plan.name,
-            "namespace": plan.limits.namespace,
+            "namespace": plan.namespace,
             "labels": dict(plan.labels),
             "ownerReferences": [owner],
         },
@@ -185,7 +185,7 @@ def _rollout(plan: PodPlan) -> JsonObject:
     return {
         "name": BASE,
         "image": plan.image,
-        "imagePullPolicy": PULL_POLICIES[limits.pull],
+        "imagePullPolicy": "IfNotPresent",
         "args": ["/in", "/out", "--gateway", SOCKET, *(["--corpus", CORPUS_FOLDER] if plan.corpus_mb else [])],
         "resources": _resources(f"{limits.cpus:g}", _memory(limits), limits.output_mb + TMP_MEGABYTES, plan.corpus_mb),
         "securityContext": _restricted(SANDBOX_UID),
@@ -233,11 +233,12 @@ def _helper(
     plan: PodPlan, name: str, command: Sequence[str], mounts: Sequence[JsonObject], secret: str, corpus_mb: int = 0
 ) -> dict[str, Any]:
     """Return a container of this project's own program, with its one file of the Secret."""
+    image = plan.limits.gateway_image
     own: JsonObject = {"name": "secret", "mountPath": f"/secret/{secret}", "subPath": secret, "readOnly": True}
     return {
         "name": name,
-        "image": plan.limits.registered(plan.limits.gateway_image),
-        "imagePullPolicy": PULL_POLICIES[plan.limits.pull],
+        "image": image,
+        "imagePullPolicy": "Always" if plan.limits.renews(image) else "IfNotPresent",
         "command": list(command),
         "resources": _resources("1", f"{HELPER_MB}Mi", plan.limits.output_mb + TMP_MEGABYTES, corpus_mb),
         "securityContext": _restricted(HELPER_UID),

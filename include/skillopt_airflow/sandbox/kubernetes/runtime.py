@@ -92,7 +92,7 @@ class Pod:
             ImageMissing: an image cannot be pulled.
             SandboxError: the cluster refused the pod or found no node for it, or the task was stopped.
         """
-        with reached(self.plan.limits.namespace):
+        with reached(self.plan.namespace):
             try:
                 if self.stopped.is_set():
                     raise SandboxError(STOPPED)
@@ -100,16 +100,16 @@ class Pod:
                 return self._follow(on_start)
             finally:
                 if self._made:
-                    self._patiently(remove_pod, self.client, self.plan.limits.namespace, self.plan.name)
+                    self._patiently(remove_pod, self.client, self.plan.namespace, self.plan.name)
 
     def kill(self) -> bool:
         if self._made:
-            remove_pod(self.client, self.plan.limits.namespace, self.plan.name, at_once=False)
+            remove_pod(self.client, self.plan.namespace, self.plan.name, at_once=False)
         return self._made
 
     def _make(self) -> None:
         """Create the pod first: it waits for its Secret, and one without an owner would outlive a killed task."""
-        plan, namespace = self.plan, self.plan.limits.namespace
+        plan, namespace = self.plan, self.plan.namespace
         made = self._patiently(_create, self.client.create_namespaced_pod, namespace, pod_manifest(plan))
         self._made = True
         pod = self._patiently(self.client.read_namespaced_pod, plan.name, namespace) if made is None else made
@@ -141,7 +141,7 @@ class Pod:
         from kubernetes.client.exceptions import ApiException
 
         try:
-            pod = self._patiently(self.client.read_namespaced_pod, self.plan.name, self.plan.limits.namespace)
+            pod = self._patiently(self.client.read_namespaced_pod, self.plan.name, self.plan.namespace)
         except ApiException as error:
             if error.status == GONE:
                 return None
@@ -174,7 +174,7 @@ class Pod:
             # The cluster stops a byte behind the limit, so that a longer log is known to be one.
             said = self.client.read_namespaced_pod_log(
                 self.plan.name,
-                self.plan.limits.namespace,
+                self.plan.namespace,
                 container=BASE,
                 limit_bytes=limit + 1,
                 _preload_content=False,
@@ -240,8 +240,8 @@ def reached(namespace: str) -> Iterator[None]:
         yield
     except (HTTPError, ConfigException) as error:
         raise EngineUnavailable(
-            "no Kubernetes cluster answers: check the Airflow connection that sandbox.kubernetes_conn_id names "
-            f"({error})"
+            "no Kubernetes cluster answers: check the Airflow connection that sandbox.conn_id names, or "
+            f"{KubernetesHook.default_conn_name} ({error})"
         ) from error
     except ApiException as error:
         # Its text would repeat the request, the Secret's content included.
@@ -280,7 +280,7 @@ def _check_images(status: Mapping[str, Any], refused: float | None) -> float | N
     for one, why in missing:
         raise ImageMissing(
             f"the cluster cannot pull {one.get('image')} for the container {one.get('name')}: {why['reason']} "
-            f"{why.get('message', '')}; set sandbox.image and sandbox.gateway_image to images that it can pull"
+            f"{why.get('message', '')}; set sandbox.image and sandbox.registry to what it can pull"
         )
     return since
 
@@ -295,10 +295,11 @@ def opened_runtime(
     workload: Workload, folder: TaskFolder, attempt: int, exchanges: Exchanges, stopped: threading.Event
 ) -> Iterator[PodRuntime]:
     """Yield the runtime of the workload's cluster, after removing what killed tasks left there and in the store."""
-    limits = workload.limits
-    with reached(limits.namespace):
-        client = KubernetesHook(conn_id=limits.kubernetes_conn_id).core_v1_client
-    runtime = PodRuntime(client, workload, folder, attempt, exchanges, stopped)
+    hook = KubernetesHook(conn_id=workload.limits.conn_id or KubernetesHook.default_conn_name)
+    namespace = hook.get_namespace() or hook.DEFAULT_NAMESPACE
+    with reached(namespace):
+        client = hook.core_v1_client
+    runtime = PodRuntime(client, namespace, workload, folder, attempt, exchanges, stopped)
     runtime.remove_all()
     exchanges(workload_label(identity(workload.labels))).clear()
     yield runtime
@@ -307,6 +308,7 @@ def opened_runtime(
 @dataclass
 class PodRuntime:
     client: Any
+    namespace: str
     workload: Workload
     folder: TaskFolder
     attempt: int
@@ -331,7 +333,7 @@ class PodRuntime:
         exchange = self.exchanges(f"{self._label}/{name}")
         labels = labels_of(self._identity, time.time() + address_seconds(workload, len(items)))
         room = _room(workload.corpus) // MEGABYTE
-        plan = PodPlan(name, workload.image, workload.limits, len(items), labels, room)
+        plan = PodPlan(name, self.namespace, workload.image, workload.limits, len(items), labels, room)
         with (
             self.folder.container(str(number), workload, items, files) as staged,
             shipped(workload, number, items, staged, exchange, self.at_once(), self._on_call) as (folder, secrets),
@@ -341,7 +343,7 @@ class PodRuntime:
     def remove_all(self) -> None:
         same = f"{WORKLOAD_LABEL}={self._label}"
         installation = f"{INSTALLATION_LABEL}={installation_label(self._identity)}"
-        left = clear_away(self.client, self.workload.limits.namespace, same, installation)
+        left = clear_away(self.client, self.namespace, same, installation)
         if left:
             log.info("Removed %d pod(s) of this task, or of tasks that were killed", left)
 

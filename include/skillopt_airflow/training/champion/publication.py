@@ -8,7 +8,7 @@ from pydantic import Field
 
 from skillopt_airflow.core.config.service_groups import PublishingGroup
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
-from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing
+from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.gate.decision import GateDecision
 from skillopt_airflow.core.gate.item_scores import Evaluation
 from skillopt_airflow.core.gate.measured_score import require_coverage
@@ -50,15 +50,12 @@ class PublishContest(Document):
     """Reason why the run has nothing to publish, or empty."""
     champion: Alias | None = None
     """The present champion; None if there is none, and the seed skill is the one to beat."""
+    split: Split = Split.TEST
     rules: PublishingGroup = PublishingGroup()
     look: Look | None = None
     """The comparison as the ledger has it; None if there is nothing to publish."""
     overrides: JsonObject = Field(default_factory=dict)
     """Those of `RunRef`, such as another target."""
-
-    @property
-    def split(self) -> Split:
-        return Split(self.rules.split)
 
     @property
     def draws(self) -> range:
@@ -95,10 +92,10 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pub
     rival = run.skill(0) if champion is None else SkillDocument(artifacts.read(champion.version).skill)
     run.store.put_text(run.keys.publication(name).rival_skill, rival.text)
     candidate, evaluation = run.skill(final.best.version), run.config.evaluation
-    contest = PublishContest(champion=champion, rules=rules, overrides=run.ref.overrides)
+    contest = PublishContest(champion=champion, split=run.publish_split, rules=rules, overrides=run.ref.overrides)
     if withheld := _nothing_new(final, champion, candidate):
         return contest.model_copy(update={"withheld": withheld})
-    split, every = contest.split, publishing_items(run, contest.split)
+    split, every = contest.split, run.item_refs(contest.split)
     usable, items = [item for item in every if not item.unusable], deciding(split, every)
     missing = sum(
         len(usable) - sum(found.status.scored for found in run.results(split, skill, draw, usable).values())
@@ -136,21 +133,6 @@ def _nothing_new(final: RunState, champion: Alias | None, candidate: SkillDocume
     return f"the best skill {flaw}" if flaw else ""
 
 
-def publishing_items(run: TrainingRun, split: Split) -> list[ItemRef]:
-    """Return the items that a publication is to look at.
-
-    Raises:
-        ConfigError: the run's data set has no such split.
-    """
-    try:
-        return run.item_refs(split)
-    except ObjectMissing:
-        raise ConfigError(
-            f"publishing.split = {split}: run {run.ref.run} was trained on data without a {split} split; publish it "
-            "with publishing.split = test"
-        ) from None
-
-
 def _settings(run: TrainingRun, split: Split, candidate: SkillDocument, items: Sequence[ItemRef]) -> str:
     """Return a hash of what makes rollouts new: with another temperature, the same skills are another draw of luck."""
     looked_at = items_fingerprint(item.fingerprint for item in items)
@@ -164,9 +146,8 @@ def _hopeless(evaluation: EvaluationGroup, items: Sequence[ItemRef], rules: Publ
     at_level = publishing_rules(evaluation, rules, look.number)
     if not (problem := hopeless(at_level, [item.group for item in items])):
         return ""
-    other = "" if rules.split == "publish" else "publish it with publishing.split = publish, or "
     return (
-        f"{look}: at level {look.level:.2g} {rules.gate_policy} could accept nothing, since they {problem}; {other}"
+        f"{look}: at level {look.level:.2g} {rules.gate_policy} could accept nothing, since they {problem}; "
         "give the next training other items, or choose another policy"
     )
 

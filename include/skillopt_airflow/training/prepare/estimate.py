@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from skillopt_airflow.core.config.harnesses import HARNESSES
 from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.gate.run_gates import publish_split
 from skillopt_airflow.core.run.budget import BATCH_SHARE, Prices, Role, model_names, passed_limits, total_usd
 from skillopt_airflow.core.run.timeline import timeline
 from skillopt_airflow.core.values.documents import Document
@@ -243,7 +244,7 @@ def _rollouts(config: TrainConfig, sizes: Mapping[Split, int], steps_in_epoch: i
         "longitudinal": compared * 2 * min(optimizer.slow_update_samples, sizes[Split.TRAIN]),
         "final": val,
         "test": rules.most_tested(train.num_epochs) * limited[Split.TEST] * rules.draws,
-        "publish": 2 * limited[Split(config.publishing.split)] * config.publishing.draws,
+        "publish": 2 * limited[publish_split(limited)] * config.publishing.draws,
     }
 
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Literal
 
-from skillopt_airflow.core.config.resource_groups import ModelGroup
+from skillopt_airflow.core.config.sampling import PREFLIGHT_ATTEMPTS, OutputForm
 from skillopt_airflow.core.errors import (
     Conflict,
     ModelConnectionError,
@@ -32,13 +32,10 @@ from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.rollouts.rollout_plan import Chunk, store_plan
 from skillopt_airflow.training.run.run import TrainingRun
-from skillopt_airflow.training.run.run_record import RunRef
 from skillopt_airflow.training.run.spending import BudgetShare
 from skillopt_airflow.training.run.timing import repeated
 
 STAGE = "preflight"
-ATTEMPTS = 3
-"""Most tries of one call: enough for a server that stumbles, and soon over if it is the wrong one."""
 LOG_SECONDS = 10.0
 """Between two lines about what a preflight waits for."""
 
@@ -47,25 +44,16 @@ log = logging.getLogger(__name__)
 RollOut = Callable[[Sequence[JsonObject]], None]
 
 
-def impatient(run: TrainingRun) -> RunRef:
-    """Return the reference under which the run makes fewer tries of a call."""
-    fewer = min(ATTEMPTS, run.config.model.max_attempts)
-    return run.ref.model_copy(update={"overrides": {**run.ref.overrides, "model.max_attempts": fewer}})
-
-
 def preflight(run: TrainingRun, roll_out: RollOut) -> None:
     """Try the target in a sandbox, the optimizer, and a write in both buckets; what it cost is counted.
 
     Args:
-        run: the run; there is nothing to try where its configuration says so, or when it is past the seed.
+        run: the run; there is nothing to try when it is past the seed.
 
     Raises:
         SkillOptError: of the kind that says what is wrong, a sentence for each part that does not work; of one of the
             `Unavailable` kinds only if nothing else is.
     """
-    if not run.config.train.preflight:
-        log.info("train.preflight is false: nothing is tried")
-        return
     if run.store.exists(run.keys.runtime_state):
         log.info("the run is past its beginning: nothing is tried")
         return
@@ -153,7 +141,7 @@ def _try_answers(run: TrainingRun, role: Literal["optimizer", "judge"]) -> str:
     model, connect = run.config.model, run.connections.optimizer
     who = f"connection {model.optimizer_conn_id}: the optimizer {model.optimizer}"
     if role == "judge":
-        connect, who = run.connections.judge, f"connection {model.judge_conn_id}: the judge {model.judge}"
+        connect, who = run.connections.judge, f"the judge {model.judge}"
     calls: list[ModelCall] = []
     share = BudgetShare(run, run.timeline[0], STAGE, role)
 
@@ -163,7 +151,7 @@ def _try_answers(run: TrainingRun, role: Literal["optimizer", "judge"]) -> str:
 
     try:
         with _waited_for(who):
-            flaw = _usable(model, lambda settings: connect(settings, count, share.begin))
+            flaw = _usable(lambda output: connect(model, count, share.begin, output, PREFLIGHT_ATTEMPTS))
     except ModelConnectionError:
         raise
     except ModelUnreachable as error:
@@ -172,8 +160,7 @@ def _try_answers(run: TrainingRun, role: Literal["optimizer", "judge"]) -> str:
         raise ModelUnavailable(f"{who} has no answer now; try again when it has ({error})") from error
     except (ModelOutputError, ToolsRefused) as error:
         raise ModelOutputError(
-            f"{who} answers, but not as model.optimizer_output = {model.optimizer_output} asks; use a model that calls "
-            f"tools ({error})"
+            f"{who} answers neither by a tool call nor with JSON in plain text; use a model that calls tools ({error})"
         ) from error
     except ModelError as error:
         todo = advice(calls[-1].http_status if calls else 0)
@@ -184,23 +171,24 @@ def _try_answers(run: TrainingRun, role: Literal["optimizer", "judge"]) -> str:
     run.store.delete(run.keys.in_text(role))
     if flaw:
         run.store.put_bytes(run.keys.in_text(role), b"")
-        log.warning("%s is asked in plain text from here on, as with model.optimizer_output: text (%s)", who, flaw)
+        log.warning("%s is asked in plain text from here on (%s)", who, flaw)
     tokens = f"{sum(call.prompt_tokens for call in calls)} + {sum(call.completion_tokens for call in calls)} tokens"
     return f"{role} answered in {sum(call.seconds for call in calls):.1f} s, {tokens}"
 
 
-def _usable(model: ModelGroup, connect: Callable[[ModelGroup], AbstractContextManager[Optimizer]]) -> str:
-    """Ask by a tool, and in plain text if that fails, or only as the settings say; return the flaw of the first way."""
-    forms, flaw = ("tools", "text") if model.optimizer_output == "auto" else (model.optimizer_output,), ""
-    for form in forms:
-        try:
-            with connect(model.model_copy(update={"optimizer_output": form})) as asked:
-                check_answers(asked)
-                break
-        except (ModelOutputError, ModelTooSlow, ToolsRefused) as error:
-            if form == forms[-1]:
-                raise type(error)(f"with a tool: {flaw}; in plain text: {error}" if flaw else str(error)) from error
-            flaw = str(error)
+def _usable(connect: Callable[[OutputForm], AbstractContextManager[Optimizer]]) -> str:
+    """Ask by a tool, and in plain text if that fails; return the flaw of the first way."""
+    try:
+        with connect("tools") as asked:
+            check_answers(asked)
+        return ""
+    except (ModelOutputError, ModelTooSlow, ToolsRefused) as error:
+        flaw = str(error)
+    try:
+        with connect("text") as asked:
+            check_answers(asked)
+    except (ModelOutputError, ModelTooSlow, ToolsRefused) as error:
+        raise type(error)(f"with a tool: {flaw}; in plain text: {error}") from error
     return flaw
 
 

@@ -10,7 +10,14 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.train_config import StatedScores, TrainConfig, changed_paths
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.gate.decision import unknown_protected_items
-from skillopt_airflow.core.gate.run_gates import SmallestGain, check_groups, deciding, marks_of, smallest_gains
+from skillopt_airflow.core.gate.run_gates import (
+    SmallestGain,
+    check_groups,
+    deciding,
+    marks_of,
+    publish_split,
+    smallest_gains,
+)
 from skillopt_airflow.core.run.budget import ROLES, Prices, Role, unpriced
 from skillopt_airflow.core.run.timeline import steps_in_epoch
 from skillopt_airflow.core.values.skill import SkillDocument, skill_of_person
@@ -75,8 +82,8 @@ def prepare_training(run: TrainingRun, config: TrainConfig, stated: StatedScores
     init = _init_skill(run, config, artifacts)
     seed = opened(init.document, config)
     records, notes = read_splits(run.ref.benchmark, config, run.connections.s3_client(config.storage))
-    check_publish_split(config, records)
-    items, quality = checked_items(run, config, f"data.uri = {config.data.uri}", records, training_needs(config), notes)
+    source = f"data.uri = {config.data.uri}"
+    items, quality = checked_items(run, config, source, records, training_needs(config, records), notes)
     prices = run.connections.prices(config)
     check_affordable(config, items, prices)
     check_groups(config, _groups(_gated(config, items)))
@@ -85,7 +92,7 @@ def prepare_training(run: TrainingRun, config: TrainConfig, stated: StatedScores
     check_item_images(run, config, items)
     check_same_inputs(run, items, seed, image, corpus)
     gated = _gated(config, items)
-    look = artifacts.looks.next_number(marks_of(gated[Split(config.publishing.split)]))
+    look = artifacts.looks.next_number(marks_of(gated[publish_split(gated)]))
     begun = Beginning(smallest_gains(config, _groups(gated), look), init.version, stated)
     settle(run, config, items, quality, image, prices, begun, corpus=corpus)
     store_seed(run, init, seed)
@@ -104,19 +111,6 @@ def _init_skill(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore
     if asked != "seed":
         log.info("the run begins with %s", found.version if found.version else "the skill of train.init_skill")
     return found._replace(document=skill_of_person(found.document.text, "train.init_skill"))
-
-
-def check_publish_split(config: TrainConfig, splits: Collection[Split]) -> None:
-    """Refuse a training that is to publish by a split which the data set lacks.
-
-    Raises:
-        ConfigError: it lacks that one.
-    """
-    if config.publishing.split not in splits:
-        raise ConfigError(
-            f"publishing.split = {config.publishing.split}: the data set has no such split; give data.split_ratio a "
-            "fourth part, or the data set's folder one with publish/items.json"
-        )
 
 
 def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
@@ -274,7 +268,7 @@ def _beginning(run: TrainingRun, prices: Prices) -> tuple[str, Prices]:
 def tell_size(run: TrainingRun) -> None:
     """Log how large the run is; log and store what it may cost."""
     train = run.config.train
-    splits = dict.fromkeys([*DATA_SPLITS, Split(run.config.publishing.split)])
+    splits = dict.fromkeys([*DATA_SPLITS, run.publish_split])
     sizes = {split: len(run.item_refs(split)) for split in splits}
     log.info("items: %s", ", ".join(f"{size} {split}" for split, size in sizes.items()))
     log.info("%d epochs of %d steps", train.num_epochs, run.record.steps_in_epoch)
@@ -309,9 +303,8 @@ def estimated(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
 
 def _gated(config: TrainConfig, items: Items) -> dict[Split, list[Item]]:
     """Return the items by which gates decide."""
-    splits = (Split.VAL, Split.TEST, Split.PUBLISH)
-    found = {split: items.get(split, [])[: config.evaluation.limit(split)] for split in splits}
-    return found | {split: deciding(split, found[split]) for split in (Split.TEST, Split.PUBLISH)}
+    found = {split: rows[: config.evaluation.limit(split)] for split, rows in items.items() if split is not Split.TRAIN}
+    return {split: rows if split is Split.VAL else deciding(split, rows) for split, rows in found.items()}
 
 
 def _groups(items: Mapping[Split, Sequence[Item]]) -> dict[Split, list[str]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from skillopt_airflow.core.config.sampling import without_thinking
+from skillopt_airflow.core.config.sampling import named_effort, without_thinking
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.run.budget import Left
@@ -79,10 +79,10 @@ def check_batchable(config: TrainConfig, benchmark: Benchmark) -> None:
             "model.batch: this benchmark executes code, answers its target, or shows or judges files, which a batch "
             "job cannot; set model.batch to false"
         )
-    if model.thinking is not None or (model.reasoning_effort is not None and not _is_openai(config)):
+    effort = model.reasoning_effort
+    if effort is not None and not (_is_openai(config) and named_effort(effort)):
         raise ConfigError(
-            "model.batch: a batch job has no model.thinking, and model.reasoning_effort only "
-            "at openai: leave them unset"
+            f"model.reasoning_effort = {effort!r}: a batch job has efforts such as low, and only at openai; unset it"
         )
 
 
@@ -226,12 +226,8 @@ class BatchWork:
         opening = self._messages(entry)
         if [message.role for message in opening] != ["system", "user"]:
             raise ConfigError("model.batch: the benchmark must open with a system message and one of the user")
-        model, draw = self.run.config.model, self.chunks[entry.chunk].chunk.draw
-        params = {
-            "temperature": model.temperature,
-            "reasoning_effort": model.reasoning_effort,
-            "seed": None if model.seed is None or not _is_openai(self.run.config) else model.seed + draw,
-        }
+        model = self.run.config.model
+        params = {"temperature": model.temperature, "reasoning_effort": model.reasoning_effort}
         given = {name: value for name, value in params.items() if value is not None}
         return {"system_prompt": opening[0].content, "prompt": self._prompt(entry, opening[1].content), "params": given}
 

@@ -182,7 +182,7 @@ def engine_test_runner(
         from skillopt_airflow.sandbox.docker.item_images import ItemImages
         from skillopt_airflow.sandbox.judge_container import JudgeContainer
 
-        engine = docker_connection.found(limits.docker_conn_id, docker_url)
+        engine = docker_connection.found(limits.conn_id, docker_url)
         with engine.opened() as client, docker_connection.judged(engine.url):
             image = ItemImages(client, base, limits, contents).judging(item)
             return JudgeContainer(client, limits, {**labels, "part": "judge"}).run(item, image, wanted)

@@ -15,6 +15,7 @@ from uuid import uuid4
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.harnesses import HARNESSES
 from skillopt_airflow.core.config.resource_groups import SandboxGroup
+from skillopt_airflow.core.config.sampling import PREFLIGHT_ATTEMPTS
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.gate.policies import policy_of
 from skillopt_airflow.core.run.budget import Role
@@ -166,8 +167,9 @@ class ChunkWorkload:
 
     @property
     def settings(self) -> "RolloutSettings":
-        settings = self.run.settings(self.upstream.dialect, self.upstream.model, self.chunk.draw)
-        return settings.model_copy(update={"gives_up": self._fresh, "concurrency": self.concurrency})
+        settings = self.run.settings(self.upstream.dialect, self.upstream.model)
+        fewer = {"max_attempts": PREFLIGHT_ATTEMPTS} if self.stage == "preflight" else {}
+        return settings.model_copy(update={"gives_up": self._fresh, "concurrency": self.concurrency, **fewer})
 
     @property
     def run_concurrency(self) -> int:

@@ -189,7 +189,7 @@ def judged(
     wanted = {request: None for request in requests if request is not None}
     if not wanted:
         return [rollout for _, rollout in rollouts]
-    model = run.model_of("judge")
+    model = run.config.model
 
     def count(call: ModelCall) -> None:
         calls.append(call)
@@ -197,7 +197,7 @@ def judged(
 
     with ExitStack() as opened:
         judge = RememberingJudge(
-            lambda: opened.enter_context(run.connections.judge(model, count, share.begin)),
+            lambda: opened.enter_context(run.connections.judge(model, count, share.begin, run.output_of("judge"))),
             str(model.judge),
             run.store,
             grades_of(run.ref.storage.prefix, run.ref.benchmark),

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 from skillopt_airflow.core.config.resource_groups import ModelGroup, SearchGroup, StorageGroup
+from skillopt_airflow.core.config.sampling import MODEL_ATTEMPTS, OutputForm
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.run.budget import ROLES, Prices, Role
 from skillopt_airflow.core.values.model_protocols import Optimizer, Target
@@ -32,10 +33,24 @@ class Connections(Protocol):
     def object_store(self, storage: StorageGroup, bucket: str) -> "ObjectStore":
         """Open a bucket."""
 
-    def optimizer(self, model: ModelGroup, on_call: OnCall, begin: Begin) -> AbstractContextManager[Optimizer]:
+    def optimizer(
+        self,
+        model: ModelGroup,
+        on_call: OnCall,
+        begin: Begin,
+        output: OutputForm = "auto",
+        attempts: int = MODEL_ATTEMPTS,
+    ) -> AbstractContextManager[Optimizer]:
         """Open the optimizer for a `with` block; report every call."""
 
-    def judge(self, model: ModelGroup, on_call: OnCall, begin: Begin) -> AbstractContextManager[Optimizer]:
+    def judge(
+        self,
+        model: ModelGroup,
+        on_call: OnCall,
+        begin: Begin,
+        output: OutputForm = "auto",
+        attempts: int = MODEL_ATTEMPTS,
+    ) -> AbstractContextManager[Optimizer]:
         """Open the model that judges answers, which is asked as the optimizer is."""
 
     def target(self, model: ModelGroup, on_call: OnCall, begin: Begin) -> AbstractContextManager[Target]:

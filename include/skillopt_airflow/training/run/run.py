@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.harnesses import HARNESSES
-from skillopt_airflow.core.config.resource_groups import SEARCH_PATIENCE, ModelGroup
+from skillopt_airflow.core.config.resource_groups import SEARCH_PATIENCE
+from skillopt_airflow.core.config.sampling import MODEL_ATTEMPTS, OutputForm
 from skillopt_airflow.core.config.train_config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing, StoreError
+from skillopt_airflow.core.gate.run_gates import publish_split
 from skillopt_airflow.core.run.budget import Prices, Role
 from skillopt_airflow.core.run.state import RunState
 from skillopt_airflow.core.run.timeline import EPOCH_ENDS, Moment, MomentKind, batch_draws, slices, timeline
@@ -49,7 +51,7 @@ log = logging.getLogger(__name__)
 
 OF_ONE_RUN = (Split.FRESH,)
 """Splits whose items no other run rolls out: those of a night are refused in any other."""
-SHAPING = (*("temperature", "max_tokens", "max_turns", "reasoning_effort", "thinking", "seed"),)
+SHAPING = (*("temperature", "max_tokens", "max_turns", "reasoning_effort"),)
 """Knobs of the model that decide what a rollout says."""
 
 
@@ -85,11 +87,9 @@ class TrainingRun:
     def _overridden(self) -> TrainConfig:
         return read_config(self.record.config.model_dump(), nest(self.ref.overrides))
 
-    def model_of(self, role: Role) -> ModelGroup:
-        """Return the settings to open a model by: in plain text if the preflight got no other answer of it."""
-        model = self.config.model
-        in_text = model.optimizer_output == "auto" and self.store.exists(self.keys.in_text(role))
-        return model.model_copy(update={"optimizer_output": "text"}) if in_text else model
+    def output_of(self, role: Role) -> OutputForm:
+        """Return how a model is asked: in plain text if the preflight got no other answer of it."""
+        return "text" if self.store.exists(self.keys.in_text(role)) else "auto"
 
     @property
     def prices(self) -> Prices:
@@ -283,6 +283,10 @@ class TrainingRun:
             self._refs[split] = load_item_refs(self.store, self.keys.items(split))
         return self._refs[split][: self.config.evaluation.limit(split)]
 
+    @property
+    def publish_split(self) -> Split:
+        return publish_split([Split.PUBLISH] if self.store.exists(self.keys.items(Split.PUBLISH)) else [])
+
     def slices(self, moment: Moment) -> "list[list[ItemRef]]":
         position = moment.step - (moment.epoch - 1) * self.record.steps_in_epoch
         return slices(self.item_refs(Split.TRAIN), moment.epoch, position, self.config.train)
@@ -290,9 +294,9 @@ class TrainingRun:
     def batch(self, step: Moment) -> "list[ItemRef]":
         return [item for part in self.slices(step) for item in part]
 
-    def settings(self, dialect: str, model: str, draw: int) -> "RolloutSettings":
+    def settings(self, dialect: str, model: str) -> "RolloutSettings":
         """Return what a sandbox is told; the model as its provider names it."""
-        return rollout_settings(self.ref.benchmark, self.config, dialect, model, draw)
+        return rollout_settings(self.ref.benchmark, self.config, dialect, model)
 
     def rollout_key(self, split: Split, skill: SkillDocument, draw: int) -> "RolloutKey":
         """Return what makes two rollouts of an item the same, however fast or often they are tried."""
@@ -322,8 +326,6 @@ class TrainingRun:
             shaping |= sandbox.model_dump(mode="json", include={"code_timeout", "memory"})
         if isinstance(self.benchmark, JudgesRepository):
             shaping |= sandbox.model_dump(mode="json", include={"memory", "test_timeout"})
-        if isinstance(self.benchmark, PlaysSession):
-            shaping |= {"session": self.config.session.model_dump(mode="json")}
         return sha256(canonical_json(shaping))
 
     def results(
@@ -362,7 +364,7 @@ def needs_container_each(benchmark: Benchmark, config: TrainConfig) -> bool:
     return benchmark.runs_code or HARNESSES[config.model.harness].is_cli
 
 
-def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: str, draw: int) -> "RolloutSettings":
+def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: str) -> "RolloutSettings":
     from skillopt_airflow.rollout.settings import RolloutSettings, image_program
 
     chosen = config.model
@@ -374,10 +376,9 @@ def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: s
             "benchmark": benchmark,
             "task": config.task,
             "image_program": own,
-            "seed": None if chosen.seed is None else chosen.seed + draw,
+            "max_attempts": MODEL_ATTEMPTS,
             "item_timeout": config.sandbox.timeout,
             "code_timeout": config.sandbox.code_timeout,
-            "session": config.session.model_dump(),
             "dialect": dialect,
             "model": model,
             "search_patience": None if config.search.conn_id is None else SEARCH_PATIENCE,

@@ -112,7 +112,7 @@ def optimizing(run: TrainingRun, moment: Moment, stage: str, workers: int | None
                     RememberingOptimizer(
                         lambda: _OptimizerInTurn(
                             opened.enter_context(
-                                run.connections.optimizer(run.model_of("optimizer"), count, share.begin)
+                                run.connections.optimizer(config, count, share.begin, run.output_of("optimizer"))
                             ),
                             turn,
                         ),

@@ -69,7 +69,6 @@ def reflected(
         buffer=step.state.buffer,
         meta_skill=step.state.meta_skill,
         rounds=gradient.analyst_rounds,
-        brief=gradient.brief,
     )
     seed = run.config.train.seed
     probed: frozenset[str] = frozenset()

@@ -115,7 +115,7 @@ def compete(state: RunState, moment: Moment, last: Measured, decision: GateDecis
 def tested_versions(run: TrainingRun, final: RunState) -> dict[str, int]:
     """Return the versions of the skill that the test measures, by the names that the report gives them."""
     versions = {"seed": 0}
-    if run.config.evaluation.test_each_epoch:
+    if run.config.evaluation.eval_test == "each_epoch":
         ends = {moment.epoch: moment for moment in run.timeline[1:-1]}
         versions |= {f"epoch {epoch}": run.state(moment).current.version for epoch, moment in ends.items()}
     return {**versions, "best": final.best.version, "last": final.current.version}
