@@ -1,7 +1,6 @@
 import asyncio
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,9 +16,9 @@ __all__ = ["cellar"]
 pytestmark = pytest.mark.usefixtures("cellar")
 
 
-def played(depth: str, *actions: str, max_turns: int = 10, **session: Any) -> Session:
+def played(depth: str, *actions: str, max_turns: int = 10) -> Session:
     """Return a session after some actions; it has ended."""
-    settings = RolloutSettings(**PLAIN | {"benchmark": NAME, "max_turns": max_turns, "session": session})
+    settings = RolloutSettings(**PLAIN | {"benchmark": NAME, "max_turns": max_turns})
 
     async def play() -> Session:
         async with opened_session(settings, files(depth)) as session:
