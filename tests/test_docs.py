@@ -1,4 +1,4 @@
-"""What README and docs/ tell a user to type is right: Airflow's own parser, the DAGs' forms, the connections."""
+"""The pages of docs/ and the README are true: commands, knobs, files, defaults, and the keys of a task."""
 
 import json
 import re
@@ -6,6 +6,7 @@ import shlex
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -13,15 +14,18 @@ from airflow.sdk import DAG
 from command_blocks import BLOCKS, PROJECT
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config.train_config import TrainConfig, fields_by_path
+from skillopt_airflow.core.config.train_config import TrainConfig, changed_paths, fields_by_path, values_by_path
+from skillopt_airflow.core.values.types import DATA_SPLITS
 from skillopt_airflow.pipeline.cleanup_dag import cleanup_dag
 from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.publishing import publish_dag, rollback_dag
 from skillopt_airflow.pipeline.tasks import params
 from skillopt_airflow.pipeline.training import train_dag
-from skillopt_airflow.tasks.task_group import KEYS
-from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
+from skillopt_airflow.store.data.data_manifest import SplitList
+from skillopt_airflow.tasks.declared_task import declared
+from skillopt_airflow.tasks.task_group import ANSWER_RULES, KEYS, SCORING_RULES, TaskGroup, task_of
+from skillopt_airflow.training.prepare.benchmark_settings import SAMPLE, benchmark_config, preset_names, preset_of
 
 PAGES = {path: path.read_text(encoding="utf-8") for path in [PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")]}
 FACTORIES = {
@@ -119,3 +123,102 @@ def test_every_knob_and_file_that_a_page_names_exists(page: Path) -> None:
     files = re.findall(r"`((?:docker|include|bench|benchmarks|docs|examples|tests)/[\w./]+)`", text)
     missing = [link for link in links if link and not (page.parent / link).exists()]
     assert not missing + [name for name in files if not (PROJECT / name).exists()]
+
+
+LINES = (PROJECT / "docs" / "defaults.md").read_text(encoding="utf-8").splitlines()
+ROWS = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in LINES if line.startswith("| ")]
+OURS = [path.parent.name for path in sorted((benchmarks.project() / "benchmarks").glob("[a-z]*/benchmark.yaml"))]
+ELSEWHERE = "all.json"
+
+
+class Default(NamedTuple):
+    knob: str
+    of: list[str]
+    here: Any
+    reference: Any
+    why: str
+
+
+def value(cell: str) -> Any:
+    return yaml.safe_load(cell.strip("`"))
+
+
+DEFAULTS = [
+    Default(value(knob), OURS if of == "all" else of.split(", "), value(here), value(reference), why)
+    for knob, of, here, reference, why in (row for row in ROWS if len(row) == 5 and row[0].startswith("`"))
+]
+
+
+def test_each_default_is_the_configurations_and_has_a_reason() -> None:
+    assert DEFAULTS
+    for row in DEFAULTS:
+        assert row.here != row.reference, row.knob
+        assert row.why
+        for benchmark in row.of:
+            assert values_by_path(benchmark_config(benchmark, ELSEWHERE))[row.knob] == row.here, (row.knob, benchmark)
+
+
+@pytest.mark.parametrize("benchmark", OURS)
+def test_each_default_that_a_preset_changes_is_listed(benchmark: str) -> None:
+    config = benchmark_config(benchmark, ELSEWHERE)
+    [name] = preset_names(benchmark)
+    asked = TrainConfig.from_layers(config.model_dump(), preset_of(benchmark, name).settings)
+    changed = {path: values_by_path(asked)[path] for path in changed_paths(config, asked)}
+    assert changed.items() <= {row.knob: row.reference for row in DEFAULTS if benchmark in row.of}.items()
+
+
+def test_each_benchmark_has_its_preset_and_its_batch_sizes() -> None:
+    listed = {row[0]: (row[1], value(row[2]), value(row[3])) for row in ROWS if row[0] in OURS}
+    assert listed.keys() == set(OURS)
+    for benchmark, (preset, batch, on_sample) in listed.items():
+        assert preset_names(benchmark) == [preset]
+        sizes = [benchmark_config(benchmark, uri).train.batch_size for uri in (ELSEWHERE, SAMPLE)]
+        assert sizes == [batch, on_sample]
+        assert preset_of(benchmark, preset).settings["train"]["batch_size"] == batch
+
+
+TASKS, README = ((PROJECT / page).read_text(encoding="utf-8") for page in ("docs/tasks.md", "README.md"))
+LAYERS = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", TASKS, re.DOTALL)]
+RULES = {
+    kind: [yaml.safe_load(rule) for rule in re.findall(rf"^\| `(\{{{kind}: .*?\}})` \|", TASKS, re.MULTILINE)]
+    for kind in ("from", "by")
+}
+RECORD: dict[str, Any] = {"id": "c1", "question": "Why?", "answer": "So.", "annexes": ["a/plan.txt"], "scan": "a.png"}
+
+
+def task(section: dict[str, Any]) -> TaskGroup:
+    read = task_of(section)
+    assert read is not None
+    return read
+
+
+def test_the_list_of_splits_is_one() -> None:
+    [shown] = re.findall(r"```json\n(.*?)```", TASKS, re.DOTALL)
+    assert set(SplitList.model_validate_json(shown).splits) == set(DATA_SPLITS)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_every_section_makes_an_item_of_a_record(layer: dict[str, Any]) -> None:
+    assert declared(task(layer["task"])).item(RECORD).public["prompt"]
+
+
+def test_every_key_and_every_rule_is_shown() -> None:
+    assert set(re.findall(r"^\| `task\.(\w+)` \| [^`]", TASKS, re.MULTILINE)) >= set(TaskGroup.model_fields) - {
+        "prompt"
+    }
+    assert [rule["from"] for rule in RULES["from"]] == list(ANSWER_RULES)
+    assert [rule["by"] for rule in RULES["by"]] == list(SCORING_RULES)
+
+
+@pytest.mark.parametrize("rule", [*RULES["from"], *RULES["by"]], ids=str)
+def test_every_rule_is_read_with_all_the_keys_that_it_has(rule: dict[str, Any]) -> None:
+    section = {"prompt": "x", "reference": "y", "score": {"by": "exact"}}
+    read = task(section | {"answer" if "from" in rule else "score": rule})
+    chosen = read.answer if "from" in rule else read.score
+    assert {field.alias or key for key, field in type(chosen).model_fields.items()} == set(rule)
+
+
+def test_the_readme_shows_the_task_of_its_example() -> None:
+    [shown] = [block for block in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL) if block.startswith("task:")]
+    example = yaml.safe_load((PROJECT / "examples/capitals/benchmark/benchmark.yaml").read_text(encoding="utf-8"))
+    assert yaml.safe_load(shown) == {"task": example["task"]}

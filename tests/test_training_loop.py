@@ -4,8 +4,7 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from skillopt_airflow.core.run.state import ReflectedItems
 from skillopt_airflow.core.values import skill as skill_module
 from skillopt_airflow.core.values.edits import EditApplyReport
 from skillopt_airflow.core.values.provenance import LinesOfSkill
-from skillopt_airflow.core.values.skill import SkillDocument, tokens_of
+from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import DATA_SPLITS, Patch, Split, Status
 from skillopt_airflow.store.data.items import load_items
 from skillopt_airflow.store.run_states import same
@@ -29,11 +28,8 @@ from skillopt_airflow.training.report.history import history_of
 from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.step import seed_and_final, steps
 from skillopt_airflow.training.step.candidate import gate as decide_again
-from tests.gateway.foreign_server import IN_TEXT, ForeignServer, serving
 from tests.training.in_process import InterruptedRun, Training, step_keys
 from tests.training.local_store import LocalStore
-from tests.training.served_training import ROLES, connect
-from tests.training.served_training import training as served_training
 
 pytestmark = pytest.mark.slow
 
@@ -79,56 +75,12 @@ def test_a_training_beats_its_seed(plain: Training) -> None:
     assert plain.store.get_text(plain.run.keys.best_skill) == plain.skill()
 
 
-def test_every_document_lies_under_the_name_that_the_readme_gives(plain: Training) -> None:
-    folder = plain.run.keys.folder
-    stored = {key.removeprefix(folder) for key in plain.store.objects}
-    for name in ("merged_patch.json", "ranked_edits.json", "candidate_skill.md", "edit_apply_report.json", "gate.json"):
-        assert {f"{step}/{name}" for step in STEPS} <= stored
-    assert {"slow_update/epoch_02/gate.json", "slow_update/epoch_02/state.json", "runtime_state.json"} <= stored
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("benchmark", ["livemathematicianbench", "mathverse", "babyvision", "sealqa"])
 def test_the_trainer_is_not_shaped_by_one_benchmark(benchmark: str) -> None:
     training = Training.of(benchmark, evaluation__val_limit=20)
     training()
     assert history_of(training.run).best.score > history_of(training.run).seed.score
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("knobs", "told", "takes_tools"),
-    [
-        ({}, {}, True),
-        ({}, {}, False),
-        # Where tools are refused, the preflight's question goes out both with and without them.
-        ({"model__optimizer_reasoning_effort": "xhigh"}, {"reasoning_effort": "xhigh"}, False),
-        ({"model__optimizer_temperature": 0.5, "model__optimizer_max_tokens": 900}, {"temperature": 0.5}, False),
-        ({"model__optimizer_reasoning_effort": 512}, {"chat_template_kwargs": {"thinking_budget": 512}}, False),
-    ],
-)
-def test_an_optimizer_is_told_how_to_think_and_may_lack_tools(
-    knobs: dict[str, Any], told: dict[str, Any], takes_tools: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Users enter the customary keys of local servers.
-    server = ForeignServer("EMPTY", takes_tools=takes_tools)
-    with serving(server):
-        for role in ROLES:
-            connect(monkeypatch, role, server.base_url, server.key)
-        trained = served_training(**knobs)
-        trained()
-    assert trained.actions() == ["reject"]
-    calls = [row.call for row in trained.run.usage.read(trained.benchmark, trained.run.account)]
-    assert {call.http_status for call in calls if call.role == "target"} == {200}
-    assert {call.http_status for call in calls if call.role == "optimizer"} == ({200} if takes_tools else {200, 400})
-    asked = [body for body in server.bodies if "tools" in body or IN_TEXT in told_all(body)]
-    assert len(asked) >= 2
-    sampling = ("reasoning_effort", "temperature", "chat_template_kwargs")
-    assert all({name: body[name] for name in sampling if name in body} == told for body in asked)
-
-
-def told_all(body: dict[str, Any]) -> str:
-    return "\n".join(str(message["content"]) for message in body["messages"])
 
 
 @pytest.mark.nightly
@@ -186,14 +138,6 @@ def test_a_failed_try_leaves_the_others_of_its_item() -> None:
 
 
 @pytest.mark.nightly
-def test_failure_only_reflects_on_no_success(plain: Training) -> None:
-    failures = Training.of(gradient__failure_only=True)
-    failures()
-    assert set(sections(plain, "reflect", "outcome")) == {"failure", "success"}
-    assert set(sections(failures, "reflect", "outcome")) == {"failure"}
-
-
-@pytest.mark.nightly
 def test_analysts_see_what_the_benchmark_says_of_itself_and_a_run_keeps_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,49 +158,6 @@ def test_analysts_see_what_the_benchmark_says_of_itself_and_a_run_keeps_it(
     untold()
     assert stages(untold)["reflect"] > 0
     assert sections(untold, "reflect", "benchmark_guidance") == []
-
-
-def test_deep_reflection_asks_the_target_and_shows_what_it_said(plain: Training) -> None:
-    training = Training.of(gradient__use_deep_reflect=True, gradient__deep_reflect_failures=2)
-    training()
-    assert stages(training)["deep_reflect"] >= 1
-    assert training.models.questions
-    assert "follow-up answer" in "".join(sections(training, "reflect", "trajectories"))
-    assert not plain.models.questions
-    assert "follow-up answer" not in "".join(sections(plain, "reflect", "trajectories"))
-
-
-@pytest.mark.nightly
-def test_an_analyst_corrects_its_draft_in_a_second_round(plain: Training) -> None:
-    on = Training.of(gradient__analyst_rounds=2)
-    on()
-    assert not sections(plain, "reflect", "draft")
-    drafts = [json.loads(text) for text in sections(on, "reflect", "draft")]
-    assert 2 * len(drafts) == stages(on)["reflect"]
-    drafted = {edit["content"] for draft in drafts for edit in draft["edits"]}
-    keys = [step_keys(on.run.keys, number) for number in range(1, 5)]
-    merged = [edit for key in keys for edit in on.store.get_model(key.merged_patch, Patch).edits]
-    assert merged
-    assert {edit.content for edit in merged} < drafted
-
-
-@pytest.mark.nightly
-def test_the_order_of_a_merge_is_not_that_of_completion(plain: Training) -> None:
-    assert plain.config.gradient.analyst_workers == 16
-    assert Training.of(gradient__analyst_workers=1)() == plain.state
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("scheduler", "budgets"), [("constant", [4, 4, 4, 4]), ("linear", [4, 3, 2, 2])])
-def test_an_analyst_may_propose_the_learning_rate_and_a_step_selects_by_schedule(
-    scheduler: str, budgets: list[int]
-) -> None:
-    training = Training.of(optimizer__lr_scheduler=scheduler)
-    training()
-    assert set(sections(training, "reflect", "budget")) == {"4"}
-    for step in STEPS:
-        ranked = json.loads(training.store.objects[f"{training.run.keys.folder}{step}/ranked_edits.json"])
-        assert len(ranked["edits"]) <= budgets[int(step[-1]) - 1]
 
 
 @pytest.mark.nightly
@@ -301,16 +202,6 @@ def test_the_rewrite_modes_write_the_body_anew_and_keep_where_its_lines_come_fro
     seen = [json.loads(text) for text in sections(training, "rewrite", "step_buffer")]
     assert bool(seen) == (mode == "rewrite_from_suggestions")
     assert not seen or max(map(len, seen)) == 1
-
-
-def test_a_measured_candidate_is_told_with_its_score_per_token(plain: Training) -> None:
-    verdicts = decisions(plain)
-    for name, verdict in verdicts.items():
-        assert (verdict.density is None) == (verdict.coverage < 1.0 or verdict.memory_only)
-        if verdict.density is not None:
-            skill = SkillDocument(candidate(plain, name))
-            assert verdict.density == pytest.approx(1000 * verdict.against_current.score / tokens_of(skill))
-    assert any(verdict.density for verdict in verdicts.values())
 
 
 @pytest.mark.nightly
@@ -391,25 +282,6 @@ def test_a_benchmark_with_types_of_task_is_told_by_them() -> None:
     assert '<td class="data">sample</td>' in pages[0]
 
 
-def test_without_the_gate_every_change_is_taken_and_still_measured() -> None:
-    training = Training.of(evaluation__use_gate=False)
-    training()
-    verdicts = decisions(training)
-    assert all(verdict.action.accepted for name, verdict in verdicts.items() if verdict.against_current.losses)
-    assert all(verdict.coverage == 1.0 for verdict in verdicts.values())
-    assert any(verdict.against_current.delta <= 0 and verdict.action.accepted for verdict in verdicts.values())
-
-
-def test_the_buffer_lives_for_one_epoch_and_shows_what_was_tried(plain: Training) -> None:
-    buffers = [json.loads(text) for text in sections(plain, "reflect", "step_buffer")]
-    assert max(len(buffer) for buffer in buffers) == 1
-    for entry in (entry for buffer in buffers for entry in buffer):
-        assert ("accepted_edits" in entry) == (entry["score_after"] > entry["score_before"])
-        assert ("rejected_edits" in entry) == (entry["score_after"] <= entry["score_before"])
-        assert entry["items"] == 8 >= entry["failed"] > 0
-        assert entry["failure_patterns"]
-
-
 def test_a_slow_update_writes_its_region_only_and_passes_the_gate() -> None:
     off = Training.of(optimizer__use_slow_update=False, optimizer__use_meta_skill=False)
     on = Training.of(evaluation__early_reject=False)
@@ -423,19 +295,6 @@ def test_a_slow_update_writes_its_region_only_and_passes_the_gate() -> None:
     assert text.with_region("SLOW_UPDATE", "") == before.with_region("SLOW_UPDATE", "")
     verdict = decisions(on)["slow_update/epoch_02"]
     assert verdict.coverage == 1.0
-
-
-@pytest.mark.nightly
-def test_a_forced_slow_update_is_taken_with_the_score_that_was_measured() -> None:
-    training = Training.of(optimizer__slow_update_gate=False)
-    training()
-    verdict = decisions(training)["slow_update/epoch_02"]
-    assert verdict.action.accepted
-    assert verdict.reason.startswith("taken without the gate, which says ")
-    state = training.run.state(training.run.timeline[5])
-    rules = training.config.evaluation
-    assert state.current.evaluation.size == len(training.run.items(Split.VAL))
-    assert state.current.evaluation.mean(rules.gate_metric) == verdict.against_current.score
 
 
 def test_slow_update_and_meta_skill_see_both_skills_and_both_trajectories() -> None:
@@ -484,24 +343,22 @@ def test_meta_reflection_proposes_as_many_edits_where_steps_write_the_body_anew(
     assert sections(training, "meta_reflect", "budget") == [str(training.config.optimizer.learning_rate)]
 
 
-@pytest.mark.parametrize("source", ["failure", "success", "both"])
-def test_skill_aware_reflection_puts_lapses_into_the_appendix(source: str) -> None:
+def test_skill_aware_reflection_puts_lapses_into_the_appendix() -> None:
     def reply(stage: str, prompt: str, tool: str) -> Any:
         outcome = prompt.split("<outcome>\n")[1].split("\n")[0] if "<outcome>" in prompt else ""
-        notes = [f"Mind the {outcome}s."] if stage == "reflect_skill_aware" else None
+        notes = [f"Mind a {outcome}."] if stage == "reflect_skill_aware" else None
         return None if notes is None else {"failure_patterns": [], "edits": [], "notes": notes}
 
     training = Training.of(
         reply=reply,
+        train__num_epochs=1,
+        train__steps_per_epoch=1,
         optimizer__use_skill_aware_reflection=True,
-        optimizer__skill_aware_appendix_source=source,
+        optimizer__skill_aware_appendix_source="both",
     )
     training()
     after = training.run.skill(training.run.state(training.run.timeline[1]).current.version)
-    inside = SkillDocument(after.text).region("APPENDIX")
-    expected = {"failure", "success"} if source == "both" else {source}
-    assert inside is not None
-    assert {word for word in ("failure", "success") if f"Mind the {word}s." in inside} == expected
+    assert set(str(after.region("APPENDIX")).split("\n")) == {"- Mind a failure.", "- Mind a success."}
     assert stages(training)["consolidate"] == 0
 
 
@@ -570,42 +427,6 @@ def test_notes_enter_the_skill_without_the_gate_and_are_measured_with_the_next_c
     assert final.best.evaluation.size == len(run.item_refs(Split.VAL))
 
 
-@pytest.mark.nightly
-def test_the_last_skill_competes_if_it_was_never_measured_well_enough() -> None:
-    training = Training.of(evaluation__use_gate=False, train__num_epochs=1)
-    training.fail = lambda stage, item_id: Status.TIMEOUT if stage == "evaluate" else None
-    final = training()
-    assert training.rollouts["final"] == len(training.run.items(Split.VAL))
-    assert final.current.evaluation.coverage == 1.0
-    seed = training.run.state(training.run.timeline[0]).best.evaluation
-    better = final.current.evaluation.mean("hard") > seed.mean("hard")
-    assert (final.best.version == final.current.version) == better
-
-
-@pytest.mark.nightly
-def test_equal_texts_are_tested_once(plain: Training) -> None:
-    assert plain.config.evaluation.eval_test
-    versions = (0, plain.state.best.version, plain.state.current.version)
-    tested = {plain.run.skill(version).sha256 for version in versions}
-    assert plain.rollouts["test"] == len(tested) * len(plain.run.items(Split.TEST))
-    untested = Training.of(evaluation__eval_test=False)
-    untested()
-    assert untested.rollouts["test"] == 0
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("policy", ["strict", "exact_paired"])
-def test_every_gate_policy_decides_with_the_numbers_that_it_rests_on(policy: str) -> None:
-    training = Training.of(evaluation__gate_policy=policy, evaluation__gate_protected_items=["geo-0015"])
-    training()
-    for verdict in decisions(training).values():
-        table = verdict.against_current
-        assert verdict.policy == policy
-        assert verdict.reason
-        assert table.low <= table.delta <= table.high
-        assert table.wins + table.losses + table.ties == table.pairs
-
-
 EVALUATED_WHOLE = {"evaluation__val_limit": 40, "model__concurrency": 8}
 
 
@@ -631,30 +452,12 @@ def test_early_rejection_decides_alike_for_fewer_rollouts(full: Training, contai
             assert decisions(full)[name].against_current.score <= verdict.bound
 
 
-@pytest.mark.nightly
-def test_containers_and_their_order_change_nothing(plain: Training) -> None:
-    four = Training.of()
-    four.containers, four.seed = 4, 3
-    assert (plain.containers, plain.seed) == (2, 0)
-    assert four() == plain.state
-
-
 def test_stored_rollouts_are_reused_by_another_run(plain: Training) -> None:
     again = Training(plain.config, name="again", store=LeftBehind.of(plain).store)
     assert again() == plain.state
     assert sum(again.rollouts.values()) == 0
     counts = history_of(again.run).rollouts
     assert (counts.ran, counts.reused) == (0, counts.planned - counts.cancelled)
-
-
-@pytest.mark.nightly
-def test_rollouts_are_counted_not_their_calls() -> None:
-    several = Training.of(train__num_epochs=1, train__steps_per_epoch=1)
-    several.calls_each = 3
-    several()
-    counts = history_of(several.run).rollouts
-    assert counts.ran == sum(several.rollouts.values())
-    assert history_of(several.run).calls("target") >= 3 * counts.ran
 
 
 @pytest.mark.nightly
@@ -690,15 +493,10 @@ def test_errors_of_the_infrastructure_are_no_score() -> None:
     assert not final.buffer.entries[0].rejected_edits
 
 
-@pytest.mark.parametrize(("limit", "value"), [("max_calls", 150), ("max_tokens", 60_000), ("max_usd", 0.02)])
-def test_a_run_that_would_pass_its_budget_stops_after_the_step_and_keeps_what_it_has(limit: str, value: float) -> None:
-    price = {"input": 1.0, "output": 1.0}
-    prices = {"openai-chat:stand-in-target": price, "openai-chat:stand-in-optimizer": price}
-    training = Training.of(
-        **{f"budget__{limit}": value}, budget__prices=prices, evaluation__eval_test=False, train__num_epochs=4
-    )
+def test_a_run_that_would_pass_its_budget_stops_after_the_step_and_keeps_what_it_has() -> None:
+    training = Training.of(budget__max_calls=150, evaluation__eval_test=False, train__num_epochs=4)
     final = training()
-    assert final.stopped.startswith(f"budget.{limit}")
+    assert final.stopped.startswith("budget.max_calls")
     assert 0 < final.step < 8
     history = history_of(training.run)
     assert history.stopped == final.stopped
@@ -706,25 +504,8 @@ def test_a_run_that_would_pass_its_budget_stops_after_the_step_and_keeps_what_it
     assert training.store.exists(training.run.keys.best_skill)
 
 
-def test_a_budget_in_dollars_needs_prices() -> None:
-    with pytest.raises(Exception, match=r"budget\.prices"):
-        Training.of(budget__max_usd=1.0)()
-
-
 MALFORMED: dict[str, Any] = {
     "not JSON": "I think that we should",
-    "wrong types": {
-        "edits": "all",
-        "order": 3,
-        "failure_patterns": 7,
-        "questions": 1,
-        "body": 5,
-        "guidance": [],
-        "memory": 1,
-    },
-    "unknown operations": {"edits": [{"op": "explode", "anchor": "", "content": "x"}]},
-    "an empty list": [],
-    "an empty object": {},
     "ten megabytes": {
         "edits": [{"op": "append", "content": "x" * 10_000_000}],
         "failure_patterns": [],
@@ -742,6 +523,7 @@ MALFORMED: dict[str, Any] = {
     },
     "a refusal": ModelOutputError("the model refused"),
 }
+"""Of each fault at least one; `tests/optimizer/test_malformed_answers.py` has more for each stage."""
 
 
 @pytest.mark.parametrize(
@@ -808,34 +590,6 @@ class LeftBehind:
         return Training(config, store=self.store, done=self.done, reports=begun)
 
 
-@dataclass(eq=False)
-class WatchedTraining(Training):
-    """Keeps what it would leave if it died behind the work of a task, before its end is known, by task."""
-
-    left: dict[str, LeftBehind] = field(default_factory=dict)
-
-    def task(self, name: str, work: Callable[[], Any]) -> Any:
-        def watched() -> Any:
-            result = work()
-            self.left[name] = LeftBehind.of(self)
-            return result
-
-        return super().task(name, watched)
-
-
-@pytest.mark.nightly
-def test_a_run_that_is_interrupted_after_any_task_ends_like_one_that_is_not() -> None:
-    whole = WatchedTraining.of(**TINY, reports=True)
-    expected = whole()
-    expected_bytes = whole.store.objects[whole.run.keys.moment(whole.run.timeline[-1]).state]
-    assert len(whole.order) > 30
-    for task in whole.order:
-        resumed = whole.left[task].resumed(whole.config)
-        assert resumed() == expected
-        key = resumed.run.keys.moment(resumed.run.timeline[-1]).state
-        assert resumed.store.objects[key] == expected_bytes
-
-
 @pytest.mark.nightly
 def test_a_run_whose_process_dies_at_any_write_ends_like_one_that_does_not() -> None:
     whole = Training.of(**TINY, reports=True)
@@ -864,27 +618,6 @@ def test_no_answer_is_paid_twice_when_a_task_is_done_again() -> None:
         again()
     assert first.models.prompts
     assert not again.models.prompts
-
-
-@pytest.mark.nightly
-def test_the_provenance_of_every_line_names_an_edit_that_wrote_it() -> None:
-    training = Training.of(train__num_epochs=3)
-    final = training()
-    version = final.best.version
-    text = training.run.skill(version).text
-    origins = training.store.get_model(training.run.keys.line_origins(version), LinesOfSkill).lines
-    lines = text.split("\n")
-    assert len(origins) in (len(lines), len(lines) - 1)
-    seed_lines = set(training.run.skill(0).text.split("\n"))
-    for line, origin in zip(lines, origins, strict=False):
-        if origin.edit is None:
-            assert line in seed_lines
-            continue
-        report = training.store.get_model(
-            f"{training.run.keys.folder}{origin.moment}/edit_apply_report.json", EditApplyReport
-        )
-        assert line in report.rows[origin.edit].inserted
-    assert any(origin.edit is not None for origin in origins)
 
 
 def test_history_adds_up(plain: Training) -> None:
@@ -980,18 +713,6 @@ def test_a_run_that_ends_for_want_of_scores_says_why() -> None:
     training.why = "Invalid response: usage.prompt_tokens: Field required"
     with pytest.raises(DataError, match=rf"24 of 24 items: model_error: {training.why} \(for example item "):
         training()
-
-
-@pytest.mark.nightly
-def test_what_could_not_be_measured_has_no_score_and_is_not_forced() -> None:
-    training = Training.of(optimizer__slow_update_gate=False)
-    training.fail = lambda stage, item_id: Status.TIMEOUT if stage == "evaluate" else None
-    final = training()
-    assert set(training.actions()) <= {"indecisive", "reject"}
-    assert final.current.version == 0
-    measured = [moment for moment in history_of(training.run).moments if moment.action == "indecisive"]
-    assert measured
-    assert all(moment.candidate is None for moment in measured)
 
 
 @pytest.mark.nightly

@@ -1,9 +1,12 @@
-"""The simulations of bench/truth.py, with fewer trials; what they promise of the project's gates and intervals."""
+"""The simulations of bench/truth.py and bench/truth_publishing.py, with fewer trials."""
+
+from statistics import mean
 
 import pytest
 
 from bench import tables, truth, truth_publishing
 from bench.truth import OFTEN_A_LITTLE, TESTS, covered, found, rates
+from bench.truth_publishing import ANSWERS, searched
 from bench.truth_worlds import WORLDS
 
 
@@ -34,16 +37,16 @@ def test_failed_rollouts_of_losses_publish_nothing() -> None:
 
 
 def test_tests_of_means_see_what_signs_do_not() -> None:
-    worse = found(OFTEN_A_LITTLE, 200, 1, 0.0, 200)
+    worse = found(OFTEN_A_LITTLE, 200, 1, 0.0, 60)
     print(worse)
     assert worse["signs alone"] > 0.3
-    assert worse["exact_paired"] <= most(200)
+    assert worse["exact_paired"] <= most(60)
     assert list(worse) == list(TESTS)
 
 
-@pytest.mark.parametrize("draws", [1, 3])
+@pytest.mark.parametrize("draws", [1, pytest.param(3, marks=pytest.mark.nightly)])
 def test_true_gains_are_found_as_often_as_by_their_signs(draws: int) -> None:
-    shares = found("coins", 80, draws, 0.15, 200)
+    shares = found("coins", 80, draws, 0.15, 100)
     print(shares)
     assert shares["exact_paired"] >= 2 / 3 * shares["signs alone"] > 0.3
 
@@ -75,3 +78,30 @@ def test_the_page_has_all_tables(monkeypatch: pytest.MonkeyPatch, tmp_path: obje
     page = (tables.RESULTS / "truth.md").read_text(encoding="utf-8")
     assert page.count("\n## ") == 7
     assert all(f"| {world} |" in page for world in WORLDS)
+
+
+CHAMPIONS = 60
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("answers", [name for name, world in ANSWERS.items() if not world.effect])
+def test_ten_tries_with_skills_that_are_no_better_publish_as_rarely_as_promised(answers: str) -> None:
+    found = searched(answers, 40, 1, "40 steps", CHAMPIONS)
+    # 5 %, and three standard errors.
+    assert mean(any(one.published for one in tried) for tried in found) <= 0.05 + 3 * 0.028
+    errors = [one.too_high for tried in found for one in tried]
+    flattered = [one.too_high_on_val for tried in found for one in tried]
+    assert abs(mean(errors)) < 0.04 < 0.08 < mean(flattered)
+
+
+@pytest.mark.nightly
+def test_the_items_that_a_skill_was_chosen_by_would_publish_it() -> None:
+    found = searched("deterministic target", 40, 1, "40 steps", 40)
+    assert mean(tried[0].on_val for tried in found if tried) > 0.5
+
+
+@pytest.mark.nightly
+def test_a_gain_is_published() -> None:
+    found = searched("coins, edits help or harm", 200, 3, "40 steps", 10)
+    assert mean(tried[0].published for tried in found if tried) > 0.3
+    assert all(one.better for tried in found for one in tried if one.published)

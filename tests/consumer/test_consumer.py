@@ -1,10 +1,8 @@
-import ast
 import hashlib
 import json
 import multiprocessing
 import os
 import socket
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +14,7 @@ import pytest
 
 from skillopt_airflow.consumer import NotPublished, Skill, SkillClient, Tampered, Unavailable
 from skillopt_airflow.store.objects import ObjectStore
-from tests.consumer.conftest import BENCHMARK, CONSUMER, KEYS, PREFIX, TARGET, Client, Publish, cut_off
+from tests.consumer.conftest import BENCHMARK, KEYS, PREFIX, TARGET, Client, Publish, cut_off
 
 pytestmark = pytest.mark.slow
 
@@ -27,14 +25,6 @@ BETTER = "# Skill\n\n- better\n"
 def cache_file(folder: Path) -> Path:
     [path] = folder.glob("*.json")
     return path
-
-
-def test_it_needs_boto3_and_nothing_else() -> None:
-    nodes = list(ast.walk(ast.parse(CONSUMER.read_text(encoding="utf-8"))))
-    imported = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
-    imported |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
-    foreign = {name.partition(".")[0] for name in imported} - set(sys.stdlib_module_names)
-    assert foreign == {"boto3", "botocore", "mypy_boto3_s3"}
 
 
 def test_serves_and_caches_the_champion(client: Client, publish: Publish, tmp_path: Path) -> None:
@@ -285,18 +275,6 @@ def test_a_corrupt_cache_is_not_used_and_mended(client: Client, publish: Publish
     skill = client().get()
     assert (skill.text, skill.problem) == (SKILL, "")
     assert json.loads(path.read_bytes()) == whole | {"confirmed": skill.confirmed}
-
-
-@pytest.mark.nightly
-def test_a_cache_that_cannot_be_written_leaves_the_memory(client: Client, publish: Publish, tmp_path: Path) -> None:
-    publish(SKILL)
-    (tmp_path / "file").write_text("x")
-    made = client(cache=tmp_path / "file" / "cache")
-    skill = made.get()
-    assert skill.text == SKILL
-    assert "cache" in skill.problem
-    cut_off(made)
-    assert made.get().text == SKILL
 
 
 @pytest.mark.nightly

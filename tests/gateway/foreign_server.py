@@ -9,8 +9,6 @@ from typing import Any
 from tests.gateway.scripted_provider import Asked, Document, Reply, ScriptedProvider, chat_document, failure, reply_of
 
 HTML = Reply(body=b"<html><body>It works!</body></html>", headers={"content-type": "text/html"})
-IN_TEXT = "Answer with one JSON object of this form, and nothing else:\n"
-"""How the optimizer is asked where tools are refused."""
 USAGE = {"usage": {"prompt_tokens": 310, "completion_tokens": 12, "total_tokens": 322}}
 
 
@@ -27,8 +25,6 @@ class ForeignServer:
     """Of every call, the key and the model being right."""
     replies: list[tuple[int, Any]] = field(default_factory=list)
     """Status and body of the first answers without tools; after them it answers as ever."""
-    takes_tools: bool = True
-    """Without them it repeats the example of an answer that it finds in the instructions."""
     base_url: str = ""
     asked: list[str] = field(default_factory=list)
     """The path of each request."""
@@ -53,23 +49,13 @@ class ForeignServer:
         if self.status != 200:
             return failure(self.status, "out of order")
         tools = body.get("tools", ())
-        if tools and not self.takes_tools:
-            return failure(400, f"{self.model} does not support tools")
         self.bodies.append(body)
         if self.replies and not tools:
             status, document = self.replies.pop(0)
             return Reply(status, reply_of(document).body)
         if tools:
             return chat_document(None, "tool_calls", self.model, tool_calls=[_call(tools[0])]) | USAGE
-        text = self.text if self.takes_tools else _as_in_example(body, self.text)
-        return chat_document(text, model=self.model) | USAGE
-
-
-def _as_in_example(body: dict[str, Any], otherwise: str) -> str:
-    """The example of a prompt that asks for JSON; another prompt's answer is text."""
-    asked = "\n".join(str(message["content"]) for message in body["messages"])
-    _, found, example = asked.partition(IN_TEXT)
-    return json.dumps(json.JSONDecoder().raw_decode(example)[0]) if found else otherwise
+        return chat_document(self.text, model=self.model) | USAGE
 
 
 def _call(tool: dict[str, Any]) -> dict[str, Any]:

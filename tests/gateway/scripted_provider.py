@@ -1,15 +1,19 @@
 """A model server for tests: answers what a function says, and keeps the requests."""
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from local.served import served
 
+# A client that is made without one reads all certificate authorities, which takes longer than most tests.
+ssl.create_default_context = cache(ssl.create_default_context)
 Document = dict[str, Any]
 JSON = {"content-type": "application/json"}
 

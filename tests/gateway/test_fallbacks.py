@@ -1,9 +1,7 @@
 import itertools
 import json
 import socket
-import threading
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -299,41 +297,6 @@ def test_an_overloaded_server_is_soon_left_for_its_fallback(rig, monkeypatch):
         assert one.post().status_code == 200
         # The time of a try, which no pause exceeds, is longer.
         assert time.monotonic() - began < 4.5
-
-
-@pytest.mark.nightly
-def test_a_provider_that_fails_two_calls_of_five_loses_none(rig):
-    """20 % 429, 10 % 500, 5 % hang, 5 % garbage, by the question and how often it came: the order is no matter."""
-    faults = [failure(429, **{"retry-after": "0"})] * 4 + [failure(500, **{"retry-after": "0"})] * 2
-    kinds = itertools.cycle(sorted(set(GARBAGE) - {"a redirection"}))
-    lock, release = threading.Lock(), threading.Event()
-    lost, asked_before = [0], Counter[int]()
-
-    def faulty(asked: Asked) -> Reply:
-        question = int(asked.body["messages"][0]["content"])
-        with lock:
-            # 7 has no common divisor with 20: every fault comes as often as it should, and at most two in a row.
-            place = (question + 7 * asked_before[question]) % 20
-            asked_before[question] += 1
-            lost[0] += place < 8
-            kind = next(kinds) if place == 7 else ""
-        if place == 6:
-            release.wait(20)
-        return GARBAGE[kind] if kind else faults[place] if place < 6 else completion(str(question))
-
-    one = rig(faulty, max_attempts=6, call_timeout=4)
-    with ThreadPoolExecutor(8) as pool:
-        asked = ([{"role": "user", "content": str(number)}] for number in range(200))
-        responses = list(pool.map(lambda messages: one.post(messages=messages), asked))
-    release.set()
-
-    assert [response.json()["choices"][0]["message"]["content"] for response in responses] == [
-        str(number) for number in range(200)
-    ]
-    assert len(one.calls) == 200
-    assert {call.http_status for call in one.calls} == {200}
-    # A busy machine may be late once more, which is one more attempt and no lost call.
-    assert sum(call.attempts - 1 for call in one.calls) == len(one.provider.requests) - 200 >= lost[0] == 90
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from skillopt_airflow.gateway.redaction import SHORTEST_SECRET, Redaction
+from skillopt_airflow.gateway.upstream import Upstream
 
 KEY = "sk-secret-0123456789"
 SECRETS = st.frozensets(st.text("ab", min_size=SHORTEST_SECRET, max_size=SHORTEST_SECRET + 4), max_size=4)
@@ -82,3 +84,30 @@ def test_a_short_key_is_told_once(caplog):
     with caplog.at_level(logging.WARNING):
         Redaction({"k", "token", KEY})
     assert len(caplog.records) == 1
+
+
+AWS = {"region_name": "eu-west-1", "aws_access_key_id": "id-of-aws", "aws_secret_access_key": "aws-secret"}
+NOVA = {"dialect": "openai-chat", "base_url": "", "model": "nova", "provider": "bedrock", "arguments": json.dumps(AWS)}
+UPSTREAM = Upstream(
+    conn_id="first",
+    dialect="openai-chat",
+    base_url="http://127.0.0.1:9/v1",
+    model="m",
+    api_key=SecretStr("key-of-the-first"),
+    fallbacks=(Upstream.model_validate(NOVA),),
+)
+OF_UPSTREAM = {"key-of-the-first", "id-of-aws", "aws-secret"}
+
+
+def test_only_the_method_for_it_reveals_the_secrets() -> None:
+    revealed = json.dumps(UPSTREAM.revealed())
+    hidden = [repr(UPSTREAM), str(UPSTREAM), UPSTREAM.model_dump_json(), json.dumps(UPSTREAM.model_dump(mode="json"))]
+    for secret in OF_UPSTREAM:
+        assert secret in revealed
+        assert not any(secret in text for text in hidden)
+    assert Upstream.model_validate_json(revealed) == UPSTREAM
+
+
+def test_the_secrets_and_nothing_else_that_the_provider_is_made_with() -> None:
+    assert UPSTREAM.secrets() == OF_UPSTREAM
+    assert Upstream(dialect="openai", base_url="http://127.0.0.1:9/v1", model="m").secrets() == frozenset()

@@ -22,6 +22,7 @@ HOST, KEY, OTHER = "http://own.example:8000", "key-of-the-connection", "environm
 OWN_TYPES = {"azure", "azure-responses", "bedrock", "google-cloud"}
 CASES = re.findall(r"case (.*):\n", inspect.getsource(infer_provider_class))
 PROVIDERS = [name for case in CASES for name in re.findall(r"'([\w-]+)'", case) if name not in OWN_TYPES]
+OF_EACH_KIND = {"openai", "openai-chat", "anthropic", "google", "mistral", "deepseek", "litellm", "openrouter"}
 NAMES = {"bedrock-mantle": "openai.gpt-oss-120b", "openrouter": "org/m"}
 """Models of providers that refuse other names."""
 PREFIXES = {name.upper().replace("-", "_") for name in PROVIDERS} | {
@@ -86,7 +87,9 @@ def sent(provider: Any) -> set[str]:
 
 @pytest.mark.usefixtures("environment")
 @pytest.mark.parametrize("addressed", [False, True], ids=["keys", "keys and addresses"])
-@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize(
+    "provider", [pytest.param(name, marks=() if name in OF_EACH_KIND else pytest.mark.nightly) for name in PROVIDERS]
+)
 def test_no_client_has_the_address_or_the_key_of_the_environment(
     connect: Connect, request: pytest.FixtureRequest, provider: str, addressed: bool
 ) -> None:

@@ -34,7 +34,6 @@ CONTEXT = ReflectContext(skill=SKILL, budget=4, buffer=StepBuffer(), meta_skill=
 FAILURES = Minibatch(source_type="failure", index=0, rollouts=(rollout("a"),))
 EDITS = (Edit(op="append", content="x", minibatches=("failure-0",)), Edit(op="append", content="y"))
 PATCHES = [Patch(edits=(edit,)) for edit in EDITS]
-BODIES = [Patch(edits=(Edit(op="rewrite", content=text),)) for text in ("one", "two")]
 COMPARISON = compare({"a": rollout("a", 0.0)}, {"a": rollout("a", 1.0)}, ["a"], "mixed")
 STEPS = [EpochStep(step=1, action=Action.ACCEPT, score_before=0.0, score_after=1.0, edits=EDITS)]
 NOTES = [Note(text=text, minibatch="failure-0") for text in "abc"]
@@ -77,15 +76,6 @@ HALF_ANSWERS: dict[str, dict[str, Any]] = {
     "meta_reflect": HALF_EDITS,
 }
 """The field that each stage requires comes first."""
-NEVER_VALID = {
-    "not JSON": "Certainly! Here are the edits:",
-    "cut off": '{"edits": [{"op": "append", "content": "' + "x" * 1_000,
-    "an array": "[]",
-    "null": "null",
-    "deep nesting": "[" * 100_000,
-    "10 MB": "x" * 10_000_000,
-    "10 MB of brackets": '{"edits": ' + "[" * 10_000_000,
-}
 WRONG_TYPES = {
     "an object": {"a": 1},
     "null": None,
@@ -106,15 +96,6 @@ def fallback_of(stage: str, *parts: TextPart | ToolCallPart) -> str:
 
     with PydanticAIOptimizer(FunctionModel(respond), lambda call: None) as optimizer:
         return STAGES[stage](optimizer)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("answer", NEVER_VALID.values(), ids=NEVER_VALID)
-def test_arguments_that_are_no_object(stage: str, answer: str) -> None:
-    fallback = fallback_of(stage, ToolCallPart(f"{stage}_result", answer))
-    assert fallback.startswith(stage)
-    assert len(fallback) < 500
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -1,8 +1,16 @@
-import pytest
-from scripted_optimizer import rollout, section
+import json
 
+import pytest
+from pydantic import ValidationError
+
+from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.values.types import Message, Rollout, Status
+from skillopt_airflow.optimizer.answers import check_answers
+from skillopt_airflow.optimizer.learning_rate import Ranking
+from skillopt_airflow.optimizer.reflect import Reflection, SkillAwareReflection
+from skillopt_airflow.optimizer.sections import GuidedOptimizer
 from skillopt_airflow.optimizer.transcripts import Exhibits, FollowUp, named, numbers_of, trajectories_section
+from tests.optimizer.scripted_optimizer import ScriptedOptimizer, rollout, section, unusable
 
 
 def said(*messages: tuple[str, str], status: Status = Status.OK) -> Rollout:
@@ -57,3 +65,54 @@ def test_the_longest_texts_are_cut_first_whatever_their_role_and_keep_their_ends
     assert "[head]" in shown
     assert "[tail]" in shown
     assert "characters left out" in shown
+
+
+@pytest.mark.parametrize(("stage", "said"), [("reflect_rewrite", "look"), ("meta_reflect", ""), ("merge", "unite")])
+def test_a_call_sees_what_the_benchmark_says_on_its_stage(stage: str, said: str) -> None:
+    optimizer = ScriptedOptimizer({"order": [0]})
+    GuidedOptimizer(optimizer, {"reflect": "look", "merge": "unite"}).ask(stage, "i", "<skill>\n</skill>", Ranking)
+    section = f"\n\n<benchmark_guidance>\n{said}\n</benchmark_guidance>" if said else ""
+    assert optimizer.calls == [(stage, f"<skill>\n</skill>{section}")]
+
+
+EDIT = {"op": "append", "content": "Be brief."}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"edits": [EDIT | {"anchor": None, "rationale": None}]},
+        {"edits": json.dumps([EDIT])},
+        {"edits": [EDIT], "failure_patterns": None, "notes": None},
+        {"edits": [EDIT | {"op": " Append"}]},
+    ],
+)
+def test_what_is_understood_is_no_reason_to_ask_again(answer: dict[str, object]) -> None:
+    read = SkillAwareReflection.model_validate(answer)
+    assert read == SkillAwareReflection.model_validate({"edits": [EDIT]})
+
+
+def test_a_text_is_a_number_and_a_list_in_a_text_is_a_list_of_numbers() -> None:
+    read = Reflection.model_validate({"failure_patterns": [{"description": "It guesses.", "items": ["12"]}]})
+    assert read.failure_patterns[0].items == [12]
+    assert Ranking.model_validate({"order": "[1, 0]"}).order == [1, 0]
+    # What the model is asked for is the same.
+    assert Ranking.model_json_schema()["properties"]["order"]["type"] == "array"
+    assert "anyOf" not in json.dumps(SkillAwareReflection.model_json_schema())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{"edits": "none"}, {"edits": "[" * 100_000}, {"edits": "{}"}, {"edits": [{"op": "burn"}]}, {"edits": 3}, "no"],
+)
+def test_what_is_not_understood_is_refused(answer: object) -> None:
+    with pytest.raises(ValidationError):
+        Reflection.model_validate(answer)
+
+
+def test_any_answer_that_fits_its_schema_will_do_and_no_other() -> None:
+    optimizer = ScriptedOptimizer({"ready": False})
+    check_answers(optimizer)
+    assert [stage for stage, _ in optimizer.calls] == ["preflight"]
+    with pytest.raises(ModelOutputError):
+        check_answers(ScriptedOptimizer(unusable()))

@@ -1,15 +1,21 @@
-"""The DAGs have the stages of the method, in its order."""
-
+import json
 from typing import Any
 
 import pytest
+from airflow.serialization.serialized_objects import DagSerialization
 
 from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.gateway.serve import ServeConfig
 from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.graph import dag_of, preflight, rollouts, speculation
 from skillopt_airflow.pipeline.night_dag import regate_dag
+from skillopt_airflow.pipeline.tasks.addresses import run_address
 from skillopt_airflow.pipeline.tasks.batch_rollouts import BatchRollouts
 from skillopt_airflow.pipeline.training import epoch_dag, train_dag
+from skillopt_airflow.sandbox.kubernetes.remote_folder import gateway_document
+from skillopt_airflow.training.rollouts.workload import ChunkWorkload
+from skillopt_airflow.training.step import seed_and_final
+from tests.training.in_process import Training, configured
 
 SMALL = TrainConfig.from_layers({"train": {"num_epochs": 2, "steps_per_epoch": 1, "batch_size": 8}})
 
@@ -115,3 +121,44 @@ def test_tasks_that_ask_target_or_optimizer_have_one_pool() -> None:
     assert {"step_01.update", "slow_update.slow_update", "meta_reflect.meta_reflect", "step_01.rollout"} < pooled
     assert not {"step_01.gate", "slow_update.longitudinal"} & pooled
     assert {task.pool_slots for task in tasks} == {1}
+
+
+KEY = "sk-of-the-connection"
+
+
+@pytest.mark.nightly
+def test_the_gateways_document_is_one_that_its_program_takes() -> None:
+    training = Training.of(budget__max_calls=50)
+    training.prepare()
+    (ref, *_) = seed_and_final.seed_plan(training.run)
+    work = ChunkWorkload(training.run, ref, "run")
+    # Built anew: a copy with an update would keep the key as a plain text.
+    work.upstream = type(work.upstream).model_validate(work.upstream.model_dump() | {"api_key": KEY})
+
+    with work.allotted(2) as allotment:
+        document = json.loads(json.dumps(gateway_document(work, allotment.budget, 2)))
+
+    served = ServeConfig.model_validate(document)
+    assert served.upstream.api_key.get_secret_value() == KEY
+    assert served.stage == "seed"
+    # Of two pods, each gets half of what all items can take twice.
+    assert served.allowance.calls == min(50, 2 * len(work.items)) // 2
+    assert served.share == work.concurrency // 2
+
+
+def test_the_graph_with_pods_and_batch_jobs_is_one_that_airflow_can_store() -> None:
+    config = configured("searchqa", {"sandbox.engine": "kubernetes", "model.batch": True})
+    for make in (train_dag, epoch_dag, evaluate_dag):
+        dag = make("searchqa", config)
+        stored = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+        assert set(stored.task_dict) == set(dag.task_dict)
+
+
+BASE = "AIRFLOW__API__BASE_URL"
+
+
+def test_a_run_has_the_address_at_which_airflow_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = "/dags/train_searchqa/runs/manual__2026%3A1"
+    for base, expected in (("https://airflow.corp/team/", f"https://airflow.corp/team{path}"), ("", path)):
+        monkeypatch.setenv(BASE, base)
+        assert run_address("train_searchqa", "manual__2026:1") == expected

@@ -1,9 +1,11 @@
 import asyncio
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from skillopt_airflow.rollout.gateway_call import Answer, posted
+from skillopt_airflow.rollout.program import forwarded
 
 BODY = b'{"text": "' + b"x" * 200_000 + b'"}'
 
@@ -68,3 +70,36 @@ def test_half_an_answer_is_none(tmp_path: Path, answer: bytes):
 def test_an_answer_that_does_not_come_in_time(tmp_path: Path):
     with pytest.raises(TimeoutError):
         ask(tmp_path, b"", timeout=0.2)
+
+
+async def forward(base_url: str, text: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(base_url).port)
+    writer.write(text)
+    writer.write_eof()
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+def test_bytes_pass_both_ways_and_several_at_once(tmp_path: Path):
+    async def main() -> list[bytes]:
+        async def shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write((await reader.read()).upper())
+            await writer.drain()
+            writer.close()
+
+        async with await asyncio.start_unix_server(shout, tmp_path / "s"), forwarded(str(tmp_path / "s")) as base_url:
+            return await asyncio.gather(*(forward(base_url, f"hello {n} ".encode() * 50_000) for n in range(5)))
+
+    assert asyncio.run(main()) == [f"HELLO {n} ".encode() * 50_000 for n in range(5)]
+
+
+def test_without_a_gateway_the_connection_just_closes(tmp_path: Path):
+    async def main() -> bytes:
+        async with forwarded(str(tmp_path / "none")) as base_url:
+            return await forward(base_url, b"hello")
+
+    assert asyncio.run(main()) == b""

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.errors import StoreError
@@ -14,7 +16,7 @@ from skillopt_airflow.core.values.types import Item, ModelCall, Status, Trajecto
 from skillopt_airflow.sandbox import container_loop
 from skillopt_airflow.sandbox.container_loop import Watch, Watcher
 from skillopt_airflow.sandbox.staging import ContainerFolder
-from skillopt_airflow.sandbox.task_workload import Outcome, Workload
+from skillopt_airflow.sandbox.task_workload import Outcome, SandboxSeconds, Workload, union_seconds
 
 PATIENCE = 60
 
@@ -358,3 +360,17 @@ def test_a_stopped_task_keeps_the_rows_that_were_not_recorded_yet(folder):
     stopped.set()
     watcher.finish()
     assert [row.item_id for row in work.rows] == ["i-0", "i-1"]
+
+
+INTERVALS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)).map(lambda pair: (pair[0], sum(pair))))
+
+
+@given(INTERVALS)
+def test_the_union_counts_each_second_once(intervals):
+    covered = {second for start, end in intervals for second in range(start, end)}
+    assert union_seconds(intervals) == len(covered)
+
+
+def test_wall_time_is_model_time_and_the_rest():
+    assert SandboxSeconds(wall=5.0, model=3.0).container == 2.0
+    assert SandboxSeconds(wall=5.0, model=5.5).container == 0.0

@@ -161,11 +161,14 @@ def test_a_group_is_the_text_or_number_of_its_column() -> None:
     assert task.identity(SUM) != task.identity(SUM | {"question": "another"})
 
 
+ALL = [benchmark(source) for source in (NUMBER, CHOICE, EXTRACTION, FILES, PICTURES)]
+
+
 @given(st.dictionaries(st.text(), st.text() | st.integers() | st.none(), max_size=4))
 def test_any_record_is_an_item_or_an_error_that_says_why(record: JsonObject) -> None:
-    for source in (NUMBER, CHOICE, EXTRACTION, FILES, PICTURES):
+    for task in ALL:
         with pytest.raises(DataError, match=r"task\.|expected"):
-            benchmark(source).item(record)
+            task.item(record)
 
 
 @pytest.mark.parametrize(

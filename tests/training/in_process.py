@@ -217,8 +217,6 @@ class Training(TrainingLoop):
     """Whether a try comes to a wrong answer, by draw and item."""
     why: str = "played"
     """The error of a rollout that fails."""
-    calls_each: int = 1
-    """Calls that a rollout takes."""
     reports: bool = False
     """Whether its page is written, whose figures take longer to draw than two steps to train."""
     rollouts: Counter[str] = field(default_factory=Counter)
@@ -305,7 +303,7 @@ class Training(TrainingLoop):
             released = len(items) if work.released is None else work.released
             ran = [self._outcome(work, item) for item in items[begun:released][: work.concurrency]]
             begun += len(ran)
-            calls = [call("target", work.stage, 400) for _ in ran for _ in range(self.calls_each)]
+            calls = [call("target", work.stage, 400) for _ in ran]
             with work.allotted() as allotment:
                 for made in calls:
                     allotment.count(made)

@@ -1,171 +1,158 @@
-"""kill -9 of the worker at every write of publishing and of a rollback, against a real S3 server over HTTP.
+"""Publishing and a rollback that end at any of their writes and are retried, while a deployment looks before each."""
 
-The worker is a process of its own behind a proxy, which kills it right before or right after the server has got the
-n-th PUT. A deployment reads after each of them.
-"""
-
-import multiprocessing
-import signal
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+from unittest.mock import patch
 
 import pytest
 
 from skillopt_airflow.core.config.service_groups import PublishingGroup
 from skillopt_airflow.core.run.history import History
+from skillopt_airflow.core.values.types import sha256
 from skillopt_airflow.store.artifacts import ArtifactStore, is_version
-from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.champion.approval import rollback_request
-from skillopt_airflow.training.champion.publication import gate_publication, plan_publication
-from tests.store.killing_proxy import KillingProxy, proxied
-from tests.store.polling_reader import PollingReader
+from skillopt_airflow.store.keys import ArtifactKeys
+from skillopt_airflow.training.champion.approval import roll_back, rollback_request
+from skillopt_airflow.training.champion.publication import gate_publication, plan_publication, publish_best
+from skillopt_airflow.training.report import reporting
+from skillopt_airflow.training.report.reporting import write_report
+from skillopt_airflow.training.run.run import TrainingRun
 from tests.store.test_artifacts import provenance
-from tests.training.in_process import Training
-from tests.training.publish_worker import KEYS, move_back, publish
+from tests.training.in_process import InterruptedRun, Training
+from tests.training.local_store import LocalStore
 
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
-RUNS = "killed-runs"
+KEYS = ArtifactKeys("", "searchqa", "openai-chat:stand-in-target")
 FORMER, FIRST = "# Former\n", "# First\n"
 VERSION = ["best_skill.md", "SKILL.md", "manifest.json"]
 REPORT = ["report.html", "history.json"]
 NAMED = "named"
 """Stands for the version's own name."""
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("aws_variables")]
-Work = tuple[Callable[..., None], tuple[str, ...]]
-
-
-@pytest.fixture(scope="module")
-def workers() -> Any:
-    """Processes that have imported all, and nothing else of this one."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.training.publish_worker"])
-    return context
-
-
-@pytest.fixture(scope="module")
-def training(s3_client: "S3Client") -> Training:
-    """A finished run whose documents are on the server; it passed the gate against the seed and against a champion."""
-    training = Training.of(
-        train__num_epochs=1, train__steps_per_epoch=1, evaluation__val_limit=None, evaluation__test_limit=None
-    )
-    training()
-    for name, champion in (("first", False), ("second", True)):
-        artifacts = ArtifactStore(bucket(s3_client, f"killed-{name}"), KEYS)
-        if champion:
-            artifacts.publish(FORMER, provenance("former"), None)
-        training.run_containers(plan_publication(training.run, artifacts, name, PublishingGroup(gate_policy="strict")))
-        assert gate_publication(training.run, name) == ""
-    runs = bucket(s3_client, RUNS)
-    for key, body in training.store.objects.items():
-        runs.put_bytes(key, body)
-    return training
-
-
-def bucket(client: "S3Client", name: str) -> ObjectStore:
-    client.create_bucket(Bucket=name)
-    return ObjectStore(client, name)
-
-
-def copy_of(client: "S3Client", name: str, tag: str) -> ObjectStore:
-    """The same objects in a bucket of their own."""
-    origin, copy = ObjectStore(client, name), bucket(client, f"{name}-{tag}")
-    for key in origin.list_keys(""):
-        copy.put_bytes(key, origin.get_bytes(key))
-    return copy
-
-
-def run(
-    workers: Any, endpoint: str, work: Work, look: Callable[[], None], at: int = -1, after: bool = False
-) -> tuple[int, list[str]]:
-    """The exit code of a worker, and the names of what it has put; somebody looks after each."""
-    proxy = KillingProxy(endpoint, at, after, look)
-    with proxied(proxy) as address:
-        task, arguments = work
-        worker = workers.Process(target=task, args=(address, *arguments))
-        worker.start()
-        proxy.victim.set_result(worker.pid)
-        worker.join()
-    names = [path.rpartition("/")[2] for path in proxy.put]
-    return worker.exitcode, [NAMED if is_version(name) else name for name in names]
-
-
-def kill_and_retry(
-    workers: Any, endpoint: str, work: Work, look: Callable[[], None], at: int, after: bool, writes: list[str]
-) -> None:
-    """A worker that dies at a write, then one that does not."""
-    code, put = run(workers, endpoint, work, look, at, after)
-    assert (code, put) == (-signal.SIGKILL, writes[: at + 1])
-    code, put = run(workers, endpoint, work, look)
-    assert code == 0
-
-
-def kills(writes: list[str]) -> list[tuple[int, bool]]:
-    """Before the first write and after each; before any other is the same as after the one that precedes it."""
-    return [(0, False), *((at, True) for at in range(len(writes)))]
-
-
 WRITES = {
     "first": [*VERSION, NAMED, "champion.json", *REPORT],
     "second": [*VERSION, NAMED, "000000.json", "champion.json", *REPORT],
 }
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("name", "at", "after"), [(name, *kill) for name, writes in WRITES.items() for kill in kills(writes)]
-)
-def test_a_publisher_killed_at_any_write_is_retried_to_one_version_and_a_valid_alias(
-    training: Training,
-    workers: Any,
-    s3_endpoint: str,
-    s3_client: "S3Client",
-    tmp_path: Path,
-    name: str,
-    at: int,
-    after: bool,
-) -> None:
-    skill, formers = training.skill(), [FORMER] * (name == "second")
-    store = copy_of(s3_client, f"killed-{name}", f"{at}-{after}".lower())
-    work: Work = (publish, (RUNS, store.bucket, training.run.ref.run, name))
-    reader = PollingReader(store, KEYS, tmp_path)
-    with reader.looking_when_asked() as look:
-        kill_and_retry(workers, s3_endpoint, work, look, at, after, WRITES[name])
-    artifacts = ArtifactStore(store, KEYS)
-    versions = artifacts.list_versions()
-    assert [artifacts.read(version).skill for version in versions] == [*formers, skill]
-    history = artifacts.champion.history()
-    assert [(one.sequence, one.version) for one in history] == list(enumerate(versions))
-    assert history[-1] == artifacts.champion.read()
-    assert history[-1].run == training.run.ref.run
-    manifest = artifacts.read(versions[-1]).manifest
-    assert (manifest.version, manifest.run) == (versions[-1], training.run.ref.run)
-    told = ObjectStore(s3_client, RUNS).get_model(training.run.keys.history, History).published
-    assert (told.version, told.created) == (versions[-1], True)
-    # The reader saw nothing but what was published, each version once in its order.
-    assert list(dict.fromkeys(reader.seen)) == versions
+class Buckets(NamedTuple):
+    """That of artifacts and that of runs."""
+
+    artifacts: LocalStore
+    runs: LocalStore
+
+    def copied(self) -> "Buckets":
+        copies = Buckets(LocalStore(), LocalStore())
+        for copy, origin in zip(copies, self, strict=True):
+            copy.objects |= origin.objects
+        return copies
+
+    def seen_by_a_deployment(self, work: Callable[["Buckets"], object], at: int | None = None) -> list[str]:
+        """Do the work, which ends before a write if one is named; return the champions that were there meanwhile."""
+        champions: list[str] = []
+        written: list[str] = []
+        artifacts = ArtifactStore(self.artifacts, KEYS)
+
+        def look() -> None:
+            alias = artifacts.champion.read()
+            if alias is not None:
+                assert sha256(artifacts.read(alias.version).skill) == alias.sha256
+                champions.append(alias.version)
+
+        def before(key: str) -> None:
+            look()
+            if len(written) == at:
+                raise InterruptedRun(key)
+            written.append(key)
+
+        for store in self:
+            store.before_write = before
+        try:
+            work(self)
+        except InterruptedRun:
+            assert at == len(written)
+        for store in self:
+            store.before_write = lambda key: None
+        look()
+        return champions
 
 
-@pytest.mark.nightly
-def test_a_rollback_killed_at_any_write_is_retried_to_a_valid_alias(
-    workers: Any, s3_endpoint: str, s3_client: "S3Client", tmp_path: Path
-) -> None:
-    writes = [NAMED, "000001.json", "champion.json"]
-    for at, after in kills(writes):
-        store = bucket(s3_client, f"killed-back-{at}-{after}".lower())
+def names_written(buckets: Buckets, work: Callable[[Buckets], object]) -> list[str]:
+    written: list[str] = []
+    for store in buckets:
+        store.before_write = lambda key: written.append(key.rpartition("/")[2])
+    work(buckets)
+    return [NAMED if is_version(name) else name for name in written]
+
+
+@pytest.fixture(scope="module")
+def training() -> Training:
+    training = Training.of(
+        train__num_epochs=1, train__steps_per_epoch=1, evaluation__val_limit=None, evaluation__test_limit=60
+    )
+    training()
+    return training
+
+
+@pytest.fixture(scope="module")
+def gated(training: Training) -> Mapping[str, Buckets]:
+    """The buckets after the run passed the gate against the seed and against a champion, by the publication's name."""
+    found = {name: LocalStore() for name in WRITES}
+    for name, store in found.items():
         artifacts = ArtifactStore(store, KEYS)
-        first = artifacts.publish(FIRST, provenance("first"), None).version
-        second = artifacts.publish(FORMER, provenance("second"), artifacts.champion.read()).version
-        request = rollback_request(artifacts, "rollback", first, "users complained", approval=False)
-        work: Work = (move_back, (store.bucket, request.model_dump_json()))
-        reader = PollingReader(store, KEYS, tmp_path / f"{at}-{after}")
-        with reader.looking_when_asked() as look:
-            kill_and_retry(workers, s3_endpoint, work, look, at, after, writes)
+        if name == "second":
+            artifacts.publish(FORMER, provenance("former"), None)
+        training.run_containers(plan_publication(training.run, artifacts, name, PublishingGroup(gate_policy="strict")))
+        assert gate_publication(training.run, name) == ""
+    return {name: Buckets(store, training.store) for name, store in found.items()}
+
+
+@pytest.mark.parametrize("name", [pytest.param("first", marks=pytest.mark.nightly), "second"])
+def test_a_publisher_that_ends_at_any_write_is_retried_to_one_version_and_a_valid_alias(
+    training: Training, gated: Mapping[str, Buckets], name: str
+) -> None:
+    def publish(buckets: Buckets) -> None:
+        run = TrainingRun(training.run.ref, training.models, buckets.runs)
+        # The page takes most of the time.
+        with patch.multiple(reporting, view_of=lambda run, history: None, render=lambda view: ""):
+            write_report(run, publish_best(run, ArtifactStore(buckets.artifacts, KEYS), name))
+
+    skill, formers = training.skill(), [FORMER] * (name == "second")
+    assert names_written(gated[name].copied(), publish) == WRITES[name]
+    for at in range(len(WRITES[name])):
+        buckets = gated[name].copied()
+        seen = buckets.seen_by_a_deployment(publish, at) + buckets.seen_by_a_deployment(publish)
+        artifacts = ArtifactStore(buckets.artifacts, KEYS)
+        versions = artifacts.list_versions()
+        assert [artifacts.read(version).skill for version in versions] == [*formers, skill]
         history = artifacts.champion.history()
+        assert [(one.sequence, one.version) for one in history] == list(enumerate(versions))
+        assert history[-1] == artifacts.champion.read()
+        assert history[-1].run == training.run.ref.run
+        manifest = artifacts.read(versions[-1]).manifest
+        assert (manifest.version, manifest.run) == (versions[-1], training.run.ref.run)
+        told = buckets.runs.get_model(training.run.keys.history, History).published
+        assert told is not None
+        assert (told.version, told.created) == (versions[-1], True)
+        # Each version once, in its order.
+        assert list(dict.fromkeys(seen)) == versions
+
+
+def test_a_rollback_that_ends_at_any_write_is_retried_to_a_valid_alias() -> None:
+    buckets = Buckets(LocalStore(), LocalStore())
+    artifacts = ArtifactStore(buckets.artifacts, KEYS)
+    first = artifacts.publish(FIRST, provenance("first"), None).version
+    second = artifacts.publish(FORMER, provenance("second"), artifacts.champion.read()).version
+    request = rollback_request(artifacts, "rollback", first, "users complained", approval=False)
+
+    def move_back(copies: Buckets) -> None:
+        roll_back(ArtifactStore(copies.artifacts, KEYS), request)
+
+    writes = [NAMED, "000001.json", "champion.json"]
+    assert names_written(buckets.copied(), move_back) == writes
+    for at in range(len(writes)):
+        copies = buckets.copied()
+        seen = copies.seen_by_a_deployment(move_back, at) + copies.seen_by_a_deployment(move_back)
+        champion = ArtifactStore(copies.artifacts, KEYS).champion
+        history = champion.history()
         assert [(one.sequence, one.version) for one in history] == [(0, first), (1, second), (2, first)]
         assert (history[-1].run, history[-1].reason) == ("rollback", "users complained")
-        assert artifacts.champion.read() == history[-1]
-        assert reader.seen[-1] == first
-        assert artifacts.list_versions() == [first, second]
+        assert champion.read() == history[-1]
+        assert list(dict.fromkeys(seen)) == [second, first]

@@ -1,6 +1,4 @@
 import math
-from collections.abc import Callable
-from random import Random
 
 import pytest
 from hypothesis import given
@@ -149,33 +147,3 @@ def test_what_hangs_together_is_wider_and_what_was_averaged_narrower() -> None:
     changes = [1.0, 0.0] * 20
     together = of_difference([[1.0] * 4, [0.0] * 4] * 5)
     assert together[1] - together[0] > 1.5 * (of_difference(alone(changes))[1] - of_difference(alone(changes))[0])
-
-
-def held(
-    interval: Callable[[list[list[float]]], tuple[float, float]], of: Callable[[], list[list[float]]], truth: float
-) -> float:
-    found = [interval(of()) for _ in range(600)]
-    return sum(low <= truth <= high for low, high in found) / len(found)
-
-
-@pytest.mark.parametrize("items", [17, 60])
-def test_intervals_hold_the_truth_often_enough(items: int) -> None:
-    random = Random(7)
-
-    def draws(chance: float, count: int) -> float:
-        return sum(random.random() < chance for _ in range(count)) / count
-
-    def pairs(chance: float, other: float, count: int) -> list[list[float]]:
-        return alone([draws(chance, count) - draws(other, count) for _ in range(items)])
-
-    # Wins only are where few items differ, all of them for the better.
-    kinds = {
-        "coins": held(of_score, lambda: alone([draws(0.7, 1) for _ in range(items)]), 0.7),
-        "of three draws": held(of_score, lambda: alone([draws(0.3, 3) for _ in range(items)]), 0.3),
-        "graded": held(of_score, lambda: alone([random.random() for _ in range(items)]), 0.5),
-        "differences": held(of_difference, lambda: pairs(0.6, 0.5, 1), 0.1),
-        "differences of three draws": held(of_difference, lambda: pairs(0.6, 0.5, 3), 0.1),
-        "wins only": held(of_difference, lambda: pairs(0.2, 0.0, 1), 0.2),
-    }
-    # Three standard errors of 600 trials at 95 %.
-    assert {kind: share for kind, share in kinds.items() if share < 0.923} == {}

@@ -166,23 +166,6 @@ class TestExactPaired:
 
 
 @pytest.mark.nightly
-def test_draws_and_partial_credit_do_not_raise_the_rate() -> None:
-    random = Random(11)
-    gate, accepted = rules("exact_paired"), 0
-    for _ in range(1500):
-        means = [random.random() for _ in range(17)]
-
-        def draw(chance: float) -> float:
-            return sum(random.random() ** 0.5 * (random.random() < chance) for _ in range(3)) / 3
-
-        candidate, current = (measured(*map(draw, means)) for _ in range(2))
-        accepted += judge(Evidence(candidate, current, gate), gate).action == Action.ACCEPT
-    print("graded scores of 3 draws, 17 items:", accepted / 1500)
-    # Four standard errors of 1,500 trials at 5 %.
-    assert accepted / 1500 <= 0.0725
-
-
-@pytest.mark.nightly
 def test_a_failed_draw_of_some_items_does_not_raise_the_rate() -> None:
     random, trials, items = Random(7), 400, [f"i{index}" for index in range(100)]
     gate, accepted = rules("exact_paired", min_coverage=0), 0
@@ -232,11 +215,11 @@ def test_the_sign_test_is_the_binomial_tail(wins: int, losses: int) -> None:
     assert sign_test(wins, n) == pytest.approx(tail, rel=1e-9)
 
 
-def test_a_hundred_thousand_differences_are_no_matter() -> None:
+def test_many_differences_are_no_matter() -> None:
     random = Random(8)
-    differences = [random.uniform(-1, 1) for _ in range(20_000)]
+    differences = [random.uniform(-1, 1) for _ in range(5_000)]
     assert 0.001 < sign_flip_test(differences) < 0.999
-    assert sign_flip_test([difference + 0.02 for difference in differences]) <= 0.001
+    assert sign_flip_test([difference + 0.04 for difference in differences]) <= 0.001
 
 
 @pytest.mark.parametrize(
@@ -256,17 +239,3 @@ def test_the_order_does_not_count(differences: list[float], random: Random) -> N
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=30))
 def test_it_is_a_chance_and_never_zero(differences: list[float]) -> None:
     assert 0 < sign_flip_test(differences) <= 1
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("size", "tiny"), [(17, 0), (200, 0), (200, 190), (1200, 1196)])
-def test_it_keeps_its_level(size: int, tiny: int) -> None:
-    """Of graded scores, and where few differences are large and all others tiny."""
-    random, trials = Random(3), 1000
-
-    def drawn(place: int) -> float:
-        return random.choice((-1, 1)) * (0.003 * random.random() if place < tiny else random.random() ** 3)
-
-    found = sum(sign_flip_test([drawn(place) for place in range(size)]) <= 0.05 for _ in range(trials))
-    # Three standard errors above the level.
-    assert found / trials <= 0.071

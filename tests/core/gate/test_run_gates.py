@@ -1,6 +1,5 @@
 import math
 from datetime import UTC, datetime
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -8,12 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.config.service_groups import PublishingGroup
 from skillopt_airflow.core.config.train_config import TrainConfig, nest
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.gate.decision import decide
-from skillopt_airflow.core.gate.item_scores import LOST, WON, Evaluation, ItemScore
+from skillopt_airflow.core.gate.item_scores import LOST, WON, Evaluation
 from skillopt_airflow.core.gate.policies import sign_flip_test
 from skillopt_airflow.core.gate.run_gates import (
     Look,
@@ -166,12 +163,6 @@ def test_items_of_a_group_tell_less_than_independent_ones() -> None:
     assert smallest_gain(RULES, (50,) * 20) == smallest_gain(RULES, (1,) * 20)
 
 
-ITEMS = 40
-CANDIDATES = 40
-RUNS = 120
-TRIES = 10
-
-
 @given(st.floats(1e-4, 0.49), st.integers(1, 400))
 def test_all_looks_together_keep_the_level(alpha: float, looks: int) -> None:
     levels = [level_of(number, alpha) for number in range(1, looks + 1)]
@@ -217,49 +208,3 @@ def test_a_look_says_which_it_is() -> None:
     look = a_look(number=2, marks=())
     assert str(look) == "look 2 at these 1,400 items"
     assert look.level == pytest.approx(0.05 / 5 * 6 / math.pi**2)
-
-
-def a_deterministic_target(random: Random, right: float = 0.5) -> list[float]:
-    """Scores of a skill: which items it gets right is chance, and the same in every draw."""
-    return [float(random.random() < right) for _ in range(2 * ITEMS)]
-
-
-def best_of_many(random: Random) -> list[float]:
-    """The one of the many that change nothing which does best on the first half, the selection split."""
-    return max((a_deterministic_target(random) for _ in range(CANDIDATES)), key=lambda scores: sum(scores[:ITEMS]))
-
-
-def published(candidate: list[float], rival: list[float], look: int, policy: str, where: slice) -> bool:
-    rules = publishing_rules(EvaluationGroup(), PublishingGroup(gate_policy=policy), look)
-    mine, theirs = (
-        Evaluation(scores={f"{place}": ItemScore(hard=score, soft=score) for place, score in enumerate(scores[where])})
-        for scores in (candidate, rival)
-    )
-    return decide(mine, theirs, theirs, rules).action.accepted
-
-
-SELECTED_ON, OTHERS = slice(ITEMS), slice(ITEMS, None)
-
-
-@pytest.mark.nightly
-def test_the_best_of_many_that_change_nothing_is_published_in_at_most_alpha() -> None:
-    policy = "exact_paired"
-    random = Random(7)
-    once = together = on_val = 0
-    for _ in range(RUNS):
-        rival, best = a_deterministic_target(random), best_of_many(random)
-        once += published(best, rival, 1, policy, OTHERS)
-        on_val += published(best, rival, 1, policy, SELECTED_ON)
-        tries = (best_of_many(random) for _ in range(TRIES))
-        together += any(published(one, rival, look, policy, OTHERS) for look, one in enumerate(tries, start=1))
-    # Two standard errors above alpha; chosen on the items that it is judged by, the same skill passes far more often.
-    most = 0.05 + 2 * math.sqrt(0.05 * 0.95 / RUNS)
-    assert max(once, together) / RUNS <= most
-    # Where it was selected the same test is no test.
-    assert on_val / RUNS > 0.2
-
-
-def test_a_true_gain_is_still_published() -> None:
-    random = Random(11)
-    pairs = [(a_deterministic_target(random, 0.85), a_deterministic_target(random)) for _ in range(100)]
-    assert sum(published(better, rival, 1, "exact_paired", OTHERS) for better, rival in pairs) >= 75

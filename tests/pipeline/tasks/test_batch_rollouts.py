@@ -144,22 +144,6 @@ def test_a_run_that_began_without_batch_jobs_sends_none(run, server):
 
 
 @pytest.mark.nightly
-def test_scanned_pages_go_along_in_a_job(pages, server):
-    chunks = seed_and_final.seed_plan(pages)
-
-    assert carried_out(pages, chunks) == {"items": 10, "coverage": 1.0}
-    [job] = server.batches.jobs.values()
-    lines = [json.loads(line) for line in server.batches.files[job["input_file_id"]].splitlines()]
-    sent = [part for line in lines for part in line["body"]["messages"][1]["content"]]
-    assert [part["type"] for part in sent] == ["image_url", "text"] * 10
-    rollouts = stored(pages)
-    # What is stored has marks in the place of pictures.
-    for rollout in rollouts.values():
-        assert rollout.trajectory.messages[1].content.startswith("[picture: picture-1.png]")
-    assert 0 < sum(rollout.score.hard for rollout in rollouts.values()) < 10
-
-
-@pytest.mark.nightly
 def test_only_what_failed_is_sent_again(run, server, monkeypatch):
     chunks = seed_and_final.seed_plan(run)
     asked: list[Any] = []

@@ -96,14 +96,14 @@ def test_every_rule_is_quick_on_repeated_pieces(read: Callable[[str], object]) -
 
 
 @pytest.mark.parametrize("read", RULES, ids=IDS)
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(text=hostile())
 def test_every_rule_is_quick_on_any_text(read: Callable[[str], object], text: str) -> None:
     quickly(read, text)
 
 
 @pytest.mark.parametrize("name", benchmarks.names())
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(text=hostile())
 def test_every_benchmark_is_quick_on_any_text(name: str, text: str) -> None:
     benchmark = benchmarks.load(name, benchmark_config(name).task)

@@ -8,7 +8,6 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -213,20 +212,6 @@ def test_a_split_of_its_own_is_looked_at_by_publishing_alone(tmp_path: Path, art
     (tmp_path / "publish" / "items.json").write_text(json.dumps(items[30:]), encoding="utf-8")
     with pytest.raises(DataQualityError, match=r"the same id is used by an earlier record .* in publish row 1 "):
         Training.of(**knobs).prepare()
-
-
-@pytest.mark.nightly
-def test_rollouts_that_failed_under_either_skill_decide_nothing(trained: Training, artifacts: ArtifactStore) -> None:
-    broken = copy.copy(trained)
-    down = iter(range(12))
-    broken.fail = lambda stage, item: Status.MODEL_ERROR if next(down, None) is not None else None
-    # Earlier draws are stored.
-    rules: dict[str, Any] = {"draws": 3}
-    told = r"the (candidate|rival) skill on the test split: only [\d.]+% of the items have a score .*clear"
-    with pytest.raises(DataError, match=told):
-        contest(broken, artifacts, "broken", **rules)
-    trained.run_containers(plan_publication(trained.run, artifacts, "broken", PublishingGroup(**rules)))
-    assert gate_publication(trained.run, "broken") == ""
 
 
 def test_a_skill_that_is_no_better_than_the_champion_is_withheld(trained: Training, artifacts: ArtifactStore) -> None:
@@ -454,12 +439,9 @@ def test_another_model_gets_the_skill_by_the_gate_on_that_model(trained: Trainin
     manifest = new.read(published.version).manifest
     assert manifest.target == manifest.models["target"] == UPGRADED
     assert manifest.models["trained_for"] == "openai-chat:stand-in-target"
-    decision = trained.store.get_model(trained.run.keys.publication("upgraded").gate, GateDecision)
     assert manifest.best_scores.test is not None
     assert manifest.seed_scores.test is not None
-    assert manifest.best_scores.test.hard - manifest.seed_scores.test.hard == pytest.approx(
-        decision.against_current.delta
-    )
+    assert manifest.best_scores.test.hard > manifest.seed_scores.test.hard
     assert manifest.best_scores.val is None
 
 
@@ -472,20 +454,11 @@ def test_another_model_keeps_its_champion_if_the_skill_is_no_better_there(traine
 
 @pytest.fixture(scope="module")
 def rivals(trained: Training) -> dict[str, Training]:
-    """Three trainings of one benchmark in one bucket: two about as good as each other, and one that is worse."""
-    changes = {
-        "good": {},
-        "as_good": {"train.seed": 7},
-        "worse": {"optimizer.learning_rate": 1, "optimizer.min_learning_rate": 1},
-    }
-    found = {
-        name: Training(configured("searchqa", TWO_STEPS | more), name=name, store=trained.store)
-        for name, more in changes.items()
-    }
-    for training in found.values():
-        training()
-    assert len({training.skill() for training in found.values()}) == 3
-    return found
+    """Two trainings of one benchmark in one bucket that are about as good as each other, by the names of their runs."""
+    other = Training(configured("searchqa", TWO_STEPS | {"train.seed": 7}), name="rival", store=trained.store)
+    other()
+    assert other.skill() != trained.skill()
+    return {NAME: trained, "rival": other}
 
 
 @pytest.mark.parametrize("champion", [False, True], ids=["first", "later"])
@@ -495,7 +468,7 @@ def test_of_two_trainings_that_publish_at_the_same_moment_one_has_to_compare_aga
     artifacts = ArtifactStore(store, ArtifactKeys("", "searchqa", "openai-chat:stand-in-target"))
     if champion:
         artifacts.publish("# Former\n", PROVENANCE, None)
-    name, racers = f"race-{champion}", [rivals["good"], rivals["as_good"]]
+    name, racers = f"race-{champion}", [*rivals.values()]
     assert [contest(one, artifacts, name) for one in racers] == ["", ""]
     start = threading.Barrier(2)
 
@@ -507,7 +480,7 @@ def test_of_two_trainings_that_publish_at_the_same_moment_one_has_to_compare_aga
             return conflict
 
     with ThreadPoolExecutor(2) as pool:
-        outcomes = dict(zip(("good", "as_good"), pool.map(enter, racers), strict=True))
+        outcomes = dict(zip(rivals, pool.map(enter, racers), strict=True))
     [(winner, published)] = [(who, one) for who, one in outcomes.items() if isinstance(one, Publication)]
     [(loser, refused)] = [(who, one) for who, one in outcomes.items() if isinstance(one, Conflict)]
     assert f"run {winner} made {published.version} the champion" in str(refused)
@@ -525,18 +498,15 @@ def test_of_two_trainings_that_publish_at_the_same_moment_one_has_to_compare_aga
     assert artifacts.champion.read() == after
 
 
-@pytest.mark.nightly
 def test_a_better_skill_that_was_overtaken_is_published_by_comparing_again(
-    rivals: dict[str, Training], store: ObjectStore
+    trained: Training, artifacts: ArtifactStore
 ) -> None:
-    artifacts = ArtifactStore(store, ArtifactKeys("", "searchqa", "openai-chat:stand-in-target"))
-    for name in ("good", "worse"):
-        assert contest(rivals[name], artifacts, "overtaken") == ""
-    overtaking = publish_best(rivals["worse"].run, artifacts, "overtaken")
+    assert contest(trained, artifacts, "overtaken") == ""
+    overtaking = artifacts.publish("# Worse\n", provenance("worse"), None)
     with pytest.raises(Conflict, match=f"run worse made {overtaking.version} the champion"):
-        publish_best(rivals["good"].run, artifacts, "overtaken")
-    assert contest(rivals["good"], artifacts, "compared") == ""
-    published = publish_best(rivals["good"].run, artifacts, "compared")
+        publish_best(trained.run, artifacts, "overtaken")
+    assert contest(trained, artifacts, "compared") == ""
+    published = publish_best(trained.run, artifacts, "compared")
     history = artifacts.champion.history()
     assert [alias.version for alias in history] == [overtaking.version, published.version]
     assert f"against champion {overtaking.version}" in history[-1].reason
@@ -544,8 +514,6 @@ def test_a_better_skill_that_was_overtaken_is_published_by_comparing_again(
     gate = artifacts.read(published.version).manifest.publish_gate
     assert gate is not None
     assert gate.rival == f"champion {overtaking.version}"
-    assert all(artifacts.read(version) for version in artifacts.list_versions())
-    assert len(artifacts.list_versions()) == 3
 
 
 @pytest.mark.parametrize("hidden", ["\0", "\x1b", "\u202e", "\u200b", "\U000e0041", "\ufe0f", "\u3164", "\ud800", "\r"])

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -105,17 +104,6 @@ def test_what_is_wrong_is_said_of_both_connections_after_a_few_calls(
     assert advice in target
     assert advice in optimizer
     assert 2 <= server.calls <= 2 * PREFLIGHT_ATTEMPTS
-
-
-@pytest.mark.nightly
-def test_nobody_listens_or_an_optimizer_talks_instead(monkeypatch: pytest.MonkeyPatch) -> None:
-    trained = prepared(monkeypatch, "http://127.0.0.1:9/v1")
-    with pytest.raises(ModelConnectionError, match=r"^connection skillopt_target: .* correct its host"):
-        tried(trained)
-    talking = Training.of(reply=lambda stage, prompt, tool: "I am ready." if stage == "preflight" else None)
-    talking.prepare()
-    with pytest.raises(ModelOutputError, match=r"^connection skillopt_optimizer: .* a model that calls tools"):
-        tried(talking)
 
 
 @pytest.mark.parametrize("bucket", ["store", "artifacts"])
@@ -243,13 +231,6 @@ def rambling(
         server.gone.set()
 
 
-def test_a_call_that_is_written_down_before_endless_newlines_is_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    with rambling(monkeypatch, RamblingServer(READY)) as (trained, server):
-        tried(trained)
-        assert (server.limits, server.with_tools) == ([1_000], [True])
-        assert trained.run.output_of("optimizer") == "auto"
-
-
 @pytest.mark.parametrize(
     "server",
     [RamblingServer(by_tool, '{"ready": true}') for by_tool in (None, "I am ready.", '{"ready": ')],
@@ -303,16 +284,6 @@ def test_a_slow_optimizer_is_waited_for_aloud(
     lines = [line for line in caplog.messages if line.startswith("waiting for connection skillopt_optimizer: ")]
     assert len(lines) >= 2
     assert all("openai-chat:some-model" in line for line in lines)
-
-
-def test_an_optimizer_without_an_answer_in_time_names_the_knob(monkeypatch: pytest.MonkeyPatch) -> None:
-    with rambling(monkeypatch, RamblingServer(READY, seconds=30.0), model__call_timeout=1.0) as (trained, server):
-        began = time.monotonic()
-        with pytest.raises(ModelUnavailable, match=r"raise model\.call_timeout") as raised:
-            tried(trained)
-        assert time.monotonic() - began < 4.0
-    assert server.with_tools == [True, False]
-    assert "host" not in str(raised.value)
 
 
 def test_a_model_that_only_calls_tools_without_end_is_asked_in_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:

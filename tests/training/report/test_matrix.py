@@ -1,7 +1,6 @@
 """Skills under several targets and harnesses, in one process."""
 
 import logging
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,14 +9,10 @@ from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, DataError, EngineUnavailable, ModelConnectionError, SkillOptError
 from skillopt_airflow.core.gate.decision import decide
 from skillopt_airflow.core.gate.paired import interval, paired
-from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import Split, Status
-from skillopt_airflow.quality.quality_report import QualityReport
-from skillopt_airflow.report.summary import as_markdown
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, MatrixKeys
 from skillopt_airflow.store.tables.matrix_table import MatrixTable
-from skillopt_airflow.store.tables.parquet import from_parquet
 from skillopt_airflow.training.prepare.benchmark_settings import VARIABLE
 from skillopt_airflow.training.report.matrix import conclude_matrix, prepare_matrix
 from skillopt_airflow.training.rollouts.evaluation import by_type, measured
@@ -26,7 +21,6 @@ from skillopt_airflow.training.run.spending import left_of_run
 from skillopt_airflow.training.step.seed_and_final import opened
 from tests.store.test_artifacts import provenance
 from tests.training.matrix_training import BETTER, OTHER, TARGET, MatrixTraining, asked, of_cell, one_cell
-from tests.training.served_training import ServedTraining, connect
 
 pytestmark = pytest.mark.slow
 
@@ -95,7 +89,7 @@ def test_every_skill_runs_on_the_same_items_in_every_cell() -> None:
     assert {one.concurrency for one in work} == {training.config.model.concurrency // lanes}
 
 
-@pytest.mark.parametrize(("containers", "targets"), [(1, 3), (4, 3), (8, 3), (4, 2), (3, 5)])
+@pytest.mark.parametrize(("containers", "targets"), [(1, 3), (8, 3), (3, 5)])
 def test_chunks_that_run_at_the_same_time_have_at_most_the_runs_calls_in_flight(containers: int, targets: int) -> None:
     training = MatrixTraining.of(sandbox__max_containers=containers, model__concurrency=30)
     plan = training.plan(asked(targets=tuple(f"openai-chat:{place}" for place in range(targets))))
@@ -202,31 +196,6 @@ def test_a_spent_budget_stops_no_matrix_whose_rollouts_are_stored() -> None:
 
 
 @pytest.mark.nightly
-def test_every_cell_has_its_scores_and_one_that_fails_takes_no_other_down() -> None:
-    training = MatrixTraining.of(budget__prices=PRICES)
-    training.breaks = lambda target, item_id: Status.MODEL_ERROR if target == BROKEN else None
-    training.why = "The model `broken` does not exist."
-    matrix = training.matrix(asked(targets=(TARGET, OTHER, BROKEN)))
-    assert [cell.target for cell in matrix.cells] == [TARGET, OTHER, BROKEN]
-    # The same answers, at twice the price.
-    assert matrix.cells[0].skills[1].score == matrix.cells[1].skills[1].score
-    costs = [cell.skills[0].cost.usd for cell in matrix.cells]
-    assert costs == [pytest.approx(12 * 200 / 1e6), pytest.approx(12 * 400 / 1e6), None]
-    for lost in matrix.cells[2].skills:
-        assert (lost.score, lost.items, lost.coverage) == (None, 0, 0.0)
-        assert "model_error: The model `broken` does not exist." in str(lost.reason)
-    table = MatrixTable(training.store, KEYS)
-    assert table.read("run") == matrix
-    assert training.store.get_text(KEYS.markdown("run")) == as_markdown(matrix)
-    assert len(from_parquet(training.store.get_bytes(KEYS.table("run")))) == 6
-    for text in (BETTER, training.run.skill(0).text):
-        assert table.of_skill(SkillDocument(text).sha256) == [matrix]
-    checked = training.store.get_model(training.run.keys.rollout_quality, QualityReport)
-    assert checked.success
-    assert len(checked.rows) == 6
-
-
-@pytest.mark.nightly
 def test_what_is_stored_is_not_made_again_and_a_retry_makes_what_is_missing() -> None:
     training, request = MatrixTraining.of(), asked(harnesses=("chat", "tools"))
     training.run_containers(training.plan(request).alternating[::2])
@@ -273,29 +242,3 @@ def test_too_few_scores_decide_nothing_and_a_matrix_of_nothing_else_fails() -> N
     with pytest.raises(DataError, match=r"^no skill has a score in any cell:\n.*: 0% of the items .*timeout: played"):
         everywhere.matrix(request)
     assert len(MatrixTable(everywhere.store, KEYS).read("run").undecided) == 4
-
-
-@pytest.mark.nightly
-def test_real_harnesses_on_the_stand_in(standin_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gateway and the rollout program are those of every rollout."""
-    connect(monkeypatch, "target", standin_url, "none", "stand-in-target")
-    small = {"data__limit": 4, "model__max_turns": 6, "evaluation__val_limit": None, "evaluation__test_limit": None}
-    training = ServedTraining.of(**small)
-    request = asked(harnesses=("chat", "tools"))
-    plan = prepare_matrix(training.run, training.config, request, partial(of_cell, training.config))
-    for run, chunks in zip(plan.runs, plan.chunks, strict=True):
-        training.run = run
-        training.run_programs(chunks)
-    matrix = conclude_matrix(plan.runs, plan.skills, request.splits, None)
-    assert matrix.undecided == []
-    cells = matrix.on(Split.TEST)
-    assert {skill.items for cell in cells.values() for skill in cell.skills} == {4}
-    # The stand-in is the same by every name; an agent asks it more often.
-    for harness in ("chat", "tools"):
-        here, there = ([one.score for one in cells[target, harness].skills] for target in (TARGET, OTHER))
-        assert here == there
-    chat, tools = (cells[TARGET, harness].skills[0].cost for harness in ("chat", "tools"))
-    assert (chat.calls, chat.rollouts, tools.rollouts) == (4, 4, 4)
-    assert tools.calls > 4
-    models = {call.model for run in plan.runs for call in run.usage.calls("searchqa", run.account)}
-    assert models == {"stand-in-target", "other-target"}

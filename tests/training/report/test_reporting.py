@@ -113,7 +113,8 @@ class Watched:
     def _look(self, key: str) -> None:
         if "/answers/" not in key and self.training.store.exists(self.training.run.keys.config):
             self.tasks.append(current_task(self.training.run))
-            view = live_view(self.training.run)
+            # The tables have many parts, and a page is made of all of them.
+            view = None if key.endswith(".parquet") else live_view(self.training.run)
             self.views += [] if view is None else [view]
 
 

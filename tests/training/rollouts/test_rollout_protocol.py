@@ -1,15 +1,22 @@
+"""What rollouts are stored under: the program, its limits, and the corpus of the run."""
+
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.train_config import TrainConfig, nest
-from skillopt_airflow.core.errors import ConfigError, ImageMissing
+from skillopt_airflow.core.errors import ConfigError, DataError, ImageMissing
+from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import Split
 from skillopt_airflow.rollout.settings import PROTOCOL
+from skillopt_airflow.training.prepare.preparation import prepare_training
 from skillopt_airflow.training.rollouts.rollout_protocol import check_program, image_to_use, rollout_program
 from skillopt_airflow.training.rollouts.workload import ChunkWorkload
+from skillopt_airflow.training.run.run_corpus import stored_corpus
 from tests.training.in_process import Training, configured
 
 CONFIG = configured("searchqa", {})
@@ -109,3 +116,78 @@ def test_a_run_keeps_the_program_that_it_was_prepared_with() -> None:
     training.prepare()
     run = training.run
     assert run.rollout_key(Split.VAL, run.skill(0), 0).image == rollout_program(CONFIG, "", FOLDER)
+
+
+SKILL = SkillDocument("# Skill\n")
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    made = tmp_path / "documents"
+    made.mkdir()
+    (made / "a.txt").write_text("alpha")
+    return made
+
+
+def prepared(benchmark: str = "searchqa", **options: Any) -> Training:
+    training = Training.of(benchmark, **options)
+    training.prepare()
+    return training
+
+
+def settings_of(training: Training) -> str:
+    return training.run.rollout_key(Split.VAL, SKILL, 0).settings_sha256
+
+
+def test_a_run_without_a_corpus_stores_none() -> None:
+    training = prepared()
+    assert training.run.record.corpus == ""
+    assert stored_corpus(training.run) is None
+    assert not training.store.list_keys("corpora/")
+
+
+def test_rollouts_with_another_corpus_are_other_rollouts_and_a_run_keeps_its_own(documents: Path) -> None:
+    training = prepared(data__corpus=str(documents))
+    without, one = settings_of(prepared()), settings_of(training)
+    assert settings_of(prepared(data__corpus=str(documents))) == one != without
+    (documents / "a.txt").write_text("beta")
+    assert settings_of(prepared(data__corpus=str(documents))) not in {one, without}
+    corpus = stored_corpus(training.run)
+    assert [(file.name, file.size) for file in corpus.manifest.files] == [("a.txt", 5)]
+    assert b"alpha" in b"".join(corpus.archives())
+
+
+def test_who_uses_the_corpus_tells_the_cleanup_so_and_says_so_where_it_came_too_late(documents: Path) -> None:
+    training = prepared(data__corpus=str(documents))
+    key, later = f"corpora/{training.run.record.corpus}/manifest.json", datetime(2100, 1, 1, tzinfo=UTC)
+    training.store.clock = lambda: later
+    stored_corpus(training.run)
+    assert training.store.written[key] == later
+    assert training.store.list_older("corpora/", later) == [key.replace("manifest.json", "0000.tar")]
+    training.store.delete(key)
+    with pytest.raises(DataError, match=r"retention\.trajectory_days"):
+        stored_corpus(training.run)
+
+
+def test_a_run_with_steps_is_not_prepared_again_with_another_corpus(documents: Path) -> None:
+    small = {"train__num_epochs": 1, "train__steps_per_epoch": 1, "evaluation__eval_test": False}
+    training = Training.of(data__corpus=str(documents), **small)
+    training()
+    prepare_training(training.run, training.config)
+    (documents / "b.txt").write_text("beta")
+    with pytest.raises(ConfigError, match="changed since: the corpus"):
+        prepare_training(training.run, training.config)
+
+
+def settings_under(benchmark: str, **options: Any) -> str:
+    return settings_of(prepared(benchmark, evaluation__val_limit=None, evaluation__test_limit=None, **options))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("limit", [{"sandbox__code_timeout": 5}, {"sandbox__memory": "1g"}], ids=str)
+def test_the_limits_of_code_shape_rollouts_where_some_runs(limit: dict[str, Any]) -> None:
+    assert settings_under("spreadsheetbench", **limit) != settings_under("spreadsheetbench")
+    assert settings_under("searchqa", **limit) == settings_under("searchqa")
+    # An agent's CLI runs code whatever the benchmark.
+    cli = {"model__harness": "codex"}
+    assert settings_under("searchqa", **limit, **cli) != settings_under("searchqa", **cli)

@@ -1,4 +1,4 @@
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from skillopt_airflow.core.config.harnesses import HARNESSES
 from skillopt_airflow.core.config.resource_groups import StorageGroup
 from skillopt_airflow.core.config.train_config import TrainConfig
-from skillopt_airflow.core.values.types import Item, JsonObject, Message, ModelCall, Score, Split, Status, Trajectory
+from skillopt_airflow.core.values.types import Item, JsonObject, Message, Score, Split, Status, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.sandbox.docker.container import identity
 from skillopt_airflow.sandbox.kubernetes.pod import labels_of, workload_label
@@ -16,7 +16,6 @@ from skillopt_airflow.sandbox.kubernetes.remote_folder import gateway_settings
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.data.items import save_items
 from skillopt_airflow.store.keys import item_file
-from skillopt_airflow.training.report.history import history_of
 from skillopt_airflow.training.rollouts.rollout_plan import Chunk, ids, store_plan
 from skillopt_airflow.training.rollouts.workload import ChunkWorkload
 from skillopt_airflow.training.run.run import TrainingRun, contents
@@ -204,29 +203,6 @@ def test_chunks_at_the_same_time_share_the_runs_concurrency(
     assert {work.settings.concurrency for work in found} == {share}
     limits = [gateway_settings(work, RemainingBudget()) for work in found]
     assert {(limit.max_concurrency, limit.share) for limit in limits} == {(concurrency, share)}
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_a_contested_chunk_holds_back_what_a_candidate_that_does_badly_need_not_begin(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    held: dict[tuple[str, int], list[int]] = {}
-    record = ChunkWorkload.record
-
-    def noted(work: ChunkWorkload, outcomes: Sequence[Outcome], calls: Sequence[ModelCall]) -> None:
-        assert (work.released is None) != work.chunk.contested
-        if work.released is not None:
-            held.setdefault((work.moment.name, work.index), []).append(len(work.items) - work.released)
-        record(work, outcomes, calls)
-
-    monkeypatch.setattr(ChunkWorkload, "record", noted)
-    training = Training.of(evaluation__val_limit=40, model__concurrency=4)
-    training()
-    # Between two looks at most 12 of the 40 items begin; in the end, all of those that might still win have.
-    assert all(counts[0] == 40 - 12 for counts in held.values())
-    assert {counts[-1] == 0 for counts in held.values()} == {True, False}
-    assert history_of(training.run).rollouts.cancelled > 0
 
 
 def test_a_speculation_takes_no_share_of_the_evaluation_beside_it() -> None:
