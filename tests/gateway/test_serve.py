@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from skillopt_airflow.core.values.types import ModelCall
-from skillopt_airflow.gateway.backends import handed_over
+from skillopt_airflow.gateway.backends import export_upstream
 from skillopt_airflow.gateway.remaining_budget import ENDED
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.program import forwarded
@@ -57,7 +57,7 @@ def start() -> Iterator[Start]:
 
 def document(upstream: Upstream, **settings: Any) -> str:
     given = {"stage": "rollout", "max_attempts": 3, "call_timeout": 20.0} | settings
-    return json.dumps({"upstream": handed_over(upstream)} | given)
+    return json.dumps({"upstream": export_upstream(upstream)} | given)
 
 
 def unix_client(path: Path) -> httpx.Client:

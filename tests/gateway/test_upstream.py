@@ -18,7 +18,7 @@ SECRETS = {"key-of-the-first", "id-of-aws", "aws-secret"}
 
 
 def test_only_the_method_for_it_reveals_the_secrets() -> None:
-    revealed = json.dumps(UPSTREAM.revealed())
+    revealed = json.dumps(UPSTREAM.dump_with_secrets())
     hidden = [repr(UPSTREAM), str(UPSTREAM), UPSTREAM.model_dump_json(), json.dumps(UPSTREAM.model_dump(mode="json"))]
     for secret in SECRETS:
         assert secret in revealed
