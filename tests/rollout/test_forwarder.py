@@ -2,7 +2,7 @@ import asyncio
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from skillopt_airflow.rollout.program import forwarded
+from skillopt_airflow.rollout.program import open_forwarder
 
 
 async def ask(base_url: str, text: bytes) -> bytes:
@@ -24,7 +24,10 @@ def test_bytes_pass_both_ways_and_several_at_once(tmp_path: Path):
             await writer.drain()
             writer.close()
 
-        async with await asyncio.start_unix_server(shout, tmp_path / "s"), forwarded(str(tmp_path / "s")) as base_url:
+        async with (
+            await asyncio.start_unix_server(shout, tmp_path / "s"),
+            open_forwarder(str(tmp_path / "s")) as base_url,
+        ):
             return await asyncio.gather(*(ask(base_url, f"hello {n} ".encode() * 50_000) for n in range(5)))
 
     assert asyncio.run(main()) == [f"HELLO {n} ".encode() * 50_000 for n in range(5)]
@@ -32,7 +35,7 @@ def test_bytes_pass_both_ways_and_several_at_once(tmp_path: Path):
 
 def test_without_a_gateway_the_connection_just_closes(tmp_path: Path):
     async def main() -> bytes:
-        async with forwarded(str(tmp_path / "none")) as base_url:
+        async with open_forwarder(str(tmp_path / "none")) as base_url:
             return await ask(base_url, b"hello")
 
     assert asyncio.run(main()) == b""

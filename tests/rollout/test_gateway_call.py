@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from skillopt_airflow.rollout.gateway_call import Answer, posted
+from skillopt_airflow.rollout.gateway_call import Answer, post
 
 BODY = b'{"text": "' + b"x" * 200_000 + b'"}'
 
@@ -22,7 +22,7 @@ def ask(folder: Path, answer: bytes, timeout: float = 20.0) -> tuple[Answer, lis
 
     async def main() -> Answer:
         async with await asyncio.start_unix_server(serve, folder / "s"):
-            return await posted(str(folder / "s"), "/v1/x", BODY, timeout)
+            return await post(str(folder / "s"), "/v1/x", BODY, timeout)
 
     return asyncio.run(main()), sent
 

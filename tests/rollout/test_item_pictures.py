@@ -15,7 +15,7 @@ from skillopt_airflow.core.values.types import Status, Trajectory
 from skillopt_airflow.rollout.harnesses.chat import ChatHarness
 from skillopt_airflow.rollout.harnesses.claude_code import ClaudeCodeHarness
 from skillopt_airflow.rollout.harnesses.codex import CodexHarness
-from skillopt_airflow.rollout.harnesses.reply import item_pictures
+from skillopt_airflow.rollout.harnesses.conversation import item_pictures
 from skillopt_airflow.rollout.harnesses.tools import ToolsHarness
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.workspace import ItemFolders

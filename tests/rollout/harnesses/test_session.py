@@ -7,7 +7,7 @@ import pytest
 
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.rollout.harnesses import session
-from skillopt_airflow.rollout.harnesses.session import Session, opened_session
+from skillopt_airflow.rollout.harnesses.session import Session, open_session
 from skillopt_airflow.rollout.settings import RolloutSettings
 from tests.rollout.cellar import NAME, cellar, files
 from tests.rollout.single_item import PLAIN
@@ -22,7 +22,7 @@ def played(depth: str, *actions: str, max_turns: int = 10, **session: Any) -> Se
     settings = RolloutSettings(**PLAIN | {"benchmark": NAME, "max_turns": max_turns, "session": session})
 
     async def play() -> Session:
-        async with opened_session(settings, files(depth)) as session:
+        async with open_session(settings, files(depth)) as session:
             for action in actions:
                 await session.act(action)
             return session
