@@ -17,7 +17,7 @@ from skillopt_airflow.core.values.types import ModelCall
 from skillopt_airflow.gateway.backends import export_upstream
 from skillopt_airflow.gateway.remaining_budget import ENDED
 from skillopt_airflow.gateway.upstream import Upstream
-from skillopt_airflow.rollout.program import forwarded
+from skillopt_airflow.rollout.program import open_forwarder
 from tests.gateway.gateway_rig import KEY, MODEL, PATH, Hanging, upstream_at
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 
@@ -109,7 +109,7 @@ def test_a_restart_costs_at_most_the_calls_in_flight(start, tmp_path):
 
     async def scene(upstream: Upstream) -> None:
         process = start(upstream, f"unix:{path}")
-        async with forwarded(str(path)) as base_url, httpx.AsyncClient(base_url=base_url, timeout=30) as client:
+        async with open_forwarder(str(path)) as base_url, httpx.AsyncClient(base_url=base_url, timeout=30) as client:
             in_flight = asyncio.ensure_future(client.post(PATH, json={"model": MODEL}))
             assert await asyncio.to_thread(first_hangs.asked.wait, 30)
             process.send_signal(signal.SIGKILL)

@@ -146,8 +146,8 @@ class GatewayApp:
             # Clients then count themselves.
             raise Refusal(404, "this sandbox's gateway does not count tokens")
         if scope["method"] != "POST" or raw_path != self._path:
-            asked = f"{scope['method']} {raw_path}"[:MAX_SHOWN]
-            raise Refusal(403, f"this sandbox may only POST {self._path}, not {asked}")
+            actual = f"{scope['method']} {raw_path}"[:MAX_SHOWN]
+            raise Refusal(403, f"this sandbox may only POST {self._path}, not {actual}")
         if scope["query_string"] not in self._wire_format.queries:
             raise Refusal(403, f"this sandbox may only POST {self._path} without a query")
 

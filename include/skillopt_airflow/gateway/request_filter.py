@@ -51,12 +51,12 @@ def filter_request(request: JsonObject, wire_format: WireFormat, limit: int = DE
         FormatError: a field's type or value isn't allowed, or a string isn't valid Unicode.
     """
     try:
-        kept: JsonObject = _validator(wire_format).validate_python(request, strict=True)
-        if not kept.get("tools", True):
+        allowed: JsonObject = _validator(wire_format).validate_python(request, strict=True)
+        if not allowed.get("tools", True):
             # Some servers refuse an empty list of tools, or a tool choice without tools.
-            kept = {name: value for name, value in kept.items() if name not in ("tools", "tool_choice")}
-        limits = {name: min(value, limit) for name in wire_format.limits if isinstance(value := kept.get(name), int)}
-        text = to_json(wire_format.prepared(kept | (limits if limits else {wire_format.limits[-1]: limit})))
+            allowed = {name: value for name, value in allowed.items() if name not in ("tools", "tool_choice")}
+        limits = {name: min(value, limit) for name in wire_format.limits if isinstance(value := allowed.get(name), int)}
+        text = to_json(wire_format.prepared(allowed | (limits if limits else {wire_format.limits[-1]: limit})))
     except ValidationError as error:
         raise FormatError(f"{flaws(error, 1):.300}") from None
     except (ValueError, RecursionError) as error:

@@ -354,26 +354,28 @@ def provider_model(conn_id: str, name: str, arguments: Mapping[str, Any]) -> Mod
     Raises:
         ModelConnectionError: the provider isn't installed, refuses the arguments, or would use the environment's.
     """
-    given = not set(arguments).isdisjoint(ADDRESS_ARGUMENTS)
+    has_url = not set(arguments).isdisjoint(ADDRESS_ARGUMENTS)
     own_keys = sorted({"aws_access_key_id", "profile_name"}.intersection(arguments))
     if own_keys and "api_key" not in arguments and (variable := "AWS_BEARER_TOKEN_BEDROCK") in os.environ:
         raise ModelConnectionError(f"connection {conn_id}: {variable} would replace its {own_keys[0]}. Unset it")
     try:
         return accept_unnamed_endings(
-            infer_model(name, lambda named: without_environment(infer_provider_class(named)(**arguments), given=given))
+            infer_model(
+                name, lambda named: without_environment(infer_provider_class(named)(**arguments), has_url=has_url)
+            )
         )
     except Exception as error:
         reason = str(error) if isinstance(error, UserError | ImportError) else f"{type(error).__name__}: {error}"
-        if "base_url" in reason and not given:
+        if "base_url" in reason and not has_url:
             reason = NO_ADDRESS
         raise ModelConnectionError(f"connection {conn_id}: {reason}") from error
 
 
-def without_environment(provider: Provider[Any], *, given: bool) -> Provider[Any]:
+def without_environment(provider: Provider[Any], *, has_url: bool) -> Provider[Any]:
     """Return the provider without the account headers that OpenAI's SDK reads from the environment.
 
     Args:
-        given: whether the connection sets the URL.
+        has_url: whether the connection sets the URL.
 
     Raises:
         UserError: the environment would replace the key, or set the URL.
@@ -387,7 +389,7 @@ def without_environment(provider: Provider[Any], *, given: bool) -> Provider[Any
 
             # The client is copied for each call, and the copies keep headers but no other attributes.
             client._custom_headers = {**headers, "OpenAI-Organization": omit, "OpenAI-Project": omit}
-    if not given:
+    if not has_url:
         called = httpx.URL(str(provider.base_url))
         if called.host == "api.openai.com" and provider.name != "openai":
             raise UserError(NO_ADDRESS)

@@ -33,4 +33,6 @@ def azure_model(upstream: Upstream, identity: AzureIdentity) -> Model:
     # The base class accepts both clients, but its annotation names only the one for dated API versions.
     provider = IdentityProvider(openai_client=cast("AsyncAzureOpenAI", client))
     name = next(provider for provider, dialect in AZURE_DIALECTS.items() if dialect == upstream.dialect)
-    return infer_model(f"{name}:{upstream.model}", provider_factory=lambda _: without_environment(provider, given=True))
+    return infer_model(
+        f"{name}:{upstream.model}", provider_factory=lambda _: without_environment(provider, has_url=True)
+    )

@@ -52,9 +52,9 @@ class _GuardedModel(WrapperModel):
         super().__init__(wrapped)
         self._begin = begin
 
-    async def request(self, *asked: Any, **options: Any) -> ModelResponse:
+    async def request(self, *arguments: Any, **options: Any) -> ModelResponse:
         await to_thread.run_sync(self._begin)
-        return await super().request(*asked, **options)
+        return await super().request(*arguments, **options)
 
 
 class MeteredModel:

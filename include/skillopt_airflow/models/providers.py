@@ -151,7 +151,7 @@ def client_arguments(connection: ModelConnection, provider: Any) -> dict[str, st
     if not key or "/" in connection.provider:
         raise connection.error(f"{subject} takes no key from a connection. Choose another one, or {instead}")
     if connection.host and not url:
-        raise connection.error(f"{subject} has a fixed URL. Remove the host, or {instead}")
+        raise connection.error(f"{subject} has its own address. Remove the host, or {instead}")
     if not connection.host and not accepted.keys().isdisjoint(("account", "region_name")):
         # The environment would complete the URL.
         raise connection.error(f"{subject} has no default address. Set the URL of the server as its host")

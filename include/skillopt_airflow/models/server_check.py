@@ -71,7 +71,7 @@ def _check_key(connection: ModelConnection) -> None:
     key = connection.password.get_secret_value()
     if not (key.isascii() and key.isprintable()):
         raise connection.error(
-            "its password has a character that isn't allowed in HTTP headers, such as a line break. Enter the key again"
+            "its password holds a character that no HTTP header can carry, such as a line break. Enter the key again"
         )
 
 

@@ -213,17 +213,17 @@ class CorpusFolder:
 
     def _matches(self, text: str, names: Sequence[str]) -> list[str]:
         """Return the lines that contain a text, at most MAX_MATCHES + 1."""
-        wanted, found = text.casefold(), []
+        needle, found = text.casefold(), []
         for name in names:
             try:
                 content = self._text(name)
             except LookupError:
                 continue
-            if wanted not in content.casefold():
+            if needle not in content.casefold():
                 continue
             for page in split_pages(content):
                 for number, line in enumerate(page.lines, start=page.first):
-                    if wanted in line.casefold():
+                    if needle in line.casefold():
                         found.append(f"{name}, page {page.number}, line {number}: {line.strip()[:MAX_LINE_CHARS]}")
                         if len(found) > MAX_MATCHES:
                             return found
@@ -256,8 +256,8 @@ def split_pages(text: str) -> Sequence[Page]:
 
 def _snippet(text: str, query: str) -> str:
     """Return the first line of a page and the lines with the most words of a query, in their order."""
-    asked = set(words(query))
+    query_words = set(words(query))
     lines = [line.strip() for line in text.split("\n") if line.strip()]
-    best = sorted(range(len(lines)), key=lambda place: (-len(asked & set(words(lines[place]))), place))[:3]
+    best = sorted(range(len(lines)), key=lambda place: (-len(query_words & set(words(lines[place]))), place))[:3]
     kept = [lines[place] for place in sorted({0, *best})] if lines else []
     return " / ".join(kept)[:MAX_SNIPPET_CHARS]

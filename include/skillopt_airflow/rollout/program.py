@@ -174,8 +174,8 @@ def _program_mismatch(settings: RolloutSettings) -> str:
     if own == settings.image_program:
         return ""
     return (
-        f"the sandbox image has another rollout program or adapter.py than the worker ({own} instead of "
-        f"{settings.image_program}). Run `make up` or `make image NAME=...`, and push the image if a registry has it"
+        f"the sandbox image has another rollout program or adapter.py than the worker ({own}, not "
+        f"{settings.image_program}): run `make up` or `make image NAME=...`, and push the image if a registry has it"
     )
 
 

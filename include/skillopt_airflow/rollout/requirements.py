@@ -12,7 +12,7 @@ def require_tools(benchmark: Benchmark) -> OffersTools:
     if not isinstance(benchmark, OffersTools):
         others = " or ".join(name for name, harness in HARNESSES.items() if not harness.needs_tools)
         raise ConfigError(
-            f"model.harness = 'tools': this benchmark has no tools. Use harness {others}, add the methods task and "
+            f"model.harness = 'tools': this benchmark has no tools; use harness {others}, add the methods task and "
             "tools to its adapter (OffersTools in include/skillopt_airflow/tasks/protocols.py), or add the key files "
             "to its section task"
         )
