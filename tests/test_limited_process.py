@@ -98,4 +98,4 @@ def test_two_calls_run_at_the_same_time(function: str, monkeypatch: pytest.Monke
 
     with ThreadPoolExecutor(6) as pool:
         assert list(pool.map(call, [b"x"] * 6)) == [b"x"] * 6
-    assert most == limited_process.AT_ONCE
+    assert most == limited_process.MAX_CONCURRENT

@@ -1,7 +1,7 @@
-"""Functions that read files of strangers, in a process with limits: little memory, no environment, killed if late.
+"""Functions that read untrusted files, in a process with limits for memory and time and an empty environment.
 
-`python -m skillopt_airflow.limited_process MODULE:FUNCTION MEGABYTES SECONDS` is that process. It answers requests on
-standard input, one after the other. Request and answer are a line of JSON and as many bytes as it names.
+The process is `python -m skillopt_airflow.limited_process MODULE:FUNCTION MEGABYTES SECONDS`. It reads requests from
+standard input, one at a time. Requests and answers are a line of JSON, followed by the number of bytes that it names.
 """
 
 import json
@@ -20,31 +20,29 @@ from weakref import finalize
 
 from skillopt_airflow.core.errors import DataError, ProcessLost
 
-AT_ONCE = 2
-"""Calls of one worker at the same time, for each may take all of its memory."""
-WRITTEN_BYTES = 1024 * 1024
-"""Limit of any one file that the process writes, its error output among them."""
+MAX_CONCURRENT = 2
+"""Concurrent calls per worker, each of which may use the whole memory limit."""
+MAX_FILE_BYTES = 1024 * 1024
+"""Limit of each file that the process writes, and of its error output."""
 ANSWER_BYTES = 64 * 1024 * 1024
 HEADER_BYTES = 64 * 1024
 PACKAGES = str(Path(__file__).parents[1])
-_turns = BoundedSemaphore(AT_ONCE)
+_turns = BoundedSemaphore(MAX_CONCURRENT)
 
 
 class Limits(NamedTuple):
-    """What a process may use."""
-
     megabytes: int
-    """Address space, libraries included."""
+    """Address space, including libraries."""
     cpu_seconds: int
-    """Of each call."""
+    """Per call."""
     wall_seconds: float
-    """Of each call, with the start of the process if it has to be started."""
+    """Per call, including the start of the process."""
 
 
 class LimitedProcess:
-    """A process that calls one function, `(content: bytes, *arguments: str) -> bytes`, as often as it is asked.
+    """A process that calls one function, `(content: bytes, *arguments: str) -> bytes`, any number of times.
 
-    It is started by the first call, and again by the call after one that it did not survive.
+    The first call starts it, and so does the next call after a crash.
     """
 
     def __init__(
@@ -54,9 +52,9 @@ class LimitedProcess:
 
         Args:
             function: `module:name`, the module within this package.
-            limits: what it may use.
+            limits: memory and time.
             folder: its working folder.
-            env: its variables, besides the few that Python needs; it gets none of this process's.
+            env: its variables, in addition to those that Python needs. It inherits none.
         """
         self._limits = limits
         self._command = [sys.executable, "-P", "-m", "skillopt_airflow.limited_process", function]
@@ -67,7 +65,7 @@ class LimitedProcess:
         self._lock = Lock()
         self._errors: IO[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._end: Callable[[], object] = lambda: None
+        self._finalize: Callable[[], object] = lambda: None
 
     def __enter__(self) -> Self:
         return self
@@ -76,15 +74,15 @@ class LimitedProcess:
         self.close()
 
     def close(self) -> None:
-        self._end()
+        self._finalize()
         self._process = None
 
     def call(self, content: bytes, *arguments: str) -> bytes:
         """Return the function's result.
 
         Raises:
-            DataError: the function raised it.
-            ProcessLost: the process did not survive the call, or cannot start.
+            DataError: from the function.
+            ProcessLost: the process can't start, or ended during the call.
         """
         with self._lock, _turns:
             if self._process is None:
@@ -97,14 +95,14 @@ class LimitedProcess:
                 return self._answer(process, content, arguments)
             except (OSError, ValueError, LookupError, TypeError) as error:
                 late = not timer.is_alive()
-                raise self._lost(process, late=late) from error
+                raise self._end_process(process, late=late) from error
             finally:
                 timer.cancel()
 
     def _start(self) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it is read when the process has ended
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it is read after the process has ended
         try:
-            self._process = subprocess.Popen(  # noqa: S603 - no shell reads it
+            self._process = subprocess.Popen(  # noqa: S603 - without a shell
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -115,41 +113,41 @@ class LimitedProcess:
         except OSError as error:
             self._errors.close()
             raise ProcessLost(f"a process with limits cannot start: {error}", None, "") from error
-        self._end = finalize(self, _ended, self._process, self._errors)
+        self._finalize = finalize(self, _kill, self._process, self._errors)
 
     def _answer(self, process: "subprocess.Popen[bytes]", content: bytes, arguments: tuple[str, ...]) -> bytes:
         assert process.stdin is not None
         assert process.stdout is not None
         _send(process.stdin, {"arguments": arguments}, content)
-        header, body = _received(process.stdout, ANSWER_BYTES)
+        header, body = _receive(process.stdout, ANSWER_BYTES)
         if header["refused"]:
             raise DataError(header["refused"])
         return body
 
-    def _lost(self, process: "subprocess.Popen[bytes]", *, late: bool) -> ProcessLost:
-        """End what is left of the process, and return what is known of its end."""
+    def _end_process(self, process: "subprocess.Popen[bytes]", *, late: bool) -> ProcessLost:
+        """End the process, and return an error with its status and error output."""
         try:
-            # A process that has closed its output is about to end by itself, and its status says why.
+            # After closing its output, the process ends by itself, and its status shows the reason.
             status = process.wait(1)
         except subprocess.TimeoutExpired:
             process.kill()
             status = process.wait()
         assert self._errors is not None
         self._errors.seek(0)
-        said = self._errors.read()[-500:].decode(errors="replace")
+        output = self._errors.read()[-500:].decode(errors="replace")
         self.close()
         if late:
-            return ProcessLost(f"it took more than {self._limits.wall_seconds:g} s", None, said)
-        limits = f"{self._limits.cpu_seconds} s of a processor and {self._limits.megabytes} MB"
-        return ProcessLost(f"it takes more than {limits}, or is damaged (exit status {status})", status, said)
+            return ProcessLost(f"it took more than {self._limits.wall_seconds:g} s", None, output)
+        limits = f"{self._limits.cpu_seconds} s of CPU time or {self._limits.megabytes} MB"
+        return ProcessLost(f"it takes more than {limits}, or is damaged (exit status {status})", status, output)
 
 
-def _ended(process: "subprocess.Popen[bytes]", errors: IO[bytes]) -> None:
+def _kill(process: "subprocess.Popen[bytes]", errors: IO[bytes]) -> None:
     process.kill()
     process.wait()
     for stream in (process.stdin, process.stdout, errors):
         if stream is not None:
-            # It may not have read all of its input.
+            # Closing flushes unsent input, which fails now.
             with suppress(OSError):
                 stream.close()
 
@@ -160,8 +158,8 @@ def _send(stream: IO[bytes], header: dict[str, Any], content: bytes) -> None:
     stream.flush()
 
 
-def _received(stream: IO[bytes], most: int) -> tuple[dict[str, Any], bytes]:
-    """Return a header and its content; raise some error of parsing if the other side ended or sent anything else."""
+def _receive(stream: IO[bytes], most: int) -> tuple[dict[str, Any], bytes]:
+    """Return a header and its content. Raises a parsing error if the other side ended or sent anything else."""
     header = json.loads(stream.readline(HEADER_BYTES))
     if not 0 <= header["bytes"] <= most:
         raise ValueError(f"{header['bytes']} bytes")
@@ -172,12 +170,12 @@ def _received(stream: IO[bytes], most: int) -> tuple[dict[str, Any], bytes]:
 
 
 def _limit(megabytes: int) -> None:
-    """Lower this process's limits, for good; root is not bound by that of processes."""
+    """Lower this process's limits permanently. The limit of processes doesn't apply to root."""
     for which, most in (
         (resource.RLIMIT_AS, megabytes * 1024 * 1024),
-        (resource.RLIMIT_FSIZE, WRITTEN_BYTES),
+        (resource.RLIMIT_FSIZE, MAX_FILE_BYTES),
         (resource.RLIMIT_CORE, 0),
-        # Counts what the user runs already, so none is left.
+        # It counts all of the user's processes, so 0 allows no new ones.
         (resource.RLIMIT_NPROC, 0),
     ):
         resource.setrlimit(which, (most, most))
@@ -188,7 +186,7 @@ def main() -> None:
     named, megabytes, seconds = sys.argv[1:]
     module, _, name = named.partition(":")
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
-    # What a library prints is no part of an answer.
+    # Libraries may print to standard output, which must not become part of an answer.
     sys.stdout = sys.stderr
     function = getattr(import_module(module), name)
     _limit(int(megabytes))

@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from skillopt_airflow.core.errors import ModelConnectionError
-from skillopt_airflow.gateway.backends import EntraToken, HttpClients, handed_over
+from skillopt_airflow.gateway.backends import EntraToken, HttpClients, export_upstream
 from skillopt_airflow.gateway.fallbacks import open_backend
 from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
 from tests.gateway import dialects
@@ -94,7 +94,7 @@ def test_a_gateway_elsewhere_gets_a_token_in_the_place_of_an_identity(
         deployments=True,
     )
     first = Upstream(dialect="openai-chat", base_url=server.address, model="m", fallbacks=(behind,))
-    document = handed_over(first)
+    document = export_upstream(first)
     monkeypatch.delenv("AZURE_POD_IDENTITY_AUTHORITY_HOST")
     (elsewhere,) = Upstream.model_validate(document).fallbacks
     assert elsewhere.identity is None
@@ -115,7 +115,7 @@ def test_an_identity_without_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert response.status_code == 502
     assert said in response.json()["error"]["message"]
     with pytest.raises(ModelConnectionError, match=f"^{said}"):
-        handed_over(upstream)
+        export_upstream(upstream)
 
 
 class Counted:

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from skillopt_airflow.gateway.redaction import SHORTEST_SECRET, Redaction
+from skillopt_airflow.gateway.redaction import MIN_SECRET_CHARS, Redaction
 from skillopt_airflow.gateway.upstream import Upstream
 
 KEY = "sk-secret-0123456789"
-SECRETS = st.frozensets(st.text("ab", min_size=SHORTEST_SECRET, max_size=SHORTEST_SECRET + 4), max_size=4)
+SECRETS = st.frozensets(st.text("ab", min_size=MIN_SECRET_CHARS, max_size=MIN_SECRET_CHARS + 4), max_size=4)
 CUSTOMARY = ["k", "x", "none", "EMPTY", "dummy", "ollama", "lm-studio", "token", "usage", "model"]
 ANSWER = {
     "id": "c-1",
@@ -29,7 +29,7 @@ ANSWER = {
 def test_every_secret_is_redacted_the_longest_first(secrets, data):
     words = st.text("abc\n", max_size=3) | st.sampled_from(sorted(secrets) or [""])
     text = "".join(data.draw(st.lists(words, max_size=12)))
-    said = Redaction(secrets).whole(text.encode()).decode()
+    said = Redaction(secrets).redact(text.encode()).decode()
     assert not any(secret in said for secret in secrets)
     # Secrets that overlap may be redacted together.
     assert secrets or said == text
@@ -61,7 +61,7 @@ ENCODED = {
 )
 @pytest.mark.parametrize("encoding", ENCODED)
 def test_the_escaped_spellings_of_a_secret_are_secrets_too(key, encoding):
-    assert Redaction({key}).whole(f'wrong "{ENCODED[encoding](key)}" here'.encode()) == b'wrong "***" here'
+    assert Redaction({key}).redact(f'wrong "{ENCODED[encoding](key)}" here'.encode()) == b'wrong "***" here'
 
 
 @pytest.mark.parametrize("piece", ["a", "s", "\\", "%25", "&#0", "&#x000", "sk-Ab+Cd/EfGhIjKl", "\\u0073", "%73"])
@@ -69,15 +69,15 @@ def test_a_long_answer_takes_linear_time_and_no_memory(piece):
     redaction = Redaction({"sk-Ab+Cd/EfGhIjKlMn0123456789=="})
     text = (piece * (2**20 // len(piece))).encode()
     began = time.process_time()
-    assert redaction.whole(text) == text
+    assert redaction.redact(text) == text
     assert time.process_time() - began < 1.0
 
 
 @pytest.mark.parametrize("key", CUSTOMARY)
 def test_a_customary_key_of_a_local_server_breaks_no_answer(key):
     text = json.dumps(ANSWER).encode()
-    assert Redaction({key, KEY}).whole(text) == text
-    assert Redaction({key}).whole(b"data: " + text) == b"data: " + text
+    assert Redaction({key, KEY}).redact(text) == text
+    assert Redaction({key}).redact(b"data: " + text) == b"data: " + text
 
 
 def test_a_short_key_is_told_once(caplog):
@@ -100,7 +100,7 @@ OF_UPSTREAM = {"key-of-the-first", "id-of-aws", "aws-secret"}
 
 
 def test_only_the_method_for_it_reveals_the_secrets() -> None:
-    revealed = json.dumps(UPSTREAM.revealed())
+    revealed = json.dumps(UPSTREAM.dump_with_secrets())
     hidden = [repr(UPSTREAM), str(UPSTREAM), UPSTREAM.model_dump_json(), json.dumps(UPSTREAM.model_dump(mode="json"))]
     for secret in OF_UPSTREAM:
         assert secret in revealed

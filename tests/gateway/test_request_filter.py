@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
-from skillopt_airflow.gateway.request_filter import DEFAULT_LIMIT, NotUsable, contained, parsed
+from skillopt_airflow.gateway.request_filter import DEFAULT_LIMIT, FormatError, filter_request, parse_object
 
 DIALECTS = sorted(WIRE_FORMATS)
 ADDRESS = "https://listener.invalid/?secret"
@@ -25,7 +25,7 @@ SCHEMA = {"type": "object", "properties": {"image_url": {"type": "string", "defa
 
 
 def left(document, dialect="openai-chat", **more):
-    return json.loads(contained(document, WIRE_FORMATS[dialect], **more))
+    return json.loads(filter_request(document, WIRE_FORMATS[dialect], **more))
 
 
 def with_part(part, dialect="openai-chat"):
@@ -154,7 +154,7 @@ def test_a_field_that_no_format_lists_is_dropped(document, dialect):
     assert (
         left({f"x{name}": value for name, value in document.items()} | REQUESTS[dialect], dialect) == REQUESTS[dialect]
     )
-    assert parsed(json.dumps(document)) == document
+    assert parse_object(json.dumps(document)) == document
 
 
 DROPPED = [
@@ -232,7 +232,7 @@ def test_a_tool_of_the_provider_is_dropped_and_those_of_the_client_stay(tool, di
 def test_a_tool_without_a_type_needs_a_name(tool):
     for dialect in ("openai-chat", "openai"):
         assert left(REQUESTS[dialect] | {"tools": [tool]}, dialect) == REQUESTS[dialect]
-    with pytest.raises(NotUsable, match=r"tools\.0\.name"):
+    with pytest.raises(FormatError, match=r"tools\.0\.name"):
         left(REQUESTS["anthropic"] | {"tools": [tool]}, "anthropic")
 
 
@@ -276,8 +276,8 @@ def test_the_tools_of_a_namespace_are_filtered_too():
     ],
 )
 def test_a_part_of_another_kind_or_with_a_url_is_refused(dialect, part):
-    with pytest.raises(NotUsable, match=r"(messages|input)\.(option\.)?0") as refused:
-        contained(with_part(part, dialect), WIRE_FORMATS[dialect])
+    with pytest.raises(FormatError, match=r"(messages|input)\.(option\.)?0") as refused:
+        filter_request(with_part(part, dialect), WIRE_FORMATS[dialect])
     assert "listener" not in str(refused.value)
 
 
@@ -293,7 +293,7 @@ def test_a_part_of_another_kind_or_with_a_url_is_refused(dialect, part):
     ],
 )
 def test_an_item_of_another_kind_is_refused(item):
-    with pytest.raises(NotUsable, match=r"input"):
+    with pytest.raises(FormatError, match=r"input"):
         left(REQUESTS["openai"] | {"input": [item]}, "openai")
 
 
@@ -319,7 +319,7 @@ def test_an_item_of_another_kind_is_refused(item):
     ],
 )
 def test_a_field_of_another_type_is_refused_by_its_name(dialect, name, value):
-    with pytest.raises(NotUsable, match=name):
+    with pytest.raises(FormatError, match=name):
         left(REQUESTS[dialect] | {name: value}, dialect)
 
 
@@ -329,7 +329,7 @@ def test_a_schema_refers_to_no_other_document(reference, name):
     def tools(schema):
         return [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": schema}}}}]
 
-    with pytest.raises(NotUsable, match="another document"):
+    with pytest.raises(FormatError, match="another document"):
         left(REQUESTS["openai-chat"] | {"tools": tools({name: reference})})
     for harmless in ({name: "#/$defs/a"}, {"description": f'{{"{name}":"{reference}"}}'}):
         assert left(REQUESTS["openai-chat"] | {"tools": tools(harmless)})["tools"] == tools(harmless)
@@ -370,16 +370,18 @@ def test_only_chat_completions_have_to_be_asked_for_the_usage_of_a_stream(dialec
 
 def test_text_leaves_in_as_many_bytes_as_it_came():
     request = with_part({"type": "text", "text": "é€😀" * 100})
-    assert len(contained(request, WIRE_FORMATS["openai-chat"])) <= len(json.dumps(request, ensure_ascii=False).encode())
-    with pytest.raises(NotUsable):
+    assert len(filter_request(request, WIRE_FORMATS["openai-chat"])) <= len(
+        json.dumps(request, ensure_ascii=False).encode()
+    )
+    with pytest.raises(FormatError):
         left(with_part({"type": "text", "text": "\ud800"}))
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_an_object_or_not_usable(text):
     try:
-        document = parsed(text)
-    except NotUsable:
+        document = parse_object(text)
+    except FormatError:
         return
     assert isinstance(document, dict)
 
@@ -393,8 +395,8 @@ def test_depth_is_no_way_to_break_it(depth):
         + "}}]}"
     )
     try:
-        contained(parsed(text), WIRE_FORMATS["anthropic"])
-    except NotUsable:
+        filter_request(parse_object(text), WIRE_FORMATS["anthropic"])
+    except FormatError:
         assert depth > 100
 
 
@@ -402,6 +404,6 @@ def test_depth_is_no_way_to_break_it(depth):
 def test_the_first_flaw_of_many_is_explained_and_no_other(dialect):
     name = "input" if dialect == "openai" else "messages"
     for one in (0, {}, {"role": "user", "content": [0] * 100_000}, {"type": "x" * 10**6}):
-        with pytest.raises(NotUsable) as refused:
+        with pytest.raises(FormatError) as refused:
             left(REQUESTS[dialect] | {name: [one] * 100_000}, dialect)
         assert len(str(refused.value)) <= 300

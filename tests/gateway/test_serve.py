@@ -14,10 +14,10 @@ import httpx
 import pytest
 
 from skillopt_airflow.core.values.types import ModelCall
-from skillopt_airflow.gateway.backends import handed_over
+from skillopt_airflow.gateway.backends import export_upstream
 from skillopt_airflow.gateway.remaining_budget import ENDED
 from skillopt_airflow.gateway.upstream import Upstream
-from skillopt_airflow.rollout.program import forwarded
+from skillopt_airflow.rollout.program import open_forwarder
 from tests.gateway.gateway_rig import KEY, MODEL, PATH, Hanging, upstream_at
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 
@@ -57,7 +57,7 @@ def start() -> Iterator[Start]:
 
 def document(upstream: Upstream, **settings: Any) -> str:
     given = {"stage": "rollout", "max_attempts": 3, "call_timeout": 20.0} | settings
-    return json.dumps({"upstream": handed_over(upstream)} | given)
+    return json.dumps({"upstream": export_upstream(upstream)} | given)
 
 
 def unix_client(path: Path) -> httpx.Client:
@@ -109,7 +109,7 @@ def test_a_restart_costs_at_most_the_calls_in_flight(start, tmp_path):
 
     async def scene(upstream: Upstream) -> None:
         process = start(upstream, f"unix:{path}")
-        async with forwarded(str(path)) as base_url, httpx.AsyncClient(base_url=base_url, timeout=30) as client:
+        async with open_forwarder(str(path)) as base_url, httpx.AsyncClient(base_url=base_url, timeout=30) as client:
             in_flight = asyncio.ensure_future(client.post(PATH, json={"model": MODEL}))
             assert await asyncio.to_thread(first_hangs.asked.wait, 30)
             process.send_signal(signal.SIGKILL)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.core.wire_formats.wire_format import Tokens
-from skillopt_airflow.gateway.fallbacks import MAX_ESTIMATED, Meter, estimated, tokens_of
+from skillopt_airflow.gateway.fallbacks import MAX_ESTIMATED, Meter, estimate_tokens, tokens_of
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from tests.gateway.test_streams import STREAMS
 
@@ -23,7 +23,7 @@ def test_a_request_of_almost_pictures_is_estimated_in_its_time():
     """Were each of its characters the beginning of another look, this would take minutes."""
     text = ("a" * 4095 + " ") * 8000
     request = json.dumps({"model": "m", "messages": [{"role": "user", "content": text}], "max_tokens": 5}).encode()
-    assert estimated(request, 0, Tokens(), CHAT).prompt == MAX_ESTIMATED
+    assert estimate_tokens(request, 0, Tokens(), CHAT).prompt == MAX_ESTIMATED
 
 
 @given(st.sampled_from(sorted(STREAMS)), st.sampled_from(["\n", "\r\n"]), st.sets(st.integers(0, 400)))
@@ -72,14 +72,14 @@ def test_anything_may_come(chunks):
 def test_what_nobody_saw_the_end_of_is_estimated(wire_format, request_fields, streamed, seen, completion):
     request = json.dumps({"model": "m", "messages": ["x" * 400]} | request_fields).encode()
     prompt = seen.prompt or min(len(request) // 4, MAX_ESTIMATED)
-    assert estimated(request, streamed, seen, wire_format) == Tokens(prompt, completion)
+    assert estimate_tokens(request, streamed, seen, wire_format) == Tokens(prompt, completion)
 
 
 @pytest.mark.parametrize(("wire_format", "tokens"), [(CHAT, 765), (MESSAGES, 1600)])
 def test_a_picture_is_not_estimated_by_its_bytes(wire_format, tokens):
     picture = base64.b64encode(bytes(400_000)).decode()
     request = json.dumps({"messages": ["x" * 400, {"url": f"data:image/png;base64,{picture}"}]}).encode()
-    assert estimated(request, 0, Tokens(), wire_format).prompt == (len(request) - len(picture)) // 4 + tokens
+    assert estimate_tokens(request, 0, Tokens(), wire_format).prompt == (len(request) - len(picture)) // 4 + tokens
 
 
 AMOUNTS = st.builds(

@@ -17,8 +17,8 @@ from skillopt_airflow.gateway import web_search as module
 from skillopt_airflow.gateway.web_search import (
     MAX_CHARS,
     MAX_WORDS,
-    SearchFailed,
-    SearchSpent,
+    SearchError,
+    SearchLimitExceeded,
     WebSearch,
     shortened_query,
 )
@@ -110,7 +110,7 @@ def test_a_pause_is_never_shorter_than_the_backoff(
     server.answer = lambda query: (503, "down")
     server.headers["retry-after"] = retry_after
     found = waits(monkeypatch)
-    with pytest.raises(SearchFailed):
+    with pytest.raises(SearchError):
         search(web_search(server))
     assert found == paused
 
@@ -133,8 +133,8 @@ def test_what_a_server_asks_for_with_429_holds_for_every_search(
     [
         (503, "down", "status 503", 4),
         (403, "no", "status 403; list json below search.formats", 1),
-        (200, "<html>", "none of a searxng server", 1),
-        (200, {"error": "x"}, "none of a searxng server", 1),
+        (200, "<html>", "connection's host and `kind`", 1),
+        (200, {"error": "x"}, "connection's host and `kind`", 1),
     ],
 )
 def test_a_search_that_fails_says_why_and_is_not_remembered(
@@ -142,7 +142,7 @@ def test_a_search_that_fails_says_why_and_is_not_remembered(
 ) -> None:
     memory = Memory()
     server.answer = lambda query: (status, document)
-    with pytest.raises(SearchFailed, match=f"connection skillopt_search: .*{said}"):
+    with pytest.raises(SearchError, match=f"connection skillopt_search: .*{said}"):
         search(web_search(server, memory))
     assert len(server.asked) == tries
     assert not memory.kept
@@ -150,7 +150,7 @@ def test_a_search_that_fails_says_why_and_is_not_remembered(
 
 def test_a_server_that_is_not_there_fails_a_search(server: SearchServer) -> None:
     gone = SearchServer("searxng", server.answer, port=9)
-    with pytest.raises(SearchFailed, match=r"did not answer \(ConnectError\)"):
+    with pytest.raises(SearchError, match=r"did not answer \(ConnectError\)"):
         search(web_search(gone))
 
 
@@ -165,7 +165,7 @@ def test_a_task_cannot_ask_without_end(server: SearchServer) -> None:
     searching = web_search(server)
     searching.left = 1
     search(searching)
-    with pytest.raises(SearchSpent):
+    with pytest.raises(SearchLimitExceeded):
         search(searching)
 
 

@@ -270,7 +270,7 @@ def test_fallbacks_of_a_target_in_their_order(connect: Connect) -> None:
 def test_a_fallback_in_another_wire_format(connect: Connect) -> None:
     connect("second", password="key-2", extra={"model": "anthropic:m2"})
     conn_id = connect(password="key-1", extra={"model": "openai-chat:m1", "fallback_conn_ids": ["second"]})
-    refused(conn_id, "second: it speaks anthropic, and model_test, .* openai-chat", target_upstream)
+    refused(conn_id, "second: .* anthropic, .* model_test .* openai-chat", target_upstream)
     assert optimizer_model(conn_id, None).model_name == "fallback:m1,m2"
     assert target_dialect(conn_id, None) is None
 
@@ -278,11 +278,11 @@ def test_a_fallback_in_another_wire_format(connect: Connect) -> None:
 @pytest.mark.parametrize(
     ("fallbacks", "words"),
     [
-        ("second", "model_test: fallback_conn_ids is a list"),
-        ([7], "model_test: fallback_conn_ids is a list"),
+        ("second", "model_test: fallback_conn_ids = 'second'"),
+        ([7], r"model_test: fallback_conn_ids = \[7\]"),
         (["model_test"], "model_test: fallback_conn_ids names a connection twice"),
         (["second", "second"], "model_test: fallback_conn_ids names a connection twice"),
-        (["nested"], "nested: as a fallback of model_test"),
+        (["nested"], "nested: .* fallback of model_test"),
         (["missing"], "missing does not exist"),
         (["unnamed"], "unnamed names no model"),
     ],

@@ -20,7 +20,7 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 from skillopt_airflow.core.errors import BudgetUsedUp, ModelError, ModelUnavailable
 from skillopt_airflow.core.values.pictures import mark
 from skillopt_airflow.core.values.types import Message, ModelCall
-from skillopt_airflow.models.metering import Metered, calls_of
+from skillopt_airflow.models.metering import CallUsage, calls_of
 from skillopt_airflow.models.model_errors import is_unavailable
 from skillopt_airflow.models.optimizer import PydanticAIOptimizer
 from skillopt_airflow.models.target import PydanticAITarget
@@ -108,7 +108,7 @@ def test_the_rows_are_the_requests_and_hold_all_tokens(
     requests: int, prompt: int, completion: int, status: int, seconds: float
 ) -> None:
     usage = RunUsage(requests=requests, input_tokens=prompt, output_tokens=completion)
-    rows = calls_of(Metered(usage, status), "optimizer", "rank", "m", 5.0, seconds)
+    rows = calls_of(CallUsage(usage, status), "optimizer", "rank", "m", 5.0, seconds)
     assert len(rows) == max(1, requests + (status != 200))
     assert rows[-1].http_status == status
     assert {row.http_status for row in rows[:-1]} <= {200}

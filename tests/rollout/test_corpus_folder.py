@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.rollout import corpus_folder
 from skillopt_airflow.rollout.corpus_folder import (
-    LINES_A_PAGE,
+    LINES_PER_PAGE,
     MAX_FOUND,
     MAX_LINES,
     MAX_LISTED,
@@ -177,8 +177,8 @@ def test_pages_hold_all_lines_of_a_marked_text(texts: list[str]) -> None:
         assert lines[page.first - 1 : page.first - 1 + len(page.lines)] == list(page.lines)
 
 
-@given(st.integers(1, 5 * LINES_A_PAGE))
+@given(st.integers(1, 5 * LINES_PER_PAGE))
 def test_a_text_without_marks_has_pages_of_equal_length(count: int) -> None:
     pages = split_pages("\n".join(map(str, range(count))))
-    assert [page.first for page in pages] == list(range(1, count + 1, LINES_A_PAGE))
+    assert [page.first for page in pages] == list(range(1, count + 1, LINES_PER_PAGE))
     assert sum(len(page.lines) for page in pages) == count

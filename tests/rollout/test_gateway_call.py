@@ -4,8 +4,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from skillopt_airflow.rollout.gateway_call import Answer, posted
-from skillopt_airflow.rollout.program import forwarded
+from skillopt_airflow.rollout.gateway_call import Answer, post
+from skillopt_airflow.rollout.program import open_forwarder
 
 BODY = b'{"text": "' + b"x" * 200_000 + b'"}'
 
@@ -24,7 +24,7 @@ def ask(folder: Path, answer: bytes, timeout: float = 20.0) -> tuple[Answer, lis
 
     async def main() -> Answer:
         async with await asyncio.start_unix_server(serve, folder / "s"):
-            return await posted(str(folder / "s"), "/v1/x", BODY, timeout)
+            return await post(str(folder / "s"), "/v1/x", BODY, timeout)
 
     return asyncio.run(main()), sent
 
@@ -91,7 +91,10 @@ def test_bytes_pass_both_ways_and_several_at_once(tmp_path: Path):
             await writer.drain()
             writer.close()
 
-        async with await asyncio.start_unix_server(shout, tmp_path / "s"), forwarded(str(tmp_path / "s")) as base_url:
+        async with (
+            await asyncio.start_unix_server(shout, tmp_path / "s"),
+            open_forwarder(str(tmp_path / "s")) as base_url,
+        ):
             return await asyncio.gather(*(forward(base_url, f"hello {n} ".encode() * 50_000) for n in range(5)))
 
     assert asyncio.run(main()) == [f"HELLO {n} ".encode() * 50_000 for n in range(5)]
@@ -99,7 +102,7 @@ def test_bytes_pass_both_ways_and_several_at_once(tmp_path: Path):
 
 def test_without_a_gateway_the_connection_just_closes(tmp_path: Path):
     async def main() -> bytes:
-        async with forwarded(str(tmp_path / "none")) as base_url:
+        async with open_forwarder(str(tmp_path / "none")) as base_url:
             return await forward(base_url, b"hello")
 
     assert asyncio.run(main()) == b""

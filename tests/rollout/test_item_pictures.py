@@ -17,10 +17,10 @@ from skillopt_airflow.core.values.types import Status, Trajectory
 from skillopt_airflow.rollout.harnesses.chat import ChatHarness
 from skillopt_airflow.rollout.harnesses.claude_code import ClaudeCodeHarness
 from skillopt_airflow.rollout.harnesses.codex import CodexHarness
-from skillopt_airflow.rollout.harnesses.reply import item_pictures
+from skillopt_airflow.rollout.harnesses.conversation import item_pictures
 from skillopt_airflow.rollout.harnesses.tools import ToolsHarness
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.workspace import ItemFolders, SearchLost, WebSearch
+from skillopt_airflow.rollout.workspace import ItemFolders, SearchUnavailable, WebSearch
 from skillopt_airflow.tasks.corpus import FoundDocument
 from skillopt_airflow.tasks.declared_task import declared
 from skillopt_airflow.tasks.task_group import TaskGroup
@@ -164,15 +164,15 @@ def test_a_search_of_the_web_goes_through_the_gateway(tmp_path: Path) -> None:
                 asyncio.run(folders.open_page(bad, PAGES))
         with pytest.raises(DataError, match="not usable"):
             asyncio.run(folders.search("", PAGES))
-        assert not web.lost
+        assert not web.failure
         server.answer = lambda query: (401, "no")
-        with pytest.raises(SearchLost, match="connection skillopt_search"):
+        with pytest.raises(SearchUnavailable, match="connection skillopt_search"):
             asyncio.run(folders.search("keeper", PAGES))
-    assert "connection skillopt_search" in web.lost
+    assert "connection skillopt_search" in web.failure
 
 
 def test_a_gateway_that_is_gone_is_a_lost_search(tmp_path: Path) -> None:
     web = WebSearch(str(tmp_path / "none.sock"), 1.0)
-    with pytest.raises(SearchLost):
+    with pytest.raises(SearchUnavailable):
         asyncio.run(web.search("mayor"))
-    assert "does not answer" in web.lost
+    assert "does not answer" in web.failure

@@ -25,7 +25,7 @@ def opened(tmp_path: Path) -> Repository:
         ["config", "core.bare", "false"],
     ):
         subprocess.run(["git", *command], cwd=tree, env=env, check=True)
-    made = Repository.opened(tmp_path / "item", work)
+    made = Repository.open_copy(tmp_path / "item", work)
     assert made is not None
     return made
 
@@ -33,7 +33,7 @@ def opened(tmp_path: Path) -> Repository:
 def test_new_and_changed_files_are_in_the_difference(opened: Repository, tmp_path: Path) -> None:
     (opened.folder / "sums.py").write_text("total = 2\n")
     (opened.folder / "notes.txt").write_text("x\n")
-    patch = opened.difference(tmp_path)
+    patch = opened.patch(tmp_path)
     assert b"-total = 1\n+total = 2\n" in patch
     assert b"+++ b/notes.txt" in patch
 
@@ -43,7 +43,7 @@ def test_a_repository_that_the_target_made_in_the_tree_is_left_out(opened: Repos
     (opened.folder / "zebra.txt").write_text("x\n")
     subprocess.run(["git", "init", "--quiet", str(opened.folder / "demo")], check=True)
     (opened.folder / "demo" / "own.txt").write_text("x\n")
-    patch = opened.difference(tmp_path)
+    patch = opened.patch(tmp_path)
     assert b"+total = 2\n" in patch
     assert b"+++ b/zebra.txt" in patch
     assert b"demo" not in patch
@@ -56,7 +56,7 @@ def test_what_git_writes_lies_where_there_is_room_and_is_gone_afterwards(
     outputs.mkdir()
     monkeypatch.setattr(workspace.tempfile, "tempdir", "/nowhere")
     (opened.folder / "notes.txt").write_text("x\n")
-    assert b"+++ b/notes.txt" in opened.difference(outputs)
+    assert b"+++ b/notes.txt" in opened.patch(outputs)
     assert list(outputs.iterdir()) == []
 
 
@@ -72,4 +72,4 @@ def test_where_git_fails_there_is_no_difference(
     git.chmod(0o755)
     monkeypatch.setattr(workspace, "SYSTEM_PATH", str(git.parent))
     with pytest.raises(OSError, match=said):
-        opened.difference(tmp_path)
+        opened.patch(tmp_path)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from skillopt_airflow.core.values.types import MAX_FILES
-from skillopt_airflow.rollout.workspace import HALF, MAX_OUTPUT_BYTES, ItemFolders, Output, files_left
+from skillopt_airflow.rollout.workspace import HALF, MAX_OUTPUT_BYTES, ItemFolders, Output, output_files
 
 pytestmark = pytest.mark.slow
 
@@ -84,7 +84,7 @@ open("made.txt", "w").write("x")
     assert where == f"{outputs} {inputs} {outputs} ''"
     passed = {"PATH", "PYTHONPATH", "HOME", "LANG", "INPUTS", "OUTPUTS", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
     assert set(names.split()) <= passed | {"OPENBLAS_NUM_THREADS", "LC_CTYPE"}
-    assert files_left(outputs) == ("made.txt",)
+    assert output_files(outputs) == ("made.txt",)
 
 
 def test_a_program_that_hangs_is_killed_with_what_it_started(tmp_path: Path):
@@ -182,11 +182,11 @@ def test_only_plain_files_with_plain_names_are_named(tmp_path: Path):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
 
-    assert files_left(str(tmp_path)) == ("a.txt", "b.xlsx")
-    assert files_left(str(tmp_path / "none")) == ()
+    assert output_files(str(tmp_path)) == ("a.txt", "b.xlsx")
+    assert output_files(str(tmp_path / "none")) == ()
     for number in range(MAX_FILES + 1):
         (tmp_path / f"n{number}").write_text("x")
-    assert len(files_left(str(tmp_path))) == MAX_FILES
+    assert len(output_files(str(tmp_path))) == MAX_FILES
 
 
 @pytest.mark.nightly

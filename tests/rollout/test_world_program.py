@@ -8,11 +8,11 @@ from pathlib import Path
 HOLDER = """
 import ctypes, sys
 from pathlib import Path
-from skillopt_airflow.rollout.world_program import take
+from skillopt_airflow.rollout.world_program import take_sealed_files
 
 PR_GET_DUMPABLE = 3
 before = ctypes.CDLL(None).prctl(PR_GET_DUMPABLE)
-taken = take(Path(sys.argv[1]))
+taken = take_sealed_files(Path(sys.argv[1]))
 print(before, ctypes.CDLL(None).prctl(PR_GET_DUMPABLE), taken)
 """
 

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from skillopt_airflow.rollout.program import forwarded
+from skillopt_airflow.rollout.program import open_forwarder
 from skillopt_airflow.store.objects import ObjectStore
 from tests.store.conftest import make_client
 
@@ -17,7 +17,7 @@ def tcp_address(docker_host: str) -> Iterator[str]:
     found: list[str] = []
 
     async def forward() -> None:
-        async with forwarded(docker_host.removeprefix("unix://")) as address:
+        async with open_forwarder(docker_host.removeprefix("unix://")) as address:
             found.append(address.replace("http://", "tcp://"))
             ready.set()
             await ended.wait()

@@ -37,7 +37,7 @@ def described(fake: FakeWorkload, docker_host: str, store: ObjectStore | None = 
     """What such a process reads."""
     given = {
         "items": [item.model_dump() for item in fake.items],
-        "upstream": fake.upstream.revealed(),
+        "upstream": fake.upstream.dump_with_secrets(),
         "settings": fake.settings.model_dump(),
         "limits": fake.limits.model_dump(),
         "labels": dict(fake.labels),

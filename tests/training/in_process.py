@@ -33,7 +33,7 @@ from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.gateway.web_search import SearchUpstream
 from skillopt_airflow.models.metering import price_of
 from skillopt_airflow.rollout.corpus_folder import CorpusFolder
-from skillopt_airflow.rollout.workspace import ItemFolders, files_left
+from skillopt_airflow.rollout.workspace import ItemFolders, output_files
 from skillopt_airflow.sandbox.staging import staged_corpus
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.keys import MomentKeys, RunKeys
@@ -327,7 +327,7 @@ class Training(TrainingLoop):
                 (inputs / name).write_bytes(content)
             workspace = ItemFolders(inputs, outputs, code_timeout=60)
             asyncio.run(self.run.benchmark.follow_up(item.public, trajectory.messages[-1].content, workspace))
-            files = {name: (outputs / name).read_bytes() for name in files_left(str(outputs))}
+            files = {name: (outputs / name).read_bytes() for name in output_files(str(outputs))}
         return Outcome(trajectory.model_copy(update={"files": tuple(files)}), files)
 
     def _trajectory(self, work: ChunkWorkload, item: Item) -> Trajectory:

@@ -1,5 +1,5 @@
-"""The one way out of a sandbox: it forwards model calls, holds the keys, and counts what is spent.
+"""The only way out of a sandbox: forwards model calls, holds the keys, and counts the spending.
 
-Enter by model_gateway.py; fallbacks.py tries again after 429 and 5xx.
-Calls of the optimizer don't pass it; they are in models/optimizer.py.
+Enter by model_gateway.py; fallbacks.py retries after 429 and 5xx.
+The optimizer's calls don't use the gateway; they are in models/optimizer.py.
 """

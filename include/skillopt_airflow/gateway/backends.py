@@ -1,4 +1,4 @@
-"""A single try of a call to the model server behind an upstream: address, credentials and client."""
+"""The connection to a model server: URL, credentials and HTTP client."""
 
 import asyncio
 import re
@@ -16,16 +16,15 @@ from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
 
 UNPACKED = {"accept-encoding": "identity"}
-"""Compressed, some kilobytes could become gigabytes before their size is known."""
+"""Requests uncompressed answers, because a few compressed kilobytes could become gigabytes."""
 CONNECT_SECONDS = 10.0
-"""Time for a connection: a host that takes longer is not there, and was asked nothing."""
+"""Timeout for a connection. It counts as unreachable, not as a slow answer."""
 
 
 class HttpClients:
-    """HTTP clients, each of which makes one request at a time.
+    """A pool of HTTP clients, each of which makes one request at a time.
 
-    So a request costs the same however many others are under way: a client that makes them all looks at each of its
-    connections several times a request.
+    A single client would scan all of its connections several times per request.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -35,13 +34,13 @@ class HttpClients:
         self._idle: list[httpx.AsyncClient] = []
 
     async def send(self, method: str, url: httpx.URL | str, **request: Any) -> httpx.Response:
-        """Return the response to a request, its body unread; it has to be closed.
+        """Return the response to a request, with an unread body. The caller has to close it.
 
         Raises:
-            httpx.TransportError: none came.
-            httpx.DecodingError: it is compressed.
+            httpx.TransportError: no response.
+            httpx.DecodingError: the response is compressed.
         """
-        client = self._idle.pop() if self._idle else self._another()
+        client = self._idle.pop() if self._idle else self._new_client()
         try:
             response = await client.send(client.build_request(method, url, **request), stream=True)
         except BaseException:
@@ -57,7 +56,7 @@ class HttpClients:
         for client in self._all:
             await client.aclose()
 
-    def _another(self) -> httpx.AsyncClient:
+    def _new_client(self) -> httpx.AsyncClient:
         client = self._open()
         self._all.append(client)
         return client
@@ -68,7 +67,7 @@ def is_unpacked(response: httpx.Response) -> bool:
 
 
 class _Stream(httpx.AsyncByteStream):
-    """A response's body; `on_close` is called when it is closed."""
+    """A response's body that calls `on_close` when it is closed."""
 
     def __init__(self, stream: Any, on_close: Callable[[], None]) -> None:
         self._stream = stream
@@ -87,12 +86,12 @@ class _Stream(httpx.AsyncByteStream):
 
 @cache
 def _trusted() -> ssl.SSLContext:
-    """Return the certificates that servers are trusted by; reading them takes longer than a request."""
+    """Return the trusted certificates. Cached, because reading them takes longer than a request."""
     return httpx.create_ssl_context()
 
 
 class EntraToken:
-    """The token of an identity, fetched when it is first needed and again shortly before it expires."""
+    """An identity's token, fetched on first use and renewed shortly before it expires."""
 
     def __init__(self, identity: AzureIdentity) -> None:
         self._identity = identity
@@ -100,11 +99,7 @@ class EntraToken:
         self._one_at_a_time = asyncio.Lock()
 
     async def get(self) -> str:
-        """Return the token without blocking the event loop.
-
-        Raises:
-            ModelConnectionError: the identity gives none.
-        """
+        """Like `fetch`, without blocking the event loop."""
         async with self._one_at_a_time:
             return await asyncio.to_thread(self.fetch)
 
@@ -112,7 +107,7 @@ class EntraToken:
         """Return the token.
 
         Raises:
-            ModelConnectionError: the identity gives none.
+            ModelConnectionError: the identity has no token.
         """
         from azure.core.exceptions import AzureError
 
@@ -120,7 +115,7 @@ class EntraToken:
             if self._source is None:
                 self._source = _source(self._identity)
             return self._source()
-        # A workload identity without a client id is a ValueError.
+        # A workload identity without a client ID raises ValueError.
         except (AzureError, ValueError) as error:
             raise ModelConnectionError(f"no token for Azure: {error}") from error
 
@@ -136,44 +131,44 @@ def _source(identity: AzureIdentity) -> Callable[[], str]:
 
 PASSED_HEADERS = ("accept", "anthropic-version")
 BETA = re.compile(r"([a-z0-9-]+?)-\d{4}-?\d\d-?\d\d")
-"""A name in the header anthropic-beta, and its date."""
+"""A feature's name and date in the header anthropic-beta."""
 OnToken = Callable[[str], None]
 
 
 class Backend(Protocol):
     async def send(self, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """Make one try of a call; the body of the answer is still unread.
+        """Send one request. The body of the returned answer is still unread.
 
         Args:
             body: a request in the upstream's wire format.
-            headers: the client's; only a few are passed on, none of them a credential.
+            headers: the client's headers. Only a few are forwarded, and no credentials.
 
         Raises:
             httpx.TransportError: no answer.
-            TimeoutError: none in time.
+            TimeoutError: no answer in time.
         """
 
     async def aclose(self) -> None: ...
 
 
-def handed_over(upstream: Upstream) -> JsonObject:
-    """Return the upstream, with its secrets, for a gateway in another process; write it to a pipe and nowhere else.
+def export_upstream(upstream: Upstream) -> JsonObject:
+    """Return the upstream with its secrets, for a gateway in another process. Write it only to a pipe.
 
-    An Azure identity belongs to this machine, so its token goes along instead; it is good for about an hour.
+    An Azure identity belongs to this machine, so the document has its token instead, which lasts about an hour.
 
     Raises:
-        ModelConnectionError: the identity gives no token.
+        ModelConnectionError: the identity has no token.
     """
-    return _with_tokens(upstream).revealed()
+    return _with_tokens(upstream).dump_with_secrets()
 
 
-def unheard(token: str) -> None: ...
+def ignore_token(token: str) -> None: ...
 
 
 class HttpBackend:
-    """A server that speaks the wire format itself."""
+    """A server that uses the wire format itself."""
 
-    def __init__(self, upstream: Upstream, timeout: float, on_token: OnToken = unheard) -> None:
+    def __init__(self, upstream: Upstream, timeout: float, on_token: OnToken = ignore_token) -> None:
         self._upstream = upstream
         self._on_token = on_token
         self._token = None if upstream.identity is None else EntraToken(upstream.identity)
@@ -183,14 +178,14 @@ class HttpBackend:
     async def send(self, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
         wire_format = self._upstream.wire_format
         passed = {name: headers[name] for name in PASSED_HEADERS if name in headers}
-        asked = (name.strip() for name in headers.get("anthropic-beta", "").split(","))
-        if betas := [name for name in asked if (beta := BETA.fullmatch(name)) and beta[1] in wire_format.betas]:
+        names = (name.strip() for name in headers.get("anthropic-beta", "").split(","))
+        if betas := [name for name in names if (beta := BETA.fullmatch(name)) and beta[1] in wire_format.betas]:
             passed["anthropic-beta"] = ",".join(betas)
         try:
             credentials = await self._credentials()
         except ModelConnectionError as error:
-            # What gives tokens may have none for a moment; an identity that is missing is found before a run begins.
-            return problem(502, f"connection {self._upstream.conn_id}: {error}")
+            # The token endpoint may fail briefly; a missing identity is caught before the run.
+            return error_response(502, f"connection {self._upstream.conn_id}: {error}")
         return await self._clients.send(
             "POST",
             self._url,
@@ -203,7 +198,7 @@ class HttpBackend:
 
         Raises:
             httpx.TransportError: no answer.
-            ModelConnectionError: the identity gives no token.
+            ModelConnectionError: the identity has no token.
         """
         url = f"{self._upstream.base_url.rstrip('/')}/models"
         headers = {**self._upstream.wire_format.headers, **await self._credentials()}
@@ -220,7 +215,7 @@ class HttpBackend:
             self._on_token(token)
             return {"authorization": f"Bearer {token}"}
         key = self._upstream.api_key.get_secret_value()
-        # A server without keys is legal, an empty bearer token is not.
+        # An empty bearer token would be invalid.
         if not key:
             return {}
         return {"authorization": f"Bearer {key}"} if self._upstream.auth == "bearer" else {self._upstream.auth: key}
@@ -234,13 +229,13 @@ def _url(upstream: Upstream) -> httpx.URL:
     return url.copy_merge_params(upstream.query) if upstream.query else url
 
 
-def problem(status: int, message: str, code: str | None = None, **told: JsonValue) -> httpx.Response:
+def error_response(status: int, message: str, code: str | None = None, **fields: JsonValue) -> httpx.Response:
     error = {"message": message, "type": "model_connection", "code": status if code is None else code}
-    return httpx.Response(status, json={"error": error, **told})
+    return httpx.Response(status, json={"error": error, **fields})
 
 
 def _renamed(upstream: Upstream, body: bytes) -> bytes:
-    """Return the request with the upstream's names of the model, which may differ for a fallback, and of the limit."""
+    """Return the request with the upstream's names for the model and the token limit. A fallback may use others."""
     if body.startswith(b'{"model":%s,' % to_json(upstream.model)) and not upstream.takes_max_tokens:
         return body
     own = from_json(body) | {"model": upstream.model}
@@ -257,7 +252,7 @@ def _with_tokens(upstream: Upstream) -> Upstream:
         token = EntraToken(upstream.identity).fetch()
     except ModelConnectionError as error:
         raise ModelConnectionError(f"connection {upstream.conn_id}: {error}") from error
-    # Validated anew: a copy with an update would keep the token as plain text.
+    # `model_copy` doesn't validate, and would keep the token as plain text.
     return Upstream.model_validate(
         {name: getattr(upstream, name) for name in Upstream.model_fields}
         | {"identity": None, "api_key": token, "auth": "bearer", "fallbacks": fallbacks}

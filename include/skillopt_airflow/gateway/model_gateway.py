@@ -1,4 +1,4 @@
-"""The only way out of a sandbox: a server that forwards calls to one model and adds the credentials."""
+"""The gateway's server: forwards calls to one model and adds the credentials."""
 
 import asyncio
 import socket
@@ -25,23 +25,23 @@ Address = Path | tuple[str, int]
 
 BACKLOG = 1024
 SPARE_CONNECTIONS = 16
-"""Connections of a socket besides two per item: an agent CLI makes several calls at the same time."""
+"""Connections per socket, in addition to two per item: an agent CLI makes several calls at the same time."""
 MAX_HEAD_BYTES = 32 * 1024
 CLOSING_SECONDS = 1
 IDLE_SECONDS = 75
-"""Idle time before a connection is closed: longer than clients keep one, so that none uses a closed one."""
+"""Idle time before a connection is closed. Longer than the clients' own, so that they never use a closed one."""
 
 
 class ModelGateway:
-    """An HTTP server that forwards calls of one model to one provider, or to its fallbacks.
+    """An HTTP server that forwards one model's calls to its provider or the fallbacks.
 
-    Its sockets share the provider, the rate limits, the budget and the search. Each has its own limits for connections
-    and for the bytes of requests, so a client can only use up its own.
+    The sockets share the provider, the rate limits, the budget and the search. Each socket has its own limits for
+    connections and request bytes, so that no client can use up another one's.
 
     Args:
         upstream: the model server, with its credentials and fallbacks.
-        address: where it listens as long as it runs; None if it only listens where `listening` says.
-        on_call: called for every call that went to the provider, from the server's own thread.
+        address: address to listen at while it runs; None if there is none but those of `listening`.
+        on_call: called from the server's thread for every call that was sent to the provider.
         settings: the fields of `GatewaySettings`.
     """
 
@@ -66,32 +66,31 @@ class ModelGateway:
         """Start, and listen at the address if there is one.
 
         Raises:
-            SandboxError: the address cannot be had, for example because its path is too long, or the provider cannot be
-                made.
+            SandboxError: the address is unavailable, or the provider's client cannot be created.
         """
         self._thread = threading.Thread(target=self._run, name="model-gateway", daemon=True)
         self._thread.start()
         try:
             self._ready.result()
         except Exception as failure:
-            said = str(failure) if isinstance(failure, SkillOptError) else repr(failure)
-            raise SandboxError(f"the model gateway did not start: {said}") from failure
+            reason = str(failure) if isinstance(failure, SkillOptError) else repr(failure)
+            raise SandboxError(f"the model gateway did not start: {reason}") from failure
         with ExitStack() as stack:
             stack.callback(self._stop)
             if self._address is not None:
                 stack.enter_context(self.listening(self._address, self._settings.share))
-            self._opened = stack.pop_all()
+            self._exits = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._opened.close()
+        self._exits.close()
 
     @contextmanager
     def listening(self, address: Address, items: int) -> Iterator[None]:
-        """Take calls at one more address, for a sandbox with so many items at the same time, until the block ends.
+        """Accept calls at another address within the block, for a sandbox with that many items at the same time.
 
         Raises:
-            SandboxError: the address cannot be had.
+            SandboxError: the address is unavailable.
         """
         listener = listen(address)
         shared = (self._upstream, self._provider, self._settings, self._on_call, self._checking, self._search)
@@ -117,7 +116,7 @@ class ModelGateway:
     async def _serve(self) -> None:
         self._loop, self._ended, self._checking = asyncio.get_running_loop(), asyncio.Event(), asyncio.Lock()
         async with aclosing(Provider(self._upstream, self._settings)) as self._provider:
-            # Each call of a provider whose client blocks, such as Bedrock's, takes one of these threads.
+            # Blocking clients, such as Bedrock's, need one of these threads per call.
             threads = current_default_thread_limiter()
             threads.total_tokens = max(threads.total_tokens, self._settings.share)
             self._ready.set_result(None)
@@ -149,12 +148,12 @@ def _config(app: GatewayApp, connections: int) -> uvicorn.Config:
 
 
 def listen(address: Address) -> socket.socket:
-    """Listen on a unix socket, to which any user of a container may connect, or on a host and port.
+    """Listen at an address. Any user of a container may connect to a unix socket.
 
-    A socket's file that a killed gateway left behind is replaced.
+    Replaces the socket file of a killed gateway.
 
     Raises:
-        SandboxError: the address cannot be had, for example because its path is too long.
+        SandboxError: the address is unavailable, for example because its path is too long.
     """
     listener = socket.socket(socket.AF_UNIX if isinstance(address, Path) else socket.AF_INET, socket.SOCK_STREAM)
     try:

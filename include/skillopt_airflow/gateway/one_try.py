@@ -1,7 +1,4 @@
-"""One try of one call: its time and size limits, and the check that the result is an answer.
-
-The rate limit admits it: slow start, cuts on overload, pauses as the server asks.
-"""
+"""One try of one call: its rate limit, its time and size limits, and the check that it has an answer."""
 
 import asyncio
 from collections import Counter
@@ -15,12 +12,12 @@ import httpx
 from skillopt_airflow.core.values.failure_reasons import error_status, failed_with
 from skillopt_airflow.core.wire_formats.wire_format import WireFormat
 from skillopt_airflow.gateway.backends import Backend
-from skillopt_airflow.gateway.request_filter import NotUsable, parsed
+from skillopt_airflow.gateway.request_filter import FormatError, parse_object
 
 START = 32
-"""Tries at the same time before anything is known of the server: as many as the default configuration has items."""
+"""Initial limit of concurrent tries: the number of items in a default batch."""
 OVERLOADED = frozenset({429, 503, 529})
-"""Statuses that ask for less traffic; other failures say nothing about it."""
+"""Statuses that ask for less traffic."""
 
 Outcome = Literal["answered", "overloaded", "failed"]
 
@@ -33,29 +30,27 @@ Failure = Literal["", "unreachable", "timeout", "garbage", "too_long"]
 
 
 class RateLimit:
-    """Admits the tries of one gateway to one server, at most `most` at the same time.
+    """Limits one gateway's concurrent tries at one server: slow start, cuts on overload, pauses on request.
 
-    The next try is that of the client with the fewest tries under way, or of the one that waits longest for its turn
-    among equals. So no client keeps the others waiting for all of its own tries.
+    The next turn goes to the client with the fewest running tries; among equals, to the one that waits longest.
     """
 
     def __init__(self, most: int) -> None:
         self.limit = float(START)
-        """Tries at the same time, of which the whole part counts."""
         self._most = most
         self._doubling = True
-        """Slow start until the first cut: every answer allows one more try, so a round of answers doubles the limit."""
+        """Slow start until the first cut: each answer raises the limit by one, so each round doubles it."""
         self._cuts = 0
         self._not_before = 0.0
         self._busy: Counter[Hashable] = Counter()
         self._turns = 0
         self._last_turn: dict[Hashable, int] = {}
-        """Of the clients that wait or have just had a turn."""
+        """By client; only clients that wait or have running tries."""
         self._waiting: dict[asyncio.Future[int], Hashable] = {}
         self._alarm: asyncio.TimerHandle | None = None
 
     async def begin(self, client: Hashable) -> int:
-        """Wait until a try may begin, and return the number of cuts so far; every try has to be ended."""
+        """Wait for a turn, and return the number of cuts so far. Call `end` after each try."""
         turn: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting[turn] = client
         self._admit()
@@ -69,9 +64,9 @@ class RateLimit:
             del self._waiting[turn]
 
     def end(self, client: Hashable, began: int, how: Outcome, pause: float | None = None) -> None:
-        """End a try that began at `began` cuts; `pause` is what the server asks for with an overload, in seconds.
+        """End a try that began after `began` cuts. `pause`: seconds that an overloaded server asks to wait.
 
-        The tries of one round all meet the same overload, so only the first of them cuts. Answers to tries from before
+        All tries of a round see the same overload, so only the first one cuts the limit. Answers to tries from before
         the cut don't raise the new limit.
         """
         self._busy[client] -= 1
@@ -114,12 +109,7 @@ class RateLimit:
 
 
 class Rest:
-    """The remaining chunks of a stream, until the try's time is over.
-
-    Raises, while it is read:
-        httpx.RequestError: the server broke off.
-        TimeoutError: the try's time is over.
-    """
+    """The remaining chunks of a stream. Reading raises httpx.RequestError if the server fails, or TimeoutError."""
 
     def __init__(self, response: httpx.Response, chunks: AsyncIterator[bytes], deadline: float) -> None:
         self._response = response
@@ -142,30 +132,30 @@ class Reply:
     """The result of a try."""
 
     status: int = 0
-    """The server's; 0 if no usable answer came."""
+    """The server's status; 0 without a usable answer."""
     media_type: str = "application/json"
     body: bytes = b""
-    """The whole answer, also one of another shape, or the beginning of a stream."""
+    """The whole answer, or the beginning of a stream."""
     rest: Rest | None = None
-    """The remainder, if the answer is a stream."""
+    """The remainder of a stream."""
     retry_after: float | None = None
-    """Seconds that the server asks to wait."""
+    """Seconds."""
     failure: Failure = ""
     why: str = ""
-    """The reason of a failure."""
+    """The reason for the failure."""
 
     @property
     def overloaded(self) -> bool:
         return self.status in OVERLOADED
 
     @property
-    def passing(self) -> bool:
+    def retryable(self) -> bool:
         failed = self.failure in ("unreachable", "timeout", "garbage")
         return failed or self.status in (408, 429) or self.status >= 500
 
 
 async def ask(backend: Backend, body: bytes, headers: httpx.Headers, wire_format: WireFormat, seconds: float) -> Reply:
-    """Make one try of at most so many seconds; every failure is a reply."""
+    """Make one try of at most `seconds`. Failures are returned as replies."""
     deadline = asyncio.get_running_loop().time() + seconds
     try:
         async with asyncio.timeout_at(deadline):
@@ -174,8 +164,8 @@ async def ask(backend: Backend, body: bytes, headers: httpx.Headers, wire_format
         return Reply(failure="unreachable", why=f"cannot be reached ({type(error).__name__})")
     except (TimeoutError, httpx.TimeoutException):
         return Reply(failure="timeout", why=f"did not answer within {seconds:g} s")
-    except (NotUsable, httpx.DecodingError) as error:
-        return Reply(failure="garbage", why=f"sent what is no answer: {error}")
+    except (FormatError, httpx.DecodingError) as error:
+        return Reply(failure="garbage", why=f"sent an invalid answer: {error}")
     except (httpx.RequestError, httpx.InvalidURL) as error:
         return Reply(failure="unreachable", why=f"cannot be reached ({type(error).__name__})")
 
@@ -189,7 +179,7 @@ async def _fetch(
         media_type = response.headers.get("content-type", "application/json")
         if not response.is_success:
             text = await _beginning(response, MAX_ERROR_BYTES)
-            # A client would follow a redirect, or take another status for a success.
+            # A client would follow a redirect, or treat another status as a success.
             status = response.status_code if 400 <= response.status_code < 600 else 502
             if status >= 500 and error_status(status, text) is not None:
                 status = 400
@@ -204,12 +194,14 @@ async def _fetch(
         text = await _beginning(response, MAX_ANSWER_BYTES + 1)
         if len(text) > MAX_ANSWER_BYTES:
             return Reply(failure="too_long", why=f"sent more than {MAX_ANSWER_BYTES} bytes")
-        document = parsed(text)
+        document = parse_object(text)
         if wire_format.is_answer(document):
             return Reply(response.status_code, media_type, wire_format.whole(document, text))
         if status := failed_with(document):
             return Reply(status, media_type, text)
-        return Reply(failure="garbage", why="sent what is no answer: a JSON object of another shape", body=text)
+        return Reply(
+            failure="garbage", why="sent an invalid answer: a JSON object without the required fields", body=text
+        )
     finally:
         if not kept_open:
             await response.aclose()
@@ -225,32 +217,32 @@ async def _beginning(response: httpx.Response, most: int) -> bytes:
 
 
 async def _first_event(chunks: AsyncIterator[bytes], wire_format: WireFormat) -> tuple[int, bytes]:
-    """Return 200 and the bytes up to the chunk that completes the first event's data, or a failure that it reports."""
+    """Return 200 and the bytes up to the chunk with the first event's end, or the failure that the event reports."""
     head = bytearray()
     async for chunk in chunks:
         head += chunk
         *lines, _ = head.split(b"\n")
         data = next((line.removeprefix(b"data:").strip() for line in lines if line.startswith(b"data:")), None)
         if data is not None:
-            document = parsed(bytes(data))
+            document = parse_object(bytes(data))
             if wire_format.is_event(document):
                 return 200, bytes(head)
             if status := failed_with(document):
                 return status, bytes(data)
-            raise NotUsable("a stream that begins with another shape")
+            raise FormatError("a stream whose first event lacks required fields")
         if len(head) > MAX_FIRST_EVENT_BYTES:
             break
-    raise NotUsable("a stream without an event")
+    raise FormatError("a stream without an event")
 
 
 def retry_after(response: httpx.Response) -> float | None:
-    """Return the seconds that the header Retry-After asks for, as a number or as a date."""
+    """Return the seconds of the header Retry-After, which is a number or a date."""
     text = response.headers.get("retry-after", "").strip()
     if text.replace(".", "", 1).isdecimal():
         return float(text)
     try:
-        moment = parsedate_to_datetime(text).timestamp()
+        date = parsedate_to_datetime(text).timestamp()
         now = parsedate_to_datetime(response.headers["date"]).timestamp()
     except (KeyError, ValueError, OverflowError):
         return None
-    return max(0.0, moment - now)
+    return max(0.0, date - now)

@@ -1,4 +1,4 @@
-"""Redaction of a connection's secrets in the answers of a model server."""
+"""Redaction of a connection's secrets in a model server's answers."""
 
 import json
 import logging
@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from html import escape
 
 STARS = b"***"
-SHORTEST_SECRET = 16
-"""Characters. A shorter key, such as the customary one of a local server, may be any word of an answer."""
+MIN_SECRET_CHARS = 16
+"""A shorter key, such as a local server's usual dummy, may be an ordinary word of an answer."""
 
 log = logging.getLogger(__name__)
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 class Redaction:
     """Replaces every secret with three stars, however its characters are escaped.
 
-    Servers repeat a key that they refuse, and escape it as JSON (PHP `\\/`, .NET `\\u002B`), in a URL or in HTML.
+    Servers quote a key that they refuse: in JSON (PHP `\\/`, .NET `\\u002B`), in a URL or in HTML.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
@@ -24,35 +24,34 @@ class Redaction:
         self.add(*secrets)
 
     def add(self, *secrets: str) -> None:
-        """Replace these from here on, too."""
-        if any(len(secret) < SHORTEST_SECRET for secret in secrets):
-            log.warning("A key of the connection is not redacted: it has fewer than %d characters", SHORTEST_SECRET)
-        new = {secret for secret in secrets if len(secret) >= SHORTEST_SECRET} - self._patterns.keys()
+        if any(len(secret) < MIN_SECRET_CHARS for secret in secrets):
+            log.warning("A key of the connection is not redacted: it has fewer than %d characters", MIN_SECRET_CHARS)
+        new = {secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS} - self._patterns.keys()
         self._patterns |= {secret: _patterns(secret) for secret in new}
-        # A secret may begin with another.
+        # Longest first, because one secret may begin with another.
         self._patterns = {secret: self._patterns[secret] for secret in sorted(self._patterns, key=len, reverse=True)}
 
-    def whole(self, text: bytes) -> bytes:
-        """Redact an answer, or a chunk of a stream, in which a secret that spans two chunks stays."""
+    def redact(self, text: bytes) -> bytes:
+        """Redact an answer or a chunk of a stream. A secret that spans two chunks isn't found."""
         for patterns in self._patterns.values():
             for pattern in patterns:
                 text = pattern.sub(STARS, text)
         return text
 
-    def words(self, text: str) -> str:
-        return self.whole(text.encode()).decode()
+    def redact_text(self, text: str) -> str:
+        return self.redact(text.encode()).decode()
 
 
 def _patterns(secret: str) -> list[re.Pattern[bytes]]:
-    """Return a pattern for each way to write the first character, so that the search skips to where one begins."""
+    """Return one pattern per spelling of the first character; a fixed first byte makes the search fast."""
     rest = b"".join(b"(?:%s)" % b"|".join(_spellings(character)) for character in secret[1:])
     return [re.compile(first + rest) for first in _spellings(secret[0])]
 
 
 def _spellings(character: str) -> list[bytes]:
-    """Return patterns for a character: in JSON, in a URL, in HTML and plain, each with a separate first byte.
+    """Return patterns for a character: in JSON, in a URL, in HTML and plain, each with a different first byte.
 
-    JSON or a URL within another has more backslashes or percent signs. The plain one is last, because an escaped
+    Nested JSON and URLs have more backslashes or percent signs. The plain pattern is last, because an escaped
     character may end with it.
     """
     number, named = ord(character), escape(character)

@@ -1,4 +1,4 @@
-"""The settings of a gateway for the calls of one task, and the amounts that it may still spend on them."""
+"""A gateway's settings for one task's calls, and the rest of its budget."""
 
 from typing import Self
 
@@ -10,27 +10,27 @@ from skillopt_airflow.gateway.request_filter import DEFAULT_LIMIT
 MILLION = 1_000_000
 
 ENDED = b'{"ended":true}'
-"""The last line of a gateway's program, once it has written every call: without it, some may not be known."""
+"""Last line of the gateway program's output. If it's missing, some calls may be missing, too."""
 
 
 class RemainingBudget(Value):
-    """The rest of a budget; None is no limit. The default limits nothing.
+    """The rest of a budget; None means no limit.
 
-    Calls are counted before they are forwarded, tokens and dollars when an answer has told them: what is under way when
-    the last of them is spent is still paid.
+    Calls are deducted before they are forwarded, tokens and dollars after the answer. Calls that are running when a
+    limit is reached can therefore exceed it.
     """
 
     calls: int | None = None
     tokens: int | None = None
-    """Read and written together."""
+    """Input and output tokens together."""
     usd: float | None = None
     input_price: float = Field(default=0.0, ge=0.0)
-    """US dollars for a million tokens that the model reads."""
+    """US dollars per million input tokens."""
     output_price: float = Field(default=0.0, ge=0.0)
-    """US dollars for a million tokens that it writes."""
+    """US dollars per million output tokens."""
 
     def used_up(self) -> str:
-        """Return the configuration's name of the limit that is spent; empty if something is left of each."""
+        """Return the configuration key of the limit that is used up, or an empty string."""
         left = (("max_calls", self.calls), ("max_tokens", self.tokens), ("max_usd", self.usd))
         return next((f"budget.{name}" for name, amount in left if amount is not None and amount <= 0), "")
 
@@ -50,23 +50,23 @@ class RemainingBudget(Value):
 
 
 class BudgetSpent(Exception):
-    """Nothing is left of a limit, which the message names."""
+    """A limit of the budget is used up. The message is its configuration key."""
 
 
 class GatewaySettings(Value):
-    """Everything but the upstream, the address and the receiver of the calls."""
+    """All settings except the upstream, the address and the callback."""
 
     stage: str
     """Purpose of the calls."""
     max_attempts: int = Field(ge=1)
-    """Tries of one call at one server."""
+    """Tries per call and server."""
     call_timeout: float = Field(gt=0.0)
-    """Seconds that one try may take, a stream's end included."""
+    """Seconds per try, including the whole stream."""
     max_concurrency: int = Field(default=64, ge=1)
-    """Tries at the same time at one server, for the whole run."""
+    """Concurrent tries per server, for the whole run."""
     share: int = Field(default=64, ge=1)
-    """The most of these for this gateway, which knows nothing of the others."""
+    """Part of `max_concurrency` for this gateway."""
     max_tokens: int = Field(default=DEFAULT_LIMIT, ge=1)
-    """Most tokens of an answer: a request without a limit gets this one, and a larger limit is lowered to it."""
+    """Maximum and default token limit of an answer."""
     allowance: RemainingBudget = RemainingBudget()
-    """Amount that it may spend, which nobody adds to."""
+    """Budget of this gateway, which never grows."""

@@ -1,10 +1,9 @@
-"""The model gateway as a program of its own, for where it cannot run inside the task: beside an engine that is far
-away, or in a pod.
+"""The model gateway as a separate program, for a remote Docker engine or a pod.
 
 `python -m skillopt_airflow.gateway.serve --listen 0.0.0.0:8080 | unix:/path [--config FILE]` reads one JSON document,
-`ServeConfig`, from the file or from standard input. It writes one JSON line a `ModelCall` to standard output and
-messages to standard error. It ends by SIGTERM or SIGINT; after a document that was a whole line of standard input also
-when that input ends, so that it does not outlive whoever started it. Its last line is `ENDED`.
+`ServeConfig`, from the file or from standard input. It writes one JSON line per `ModelCall` to standard output and
+messages to standard error. It stops on SIGTERM or SIGINT. If the document was a whole line of standard input, it also
+stops when that input ends, so that it doesn't outlive its parent. Its last line is `ENDED`.
 """
 
 import argparse
@@ -27,24 +26,24 @@ from skillopt_airflow.gateway.upstream import Upstream
 
 
 class ServeConfig(GatewaySettings):
-    """The program's configuration, which holds secrets. `backends.handed_over` writes the upstream."""
+    """The program's configuration, with secrets. `backends.export_upstream` writes the upstream."""
 
     upstream: Upstream
     proxies: Mapping[str, str] = Field(default_factory=dict)
-    """Variables that name the proxies of whoever starts it."""
+    """The parent's proxy variables."""
 
 
 def main() -> None:
-    """Serve until a signal says to stop; exit with status 2 and a reason if that is impossible."""
+    """Serve until a signal arrives. On an error, exit with status 2 and the reason."""
     parser = argparse.ArgumentParser(prog="python -m skillopt_airflow.gateway.serve", description="The model gateway.")
     parser.add_argument("--listen", required=True, metavar="HOST:PORT | unix:PATH")
     parser.add_argument("--config", type=Path, metavar="FILE", help="standard input when unset")
-    given = parser.parse_args()
+    options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     try:
-        address = _address(given.listen)
-        document = sys.stdin.buffer.readline() if given.config is None else given.config.read_bytes()
-        _serve(_read(document), address, lifeline=given.config is None and document.endswith(b"\n"))
+        address = _address(options.listen)
+        document = sys.stdin.buffer.readline() if options.config is None else options.config.read_bytes()
+        _serve(_read(document), address, lifeline=options.config is None and document.endswith(b"\n"))
     except (ConfigError, SandboxError, OSError) as error:
         parser.exit(2, f"{error}\n")
 
@@ -52,34 +51,33 @@ def main() -> None:
 def _serve(config: ServeConfig, address: Path | tuple[str, int], *, lifeline: bool) -> None:
     stopped = threading.Event()
     if lifeline:
-        threading.Thread(target=_listen, args=(stopped,), daemon=True).start()
+        threading.Thread(target=_wait_for_eof, args=(stopped,), daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
-        # In a thread, since the signal may come while this one holds the event's lock.
+        # In a thread, because the signal may interrupt this one while it holds the event's lock.
         signal.signal(number, lambda *_: threading.Thread(target=stopped.set).start())
     os.environ.update(config.proxies)
     settings = {name: value for name, value in config if name not in ("upstream", "proxies")}
     if isinstance(address, Path) and address.is_socket() and config.allowance.is_limited:
-        raise SandboxError(f"{address}: a gateway that was killed left it, and its part of the budget may be spent")
-    with ModelGateway(config.upstream, address, on_call=_tell, **settings):
-        print("listening", file=sys.stderr, flush=True)  # noqa: T201 - whoever started it waits for this line
+        raise SandboxError(f"{address}: left by a killed gateway, which may have spent its part of the budget")
+    with ModelGateway(config.upstream, address, on_call=_write_call, **settings):
+        print("listening", file=sys.stderr, flush=True)  # noqa: T201 - the parent waits for this line
         stopped.wait()
-    _say(ENDED.decode())
+    _write_line(ENDED.decode())
 
 
-def _listen(stopped: threading.Event) -> None:
-    """Wait for the end of standard input, which stops the program."""
-    # Not through sys.stdin, whose lock the interpreter needs at exit.
+def _wait_for_eof(stopped: threading.Event) -> None:
+    # Bypass sys.stdin, whose lock the interpreter needs at exit.
     while os.read(0, 4096):
         pass
     stopped.set()
 
 
-def _tell(call: ModelCall) -> None:
-    _say(call.model_dump_json())
+def _write_call(call: ModelCall) -> None:
+    _write_line(call.model_dump_json())
 
 
-def _say(line: str) -> None:
-    # One write: lines of several threads must not mix.
+def _write_line(line: str) -> None:
+    # A single write, so that lines of different threads don't mix.
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""Chat completions translated for a provider with a format of its own, such as Bedrock, by pydantic-ai's model."""
+"""Chat completions, translated by pydantic-ai for providers with their own format, such as Bedrock."""
 
 import hashlib
 import json
@@ -47,16 +47,16 @@ from skillopt_airflow.core.values.documents import flaws
 from skillopt_airflow.core.values.failure_reasons import CODES, ending_status, error_status
 from skillopt_airflow.core.values.text import clean_parts
 from skillopt_airflow.core.values.types import JsonObject, Status
-from skillopt_airflow.gateway.backends import problem
+from skillopt_airflow.gateway.backends import error_response
 from skillopt_airflow.gateway.upstream import ADDRESS_ARGUMENTS, Upstream
 
 FINISH_REASONS = {Status.TRUNCATED: "length", Status.REFUSED: "content_filter"}
 SAME_NAMES = ("temperature", "top_p", "seed", "parallel_tool_calls")
 
 NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError")
-"""What the clients of AWS and Google raise where neither the connection nor the place that they run at has any."""
+"""Exceptions of AWS's and Google's clients if neither the connection nor the environment has credentials."""
 MAX_KEPT, MAX_KEPT_CHARS = 10_000, 16 * 1024 * 1024
-"""Answers with tool calls whose thinking is kept for the next request, and their characters."""
+"""Limits for the stored answers with tool calls, whose thinking is part of the next request."""
 CREDENTIALS = frozenset({"authorization", "api-key", "x-api-key"})
 NO_ADDRESS = "its provider has no default address. Set the URL of the server as its host"
 
@@ -67,7 +67,7 @@ class TextContent(BaseModel):
 
 
 class ImageAddress(BaseModel):
-    """A picture as an address that holds it; one that has to be fetched does not get here."""
+    """A picture as a data URI; the request filter refuses other URLs."""
 
     url: str
     detail: str | None = None
@@ -130,19 +130,19 @@ class Tool(BaseModel):
 
 
 class NamedTool(BaseModel):
-    """The one tool that the model has to use."""
+    """The tool that the model has to use."""
 
     function: NamedFunction
 
 
 class ResponseFormat(BaseModel):
-    """The format of the answer; a schema is not translated."""
+    """The format of the answer. Schemas aren't supported."""
 
     type: Literal["text"]
 
 
 class ChatRequest(BaseModel):
-    """A request, with the fields that pydantic-ai's other models support."""
+    """A request with the fields that pydantic-ai supports for other providers."""
 
     messages: Annotated[list[ChatMessage], FailFast(), Field(min_length=1)]
     tools: list[Tool] | None = None
@@ -159,10 +159,8 @@ class ChatRequest(BaseModel):
     response_format: ResponseFormat | None = None
     n: Literal[1] | None = None
     stream: Literal[False] | None = None
-    """The answer comes whole."""
 
     def settings(self) -> ModelSettings:
-        """Return the request's settings; what is missing is left to the provider."""
         settings: dict[str, Any] = {name: getattr(self, name) for name in SAME_NAMES}
         settings["max_tokens"] = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
         settings["stop_sequences"] = [self.stop] if isinstance(self.stop, str) else self.stop
@@ -197,26 +195,26 @@ class ChatRequest(BaseModel):
 
 
 def conversation(messages: Sequence[ChatMessage]) -> list[ModelMessage]:
-    """Return the turns as pydantic-ai has them: everything between two answers becomes one request."""
+    """Return pydantic-ai's messages. All messages between two answers become one request."""
     turns: list[ModelMessage] = []
-    asked: list[ModelRequestPart] = []
-    called: dict[str, str] = {}
+    request: list[ModelRequestPart] = []
+    tool_names: dict[str, str] = {}
     for message in messages:
         if message.role != "assistant":
-            asked.append(_request_part(message, called))
+            request.append(_request_part(message, tool_names))
             continue
-        if asked:
-            turns.append(ModelRequest(parts=asked))
-            asked = []
+        if request:
+            turns.append(ModelRequest(parts=request))
+            request = []
         turns.append(_response(message))
-        called |= {call.id: call.function.name for call in message.calls}
-    if asked:
-        turns.append(ModelRequest(parts=asked))
+        tool_names |= {call.id: call.function.name for call in message.calls}
+    if request:
+        turns.append(ModelRequest(parts=request))
     return turns
 
 
 def completion(response: ModelResponse, model: str, status: Status = Status.OK) -> JsonObject:
-    """Return a response as a chat completion, with the model's thinking beside its answer as in vLLM."""
+    """Return a response as a chat completion, with the model's thinking in the same field as vLLM."""
     calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
     text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
     thinking = "".join(part.content for part in response.parts if isinstance(part, ThinkingPart))
@@ -232,11 +230,11 @@ def completion(response: ModelResponse, model: str, status: Status = Status.OK) 
         "created": int(time.time()),
         "model": model,
         "choices": [{"index": 0, "message": message, "finish_reason": reason, "logprobs": None}],
-        "usage": told_usage(response),
+        "usage": usage_document(response),
     }
 
 
-def told_usage(response: ModelResponse) -> JsonObject:
+def usage_document(response: ModelResponse) -> JsonObject:
     usage = response.usage
     return {
         "prompt_tokens": usage.input_tokens,
@@ -246,11 +244,11 @@ def told_usage(response: ModelResponse) -> JsonObject:
     }
 
 
-def _request_part(message: ChatMessage, called: dict[str, str]) -> ModelRequestPart:
+def _request_part(message: ChatMessage, tool_names: dict[str, str]) -> ModelRequestPart:
     if message.role == "user":
         return UserPromptPart(message.parts)
     if message.role == "tool":
-        name = called.get(message.tool_call_id, "")
+        name = tool_names.get(message.tool_call_id, "")
         return ToolReturnPart(name, message.text, tool_call_id=message.tool_call_id)
     return SystemPromptPart(message.text)
 
@@ -267,7 +265,7 @@ def _tool_call(call: ToolCallPart) -> JsonObject:
 
 
 class TranslatingBackend:
-    """A backend that takes and returns chat completions, whatever its provider speaks."""
+    """A backend for chat completions whose provider has another format."""
 
     _kept_chars = 0
 
@@ -275,16 +273,16 @@ class TranslatingBackend:
         self._upstream = upstream
         self._timeout = timeout
         self._model = translated_model(upstream, timeout)
-        # Claude needs the signed thinking before its tool calls back, and chat completions have no field for it.
+        # Claude needs its signed thinking back before its tool calls, and chat completions have no field for it.
         self._thought: OrderedDict[str, ModelResponse] = OrderedDict()
 
     async def send(self, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """Make one try; see `Backend`. No header is passed on, because they belong to the client's wire format."""
+        """Send one request, see `Backend`. Headers aren't forwarded: they belong to the client's wire format."""
         try:
             request = ChatRequest.model_validate_json(body)
         except ValidationError as error:
-            refusal = f"connection {self._upstream.conn_id} translates requests, and cannot this one"
-            return problem(400, f"{refusal}: {flaws(error, 3):.1000}")
+            refusal = f"connection {self._upstream.conn_id} cannot translate the request for its provider"
+            return error_response(400, f"{refusal}: {flaws(error, 3):.1000}")
         settings = request.settings()
         settings["request_timeout"] = self._timeout
         if "max_retries" not in self._model.unsupported_settings:
@@ -300,17 +298,18 @@ class TranslatingBackend:
         except ModelAPIError as error:
             return _provider_error(error)
         except UserError as error:
-            return problem(400, str(error))
+            return error_response(400, str(error))
         except Exception as error:  # noqa: BLE001 - a client of any provider
             if type(error).__name__ in NO_CREDENTIALS:
                 conn_id = self._upstream.conn_id
-                return problem(401, f"connection {conn_id} has no credentials, nor does the gateway find any: {error}")
-            return problem(502, f"the provider's client has no answer that can be read: {error!r}")
+                reason = f"connection {conn_id} has no credentials, and the environment has none"
+                return error_response(401, f"{reason}: {error}")
+            return error_response(502, f"the provider's client returned no answer: {error!r}")
         clean_parts(response.parts)
         status = ending_status((response.provider_details or {}).get("finish_reason"), response.finish_reason)
         if status is Status.MODEL_ERROR:
-            # The provider counts what it wrote until then.
-            return problem(502, "the provider broke off its answer with an error", usage=told_usage(response))
+            # The provider charges for the incomplete answer.
+            return error_response(502, "the provider's answer ended with an error", usage=usage_document(response))
         self._keep_thinking(response, opening)
         return httpx.Response(200, json=completion(response, self._upstream.model, status))
 
@@ -319,62 +318,67 @@ class TranslatingBackend:
             pass
 
     def _with_thinking(self, turn: ModelMessage, opening: str) -> ModelMessage:
-        called = _called(turn, opening) if isinstance(turn, ModelResponse) else None
-        return turn if called is None else self._thought.get(called, turn)
+        key = _thinking_key(turn, opening) if isinstance(turn, ModelResponse) else None
+        return turn if key is None else self._thought.get(key, turn)
 
     def _keep_thinking(self, response: ModelResponse, opening: str) -> None:
-        called = _called(response, opening)
-        # Gemini signs its thoughts in the details of the call that they led to.
+        key = _thinking_key(response, opening)
+        # Gemini's signatures are in the details of the tool calls.
         thought = any(isinstance(part, ThinkingPart) or part.provider_details for part in response.parts)
-        if called is not None and thought:
-            self._forget(called)
-            self._thought[called] = response
+        if key is not None and thought:
+            self._forget(key)
+            self._thought[key] = response
             self._kept_chars += len(str(response.parts))
             while len(self._thought) > MAX_KEPT or self._kept_chars > MAX_KEPT_CHARS:
                 self._forget(next(iter(self._thought)))
 
-    def _forget(self, called: str) -> None:
-        if (response := self._thought.pop(called, None)) is not None:
+    def _forget(self, key: str) -> None:
+        if (response := self._thought.pop(key, None)) is not None:
             self._kept_chars -= len(str(response.parts))
 
 
 def translated_model(upstream: Upstream, timeout: float) -> Model:
-    """Return pydantic-ai's model of a translated upstream, without retries of its own; raises ModelConnectionError."""
+    """Return pydantic-ai's model of a translated upstream, without retries. Raises ModelConnectionError."""
     bedrock = upstream.provider == "bedrock"
     arguments = ({"aws_read_timeout": timeout} if bedrock else {}) | json.loads(upstream.arguments.get_secret_value())
     model: Any = provider_model(upstream.conn_id, f"{upstream.provider}:{upstream.model}", arguments)
     if bedrock:
-        # boto3 would make five tries for each of the gateway's; its client has no option against it.
+        # boto3 would retry each of the gateway's tries, and its client has no option against it.
         model.client.meta.events.unregister("needs-retry.bedrock-runtime", unique_id="retry-config-bedrock-runtime")
     return cast("Model", model)
 
 
 def provider_model(conn_id: str, name: str, arguments: Mapping[str, Any]) -> Model:
-    """Return pydantic-ai's model `provider:name` with the address and credentials of these arguments only.
+    """Return pydantic-ai's model `provider:name` with the URL and credentials of these arguments only.
 
     Raises:
-        ModelConnectionError: the provider isn't installed, refuses them, or would use the environment's.
+        ModelConnectionError: the provider isn't installed, refuses the arguments, or would use the environment's.
     """
-    given = not set(arguments).isdisjoint(ADDRESS_ARGUMENTS)
+    has_url = not set(arguments).isdisjoint(ADDRESS_ARGUMENTS)
     own_keys = sorted({"aws_access_key_id", "profile_name"}.intersection(arguments))
     if own_keys and "api_key" not in arguments and (variable := "AWS_BEARER_TOKEN_BEDROCK") in os.environ:
         raise ModelConnectionError(f"connection {conn_id}: {variable} would replace its {own_keys[0]}. Unset it")
     try:
-        return tolerant(
-            infer_model(name, lambda named: detached(infer_provider_class(named)(**arguments), given=given))
+        return accept_unnamed_endings(
+            infer_model(
+                name, lambda named: without_environment(infer_provider_class(named)(**arguments), has_url=has_url)
+            )
         )
     except Exception as error:
-        said = str(error) if isinstance(error, UserError | ImportError) else f"{type(error).__name__}: {error}"
-        if "base_url" in said and not given:
-            said = NO_ADDRESS
-        raise ModelConnectionError(f"connection {conn_id}: {said}") from error
+        reason = str(error) if isinstance(error, UserError | ImportError) else f"{type(error).__name__}: {error}"
+        if "base_url" in reason and not has_url:
+            reason = NO_ADDRESS
+        raise ModelConnectionError(f"connection {conn_id}: {reason}") from error
 
 
-def detached(provider: Provider[Any], *, given: bool) -> Provider[Any]:
-    """Return the provider without the accounts that OpenAI's SDK adds from the environment.
+def without_environment(provider: Provider[Any], *, has_url: bool) -> Provider[Any]:
+    """Return the provider without the account headers that OpenAI's SDK reads from the environment.
+
+    Args:
+        has_url: whether the connection sets the URL.
 
     Raises:
-        UserError: the environment would replace its key, or set an address that was not given.
+        UserError: the environment would replace the key, or set the URL.
     """
     for client in vars(provider).values():
         headers = getattr(client, "_custom_headers", {})
@@ -383,9 +387,9 @@ def detached(provider: Provider[Any], *, given: bool) -> Provider[Any]:
         if hasattr(client, "organization") and hasattr(client, "project"):
             from openai import omit
 
-            # Attributes would not outlast the copy that is made of the client for each call.
+            # The client is copied for each call, and the copies keep headers but no other attributes.
             client._custom_headers = {**headers, "OpenAI-Organization": omit, "OpenAI-Project": omit}
-    if not given:
+    if not has_url:
         called = httpx.URL(str(provider.base_url))
         if called.host == "api.openai.com" and provider.name != "openai":
             raise UserError(NO_ADDRESS)
@@ -395,8 +399,8 @@ def detached(provider: Provider[Any], *, given: bool) -> Provider[Any]:
     return provider
 
 
-def tolerant(model: Model) -> Model:
-    """Let the models of OpenAI's clients take an ending without a name, as some compatible servers send it."""
+def accept_unnamed_endings(model: Model) -> Model:
+    """Accept a missing finish reason, as some OpenAI-compatible servers send it."""
     if isinstance(model, OpenAIChatModel):
         validated = model._validate_completion
 
@@ -410,28 +414,28 @@ def tolerant(model: Model) -> Model:
 
 
 def _opening(messages: Sequence[ChatMessage]) -> str:
-    said = takewhile(lambda message: message.role != "assistant", messages)
-    return hashlib.sha256(b"".join(message.model_dump_json().encode() for message in said)).hexdigest()
+    first = takewhile(lambda message: message.role != "assistant", messages)
+    return hashlib.sha256(b"".join(message.model_dump_json().encode() for message in first)).hexdigest()
 
 
-def _called(response: ModelResponse, opening: str) -> str | None:
-    """Return what tells a turn with tool calls from all others; None if it has none.
+def _thinking_key(response: ModelResponse, opening: str) -> str | None:
+    """Return a unique key of a turn with tool calls; None without any.
 
-    Their ids alone do not: some models count them in each conversation anew.
+    The calls' IDs aren't enough, because some models restart them in each conversation.
     """
     calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
-    told = [(call.tool_call_id, call.tool_name, call.args_as_json_str()) for call in calls]
-    return opening + json.dumps(told) if told else None
+    fields = [(call.tool_call_id, call.tool_name, call.args_as_json_str()) for call in calls]
+    return opening + json.dumps(fields) if fields else None
 
 
 def _provider_error(error: ModelAPIError) -> httpx.Response:
-    """Return an error with its HTTP status, and with the gateway's own code if the provider refused the prompt."""
+    """Return an error with its HTTP status, and with the gateway's code if the provider refused the prompt."""
     http_status, body = (error.status_code, error.body) if isinstance(error, ModelHTTPError) else (0, error.message)
-    if (refused := error_status(http_status, body)) is not None:
-        return problem(http_status if 400 <= http_status < 500 else 400, error.message, CODES[refused])
+    if (status := error_status(http_status, body)) is not None:
+        return error_response(http_status if 400 <= http_status < 500 else 400, error.message, CODES[status])
     if not isinstance(error, ModelHTTPError):
         raise httpx.ConnectError(str(error)) from error
-    response = problem(http_status, error.message)
+    response = error_response(http_status, error.message)
     if error.retry_after is not None:
         response.headers["retry-after"] = str(error.retry_after)
     return response

@@ -1,4 +1,4 @@
-"""The model server behind a connection, and what the gateway adds to a request for it."""
+"""A connection's model server, its credentials and its deviations from the wire format."""
 
 import json
 from typing import Literal
@@ -11,54 +11,52 @@ from skillopt_airflow.core.wire_formats import WIRE_FORMATS, Dialect
 from skillopt_airflow.core.wire_formats.wire_format import WireFormat
 
 MAX_TOKENS_HOSTS = (".mistral.ai", ".deepseek.com")
-"""Ends of hosts whose chat completions refuse, or ignore, the newer name of the limit of an answer."""
+"""Suffixes of hosts whose chat completions refuse or ignore `max_completion_tokens`."""
 AZURE_CLOUDS = (".azure.com", ".azure.us", ".azure.cn")
 MISTRALS = ("mistral", "ministral", "magistral")
-"""Beginnings of the names of Mistral's models, by which their deployments on Azure are recognized."""
+"""Prefixes of Mistral's model names, to recognize their deployments on Azure."""
 ADDRESS_ARGUMENTS = ("base_url", "api_base", "azure_endpoint")
-"""Names of the address among a provider's arguments."""
+"""Providers' arguments with the URL."""
 SECRET_WORDS = ("key", "secret", "token")
-"""Words in the names of a provider's arguments whose values are secrets."""
+"""Words in the names of arguments with secrets."""
 
 
 class AzureIdentity(Value):
-    """The identity whose Entra ID token goes to Azure instead of a key."""
+    """An identity whose Entra ID token replaces the key."""
 
     kind: Literal["managed_identity", "cli"]
-    """The identity of the machine or pod, or whoever is logged in with `az login`."""
+    """The identity of the machine or pod, or the user of `az login`."""
     client_id: str | None = None
-    """A user-assigned managed identity; the system-assigned one when unset."""
+    """ID of a user-assigned managed identity. Default: the system-assigned one."""
     scope: str = Field(default="https://cognitiveservices.azure.com/.default", pattern=r"^https://[^\s/]+/\S+$")
-    """What the token is for."""
 
 
 class Upstream(Value):
-    """A model server, the one model that may be called there, and the credentials for it."""
+    """A model server, its credentials, and the model that may be called."""
 
     conn_id: str = ""
     """The Airflow connection, for messages."""
     dialect: Dialect
     """The wire format of the requests."""
     base_url: str
-    """Address up to and including the version, such as https://host/v1; empty if the requests are translated."""
+    """URL including the version, such as https://host/v1; empty if requests are translated."""
     model: str = Field(min_length=1)
     """The provider's name of the model, without the prefix."""
     api_key: SecretStr = SecretStr("")
-    """Empty for a server without keys, and where `identity` or `arguments` hold the credentials."""
+    """Empty if there is no key, or if `identity` or `arguments` have the credentials."""
     auth: str = "bearer"
-    """The header that carries the key; `bearer` is the header Authorization."""
+    """The header with the key; `bearer` means Authorization."""
     identity: AzureIdentity | None = None
-    """Asked for a token in the place of the key."""
     query: dict[str, str] = Field(default_factory=dict)
-    """Parameters of every request's address."""
+    """Query parameters of every request."""
     deployments: bool = False
-    """True if chat completions lie below deployments/<model>, as in Azure's dated API versions."""
+    """True if the path begins with deployments/<model>, as in Azure's dated API versions."""
     provider: str = ""
-    """pydantic-ai's name of a provider with a wire format of its own, such as bedrock: requests are translated."""
+    """pydantic-ai's name of a provider with another format, such as bedrock, for which requests are translated."""
     arguments: SecretStr = SecretStr("{}")
-    """The arguments of that provider as a JSON object."""
+    """That provider's arguments as a JSON object."""
     fallbacks: tuple["Upstream", ...] = ()
-    """Other servers of the same wire format, in the order in which they are tried."""
+    """Other servers with the same wire format, in the order of their use."""
 
     @property
     def wire_format(self) -> WireFormat:
@@ -66,14 +64,14 @@ class Upstream(Value):
 
     @property
     def takes_max_tokens(self) -> bool:
-        """Return whether its chat completions limit an answer by `max_tokens`, and not by `max_completion_tokens`."""
+        """Return whether chat completions use `max_tokens` instead of `max_completion_tokens`."""
         host = urlsplit(self.base_url).hostname or ""
         return host.endswith(MAX_TOKENS_HOSTS) or (
             host.endswith(AZURE_CLOUDS) and self.model.lower().startswith(MISTRALS)
         )
 
     def secrets(self) -> frozenset[str]:
-        """Return every secret, including those of the fallbacks."""
+        """Return all secrets, including the fallbacks'."""
         arguments: JsonObject = json.loads(self.arguments.get_secret_value())
         texts = {self.api_key.get_secret_value()} | {
             value
@@ -82,8 +80,8 @@ class Upstream(Value):
         }
         return frozenset(texts - {""}).union(*(fallback.secrets() for fallback in self.fallbacks))
 
-    def revealed(self) -> JsonObject:
-        """Return the upstream as JSON with its secrets, for a pipe to the gateway's process and nothing else."""
+    def dump_with_secrets(self) -> JsonObject:
+        """Return the upstream as JSON with its secrets. Use it only for a pipe to the gateway's process."""
         return self.model_dump(mode="json", context={"reveal": True})
 
     @field_serializer("api_key", "arguments", when_used="json")

@@ -1,4 +1,4 @@
-"""The search of a run: its server is asked once for a query, and all skills get the same results.
+"""A run's web search: results are stored per query, so that all skills get the same ones.
 
 https://docs.searxng.org/dev/search_api.html, https://api-dashboard.search.brave.com/api-reference/web/search/get,
 https://docs.tavily.com/documentation/api-reference/endpoint/search
@@ -26,11 +26,11 @@ from skillopt_airflow.tasks.corpus import FoundDocument
 
 SearchKind = Literal["searxng", "brave", "tavily"]
 MAX_CHARS, MAX_WORDS = 400, 50
-"""Of a query: what Brave takes; it refuses longer ones."""
+"""Brave's limits of a query."""
 
 
 class SearchUpstream(Value):
-    """A search server and the credentials for it; they stay in the process that asks it."""
+    """A search server and its credentials, which stay in the gateway's process."""
 
     conn_id: str
     """The Airflow connection, for messages."""
@@ -64,7 +64,7 @@ class _BraveResults(BaseModel):
 
 class _BraveAnswer(BaseModel):
     web: _BraveResults = _BraveResults()
-    """Missing where nothing was found."""
+    """Missing without results."""
 
 
 class _TavilyResult(BaseModel):
@@ -82,18 +82,18 @@ class _TavilyAnswer(BaseModel):
 @dataclass(frozen=True)
 class SearchServer:
     address: str
-    """Where it is unless the connection has a host; empty if the connection needs one."""
+    """Default URL; empty if the connection needs a host."""
     path: str
     parameters: Callable[[str, int], Mapping[str, Any]]
-    """Of a query, and of how many results are wanted."""
+    """Function of the query and the number of results."""
     headers: Callable[[str], Mapping[str, str]]
-    """Of the key."""
+    """Function of the key."""
     results: Callable[[Any], list[FoundDocument]]
-    """Of the answer; raises pydantic's ValidationError if it is something else."""
+    """Parses an answer; raises pydantic's ValidationError."""
     hints: Mapping[int, str]
-    """What an administrator can do about a status."""
+    """Advice for an administrator, by HTTP status."""
     posts: bool = False
-    """Whether the parameters are the body of a POST request, in JSON, instead of a query string."""
+    """True if the parameters are a JSON body instead of a query string."""
 
 
 def _of_searxng(answer: Any) -> list[FoundDocument]:
@@ -152,74 +152,73 @@ def shortened_query(query: str) -> str:
 
 MAX_ANSWER_BYTES = 4_000_000
 FIRST_PAUSE = 1.0
-RESULTS = 5
-"""Of one search."""
-TEXT_CHARS = 12_000
-"""Of one result; the rest is left out."""
-"""Seconds between two tries, twice as long each time; longer where the server says so."""
+"""Seconds before the second try. Doubles with each try, and is longer if the server asks for it."""
+MAX_RESULTS = 5
+MAX_TEXT_CHARS = 12_000
+"""Per result."""
 _RESULTS = TypeAdapter(list[FoundDocument])
 
 
-class SearchFailed(Exception):
-    """The search server gives no results; that says nothing about whoever searched."""
+class SearchError(Exception):
+    """The search server failed, which isn't the target's fault."""
 
 
-class SearchSpent(Exception):
-    """A task has asked more often than its items can have needed."""
+class SearchLimitExceeded(Exception):
+    """A task made more searches than its items can need."""
 
 
 class SearchMemory(Protocol):
-    """The answers of a run's day."""
+    """A run's answers of one day."""
 
     def recall(self, query: str) -> JsonValue: ...
 
     def keep(self, query: str, answer: JsonValue) -> JsonValue:
-        """Store an answer and return the one that counts: another's, if that was stored first."""
+        """Store an answer, unless another process stored one first. Return the stored answer."""
 
 
 @dataclass
 class WebSearch:
-    """The search of one task's sandboxes; what a server does not answer for good is not remembered."""
+    """The search of one task's sandboxes. Failures aren't stored."""
 
     upstream: SearchUpstream
     memory: SearchMemory
     left: int
-    """Searches that may still be made."""
+    """Remaining searches."""
     tls: SSLContext = field(default_factory=httpx.create_ssl_context)
 
     def __post_init__(self) -> None:
-        self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """Held while a question is under way, so that items that ask the same at the same time pay for it once."""
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """Per query, so that concurrent searches for the same query cost one request."""
         self._not_before = 0.0
-        """Monotonic time at which the server, which answered 429, may be asked again, whatever is searched for."""
+        """Monotonic time before which the server asked for no requests (429)."""
         self._redaction = Redaction({self.upstream.api_key.get_secret_value()} - {""})
 
     async def search(self, query: str) -> list[FoundDocument]:
         """Return the first results of a query.
 
         Raises:
-            SearchFailed: the server gave none, also when it was asked again.
-            SearchSpent: the task has searched too often.
+            SearchError: the server failed, also in retries.
+            SearchLimitExceeded: the task has searched too often.
         """
         if self.left < 1:
-            raise SearchSpent("this task has searched more often than its items can need")
+            raise SearchLimitExceeded("this task has searched more often than its items can need")
         self.left -= 1
-        asked = shortened_query(query)
-        async with self._asking[asked]:
-            found = await asyncio.to_thread(self.memory.recall, asked)
-            if found is None:
-                new = _RESULTS.dump_python(await self._asked(asked), mode="json")
-                found = await asyncio.to_thread(self.memory.keep, asked, new)
-        return _RESULTS.validate_python(found)[:RESULTS]
+        query = shortened_query(query)
+        async with self._locks[query]:
+            results = await asyncio.to_thread(self.memory.recall, query)
+            if results is None:
+                new = _RESULTS.dump_python(await self._fetch(query), mode="json")
+                results = await asyncio.to_thread(self.memory.keep, query, new)
+        return _RESULTS.validate_python(results)[:MAX_RESULTS]
 
-    async def _asked(self, query: str) -> list[FoundDocument]:
+    async def _fetch(self, query: str) -> list[FoundDocument]:
         pause = 0.0
         for number in range(TRIES):
             await self._wait(pause)
             pause = FIRST_PAUSE * 2**number
             try:
                 async with asyncio.timeout(TRY_SECONDS):
-                    status, wait, body = await self._answer(query)
+                    status, wait, body = await self._request(query)
                 why = f"answered with status {status}"
                 if status == 200:
                     return self._read(body)
@@ -231,24 +230,24 @@ class WebSearch:
             except (TimeoutError, httpx.HTTPError) as error:
                 status, why = 0, f"did not answer ({type(error).__name__})"
         hint = SEARCH_SERVERS[self.upstream.kind].hints.get(status, "")
-        raise SearchFailed(f"connection {self.upstream.conn_id}: the search server {why}{hint and f'; {hint}'}")
+        raise SearchError(f"connection {self.upstream.conn_id}: the search server {why}{hint and f'; {hint}'}")
 
     async def _wait(self, pause: float) -> None:
-        """Wait before a try: so many seconds, or until others may ask again, and up to as long once more."""
+        """Wait for the pause, and after a 429 until the server accepts requests; add up to 100% jitter."""
         least = max(pause, self._not_before - time.monotonic())
         await asyncio.sleep(least * random.uniform(1.0, 2.0))  # noqa: S311
 
-    async def _answer(self, query: str) -> tuple[int, float | None, bytes]:
+    async def _request(self, query: str) -> tuple[int, float | None, bytes]:
         """Return the status, the seconds that the server asks to wait, and the body."""
         server, upstream = SEARCH_SERVERS[self.upstream.kind], self.upstream
-        asked = server.parameters(query, RESULTS)
+        parameters = server.parameters(query, MAX_RESULTS)
         async with (
             httpx.AsyncClient(verify=self.tls, timeout=TRY_SECONDS) as client,
             client.stream(
                 "POST" if server.posts else "GET",
                 upstream.base_url.rstrip("/") + server.path,
-                params=None if server.posts else asked,
-                json=asked if server.posts else None,
+                params=None if server.posts else parameters,
+                json=parameters if server.posts else None,
                 headers={
                     "accept": "application/json",
                     **UNPACKED,
@@ -257,22 +256,24 @@ class WebSearch:
             ) as response,
         ):
             if not is_unpacked(response):
-                raise SearchFailed(
-                    f"connection {upstream.conn_id}: its answer is compressed, which it was asked not to be"
+                raise SearchError(
+                    f"connection {upstream.conn_id}: the answer is compressed, although the request forbids it"
                 )
             body = bytearray()
             async for chunk in response.aiter_bytes():
                 body += chunk
                 if len(body) > MAX_ANSWER_BYTES:
-                    raise SearchFailed(f"connection {upstream.conn_id}: its answer has more than {len(body)} bytes")
-            return response.status_code, retry_after(response), self._redaction.whole(bytes(body))
+                    raise SearchError(
+                        f"connection {upstream.conn_id}: the answer has more than {MAX_ANSWER_BYTES} bytes"
+                    )
+            return response.status_code, retry_after(response), self._redaction.redact(bytes(body))
 
     def _read(self, body: bytes) -> list[FoundDocument]:
         try:
-            found = SEARCH_SERVERS[self.upstream.kind].results(json.loads(body))[:RESULTS]
-            return [one.model_copy(update={"text": one.text[:TEXT_CHARS]}) for one in found]
+            results = SEARCH_SERVERS[self.upstream.kind].results(json.loads(body))[:MAX_RESULTS]
+            return [one.model_copy(update={"text": one.text[:MAX_TEXT_CHARS]}) for one in results]
         except ValueError:
-            raise SearchFailed(
-                f"connection {self.upstream.conn_id}: the answer is none of a {self.upstream.kind} server; look at the "
-                "connection's host and at `kind` in its extra"
+            raise SearchError(
+                f"connection {self.upstream.conn_id}: the answer isn't a {self.upstream.kind} server's. Check the "
+                "connection's host and `kind` in its extra"
             ) from None

@@ -1,5 +1,5 @@
-"""From an Airflow connection to a model, and what its calls cost.
+"""From an Airflow connection to a model, and the prices of its calls.
 
-Enter by connection.py; providers.py has a function for each kind of connection.
-Retries and pacing of the target's calls are in gateway/.
+Enter by connection.py; providers.py has one function per kind of connection.
+Retries and rate limits of the target's calls are in gateway/.
 """

@@ -1,4 +1,4 @@
-"""From an Airflow connection to a model: the one place that reads the credentials of providers."""
+"""From an Airflow connection to a model: the only code that reads the providers' credentials."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -13,14 +13,14 @@ from skillopt_airflow.core.wire_formats import Dialect
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.gateway.web_search import SEARCH_SERVERS, SearchKind, SearchUpstream
 from skillopt_airflow.models.providers import (
+    DIALECTS,
     OWN_TYPES,
-    SPEAKS,
-    Connected,
+    ModelConnection,
     azure_upstream,
     check_thinking,
     client_arguments,
+    for_harness,
     http_upstream,
-    spoken_by,
     translated_upstream,
 )
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 KIND = "kind"
 CREATE = (
-    'type \'http\', the server\'s address as host, its key as password, and {"kind": "searxng"}, '
+    'type \'http\', the server\'s URL as host, its key as password, and {"kind": "searxng"}, '
     '{"kind": "brave"} or {"kind": "tavily"} as extra'
 )
 
@@ -43,12 +43,12 @@ def search_upstream(connection: Any) -> SearchUpstream:
     """Return the search server of an Airflow connection.
 
     Raises:
-        ConfigError: a field of it is missing or cannot be right.
+        ConfigError: a field is missing or invalid.
     """
     conn_id, extra = connection.conn_id, connection.extra_dejson
     kind = extra.get(KIND) if isinstance(extra, Mapping) else None
     if connection.conn_type != "http" or kind not in get_args(SearchKind):
-        raise ConfigError(f"search.conn_id: connection {conn_id} is no search server; give it {CREATE}")
+        raise ConfigError(f"search.conn_id: connection {conn_id} isn't a search server. Set {CREATE}")
     host = connection.host or ""
     if host and "://" not in host:
         port = f":{connection.port}" if connection.port else ""
@@ -61,7 +61,7 @@ def search_upstream(connection: Any) -> SearchUpstream:
         )
     except ValidationError:
         raise ConfigError(
-            f"search.conn_id: connection {conn_id} has no usable host; set the address of the {kind} server, such as "
+            f"search.conn_id: connection {conn_id} has no usable host. Set the URL of the {kind} server, such as "
             "https://search.example.org"
         ) from None
 
@@ -73,56 +73,50 @@ def target_upstream(conn_id: str, model: str | None, harness: HarnessName = "cha
     """Return the server of a target's calls, in the wire format of the harness.
 
     Raises:
-        ModelConnectionError: the connection, or one of its fallbacks, is missing, of another type, names no usable
-            model, or its server does not speak what the harness does.
+        ModelConnectionError: the connection or a fallback is missing or invalid, or lacks the harness's wire format.
     """
-    first, *others = [spoken_by(harness, connected, upstream_of(connected)) for connected in chain(conn_id, model)]
+    first, *others = [for_harness(harness, connection, upstream_of(connection)) for connection in chain(conn_id, model)]
     for other in others:
         if other.dialect != first.dialect:
             raise ModelConnectionError(
-                f"connection {other.conn_id}: it speaks {other.dialect}, and {conn_id}, whose fallback it is, "
-                f"{first.dialect}; what a sandbox sends fits one of them only"
+                f"connection {other.conn_id}: its wire format is {other.dialect}, and that of {conn_id} is "
+                f"{first.dialect}. Choose a fallback with the same wire format"
             )
     return first.model_copy(update={"fallbacks": tuple(others)})
 
 
 def target_dialect(conn_id: str, model: str | None) -> Dialect | None:
-    """Return the wire format of a connection; None if its provider has its own, or its fallbacks another.
+    """Return the wire format of a connection; None if requests are translated or a fallback has another format.
 
     Raises:
         ModelConnectionError: as `target_upstream`.
     """
-    upstreams = [upstream_of(connected) for connected in chain(conn_id, model)]
-    spoken = {None if upstream.provider else upstream.dialect for upstream in upstreams}
-    return spoken.pop() if len(spoken) == 1 else None
+    upstreams = [upstream_of(connection) for connection in chain(conn_id, model)]
+    dialects = {None if upstream.provider else upstream.dialect for upstream in upstreams}
+    return dialects.pop() if len(dialects) == 1 else None
 
 
 def optimizer_model(conn_id: str, model: str | None) -> "Model":
     """Return the pydantic-ai model of a connection and its fallbacks (any `pydanticai*` type).
 
     Raises:
-        ModelConnectionError: the connection, or one of its fallbacks, is missing or does not lead to a model.
+        ModelConnectionError: the connection or a fallback is missing or invalid.
     """
     from pydantic_ai.models.fallback import FallbackModel
 
     from skillopt_airflow.models.model_errors import is_unavailable
 
-    models = [model_of(connected) for connected in chain(conn_id, model)]
+    models = [model_of(connection) for connection in chain(conn_id, model)]
     return FallbackModel(*models, fallback_on=is_unavailable) if len(models) > 1 else models[0]
 
 
 def model_name(conn_id: str, model: str | None) -> str:
-    """Return the configured model, or the connection's own, as `provider:name`.
-
-    Raises:
-        ModelConnectionError: the connection is missing, of another type, or names no usable model.
-    """
-    connected = _connected(conn_id, model)
-    return f"{connected.provider}:{connected.model}"
+    """Return the configured model, or the connection's own, as `provider:name`. Raises ModelConnectionError."""
+    connection = _read_connection(conn_id, model)
+    return f"{connection.provider}:{connection.model}"
 
 
 def exists(conn_id: str) -> bool:
-    """Return whether Airflow has the connection."""
     try:
         BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
@@ -131,115 +125,110 @@ def exists(conn_id: str) -> bool:
 
 
 def host(conn_id: str) -> str:
-    """Return the address of a server other than the provider's own; empty for that one."""
-    address: str | None = _connection(conn_id).host
-    return "" if address is None else address
+    """Return the connection's host; empty for the provider's default URL."""
+    url: str | None = _airflow_connection(conn_id).host
+    return "" if url is None else url
 
 
 def check_optimizer(model: "ModelGroup") -> None:
-    """Refuse settings that the optimizer, or one of its fallbacks, would never receive.
+    """Check that the optimizer and its fallbacks support the settings.
 
     Raises:
-        ConfigError: naming the key and what to do.
+        ConfigError: with the key and a remedy.
         ModelConnectionError: as `target_upstream`.
     """
-    for connected in chain(model.optimizer_conn_id, model.optimizer):
-        check_thinking(upstream_of(connected), "optimizer_", model)
+    for connection in chain(model.optimizer_conn_id, model.optimizer):
+        check_thinking(upstream_of(connection), "optimizer_", model)
 
 
-def chain(conn_id: str, model: str | None) -> list[Connected]:
-    """Return the connection and its fallbacks, each of which names its own model; raises ModelConnectionError."""
-    first = _connected(conn_id, model)
-    named: object = first.extra.get("fallback_conn_ids", [])
-    if not (isinstance(named, list) and all(isinstance(other, str) for other in named)):
-        raise first.error(f"fallback_conn_ids is a list of connection ids, not {named!r}")
-    # Airflow's form leaves a blank line at the end of the list.
-    ids = [other.strip() for other in named if other.strip()]
+def chain(conn_id: str, model: str | None) -> list[ModelConnection]:
+    """Return the connection and its fallbacks, each with its own model. Raises ModelConnectionError."""
+    first = _read_connection(conn_id, model)
+    value: object = first.extra.get("fallback_conn_ids", [])
+    if not (isinstance(value, list) and all(isinstance(other, str) for other in value)):
+        raise first.error(f"fallback_conn_ids = {value!r}: expected a list of connection IDs")
+    # Airflow's form adds a blank line at the end of the list.
+    ids = [other.strip() for other in value if other.strip()]
     if len({conn_id, *ids}) != 1 + len(ids):
-        raise first.error("fallback_conn_ids names a connection twice, or the connection itself")
-    fallbacks = [_connected(other, None) for other in ids]
+        raise first.error("fallback_conn_ids names a connection twice, or the connection itself. Remove it")
+    fallbacks = [_read_connection(other, None) for other in ids]
     for fallback in fallbacks:
         if fallback.extra.get("fallback_conn_ids"):
-            raise fallback.error(f"as a fallback of {conn_id} it may have none of its own; list them all there")
+            raise fallback.error(f"a fallback of {conn_id} can't have fallbacks. List them all in {conn_id}")
     return [first, *fallbacks]
 
 
-def _connected(conn_id: str, model: str | None) -> Connected:
-    """Return a connection with the chosen model, after checking that its type can reach the provider."""
-    connection = _connection(conn_id)
+def _read_connection(conn_id: str, model: str | None) -> ModelConnection:
+    """Return a connection with the chosen model, after checking its type."""
+    stored = _airflow_connection(conn_id)
     hook = _hook(conn_id)
-    extra: object = connection.extra_dejson
+    extra: object = stored.extra_dejson
     fields = extra if isinstance(extra, dict) else {}
     name = fields.get("model") if model is None else model
     vendor = hook.model_provider
     example = f"{vendor or 'openai-chat'}:NAME"
     if not isinstance(name, str) or not name:
-        raise ModelConnectionError(f'connection {conn_id} names no model; set {{"model": "{example}"}} in its extra')
+        raise ModelConnectionError(f'connection {conn_id} names no model. Set {{"model": "{example}"}} in its extra')
     provider, own_name = _split(name, vendor)
     if not provider or not own_name:
         raise ModelConnectionError(
-            f"connection {conn_id}: model {name!r} should be written as a provider, a colon and the provider's name of "
-            f"the model, such as {example}; for any OpenAI-compatible server the provider is openai-chat"
+            f"connection {conn_id}: model {name!r} isn't of the form PROVIDER:NAME. Set it as in {example}; for an "
+            "OpenAI-compatible server, the provider is openai-chat"
         )
     wanted = OWN_TYPES.get(provider, GENERIC)
-    if connection.conn_type != wanted and (wanted != GENERIC or connection.conn_type in OWN_TYPES.values()):
+    if stored.conn_type != wanted and (wanted != GENERIC or stored.conn_type in OWN_TYPES.values()):
         raise ModelConnectionError(
-            f"connection {conn_id}: type {connection.conn_type!r} does not lead to {provider}; use type {wanted!r}"
+            f"connection {conn_id}: type {stored.conn_type!r} doesn't support {provider}. Use type {wanted!r}"
         )
-    connected = Connected(
+    connection = ModelConnection(
         conn_id=conn_id,
-        conn_type=connection.conn_type,
-        host=connection.host or "",
-        password=SecretStr(connection.password or ""),
+        conn_type=stored.conn_type,
+        host=stored.host or "",
+        password=SecretStr(stored.password or ""),
         extra=fields,
         provider=provider,
         model=own_name,
     )
-    _check_vendor(connected, vendor)
-    return connected
+    _check_vendor(connection, vendor)
+    return connection
 
 
-def _check_vendor(connected: Connected, vendor: str | None) -> None:
-    """Refuse to send the key of a provider to another one's own address.
-
-    Raises:
-        ModelConnectionError: the connection has a key and no host, and its own model is another provider's than the
-            chosen one.
-    """
-    own = connected.extra.get("model")
-    if connected.host or not connected.password.get_secret_value() or not isinstance(own, str):
+def _check_vendor(connection: ModelConnection, vendor: str | None) -> None:
+    """Refuse to send a provider's key to another provider's default URL."""
+    own = connection.extra.get("model")
+    if connection.host or not connection.password.get_secret_value() or not isinstance(own, str):
         return
     provider, _ = _split(own, vendor)
-    if provider and _provider_class(provider) != _provider_class(connected.provider):
-        raise connected.error(
-            f"it has no host and its own model is {own}, so its key is not {connected.provider}'s; for "
-            f"{connected.provider}:{connected.model} use a connection of that provider"
+    if provider and _provider_class(provider) != _provider_class(connection.provider):
+        raise connection.error(
+            f"it has no host and its own model is {own}, so its key isn't {connection.provider}'s. For "
+            f"{connection.provider}:{connection.model}, use a connection of that provider"
         )
 
 
 def _split(name: str, vendor: str | None) -> tuple[str, str]:
-    """Return provider and name of a model; the vendor of the connection's type, if any, where it names no provider."""
+    """Return a model's provider and name. Without a provider, it's the vendor of the connection's type."""
     provider, _, own_name = name.partition(":")
     if _provider_class(provider) is None:
-        # A vendor's own name may hold a colon, such as Bedrock's versions.
+        # Bedrock's model names have colons, too.
         return (vendor, name) if vendor else ("", "")
     return provider, own_name
 
 
-def _connection(conn_id: str) -> "Connection":
+def _airflow_connection(conn_id: str) -> "Connection":
     try:
         return BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
         raise ModelConnectionError(
-            f"connection {conn_id} does not exist; create it with type 'pydanticai', the provider's address as host, "
+            f"connection {conn_id} does not exist. Create it with type 'pydanticai', the provider's URL as host, "
             'the key as password and {"model": "openai-chat:NAME"} as extra'
         ) from None
 
 
 def _hook(conn_id: str) -> "PydanticAIHook":
-    """Return Airflow's hook of the connection, which knows the arguments of its type.
+    """Return Airflow's hook of the connection, which has the arguments of its type.
 
-    Its models aren't used: where a provider refuses an argument, they go on with the environment's credentials.
+    Don't use its models: if a provider refuses an argument, they fall back to the environment's credentials.
     """
     from airflow.providers.common.ai.hooks.pydantic_ai import PydanticAIHook
 
@@ -251,7 +240,7 @@ def _hook(conn_id: str) -> "PydanticAIHook":
 
 
 def _provider_class(name: str) -> object:
-    """Return what several names of a provider have in common, the name itself where it is not installed; or None."""
+    """Return the class of a provider, its name if it isn't installed, or None if it's unknown."""
     from pydantic_ai.providers import infer_provider_class
 
     try:
@@ -262,49 +251,48 @@ def _provider_class(name: str) -> object:
         return None
 
 
-def is_translated(connected: Connected) -> bool:
-    """Return whether the gateway translates the provider's requests, which are in no wire format of ours."""
-    return connected.conn_type != OWN_TYPES["azure"] and connected.provider not in SPEAKS
+def is_translated(connection: ModelConnection) -> bool:
+    """Return whether the gateway has to translate requests for the provider."""
+    return connection.conn_type != OWN_TYPES["azure"] and connection.provider not in DIALECTS
 
 
-def upstream_of(connected: Connected) -> Upstream:
-    """Return the server of a connection; raises ModelConnectionError if a field is wrong."""
-    if connected.conn_type == OWN_TYPES["azure"]:
-        return azure_upstream(connected)
-    if connected.provider in SPEAKS:
-        return http_upstream(connected)
-    # A model cannot be passed to a gateway in another process, but its arguments can.
-    return translated_upstream(connected, _arguments(connected))
+def upstream_of(connection: ModelConnection) -> Upstream:
+    """Return the server of a connection. Raises ModelConnectionError if a field is invalid."""
+    if connection.conn_type == OWN_TYPES["azure"]:
+        return azure_upstream(connection)
+    if connection.provider in DIALECTS:
+        return http_upstream(connection)
+    return translated_upstream(connection, _arguments(connection))
 
 
-def _arguments(connected: Connected) -> dict[str, Any]:
-    """Return the arguments of pydantic-ai's provider; raises ModelConnectionError if a field is wrong or unused."""
-    provider = _provider_class(connected.provider)
-    if connected.conn_type == GENERIC and isinstance(provider, type):
-        return client_arguments(connected, provider)
-    key, host = connected.password.get_secret_value(), connected.host
-    arguments = _hook(connected.conn_id)._get_provider_kwargs(key or None, host or None, connected.extra)
+def _arguments(connection: ModelConnection) -> dict[str, Any]:
+    """Return the arguments of pydantic-ai's provider. Raises ModelConnectionError if a field is invalid or unused."""
+    provider = _provider_class(connection.provider)
+    if connection.conn_type == GENERIC and isinstance(provider, type):
+        return client_arguments(connection, provider)
+    key, host = connection.password.get_secret_value(), connection.host
+    arguments = _hook(connection.conn_id)._get_provider_kwargs(key or None, host or None, connection.extra)
     for field, value in (("host", host), ("password", key)):
         if value and value not in arguments.values():
-            raise connected.error(f"type {connected.conn_type} ignores its {field}. Move it to the extra")
+            raise connection.error(f"type {connection.conn_type} ignores its {field}. Move it to the extra")
     return arguments
 
 
-def model_of(connected: Connected) -> "Model":
-    """Return the pydantic-ai model of a connection; raises ModelConnectionError if a field is wrong."""
+def model_of(connection: ModelConnection) -> "Model":
+    """Return the pydantic-ai model of a connection. Raises ModelConnectionError if a field is invalid."""
     from skillopt_airflow.gateway.translation import provider_model
 
-    upstream = None if is_translated(connected) else upstream_of(connected)
+    upstream = None if is_translated(connection) else upstream_of(connection)
     if upstream is not None and upstream.identity is not None:
         from skillopt_airflow.models.azure import azure_model
 
         return azure_model(upstream, upstream.identity)
-    model = provider_model(connected.conn_id, f"{connected.provider}:{connected.model}", _arguments(connected))
-    return _limited_by_max_tokens(model) if upstream is not None and upstream.takes_max_tokens else model
+    model = provider_model(connection.conn_id, f"{connection.provider}:{connection.model}", _arguments(connection))
+    return _with_max_tokens(model) if upstream is not None and upstream.takes_max_tokens else model
 
 
-def _limited_by_max_tokens(model: "Model") -> "Model":
-    """Return a model of chat completions that is told its limit as `max_tokens`; any other is as it was."""
+def _with_max_tokens(model: "Model") -> "Model":
+    """Make chat completions send the limit as `max_tokens`. Other models are returned unchanged."""
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.profiles.openai import OpenAIModelProfile
 

@@ -1,6 +1,6 @@
-"""A pydantic-ai model whose calls become rows of the usage table, and what they cost.
+"""A pydantic-ai model whose calls become rows of the usage table, and their prices.
 
-Prices are those of the dated table in the genai-prices package; nothing is downloaded.
+Prices are those of the genai-prices package. Nothing is downloaded.
 """
 
 import logging
@@ -35,35 +35,35 @@ log = logging.getLogger(__name__)
 
 
 @dataclass
-class Metered:
-    """The usage of a call so far."""
+class CallUsage:
+    """Usage of a call so far."""
 
     usage: RunUsage = field(default_factory=RunUsage)
     status: int = 0
     """HTTP status of the last request."""
     is_refused: bool = False
-    """Whether the budget did not allow a further request."""
+    """True if the budget allowed no further request."""
 
 
-class _BegunModel(WrapperModel):
-    """A model whose requests each have a beginning that may refuse them."""
+class _GuardedModel(WrapperModel):
+    """A model that calls `begin` before each request, which may raise."""
 
     def __init__(self, wrapped: Model, begin: Callable[[], None]) -> None:
         super().__init__(wrapped)
         self._begin = begin
 
-    async def request(self, *asked: Any, **options: Any) -> ModelResponse:
+    async def request(self, *arguments: Any, **options: Any) -> ModelResponse:
         await to_thread.run_sync(self._begin)
-        return await super().request(*asked, **options)
+        return await super().request(*arguments, **options)
 
 
 class MeteredModel:
-    """A model that many threads may ask inside the `with` block.
+    """A model that many threads may call inside the `with` block.
 
-    All calls share one event loop, because the provider's client keeps connections that belong to one.
+    All calls share one event loop, because the connections of the provider's client belong to one.
 
-    `redact` takes the secrets out of an error's words, since a server may repeat the key, and runs keep errors. `begin`
-    is called before each request, in a thread; it raises BudgetUsedUp where none may be made.
+    `redact` removes secrets from error messages, since servers may repeat the key. `begin` is called in a thread before
+    each request, and may raise BudgetUsedUp.
     """
 
     def __init__(
@@ -78,18 +78,18 @@ class MeteredModel:
     ) -> None:
         self.role = role
         self._redact = redact
-        self._model = model if begin is None else _BegunModel(model, begin)
+        self._model = model if begin is None else _GuardedModel(model, begin)
         self._on_call = on_call
         chosen = {**settings, "max_retries": max_attempts - 1}
         self._seconds = cast("float", settings.get("timeout", math.inf)) * max_attempts
-        """The limit of all tries together; a client may take none for each of them, as boto3's does not."""
+        """Time limit of all tries together, because boto3 accepts none per try."""
         if self._seconds < math.inf:
             chosen["request_timeout"] = self._seconds
         known = {name: value for name, value in chosen.items() if name not in model.unsupported_settings}
         self._settings = cast("ModelSettings", known)
         self._portals = ExitStack()
         self.models = len(model.models) if isinstance(model, FallbackModel) else 1
-        """How many models may be asked one after the other."""
+        """The model and its fallbacks."""
 
     def __enter__(self) -> Self:
         self._portal = self._portals.enter_context(start_blocking_portal())
@@ -100,9 +100,9 @@ class MeteredModel:
         self._portals.close()
 
     @contextmanager
-    def _metered(self, stage: str) -> Iterator[Metered]:
-        """Record what a call used, however the block ends."""
-        metered, started, clock = Metered(), time.time(), time.monotonic()
+    def _metered(self, stage: str) -> Iterator[CallUsage]:
+        """Record the usage of a call, also if the block raises."""
+        metered, started, clock = CallUsage(), time.time(), time.monotonic()
         try:
             yield metered
             metered.status = ANSWERED
@@ -121,11 +121,11 @@ class MeteredModel:
                 self._on_call(call)
 
 
-def calls_of(metered: Metered, role: Role, stage: str, model: str, started: float, seconds: float) -> list[ModelCall]:
-    """Return a row for each request, since a provider also charges for an answer that is asked for again.
+def calls_of(metered: CallUsage, role: Role, stage: str, model: str, started: float, seconds: float) -> list[ModelCall]:
+    """Return one row per request, since providers charge for each of them.
 
-    The rows share the tokens and seconds evenly. If the last status is not 200, that request is a row of its own
-    without tokens.
+    The rows share the tokens and seconds evenly. If the last status isn't 200, that request has a separate row without
+    tokens.
     """
     usage, status = metered.usage, metered.status
     tokens = (usage.input_tokens, usage.output_tokens)
@@ -134,7 +134,7 @@ def calls_of(metered: Metered, role: Role, stage: str, model: str, started: floa
     statuses = answered if ends else [*answered, status]
     if not statuses:
         return []
-    prompts, completions = (_shares(together, usage.requests) for together in tokens)
+    prompts, completions = (_shares(total, usage.requests) for total in tokens)
     each = seconds / len(statuses)
     log.info("%s: status %d, %d tokens in, %d out, %.1f s", stage, status, *tokens, seconds)
     return [
@@ -159,7 +159,7 @@ def _shares(tokens: int, requests: int) -> list[int]:
 
 
 SAMPLE_TOKENS = 1000
-"""Below every tier of the table, so that a price read off so many tokens is the base price."""
+"""Below every tier of the table, so that the price of this sample is the base price."""
 
 
 def price_of(
@@ -167,16 +167,15 @@ def price_of(
 ) -> ModelPrice | None:
     """Return a model's price, or None if it is unknown.
 
-    It is the list price of a plain request: the base tier where the price depends on a prompt's length, and no discount
-    for cached or batched tokens. Such a price is too low for prompts above the first tier (32,000 tokens and more)
-    and too high for a discount; `overrides` can correct both.
+    It is the list price of the base tier, without discounts for cached or batched tokens. It's too low for prompts
+    above the first tier (32,000 tokens or more), and too high with a discount; `overrides` can correct both.
 
     Args:
         model: as in a connection, `provider:name`, such as openai-chat:gpt-5.
-        overrides: prices by the same names, which win.
-        host: the connection's own address, if it has one. The provider is then told by the address, because a server
-            that speaks OpenAI's dialect does not charge OpenAI's price; at an unknown address no price is known.
-        at: when the model is called; now when unset. A price that changes is the one of that moment.
+        overrides: prices by the same names, which take precedence.
+        host: the connection's URL, if any. It then identifies the provider, because OpenAI-compatible servers don't
+            charge OpenAI's price.
+        at: time of the call. Default: now.
     """
     from genai_prices import Usage, calc_price
 
@@ -188,29 +187,27 @@ def price_of(
         return None
     sample, moment = Usage(input_tokens=SAMPLE_TOKENS, output_tokens=SAMPLE_TOKENS), at or datetime.now(UTC)
     try:
-        found = (
+        price = (
             calc_price(sample, name, provider_api_url=host, genai_request_timestamp=moment)
             if host
             else calc_price(sample, name, provider_id=provider, genai_request_timestamp=moment)
         )
     except LookupError:
         return None
-    # The table also lists models without a price for text; a missing price would count as free.
-    if found.model_price.input_mtok is None or found.model_price.output_mtok is None:
+    # Some models have no price for text, which must not count as free.
+    if price.model_price.input_mtok is None or price.model_price.output_mtok is None:
         return None
     to_million = 1_000_000 // SAMPLE_TOKENS
     return ModelPrice(
-        input=float(found.input_price * to_million),
-        output=float(found.output_price * to_million),
+        input=float(price.input_price * to_million),
+        output=float(price.output_price * to_million),
         source=table_date(moment),
-        context=found.model.context_window,
+        context=price.model.context_window,
     )
 
 
 def table_date(at: datetime) -> str:
-    """Return the table's version and the date of the newest price in force, such as
-    `genai-prices 0.2.3, newest price of 2026-11-10`; the package does not date the table itself.
-    """
+    """Return the version and the newest effective price, such as `genai-prices 0.2.3, newest price of 2026-11-10`."""
     from genai_prices import __version__
 
     newest = max(day for day in _starts() if day <= at.date())

@@ -1,4 +1,4 @@
-"""From the exceptions of pydantic-ai and the clients below it to the errors of the project."""
+"""From the exceptions of pydantic-ai and the providers' clients to the project's errors."""
 
 import re
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ from skillopt_airflow.core.values.types import Status
 
 FAILURES = (
     *(raised.AgentRunError, raised.FallbackExceptionGroup, raised.UserError),
-    # A provider's client stumbles over JSON that is no answer.
+    # Providers' clients raise these for JSON of another shape.
     *(TypeError, ValueError, AttributeError, LookupError),
 )
-"""All that a request may fail with, except for the project's own errors."""
+"""All exceptions of a request, except the project's own."""
 _REFUSALS: Mapping[Status, type[ModelError]] = {Status.REFUSED: ModelOutputError, Status.TOO_LONG: errors.PromptTooLong}
 _LIMIT = re.compile(r"max\w*[ _-]?(?:\w+[ _-])?tokens|maximum context length")
 _NO_TOOLS = re.compile(
@@ -28,60 +28,66 @@ endpoints found that support tool use"; vLLM: 400 '"auto" tool choice requires .
 
 
 class NoAnswer(ModelError):
-    """The response is no answer in the provider's format; the same request may get one."""
+    """The response isn't in the provider's format; a retry may succeed."""
 
 
 class LimitTooLow(errors.AnswerCut):
-    """The server refuses our own limit of tokens, or the model's thinking used it up."""
+    """The server refuses our token limit, or the model's thinking used it up."""
 
 
-def explained(error: Exception, who: str, tools: bool, limit: int | None, answered: bool) -> ModelError:
+def project_error(error: Exception, subject: str, tools: bool, limit: int | None, answered: bool) -> ModelError:
     """Return the project's error for one of `FAILURES`.
 
-    `tools` says whether the request asked for a tool call, `limit` is our own one of its tokens, if it has one, and
-    `answered` says whether a response could be read.
+    Args:
+        subject: the caller and its model, for the message.
+        tools: whether the request asked for a tool call.
+        limit: our token limit, if any.
+        answered: whether a valid response was received.
     """
     match error:
         case raised.ModelHTTPError():
-            return _refusal(error, who, tools, limit)
+            return _refusal(error, subject, tools, limit)
         case raised.ModelAPIError() | raised.RunTimedOut():
             refused = error_status(0, error.message)
             if refused is not None:
-                return _REFUSALS[refused](f"{who}: {SENTENCES[refused]}: {error.message}")
+                return _REFUSALS[refused](f"{subject}: {SENTENCES[refused]}: {error.message}")
             kind = NoAnswer if isinstance(error.__cause__, JSONDecodeError) else _kind(error)
-            return _failed(kind, f"{who} did not answer: {error}")
+            return _failure(kind, f"{subject} did not answer: {error}")
         case raised.FallbackExceptionGroup():
             kinds = {_kind(one) for one in error.exceptions}
             late = any(issubclass(kind, ModelUnavailable) for kind in kinds)
             kind = kinds.pop() if len(kinds) == 1 else ModelUnavailable if late else ModelError
-            return _failed(kind, f"{who} and its fallbacks did not answer: {'; '.join(map(str, error.exceptions))}")
+            return _failure(
+                kind, f"{subject} and its fallbacks did not answer: {'; '.join(map(str, error.exceptions))}"
+            )
         case raised.ContentFilterError():
             return ModelOutputError(str(error))
         case raised.UnexpectedModelBehavior() if answered:
             return ModelOutputError(str(error))
         case raised.UserError():
-            # Bedrock's models with open weights cannot be forced on a tool while they think.
+            # Bedrock's open-weight models can't be forced to use a tool while they think.
             no_tools = tools and "output tools" in str(error)
-            return (errors.ToolsRefused if no_tools else ModelError)(f"{who}: {error}")
-    return NoAnswer(f"{who}: its server answered something else: {error!r}")
+            return (errors.ToolsRefused if no_tools else ModelError)(f"{subject}: {error}")
+    return NoAnswer(f"{subject}: its server's answer is invalid: {error!r}")
 
 
-def _refusal(error: raised.ModelHTTPError, who: str, tools: bool, limit: int | None) -> ModelError:
-    status, said = error.status_code, f"{error.message} {error.body}".lower()
-    what = f"{who} answered {status}: {error.message}"
-    # Servers that count the limit as a part of the context name it, or that length, as for a prompt that is too long.
-    about_limit = _LIMIT.search(said) is not None or str(limit) in said.replace(",", "")
+def _refusal(error: raised.ModelHTTPError, subject: str, tools: bool, limit: int | None) -> ModelError:
+    status, text = error.status_code, f"{error.message} {error.body}".lower()
+    message = f"{subject} answered {status}: {error.message}"
+    # Servers that count the limit as context send the error of a long prompt, with the limit or the context's length.
+    about_limit = _LIMIT.search(text) is not None or str(limit) in text.replace(",", "")
     if limit is not None and status in (400, 413, 422) and about_limit:
-        return LimitTooLow(what)
+        return LimitTooLow(message)
     refused = error_status(status, error.body)
     if refused is not None:
-        return _REFUSALS[refused](f"{who}: {SENTENCES[refused]}: {error.message}")
-    no_tools = tools and _NO_TOOLS.search(said) is not None and status != HTTPStatus.TOO_MANY_REQUESTS
-    return errors.ToolsRefused(what) if no_tools else _failed(_kind(error), what)
+        return _REFUSALS[refused](f"{subject}: {SENTENCES[refused]}: {error.message}")
+    no_tools = tools and _NO_TOOLS.search(text) is not None and status != HTTPStatus.TOO_MANY_REQUESTS
+    return errors.ToolsRefused(message) if no_tools else _failure(_kind(error), message)
 
 
-def _failed(kind: type[ModelError], what: str) -> ModelError:
-    return kind(f"{what.rstrip('.')}; raise model.call_timeout" if issubclass(kind, errors.ModelTooSlow) else what)
+def _failure(kind: type[ModelError], message: str) -> ModelError:
+    too_slow = issubclass(kind, errors.ModelTooSlow)
+    return kind(f"{message.rstrip('.')}; raise model.call_timeout" if too_slow else message)
 
 
 def is_unavailable(error: Exception) -> bool:
@@ -91,7 +97,7 @@ def is_unavailable(error: Exception) -> bool:
 
 
 def _kind(error: Exception) -> type[ModelError]:
-    """Return whether the same request may be answered later; without a connection, the URL may be wrong."""
+    """Return the kind of error, by whether a retry may succeed."""
     match error:
         case raised.ModelTimeoutError(phase="pool" | "connect"):
             return ModelUnavailable

@@ -1,4 +1,4 @@
-"""The optimizer model: structured answers through pydantic-ai, with retries and a usage row for each request."""
+"""The optimizer model: structured answers through pydantic-ai, with retries and one usage row per request."""
 
 import json
 import logging
@@ -27,64 +27,68 @@ from skillopt_airflow.core.values.pictures import NO_PICTURES, Picture, Pictures
 from skillopt_airflow.core.values.text import clean_parts, storable, storable_json
 from skillopt_airflow.core.values.types import JsonObject, ModelCall
 from skillopt_airflow.models.metering import MeteredModel
-from skillopt_airflow.models.model_errors import FAILURES, LimitTooLow, NoAnswer, explained
+from skillopt_airflow.models.model_errors import FAILURES, LimitTooLow, NoAnswer, project_error
 from skillopt_airflow.tasks.scoring.json_fields import json_values, parsed
 
 MAX_WRAPPERS = 6
-"""Objects, lists and strings of JSON around an answer."""
+"""Maximum number of JSON objects, lists and strings around an answer."""
 _BAD_SAMPLE = re.compile(
     r"^400 .*(?:failed_generation|tool_use_failed|(?:json_validate|output_parse)_failed)", re.DOTALL
 )
-"""Groq's words for an answer that it couldn't read itself; the same request may succeed."""
+"""Groq's errors for an answer that it couldn't parse. A retry may succeed."""
 
 
-def lenient(kind: type[BaseModel], tool: str | None, limit: int | None) -> Hooks[None]:
-    """Return the hooks by which an agent reads an answer of this kind, or asks again.
+def answer_hooks(kind: type[BaseModel], tool: str | None, limit: int | None) -> Hooks[None]:
+    """Return the agent's hooks that parse an answer, or ask again.
 
-    A model may write a call of the output tool down instead of making it, and go on after it until it is cut. `tool` is
-    the tool's name, or None without tools, and `limit` our own one of tokens, or None.
+    They also accept a tool call that the model wrote as text, even if the text was cut after it.
+
+    Args:
+        tool: the output tool's name, or None without tools.
+        limit: our token limit, if any.
     """
 
     async def read(ctx: Any, *, output_context: Any, output: str | JsonObject) -> str | JsonObject:
-        found = answer_in(output, kind)
-        if found is None and not _required(kind):
-            # Otherwise an answer under unknown keys would count as an empty one.
+        answer = answer_in(output, kind)
+        if answer is None and not _required(kind):
+            # Otherwise an answer with unknown keys would count as an empty one.
             raise ModelRetry(f"Answer with one JSON object that has these keys: {', '.join(kind.model_fields)}.")
-        return output if found is None else found
+        return output if answer is None else answer
 
-    async def called(ctx: Any, *, request_context: Any, response: ModelResponse) -> ModelResponse:
+    async def after_request(ctx: Any, *, request_context: Any, response: ModelResponse) -> ModelResponse:
         clean_parts(response.parts)
         written = response.tool_calls[0].args if response.tool_calls else response.text
-        found = None if written is None else answer_in(written, kind)
-        cut = response.finish_reason == "length"
-        if found is None and cut:
-            raise _cut(response, limit)
-        if tool is not None and found is not None and (cut or not response.tool_calls):
-            response.parts = [ToolCallPart(tool, found)]
+        answer = None if written is None else answer_in(written, kind)
+        is_cut = response.finish_reason == "length"
+        if answer is None and is_cut:
+            raise _cut_error(response, limit)
+        if tool is not None and answer is not None and (is_cut or not response.tool_calls):
+            response.parts = [ToolCallPart(tool, answer)]
         return response
 
-    async def failed(ctx: Any, *, request_context: Any, error: Exception) -> ModelResponse:
+    async def after_error(ctx: Any, *, request_context: Any, error: Exception) -> ModelResponse:
         if not isinstance(error, ModelHTTPError) or not _BAD_SAMPLE.search(f"{error.status_code} {error}"):
             raise error
         inner = error.body.get("error", error.body) if isinstance(error.body, dict) else None
         written = inner.get("failed_generation") if isinstance(inner, dict) else None
-        return await called(ctx, request_context=None, response=ModelResponse(parts=[TextPart(str(written or ""))]))
+        response = ModelResponse(parts=[TextPart(str(written or ""))])
+        return await after_request(ctx, request_context=None, response=response)
 
-    return Hooks(before_output_validate=read, after_model_request=called, model_request_error=failed)
+    return Hooks(before_output_validate=read, after_model_request=after_request, model_request_error=after_error)
 
 
-def _cut(response: ModelResponse, limit: int | None) -> AnswerCut:
-    said = f"the answer was cut at the token limit, after {response.usage.output_tokens} tokens"
+def _cut_error(response: ModelResponse, limit: int | None) -> AnswerCut:
+    reason = f"the answer was cut at the token limit, after {response.usage.output_tokens} tokens"
     if limit is None:
-        return AnswerCut(f"{said}; raise model.optimizer_max_tokens")
+        return AnswerCut(f"{reason}. Raise model.optimizer_max_tokens")
     thought = any(isinstance(part, ThinkingPart) for part in response.parts)
     thought = thought or response.usage.details.get("reasoning_tokens", 0) > 0
     kind = LimitTooLow if thought else AnswerCut
-    return kind(f"{said}, far more than such an answer needs; use a model that ends its answers")
+    return kind(f"{reason}, far more than such an answer needs. Use a model that ends its answers")
 
 
 def answer_in(written: str | JsonObject, kind: type[BaseModel]) -> JsonObject | None:
-    """Return the last object that a model wrote with all required fields and at least one field; None without one."""
+    """Return the last written object with all required fields and at least one field, or None."""
     values: list[JsonValue] = [written]
     if isinstance(written, str):
         try:
@@ -92,14 +96,14 @@ def answer_in(written: str | JsonObject, kind: type[BaseModel]) -> JsonObject | 
         except ValueError:
             values = json_values(without_thinking(written))
     for value in reversed(values):
-        found = list(_fitting(value, kind, MAX_WRAPPERS))
-        if len(found) == 1:
-            # Escapes within the JSON may stand for half a character.
-            return {storable(name): storable_json(field) for name, field in found[0].items()}
+        answers = list(_answers(value, kind, MAX_WRAPPERS))
+        if len(answers) == 1:
+            # Escapes within the JSON may be incomplete surrogates.
+            return {storable(name): storable_json(field) for name, field in answers[0].items()}
     return None
 
 
-def _fitting(value: JsonValue, kind: type[BaseModel], wrappers: int) -> Iterator[JsonObject]:
+def _answers(value: JsonValue, kind: type[BaseModel], wrappers: int) -> Iterator[JsonObject]:
     inner: list[JsonValue] = value if isinstance(value, list) else []
     if isinstance(value, str):
         with suppress(ValueError):
@@ -110,11 +114,11 @@ def _fitting(value: JsonValue, kind: type[BaseModel], wrappers: int) -> Iterator
             return
         inner = list(value.values())
     for one in inner if wrappers else ():
-        yield from _fitting(one, kind, wrappers - 1)
+        yield from _answers(one, kind, wrappers - 1)
 
 
 def _form(kind: type[BaseModel]) -> str:
-    """Return the instruction to answer in JSON: small models repeat a schema, and fill in an example."""
+    """Return the instruction to answer in JSON, with an example, because small models repeat a schema."""
     schema = kind.model_json_schema()
     example = json.dumps(_example(schema, schema.get("$defs", {})), ensure_ascii=False)
     return f"\nAnswer with one JSON object of this form, and nothing else:\n{example}"
@@ -147,26 +151,26 @@ Prompt = str | Sequence[UserContent]
 
 OUTPUT_RETRIES = 2
 TEXT_RETRIES = 1
-"""A model without tools seldom gets better than its second answer."""
+"""Without tools, a third answer is rarely better than the second."""
 
 
 class PydanticAIOptimizer(MeteredModel):
-    """An `Optimizer` over a pydantic-ai model.
+    """An `Optimizer` with a pydantic-ai model.
 
-    A 429, a 5xx and a time-out are tried again by the provider's own client, then by the next model of a chain of
-    fallbacks; an answer that is none (no JSON, or not of the provider's format) here; a failed schema by pydantic-ai.
+    The provider's client retries a 429, a 5xx and a timeout, and then the next fallback is used. This class retries
+    invalid responses, and pydantic-ai answers that don't match the schema.
 
-    Each call has a limit of tokens by its stage, and of seconds: `timeout` times `max_attempts` for each model of the
-    chain, and a single `timeout` for one of the preflight, if there is no chain.
+    Each call has a token limit by its stage, and a time limit: `timeout` times `max_attempts` per model and fallback.
+    In the preflight, a model without fallbacks has a single `timeout`.
 
     Args:
-        on_call: called after every call, once a request.
-        settings: see `sampling_settings`; none leaves all but the limit of tokens to the provider.
-        max_attempts: tries of one call, also of an answer that is none; boto3 keeps its own number of five.
-        role: what it is asked as; a judge answers in the same way.
+        on_call: called after every call, once per request.
+        settings: see `sampling_settings`. Without them, only the token limit is set.
+        max_attempts: tries per call. boto3 always makes five.
+        role: role in the usage table, such as judge.
         redact: see `MeteredModel`.
-        output: how answers are asked for; with `auto` by tools, until the server refuses them.
-        thinking_tokens: most tokens of its thinking, which are added to those of an answer.
+        output: form of the answers; `auto` uses tools until the server refuses them.
+        thinking_tokens: tokens for thinking, added to the answer's limit.
     """
 
     def __init__(
@@ -187,10 +191,10 @@ class PydanticAIOptimizer(MeteredModel):
         self._output = output
         self._thinking_tokens = thinking_tokens
         self._takes_tools = output != "text"
-        """Until the server refuses them: then answers are taken from plain text."""
-        # Claude has a limit of its own, and pydantic-ai streams its long answers only without another one.
+        """False once the server refused them; answers are then plain text."""
+        # For Claude, pydantic-ai sets a limit itself, and streams long answers only without another one.
         self._limited = "max_tokens" not in model.unsupported_settings and "anthropic" not in model.system
-        """Until the server refuses a limit of ours, or the model's thinking takes all of it."""
+        """False once the server refused our token limit, or the model's thinking used it up."""
 
     def ask(
         self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
@@ -198,10 +202,10 @@ class PydanticAIOptimizer(MeteredModel):
         """Return the answer to one structured call.
 
         Raises:
-            ModelOutputError: the answer stayed outside `output_type`, or the model refused.
-            ToolsRefused: the server takes no tools, and `output` asks for them.
-            ModelUnavailable: the provider has no answer now, or none in time.
-            ModelError: the provider did not answer.
+            ModelOutputError: no answer matched `output_type`, or the model refused.
+            ToolsRefused: the server supports no tools, and `output` requires them.
+            ModelUnavailable: the provider can't answer now, or not in time.
+            ModelError: the provider didn't answer.
         """
         retrying = Retrying(
             stop=stop_after_attempt(self._max_attempts), retry=retry_if_exception_type(NoAnswer), reraise=True
@@ -215,21 +219,21 @@ class PydanticAIOptimizer(MeteredModel):
         return output
 
     def _ask(self, answer: Callable[[bool], Output]) -> Output:
-        """Ask, and again without what the server refuses: a limit of ours, or tools."""
+        """Ask, and retry without our token limit or without tools if the server refuses them."""
         limited = self._limited
         while True:
             try:
                 output = answer(limited)
             except LimitTooLow as refusal:
-                log.info("%s; the %s is asked without a limit of tokens", refusal, self.role)
+                log.info("%s. Retrying the %s without a token limit", refusal, self.role)
                 limited = False
             except ToolsRefused as refusal:
                 if self._output == "tools":
                     raise
-                log.info("%s; from here on the %s answers in text, by the schema in its prompt", refusal, self.role)
+                log.info("%s. From now on, the %s answers in text, with the schema in its prompt", refusal, self.role)
                 self._takes_tools = False
             else:
-                # Not before: a prompt that is too long fails without the limit as well.
+                # Only after a success: a prompt that is too long also fails without the limit.
                 self._limited = self._limited and limited
                 return output
 
@@ -245,7 +249,7 @@ class PydanticAIOptimizer(MeteredModel):
             output_type=PromptedOutput(output_type, template=False)
             if tool is None
             else ToolOutput(output_type, name=tool),
-            capabilities=[lenient(output_type, tool, own)],
+            capabilities=[answer_hooks(output_type, tool, own)],
             instructions=instructions + ("" if with_tools else _form(output_type)),
             model_settings=self._settings if own is None else ModelSettings(**self._settings | {"max_tokens": own}),
             retries={"output": OUTPUT_RETRIES if with_tools else TEXT_RETRIES},
@@ -256,7 +260,7 @@ class PydanticAIOptimizer(MeteredModel):
                 output = self._portal.call(partial(agent.run, prompt, usage=metered.usage, timeout=left)).output
             except FAILURES as error:
                 answered = metered.usage.requests > 0
-                raise explained(error, f"{stage}: the {self.role} model", with_tools, own, answered) from error
+                raise project_error(error, f"{stage}: the {self.role} model", with_tools, own, answered) from error
         return output
 
 

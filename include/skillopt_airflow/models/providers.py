@@ -1,4 +1,4 @@
-"""The servers behind the connections of each provider: addresses, wire formats, credentials; no requests."""
+"""The servers of each provider's connections: URLs, wire formats and credentials, without any requests."""
 
 import inspect
 import json
@@ -16,10 +16,10 @@ from skillopt_airflow.core.values.types import Value
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS, Dialect
 from skillopt_airflow.gateway.upstream import ADDRESS_ARGUMENTS, AzureIdentity, Upstream
 
-SPEAKS: Mapping[str, Dialect] = {
+DIALECTS: Mapping[str, Dialect] = {
     provider: dialect for dialect, spoken in WIRE_FORMATS.items() for provider in (dialect, *spoken.aliases)
 }
-"""The wire format by the provider in a model's name, for connections of type pydanticai."""
+"""Wire formats by provider, for connections of type pydanticai."""
 AZURE_DIALECTS: Mapping[str, Dialect] = {"azure": "openai-chat", "azure-responses": "openai"}
 OWN_TYPES = {
     "azure": "pydanticai_azure",
@@ -27,25 +27,25 @@ OWN_TYPES = {
     "bedrock": "pydanticai_bedrock",
     "google-cloud": "pydanticai_vertex",
 }
-"""Providers that need more than a key and an address, and the connection type that has it."""
-BUDGETED = frozenset({"google", "google-cloud", "google-gla", "google-vertex", "openrouter"})
-"""Providers with formats of their own that limit thinking by a number of tokens, besides Claude on Bedrock."""
+"""Connection types of the providers that need more than a key and a URL."""
+THINKING_LIMITS = frozenset({"google", "google-cloud", "google-gla", "google-vertex", "openrouter"})
+"""Translated providers that can limit thinking in tokens. Claude on Bedrock can, too."""
 ADDRESSES = frozenset(wire_format.address for wire_format in WIRE_FORMATS.values())
-"""Addresses of the providers themselves, which have only their own wire formats."""
+"""URLs of the providers themselves, each with its own wire format only."""
 KEY_ARGUMENTS = ("api_key", "token")
 NO_KEY = "the-connection-has-no-key"
-"""Sent to a server without keys: clients would take the environment's in the place of none."""
+"""Sent to a server without keys. Without any key, clients would use the environment's."""
 
 
-class Connected(Value):
-    """The fields of an Airflow connection that matter to a provider."""
+class ModelConnection(Value):
+    """The fields of a provider's Airflow connection."""
 
     conn_id: str
     conn_type: str
     host: str
     password: SecretStr
     extra: dict[str, Any] = Field(repr=False)
-    """Some providers keep their secrets here."""
+    """May hold secrets."""
     provider: str
     """pydantic-ai's name of the provider, before the colon of the model's name."""
     model: str
@@ -55,59 +55,52 @@ class Connected(Value):
         return ModelConnectionError(f"connection {self.conn_id}: {message}")
 
 
-def http_upstream(connected: Connected) -> Upstream:
-    """Return the server behind a connection of type pydanticai.
-
-    Raises:
-        ModelConnectionError: its host cannot be right.
-    """
-    dialect, host = SPEAKS[connected.provider], connected.host.rstrip("/")
+def http_upstream(connection: ModelConnection) -> Upstream:
+    """Return the server of a connection of type pydanticai. Raises ModelConnectionError."""
+    dialect, host = DIALECTS[connection.provider], connection.host.rstrip("/")
     wire_format = WIRE_FORMATS[dialect]
     if wire_format.client_adds_version and host:
         if host.endswith("/v1"):
-            raise connected.error("its host ends in /v1, which the provider's client adds itself; leave it out")
+            raise connection.error("its host ends in /v1, which the provider's client adds itself. Remove /v1")
         host += "/v1"
     return Upstream(
-        conn_id=connected.conn_id,
+        conn_id=connection.conn_id,
         dialect=dialect,
         base_url=host or wire_format.address,
-        model=connected.model,
-        api_key=connected.password,
+        model=connection.model,
+        api_key=connection.password,
         auth=wire_format.key_header,
     )
 
 
-def azure_upstream(connected: Connected) -> Upstream:
-    """Return the Azure OpenAI server behind a connection of type pydanticai_azure.
+def azure_upstream(connection: ModelConnection) -> Upstream:
+    """Return the Azure OpenAI server of a connection of type pydanticai_azure. Raises ModelConnectionError.
 
-    Its host is the v1 API (ends in /v1), a serverless endpoint, or the resource, which needs an `api_version`.
-
-    Raises:
-        ModelConnectionError: a field that is missing, or does not go with another.
+    The host is the v1 API (ends in /v1), a serverless endpoint, or the resource, which needs an `api_version`.
     """
-    if connected.provider not in AZURE_DIALECTS:
-        raise connected.error(f"model {connected.provider}:{connected.model} should be written as azure:DEPLOYMENT")
-    if not connected.host:
-        raise connected.error(
-            "it has no host; set the resource's endpoint, https://RESOURCE.openai.azure.com/openai/v1"
+    if connection.provider not in AZURE_DIALECTS:
+        raise connection.error(f"model {connection.provider}:{connection.model} isn't of the form azure:DEPLOYMENT")
+    if not connection.host:
+        raise connection.error(
+            "it has no host. Set the resource's endpoint, https://RESOURCE.openai.azure.com/openai/v1"
         )
-    identity = azure_identity(connected)
-    host, version = connected.host.rstrip("/"), connected.extra.get("api_version")
+    identity = azure_identity(connection)
+    host, version = connection.host.rstrip("/"), connection.extra.get("api_version")
     if (urlsplit(host).hostname or "").endswith(".models.ai.azure.com") and not host.endswith("/v1"):
         host += "/v1"
     dated = not host.endswith("/v1")
     if dated and not isinstance(version, str):
-        raise connected.error(
-            "its host needs an api_version; end the host in /openai/v1, or set api_version in its extra"
+        raise connection.error(
+            "its host needs an api_version. Add /openai/v1 to the host, or set api_version in its extra"
         )
     if not dated and version:
-        raise connected.error("a host that ends in /v1 takes no api_version; take one of the two away")
+        raise connection.error("a host that ends in /v1 takes no api_version. Remove one of the two")
     return Upstream(
-        conn_id=connected.conn_id,
-        dialect=AZURE_DIALECTS[connected.provider],
+        conn_id=connection.conn_id,
+        dialect=AZURE_DIALECTS[connection.provider],
         base_url=f"{host.removesuffix('/openai')}/openai" if dated else host,
-        model=connected.model,
-        api_key=connected.password,
+        model=connection.model,
+        api_key=connection.password,
         auth="api-key" if dated else "bearer",
         identity=identity,
         query={"api-version": str(version)} if dated else {},
@@ -115,98 +108,98 @@ def azure_upstream(connected: Connected) -> Upstream:
     )
 
 
-def azure_identity(connected: Connected) -> AzureIdentity | None:
-    """Return the identity that asks for Azure's tokens, if the connection has no key.
-
-    Raises:
-        ModelConnectionError: both, neither, or another word than the two that there are.
-    """
-    kind, client_id = connected.extra.get("azure_auth"), connected.extra.get("client_id")
-    scope = {"scope": connected.extra["azure_scope"]} if "azure_scope" in connected.extra else {}
-    has_key = bool(connected.password.get_secret_value())
+def azure_identity(connection: ModelConnection) -> AzureIdentity | None:
+    """Return the identity for Azure's tokens, or None if the connection has a key. Raises ModelConnectionError."""
+    kind, client_id = connection.extra.get("azure_auth"), connection.extra.get("client_id")
+    scope = {"scope": connection.extra["azure_scope"]} if "azure_scope" in connection.extra else {}
+    has_key = bool(connection.password.get_secret_value())
     if kind is None:
         if scope:
-            raise connected.error("azure_scope is what an identity's token is for; set azure_auth, or take it away")
+            raise connection.error("azure_scope is for the token of an identity. Set azure_auth, or remove azure_scope")
         if not has_key:
-            raise connected.error('it has no password; set the key, or {"azure_auth": "managed_identity"} in its extra')
+            raise connection.error(
+                'it has no password. Set the key, or {"azure_auth": "managed_identity"} in its extra'
+            )
         return None
     if has_key:
-        raise connected.error("it has a password and azure_auth; keep one of them")
+        raise connection.error("it has a password and azure_auth. Keep one of them")
     try:
         identity = AzureIdentity.model_validate({"kind": kind, "client_id": client_id, **scope})
     except ValidationError:
-        raise connected.error(
-            'azure_auth is "managed_identity" or "cli", client_id a text, and azure_scope an address such as '
+        raise connection.error(
+            'azure_auth has to be "managed_identity" or "cli", client_id a string, and azure_scope a URL such as '
             "https://ai.azure.com/.default"
         ) from None
     if identity.kind == "cli" and client_id is not None:
-        raise connected.error("client_id is for a managed identity; take it away")
+        raise connection.error("client_id is for a managed identity. Remove it")
     return identity
 
 
-def check_has_key(connected: Connected) -> None:
-    """Raise ModelConnectionError without host and password, where clients would take a key of the environment."""
-    if not (connected.host or connected.password.get_secret_value()):
-        raise connected.error(f"it has no password. Set the key of {connected.provider}; the environment's isn't used")
+def check_has_key(connection: ModelConnection) -> None:
+    """Raise ModelConnectionError if host and password are missing: clients would use the environment's key."""
+    if not (connection.host or connection.password.get_secret_value()):
+        raise connection.error(
+            f"it has no password. Set the key of {connection.provider}; the environment's isn't used"
+        )
 
 
-def client_arguments(connected: Connected, provider: Any) -> dict[str, str]:
-    """Return the arguments of pydantic-ai's class of a provider; raises ModelConnectionError if it takes no such."""
-    taken, named = inspect.signature(provider.__init__).parameters, f"provider {connected.provider}"
-    instead = f"write openai-chat:{connected.model} with the URL of an OpenAI-compatible server as host"
-    key, address = (next((name for name in names if name in taken), "") for names in (KEY_ARGUMENTS, ADDRESS_ARGUMENTS))
-    if not key or "/" in connected.provider:
-        raise connected.error(f"{named} takes no key from a connection. Choose another one, or {instead}")
-    if connected.host and not address:
-        raise connected.error(f"{named} has its own address. Remove the host, or {instead}")
-    if not connected.host and not taken.keys().isdisjoint(("account", "region_name")):
-        # The environment would complete the address.
-        raise connected.error(f"{named} has no default address. Set the URL of the server as its host")
-    check_has_key(connected)
-    host = connected.host
-    if not host and connected.provider in SPEAKS:
-        spoken = WIRE_FORMATS[SPEAKS[connected.provider]]
-        host = spoken.address.removesuffix("/v1" if spoken.client_adds_version else "")
-    return {key: connected.password.get_secret_value() or NO_KEY} | ({address: host} if host else {})
+def client_arguments(connection: ModelConnection, provider: Any) -> dict[str, str]:
+    """Return the arguments of pydantic-ai's provider class. Raises ModelConnectionError if it doesn't take them."""
+    accepted, subject = inspect.signature(provider.__init__).parameters, f"provider {connection.provider}"
+    instead = f"write openai-chat:{connection.model} with the URL of an OpenAI-compatible server as host"
+    key, url = (next((name for name in names if name in accepted), "") for names in (KEY_ARGUMENTS, ADDRESS_ARGUMENTS))
+    if not key or "/" in connection.provider:
+        raise connection.error(f"{subject} takes no key from a connection. Choose another one, or {instead}")
+    if connection.host and not url:
+        raise connection.error(f"{subject} has its own address. Remove the host, or {instead}")
+    if not connection.host and not accepted.keys().isdisjoint(("account", "region_name")):
+        # The environment would complete the URL.
+        raise connection.error(f"{subject} has no default address. Set the URL of the server as its host")
+    check_has_key(connection)
+    host = connection.host
+    if not host and connection.provider in DIALECTS:
+        wire_format = WIRE_FORMATS[DIALECTS[connection.provider]]
+        host = wire_format.address.removesuffix("/v1" if wire_format.client_adds_version else "")
+    return {key: connection.password.get_secret_value() or NO_KEY} | ({url: host} if host else {})
 
 
-def translated_upstream(connected: Connected, arguments: Mapping[str, Any]) -> Upstream:
-    """Return the upstream of a provider with its own wire format, which the gateway reaches through pydantic-ai.
+def translated_upstream(connection: ModelConnection, arguments: Mapping[str, Any]) -> Upstream:
+    """Return the upstream of a provider for which the gateway translates requests with pydantic-ai.
 
     Raises:
-        ModelConnectionError: an argument cannot be given to another process.
+        ModelConnectionError: an argument can't be sent to the gateway's process.
     """
     try:
         text = json.dumps(arguments)
     except TypeError:
-        raise connected.error(
-            "its credentials cannot be handed to the gateway; use an API key, or those of the worker's environment"
+        raise connection.error(
+            "its credentials can't be sent to the gateway. Use an API key, or those of the worker's environment"
         ) from None
     return Upstream(
-        conn_id=connected.conn_id,
+        conn_id=connection.conn_id,
         dialect="openai-chat",
         base_url="",
-        model=connected.model,
-        provider=connected.provider,
+        model=connection.model,
+        provider=connection.provider,
         arguments=SecretStr(text),
     )
 
 
-def spoken_by(harness: HarnessName, connected: Connected, upstream: Upstream) -> Upstream:
+def for_harness(harness: HarnessName, connection: ModelConnection, upstream: Upstream) -> Upstream:
     """Return the connection's upstream in the wire format of a harness.
 
     Raises:
-        ModelConnectionError: the server does not have that format.
+        ModelConnectionError: the server doesn't support that format.
     """
     dialect = HARNESSES[harness].wire_format
     if dialect is None or dialect == upstream.dialect:
         return upstream
-    spoken = WIRE_FORMATS[dialect]
-    anothers = upstream.base_url in ADDRESSES - {spoken.address}
-    azures = connected.conn_type == OWN_TYPES["azure"] and dialect not in AZURE_DIALECTS.values()
-    if upstream.provider or anothers or azures:
-        raise connected.error(
-            f"model.harness {harness} posts /v1/{spoken.path}, which {connected.provider} does not have; use "
+    wire_format = WIRE_FORMATS[dialect]
+    is_other_provider = upstream.base_url in ADDRESSES - {wire_format.address}
+    is_azure = connection.conn_type == OWN_TYPES["azure"] and dialect not in AZURE_DIALECTS.values()
+    if upstream.provider or is_other_provider or is_azure:
+        raise connection.error(
+            f"model.harness {harness} posts /v1/{wire_format.path}, which {connection.provider} does not have. Use "
             f"harness chat or tools, or a connection of type pydanticai to a server that has it, with {dialect}:NAME "
             "as its model"
         )
@@ -214,14 +207,14 @@ def spoken_by(harness: HarnessName, connected: Connected, upstream: Upstream) ->
 
 
 def check_sampling(upstream: Upstream, model: ModelGroup) -> None:
-    """Refuse settings that the target would never receive.
+    """Check that the target's requests have a field for each setting.
 
     Raises:
-        ConfigError: naming the key and what to do.
+        ConfigError: with the key and a remedy.
     """
     if HARNESSES[model.harness].is_cli and model.temperature is not None:
         raise ConfigError(
-            f"model.temperature = {model.temperature}: the CLI of harness {model.harness} has no option for it; unset "
+            f"model.temperature = {model.temperature}: the CLI of harness {model.harness} has no option for it. Unset "
             "model.temperature"
         )
     for server in (upstream, *upstream.fallbacks):
@@ -229,29 +222,30 @@ def check_sampling(upstream: Upstream, model: ModelGroup) -> None:
 
 
 def check_thinking(upstream: Upstream, role: str, model: ModelGroup) -> None:
-    """Refuse a temperature that Anthropic's own API answers 400 to, and thinking that a request has no field for.
+    """Check that requests have fields for the thinking settings, and that Anthropic's API gets no temperature.
 
     Args:
-        role: what the names of the knobs begin with, `optimizer_` or nothing for the target.
+        role: prefix of the knobs' names: `optimizer_`, or empty for the target.
 
     Raises:
-        ConfigError: naming the key and what to do.
+        ConfigError: with the key and a remedy.
     """
     effort: Effort | None = getattr(model, f"{role}reasoning_effort")
     temperature = getattr(model, f"{role}temperature")
     key, wire_format = f"model.{role}", upstream.wire_format
-    path, instead = f"/v1/{wire_format.path}", "name an effort, such as low, or unset it"
+    path, instead = f"/v1/{wire_format.path}", "Name an effort, such as low, or unset it"
     if temperature is not None and upstream.dialect == "anthropic" and upstream.base_url == wire_format.address:
         raise ConfigError(f"{key}temperature = {temperature}: Anthropic's own API takes no temperature; unset it")
     if effort in ("on", "off") and not wire_format.sets(thinking=effort == "on"):
-        raise ConfigError(f"{key}reasoning_effort = {effort!r}: requests to {path} have no such switch; {instead}")
+        raise ConfigError(f"{key}reasoning_effort = {effort!r}: requests to {path} have no such switch. {instead}")
     if not isinstance(effort, int):
         return
     limits = wire_format.sets(thinking_budget=effort)
     if upstream.provider:
         path = f"{upstream.provider}, for model {upstream.model},"
-        limits = upstream.provider in BUDGETED or (upstream.provider == "bedrock" and "anthropic" in upstream.model)
+        is_claude = upstream.provider == "bedrock" and "anthropic" in upstream.model
+        limits = upstream.provider in THINKING_LIMITS or is_claude
     if not limits:
         raise ConfigError(
-            f"{key}reasoning_effort = {effort}: requests to {path} have no limit to thinking in tokens; {instead}"
+            f"{key}reasoning_effort = {effort}: requests to {path} can't limit thinking in tokens. {instead}"
         )

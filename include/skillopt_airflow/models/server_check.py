@@ -1,4 +1,4 @@
-"""The check, before a run, that the servers of a connection answer, know the key and have the path of a harness."""
+"""The check before a run that a connection's servers answer, accept the key and have the harness's path."""
 
 import json
 from contextlib import aclosing
@@ -8,44 +8,43 @@ from skillopt_airflow.core.config.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.errors import ModelConnectionError, ModelUnavailable, ModelUnreachable
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.models.connection import chain, is_translated, model_of, upstream_of
-from skillopt_airflow.models.providers import ADDRESSES, Connected, check_has_key
+from skillopt_airflow.models.providers import ADDRESSES, ModelConnection, check_has_key
 
 if TYPE_CHECKING:
     import httpx
 
-AWAY = (502, 503, 504)
-"""What a proxy answers while the server behind it starts."""
+UNAVAILABLE_STATUSES = (502, 503, 504)
+"""A proxy's answers while its server starts."""
 CHECK_SECONDS = 20.0
 JSON_CONTENT = {"content-type": "application/json"}
 
 
 def check(conn_id: str, model: str | None = None) -> None:
-    """Ask the servers of a connection and its fallbacks for their models, so that a wrong address or key shows early.
+    """Check the URL and key of a connection and its fallbacks, with a request for the list of models.
 
-    Any HTTP answer but 401 and a redirect will do, since not every compatible server lists its models; after 403, 502,
-    503 and 504 a call without a prompt tells. A provider's own address is not asked; of a provider whose requests are
-    translated, only the connection's fields are looked at.
+    Any HTTP answer except 401 and a redirect is accepted, since not every compatible server lists its models. After
+    403, 502, 503 and 504, a call without a prompt follows. A provider's default URL isn't requested. If requests are
+    translated, only the connection's fields are checked.
 
     Raises:
-        ModelConnectionError: the address is none, or leads to another one; the key is refused or malformed; or a field
-            is wrong.
-        ModelUnavailable: the server has no answer now; ModelUnreachable if nothing answers at the address.
+        ModelConnectionError: the URL redirects, the key is refused or malformed, or a field is invalid.
+        ModelUnavailable: the server can't answer now; ModelUnreachable if nothing answers at the URL.
     """
-    for connected in chain(conn_id, model):
-        if is_translated(connected):
-            model_of(connected)
+    for connection in chain(conn_id, model):
+        if is_translated(connection):
+            model_of(connection)
             continue
-        _check_key(connected)
-        if connected.host:
-            _check(connected, upstream_of(connected))
+        _check_key(connection)
+        if connection.host:
+            _check(connection, upstream_of(connection))
 
 
 def check_harness(upstream: Upstream, harness: HarnessName) -> None:
-    """Ask custom servers whether they have the path that an agent CLI posts to, without calling a model.
+    """Check that custom servers have the path that an agent CLI posts to, without calling a model.
 
     Raises:
-        ModelConnectionError: a server does not have it.
-        ModelUnreachable: none answers there.
+        ModelConnectionError: a server doesn't have it.
+        ModelUnreachable: nothing answers at the URL.
     """
     for server in (upstream, *upstream.fallbacks):
         if HARNESSES[harness].wire_format is not None and server.base_url not in ADDRESSES:
@@ -56,71 +55,70 @@ def _check_path(server: Upstream, harness: HarnessName) -> None:
     import httpx
 
     try:
-        response = _once(server, _unprompted(server))
+        response = _request(server, _empty_request(server))
     except httpx.HTTPError as error:
         raise ModelUnreachable(f"connection {server.conn_id}: no model server answers ({error})") from error
     if response.status_code in (404, 405):
         raise ModelConnectionError(
             f"connection {server.conn_id}: model.harness {harness} posts /v1/{server.wire_format.path}, and "
-            f"{server.base_url} has no such path ({response.status_code}); use harness chat or tools, or a connection "
+            f"{server.base_url} has no such path ({response.status_code}). Use harness chat or tools, or a connection "
             "to a server that has it"
         )
 
 
-def _check_key(connected: Connected) -> None:
-    check_has_key(connected)
-    key = connected.password.get_secret_value()
+def _check_key(connection: ModelConnection) -> None:
+    check_has_key(connection)
+    key = connection.password.get_secret_value()
     if not (key.isascii() and key.isprintable()):
-        raise connected.error(
-            "its password holds a character that no HTTP header can carry, such as a line break copied along; "
-            "enter the key again"
+        raise connection.error(
+            "its password holds a character that no HTTP header can carry, such as a line break. Enter the key again"
         )
 
 
-def _check(connected: Connected, upstream: Upstream) -> None:
+def _check(connection: ModelConnection, upstream: Upstream) -> None:
     import httpx
 
     try:
-        response = _once(upstream)
-        if response.status_code in (403, *AWAY):
-            # A key may lack the right to list the models, and a proxy the way to the list.
-            response = _once(upstream, _unprompted(upstream))
+        response = _request(upstream)
+        if response.status_code in (403, *UNAVAILABLE_STATUSES):
+            # The key may have no right to list the models, or the proxy no route to the list.
+            response = _request(upstream, _empty_request(upstream))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        said = connected.error(f"no model server answers at {connected.host} ({error}); correct its host")
-        is_address = not isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol)
-        raise ModelUnreachable(str(said)) if is_address else said from error
+        problem = connection.error(f"no model server answers at {connection.host} ({error}); correct its host")
+        is_url = not isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol)
+        raise ModelUnreachable(str(problem)) if is_url else problem from error
     except ModelConnectionError as error:
-        raise connected.error(f"{error}; correct its azure_auth") from error
+        raise connection.error(f"{error}; correct its azure_auth") from error
     if response.has_redirect_location:
-        # The gateway follows none: the key is for this server alone. Within it, other paths may still answer.
-        elsewhere = response.url.join(response.headers["location"])
-        if (elsewhere.scheme, elsewhere.netloc) != (response.url.scheme, response.url.netloc):
-            address = str(elsewhere).removesuffix("/models").removesuffix(f"/{upstream.wire_format.path}")
+        # The gateway doesn't follow redirects, since the key is for this server only. Other paths may still answer.
+        target = response.url.join(response.headers["location"])
+        if (target.scheme, target.netloc) != (response.url.scheme, response.url.netloc):
+            url = str(target).removesuffix("/models").removesuffix(f"/{upstream.wire_format.path}")
             if upstream.wire_format.client_adds_version:
-                address = address.removesuffix("/v1")
-            raise connected.error(f"{connected.host} redirects to {address}; correct its host")
+                url = url.removesuffix("/v1")
+            raise connection.error(f"{connection.host} redirects to {url}; correct its host")
     if response.status_code in (401, 403):
-        what = "password" if upstream.identity is None else "azure_auth, or the identity's role on the resource"
-        raise connected.error(f"{connected.host} refuses the key ({response.status_code}); correct its {what}")
-    if response.status_code in AWAY:
-        said = connected.error(f"{connected.host} has no answer now ({response.status_code}); try again when it has")
-        raise ModelUnavailable(str(said))
+        field = "password" if upstream.identity is None else "azure_auth, or the identity's role on the resource"
+        raise connection.error(f"{connection.host} refuses the key ({response.status_code}); correct its {field}")
+    if response.status_code in UNAVAILABLE_STATUSES:
+        problem = connection.error(f"{connection.host} has no answer now ({response.status_code}); try again later")
+        raise ModelUnavailable(str(problem))
 
 
-def _once(upstream: Upstream, body: bytes | None = None) -> "httpx.Response":
-    """Return the response to one call or, without a body, to a request for the list of models."""
+def _request(upstream: Upstream, body: bytes | None = None) -> "httpx.Response":
+    """Return the response to one call, or to a request for the list of models without a body."""
     import asyncio
 
     from skillopt_airflow.gateway.backends import HttpBackend
 
-    async def asked() -> "httpx.Response":
+    async def send() -> "httpx.Response":
         async with aclosing(HttpBackend(upstream, CHECK_SECONDS)) as backend:
             response = await (backend.list_models() if body is None else backend.send(body, JSON_CONTENT))
             await response.aclose()
             return response
 
-    return asyncio.run(asked())
+    return asyncio.run(send())
 
 
-def _unprompted(server: Upstream) -> bytes:
+def _empty_request(server: Upstream) -> bytes:
     return json.dumps({"model": server.model}).encode()

@@ -1,4 +1,4 @@
-"""The target model outside a sandbox: plain replies to conversations, with a usage row for each request."""
+"""The target model outside a sandbox: plain replies to conversations, with one usage row per request."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -27,7 +27,7 @@ from skillopt_airflow.models.metering import MeteredModel
 
 
 class PydanticAITarget(MeteredModel):
-    """A `Target` over a pydantic-ai model, whose client makes `max_attempts` tries of a call."""
+    """A `Target` with a pydantic-ai model, whose client makes `max_attempts` tries per call."""
 
     def __init__(
         self,
@@ -45,23 +45,23 @@ class PydanticAITarget(MeteredModel):
         """Return the reply to a conversation that ends with a user's message.
 
         Raises:
-            ModelError: the provider did not answer.
+            ModelError: the provider didn't answer.
         """
-        *history, (_, asked) = shown(taking_turns(messages), pictures)
+        *history, (_, question) = shown(taking_turns(messages), pictures)
         agent: Agent[None, str] = Agent(self._model, output_type=str, model_settings=self._settings)
         with self._metered(stage) as metered:
             try:
-                said = self._portal.call(
+                result = self._portal.call(
                     partial(
                         agent.run,
-                        _content(asked),
+                        _content(question),
                         message_history=[_as_history(message, pieces) for message, pieces in history],
                         usage=metered.usage,
                     )
                 )
             except (AgentRunError, FallbackExceptionGroup, UserError) as error:
                 raise ModelError(f"{stage}: the target model did not answer: {error}") from error
-        return without_thinking(storable(said.output))
+        return without_thinking(storable(result.output))
 
 
 def _as_history(message: Message, pieces: Sequence[Part]) -> ModelMessage:

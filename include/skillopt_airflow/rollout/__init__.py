@@ -1,5 +1,5 @@
-"""The program inside the sandbox image: it runs items under a skill and writes their trajectories.
+"""The program inside the sandbox image: runs items with a skill and writes their trajectories.
 
-Enter by program.py; harnesses/ has the ways in which a target runs.
+Enter by program.py; harnesses/ has one module per harness.
 The host's side, which starts containers, is in sandbox/.
 """

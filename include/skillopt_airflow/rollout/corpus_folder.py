@@ -1,8 +1,7 @@
-"""The corpus as the rollout program has it: a folder of documents, their pages, and tools for a model that reads them.
+"""The corpus in the sandbox: a folder of documents, their pages, and the target's tools to read them.
 
-A page is what follows a line `--- PAGE 7 ---`, or begins with a form feed; a text without such marks has pages of 100
-lines. Whatever a model names is looked up among the documents that a listing found, so that no name leads out of the
-folder.
+A page begins after a line `--- PAGE 7 ---`, or at a form feed. Without such marks, pages have 100 lines. The target's
+document names are looked up in a listing of the folder, so that no name leads out of it.
 """
 
 import asyncio
@@ -20,8 +19,8 @@ from skillopt_airflow.core.values.text import shortened
 from skillopt_airflow.tasks.corpus import Ranking, words
 
 PAGE_MARK = re.compile(r"--- PAGE (\d{1,6}) ---\s*")
-LINES_A_PAGE = 100
-"""Lines of a page, in a text that says nothing of pages."""
+LINES_PER_PAGE = 100
+"""For documents without page marks."""
 MAX_LISTED = 50
 MAX_FOUND = 8
 MAX_MATCHES = 20
@@ -29,8 +28,8 @@ MAX_LINES = 200
 MAX_LINE_CHARS = 300
 MAX_SNIPPET_CHARS = 400
 MAX_READ_CHARS = 20_000
-NAMES_COMPARED = 5000
-"""Names up to which a wrong one is compared with all that there are."""
+MAX_COMPARED_NAMES = 5000
+"""Up to this number of documents, an unknown name is compared with all names."""
 
 
 class Page(NamedTuple):
@@ -38,7 +37,7 @@ class Page(NamedTuple):
 
     number: int
     first: int
-    """The number of its first line in the document (1-based)."""
+    """Number of its first line in the document, from 1."""
     lines: Sequence[str]
 
     @property
@@ -47,7 +46,7 @@ class Page(NamedTuple):
 
 
 class CorpusFolder:
-    """A `Corpus`; its search index is made at the first search, and serves all items of the program."""
+    """A `Corpus`. The first search builds its index, which all items share."""
 
     def __init__(self, folder: Path | None) -> None:
         self._path = folder if folder is not None and folder.is_dir() else None
@@ -58,15 +57,15 @@ class CorpusFolder:
         return "" if self._path is None else str(self._path)
 
     def names(self) -> Sequence[str]:
-        """Return the names of all plain files; a link is none."""
+        """Return the names of all regular files, without links."""
         return self._names
 
     def page(self, document: str, number: int) -> str:
-        """Return the text of a page; raises LookupError."""
-        return "\n\n".join(page.text for page in self._pages_of(self._known(document), number))
+        """Return the text of a page. Raises LookupError."""
+        return "\n\n".join(page.text for page in self._pages_of(self._full_name(document), number))
 
     def tools(self) -> Sequence[Callable[..., Awaitable[str]]]:
-        """Return the tools, of which the model sees the names, the docstrings and the annotations."""
+        """Return the tools. The target sees their names, docstrings and annotations."""
         return (self.list_documents, self.search_pages, self.grep, self.read_page, self.read_lines)
 
     async def list_documents(self, pattern: str = "*") -> str:
@@ -89,7 +88,7 @@ class CorpusFolder:
         Args:
             query: a few telling words that the page should contain.
         """
-        found = await asyncio.to_thread(self._found, query)
+        found = await asyncio.to_thread(self._search, query)
         if not found:
             raise LookupError("no page has a word of this query; try others, or grep for an exact text")
         return "\n".join(found)
@@ -103,7 +102,7 @@ class CorpusFolder:
         """
         if not text.strip():
             raise ValueError("give a text to look for")
-        names = [self._known(document)] if document else self._names
+        names = [self._full_name(document)] if document else self._names
         found = await asyncio.to_thread(self._matches, text, names)
         if not found:
             raise LookupError(f"no line of {document or 'any document'} contains {text!r}; try a shorter part of it")
@@ -119,7 +118,7 @@ class CorpusFolder:
             document: its name.
             page: the number of the page, as search_pages and grep tell it.
         """
-        name = self._known(document)
+        name = self._full_name(document)
         parts = self._pages_of(name, page)
         lines = ", ".join(f"{part.first} to {part.first + len(part.lines) - 1}" for part in parts)
         text = "\n\n".join(part.text for part in parts)
@@ -134,7 +133,7 @@ class CorpusFolder:
             start: the number of the first line.
             count: how many lines, at most 200.
         """
-        name = self._known(document)
+        name = self._full_name(document)
         lines = self._text(name).split("\n")
         if not 1 <= start <= len(lines):
             raise LookupError(f"{name} has lines 1 to {len(lines)}, and none of number {start}")
@@ -146,26 +145,25 @@ class CorpusFolder:
     def _names(self) -> Sequence[str]:
         if self._path is None:
             return ()
-        # Folders that are links are not entered.
-        walked = os.walk(self._path)
-        files = (Path(folder, name) for folder, _, names in walked for name in names if name[0] != ".")
+        # os.walk doesn't follow links to folders.
+        files = (Path(folder, name) for folder, _, names in os.walk(self._path) for name in names if name[0] != ".")
         return sorted(str(path.relative_to(self._path)) for path in files if path.is_file() and not path.is_symlink())
 
-    def _known(self, document: str) -> str:
-        """Return the name of a document; of one in a folder, the name alone is enough if it is the only one."""
+    def _full_name(self, document: str) -> str:
+        """Return the full name of a document. Its folder may be left out if that is unambiguous."""
         if document in self._names:
             return document
-        alike = [name for name in self._names if name.rpartition("/")[2] == document]
-        if len(alike) == 1:
-            return alike[0]
+        matches = [name for name in self._names if name.rpartition("/")[2] == document]
+        if len(matches) == 1:
+            return matches[0]
         if self._path is None:
             raise LookupError("this run has no documents: set data.corpus to their folder")
-        near = get_close_matches(document, self._names, 3) if len(self._names) <= NAMES_COMPARED else []
+        near = get_close_matches(document, self._names, 3) if len(self._names) <= MAX_COMPARED_NAMES else []
         names = f"; is it {' or '.join(near)}?" if near else "; list_documents shows the names"
         raise LookupError(f"there is no document {shortened(document, MAX_LINE_CHARS)!r}{names}")
 
     def _text(self, name: str) -> str:
-        """Return a known document's text; raises LookupError for what is no text."""
+        """Return the text of a document. Raises LookupError if it isn't UTF-8."""
         if self._path is None:
             raise LookupError("there are no documents")
         try:
@@ -184,7 +182,7 @@ class CorpusFolder:
         return found
 
     def _texts(self) -> Iterator[tuple[str, str]]:
-        """Yield the documents that are texts, with their names."""
+        """Yield names and texts of all documents in UTF-8."""
         for name in self._names:
             try:
                 yield name, self._text(name)
@@ -193,7 +191,7 @@ class CorpusFolder:
 
     @cached_property
     def _index(self) -> tuple[Ranking, Sequence[tuple[str, int]]]:
-        """The ranking of all pages, and for each its document and number."""
+        """The ranking of all pages, and the document and number of each page."""
         places: list[tuple[str, int]] = []
 
         def texts() -> Iterator[str]:
@@ -204,7 +202,7 @@ class CorpusFolder:
 
         return Ranking(texts()), places
 
-    def _found(self, query: str) -> list[str]:
+    def _search(self, query: str) -> list[str]:
         with self._indexing:
             ranking, places = self._index
         found = []
@@ -214,18 +212,18 @@ class CorpusFolder:
         return found
 
     def _matches(self, text: str, names: Sequence[str]) -> list[str]:
-        """Return the lines that contain a text, one more than a model is shown if there are more."""
-        wanted, found = text.casefold(), []
+        """Return the lines that contain a text, at most MAX_MATCHES + 1."""
+        needle, found = text.casefold(), []
         for name in names:
             try:
                 content = self._text(name)
             except LookupError:
                 continue
-            if wanted not in content.casefold():
+            if needle not in content.casefold():
                 continue
             for page in split_pages(content):
                 for number, line in enumerate(page.lines, start=page.first):
-                    if wanted in line.casefold():
+                    if needle in line.casefold():
                         found.append(f"{name}, page {page.number}, line {number}: {line.strip()[:MAX_LINE_CHARS]}")
                         if len(found) > MAX_MATCHES:
                             return found
@@ -248,18 +246,18 @@ def split_pages(text: str) -> Sequence[Page]:
             pages[-1][2].append(line)
     if len(pages) == 1:
         lines = pages[0][2]
-        starts = range(0, len(lines), LINES_A_PAGE)
-        return [Page(n, start + 1, lines[start : start + LINES_A_PAGE]) for n, start in enumerate(starts, start=1)]
+        starts = range(0, len(lines), LINES_PER_PAGE)
+        return [Page(n, start + 1, lines[start : start + LINES_PER_PAGE]) for n, start in enumerate(starts, start=1)]
     before, first = pages[0], pages[1]
-    # Before the first mark is a page of its own; before the first form feed, page 1.
+    # The text before the first mark is page 0; before the first form feed, page 1.
     opening = Page(1 if first[0] == 2 and before[2] else 0, 1, before[2])
     return [*([opening] if opening.text else []), *(Page(*page) for page in pages[1:])]
 
 
 def _snippet(text: str, query: str) -> str:
-    """Return the lines of a page that have most words of a query, in their order, and its first line."""
-    asked = set(words(query))
+    """Return the first line of a page and the lines with the most words of a query, in their order."""
+    query_words = set(words(query))
     lines = [line.strip() for line in text.split("\n") if line.strip()]
-    best = sorted(range(len(lines)), key=lambda place: (-len(asked & set(words(lines[place]))), place))[:3]
+    best = sorted(range(len(lines)), key=lambda place: (-len(query_words & set(words(lines[place]))), place))[:3]
     kept = [lines[place] for place in sorted({0, *best})] if lines else []
     return " / ".join(kept)[:MAX_SNIPPET_CHARS]

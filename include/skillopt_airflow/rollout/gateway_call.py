@@ -1,4 +1,4 @@
-"""One HTTP request to the model gateway. A client library would cost several times what the call costs here."""
+"""One HTTP request to the model gateway, at a fraction of a client library's CPU time."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,29 +13,28 @@ CHUNK = 64 * 1024
 
 @dataclass(frozen=True)
 class Answer:
-    """An HTTP response; the names of its headers are in lower case."""
+    """An HTTP response, with header names in lower case."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
 
 
-async def posted(gateway: str, path: str, body: bytes, timeout: float) -> Answer:
+async def post(gateway: str, path: str, body: bytes, timeout: float) -> Answer:
     """Post a JSON document and return the answer.
 
-    Each request has its own connection: one costs less than a millisecond here, and none is found closed when a
-    conversation goes on after minutes.
+    Each request opens a connection, which takes less than a millisecond. An idle one could be closed in between.
 
     Args:
         gateway: path of the gateway's unix socket, or its URL `http://host:port`.
-        timeout: seconds that all of it may take.
+        timeout: seconds for the whole request.
 
     Raises:
-        TimeoutError: it took longer.
-        OSError: no whole answer came.
+        TimeoutError: no answer in time.
+        OSError: no complete answer.
     """
     async with asyncio.timeout(timeout):
-        reader, writer = await _connected(gateway)
+        reader, writer = await _connect(gateway)
         try:
             http = h11.Connection(h11.CLIENT)
             for event in (_request(gateway, path, len(body)), h11.Data(body), h11.EndOfMessage()):
@@ -50,11 +49,11 @@ async def posted(gateway: str, path: str, body: bytes, timeout: float) -> Answer
                 await writer.wait_closed()
 
 
-async def _connected(gateway: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connect(gateway: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     if not gateway.startswith("http://"):
         return await asyncio.open_unix_connection(gateway)
-    address = urlsplit(gateway)
-    return await asyncio.open_connection(address.hostname, address.port or 80)
+    url = urlsplit(gateway)
+    return await asyncio.open_connection(url.hostname, url.port or 80)
 
 
 def _request(gateway: str, path: str, length: int) -> h11.Request:

@@ -1,4 +1,4 @@
-"""Run every item of a container's input folder and write what happened, one line as each one ends."""
+"""The rollout program: runs all items of an input folder, and writes one line per finished item."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -18,43 +18,38 @@ from skillopt_airflow.core.values.text import storable
 from skillopt_airflow.core.values.types import Status, Trajectory
 from skillopt_airflow.rollout.corpus_folder import CorpusFolder
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings, image_program
-from skillopt_airflow.rollout.workspace import ItemFolders, Repository, WebSearch, files_left
-from skillopt_airflow.rollout.world_program import take
+from skillopt_airflow.rollout.workspace import ItemFolders, Repository, WebSearch, output_files
+from skillopt_airflow.rollout.world_program import take_sealed_files
 from skillopt_airflow.tasks.protocols import SEALED, Benchmark, Workspace
 
 CHUNK_BYTES = 65536
 
 
 class Runner(Protocol):
-    """Runs items, several at the same time."""
+    """Runs items concurrently."""
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
-        """Return what the target did with the item; a failure of the provider is a status, never an exception.
+        """Return the trajectory of an item. A provider's failure is a status, never an exception.
 
-        The workspace is the item's own. The files in its outputs are named by the caller, not by the runner.
+        The workspace belongs to this item. The caller lists its output files.
         """
 
     async def aclose(self) -> None: ...
 
 
 def runner(settings: RolloutSettings, benchmark: Benchmark, gateway: str) -> Runner:
-    """Return the runner of the harness that the settings name, which finds the gateway at a socket or an address.
+    """Return the runner of the settings' harness.
 
-    It is imported here: what one harness needs, such as the SDKs of model servers, takes a second of a processor that
-    the others do without.
+    Imported here, because some harnesses need a second of CPU time for the SDKs of model servers.
     """
     module, _, name = HARNESSES[settings.harness].runner.partition(":")
-    made: Runner = getattr(import_module(module), name)(settings, benchmark, gateway)
-    return made
+    result: Runner = getattr(import_module(module), name)(settings, benchmark, gateway)
+    return result
 
 
 @asynccontextmanager
-async def forwarded(gateway: str) -> AsyncIterator[str]:
-    """Yield an address such as `http://127.0.0.1:<port>` that leads to the gateway while the block runs.
-
-    Args:
-        gateway: path of a unix socket, or an address `http://host:port`, which is taken as it is.
-    """
+async def open_forwarder(gateway: str) -> AsyncIterator[str]:
+    """Forward a local URL to the gateway within the block, and yield it. A gateway with a URL needs no forwarder."""
     if gateway.startswith("http://"):
         yield gateway.rstrip("/")
         return
@@ -88,9 +83,8 @@ async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 CORPUS = Path("/corpus")
-"""Where a sandbox has the run's corpus."""
 RELEASE_SECONDS = 0.1
-"""Pause until an item that may not begin yet asks again."""
+"""Poll interval of an item that waits for its release."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +97,6 @@ class Job:
 
     @classmethod
     def read(cls, folder: Path) -> "Job":
-        """Raise pydantic's ValidationError if the host wrote something else than this program expects."""
         lines = (folder / "items.jsonl").read_bytes().splitlines()
         return cls(
             settings=RolloutSettings.model_validate_json((folder / "settings.json").read_bytes()),
@@ -113,29 +106,29 @@ class Job:
 
 
 async def run(in_folder: Path, out_folder: Path, gateway: str, corpus: Path = CORPUS) -> None:
-    """Append a line to `out_folder`/trajectories.jsonl for each item, flushed at once, in order of completion.
+    """Append one line per item to `out_folder`/trajectories.jsonl, flushed, in order of completion.
 
-    Where the settings say so, items are left when those before them failed as they would.
+    With the setting `gives_up`, the remaining items are skipped if the first ones failed permanently.
 
     Args:
-        in_folder: the content of a `Job`, and what item number n, counted from 0, is given in `files/<n>`.
-        out_folder: gets in `files/<n>` what the target makes of it; has in `sealed/<n>` what its world is made of.
-        gateway: path of the model gateway's unix socket, or its address `http://host:port`.
-        corpus: folder of the documents that all items share; there is none where the run has no corpus.
+        in_folder: a `Job`; the files of item number n, counted from 0, are in `files/<n>`.
+        out_folder: gets the target's files of item n in `files/<n>`; its world's files are in `sealed/<n>`.
+        gateway: path of the model gateway's unix socket, or its URL `http://host:port`.
+        corpus: folder of the documents that all items share, if the run has a corpus.
     """
     job = Job.read(in_folder)
-    if other := _other_program(job.settings):
-        _refuse(job, out_folder, other)
+    if mismatch := _program_mismatch(job.settings):
+        _refuse(job, out_folder, mismatch)
         return
-    sealed = take(out_folder / SEALED)
+    sealed = take_sealed_files(out_folder / SEALED)
     benchmark = benchmarks.load(job.settings.benchmark, job.settings.task)
     documents = CorpusFolder(corpus)
-    # A CLI knows no sockets.
-    leads = forwarded(gateway) if HARNESSES[job.settings.harness].is_cli else nullcontext(gateway)
-    free = asyncio.Semaphore(job.settings.concurrency)
-    ended: list[Trajectory] = []
-    repository = Repository.opened()
-    async with leads as address, aclosing(runner(job.settings, benchmark, address)) as running:
+    # CLIs don't support unix sockets.
+    forwarder = open_forwarder(gateway) if HARNESSES[job.settings.harness].is_cli else nullcontext(gateway)
+    slots = asyncio.Semaphore(job.settings.concurrency)
+    finished: list[Trajectory] = []
+    repository = Repository.open_copy()
+    async with forwarder as url, aclosing(runner(job.settings, benchmark, url)) as harness:
 
         async def work(index: int, item: PublicItem, out: TextIO) -> None:
             inputs, outputs = (folder / "files" / str(index) for folder in (in_folder, out_folder))
@@ -150,15 +143,17 @@ async def run(in_folder: Path, out_folder: Path, gateway: str, corpus: Path = CO
                 sealed=sealed.get(index, {}),
                 repository=repository,
             )
-            async with free:
-                await _released(in_folder, index)
-                if job.settings.gives_up and hopeless(ended, len(job.items)):
+            async with slots:
+                await _wait_for_release(in_folder, index)
+                if job.settings.gives_up and hopeless(finished, len(job.items)):
                     return
-                trajectory = await _trajectory(running, item, job.skill, workspace)
-            if web is not None and web.lost:
-                # What the target made of that says nothing about it.
-                trajectory = trajectory.model_copy(update={"status": Status.SANDBOX_ERROR, "error": storable(web.lost)})
-            ended.append(trajectory)
+                trajectory = await _trajectory(harness, item, job.skill, workspace)
+            if web is not None and web.failure:
+                # Without the search, the result isn't the target's.
+                trajectory = trajectory.model_copy(
+                    update={"status": Status.SANDBOX_ERROR, "error": storable(web.failure)}
+                )
+            finished.append(trajectory)
             out.write(_row(trajectory) + "\n")
             out.flush()
 
@@ -168,8 +163,8 @@ async def run(in_folder: Path, out_folder: Path, gateway: str, corpus: Path = CO
                     group.create_task(work(index, item, out))
 
 
-def _other_program(settings: RolloutSettings) -> str:
-    """Return why these rollouts must not be made here, since they would be stored as another program's, or nothing."""
+def _program_mismatch(settings: RolloutSettings) -> str:
+    """Return an error if this program isn't the one under which the host stores the rollouts."""
     if not settings.image_program:
         return ""
     try:
@@ -179,7 +174,7 @@ def _other_program(settings: RolloutSettings) -> str:
     if own == settings.image_program:
         return ""
     return (
-        f"the sandbox image has another rollout program or adapter.py than the worker ({own}, and not "
+        f"the sandbox image has another rollout program or adapter.py than the worker ({own}, not "
         f"{settings.image_program}): run `make up` or `make image NAME=...`, and push the image if a registry has it"
     )
 
@@ -189,15 +184,15 @@ def _refuse(job: Job, out_folder: Path, why: str) -> None:
     (out_folder / "trajectories.jsonl").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
 
 
-async def _released(in_folder: Path, index: int) -> None:
-    """Wait until the host lets the item begin, if it says how many may."""
-    told = in_folder / "released"
-    while told.exists() and int(told.read_bytes()) <= index:
+async def _wait_for_release(in_folder: Path, index: int) -> None:
+    """Wait while the host's number of released items, if any, doesn't include this one."""
+    released = in_folder / "released"
+    while released.exists() and int(released.read_bytes()) <= index:
         await asyncio.sleep(RELEASE_SECONDS)
 
 
 def _row(trajectory: Trajectory) -> str:
-    """Return the trajectory as a line of JSON; one that JSON can't hold costs its item alone."""
+    """Return the trajectory as a line of JSON, or an error if JSON can't represent it."""
     try:
         return trajectory.model_dump_json()
     except PydanticSerializationError as error:
@@ -205,12 +200,12 @@ def _row(trajectory: Trajectory) -> str:
         return Trajectory(item_id=trajectory.item_id, status=Status.SANDBOX_ERROR, error=why).model_dump_json()
 
 
-async def _trajectory(running: Runner, item: PublicItem, skill: str, workspace: ItemFolders) -> Trajectory:
+async def _trajectory(harness: Runner, item: PublicItem, skill: str, workspace: ItemFolders) -> Trajectory:
     try:
         Path(workspace.outputs).mkdir(parents=True, exist_ok=True)
-        trajectory = await running.run(item, skill, workspace)
-        workspace.keep_difference()
-    except Exception as error:  # noqa: BLE001 - one broken item must not end the others; the row keeps what happened
+        trajectory = await harness.run(item, skill, workspace)
+        workspace.write_patch()
+    except Exception as error:  # noqa: BLE001 - one broken item must not end the others; its row has the error
         text = f"{type(error).__name__}: {error}"[:500]
         return Trajectory(item_id=item.id, status=Status.SANDBOX_ERROR, error=text)
-    return trajectory.model_copy(update={"files": files_left(workspace.outputs)})
+    return trajectory.model_copy(update={"files": output_files(workspace.outputs)})

@@ -1,7 +1,4 @@
-"""The settings that the host passes to the program inside the sandbox; none is secret.
-
-By `image_program`, a worker and the project's own image tell whether they are of one version.
-"""
+"""The settings that the host passes to the program inside the sandbox, without any secrets."""
 
 from typing import Annotated
 
@@ -14,55 +11,53 @@ from skillopt_airflow.core.values.types import JsonObject, Value, canonical_json
 from skillopt_airflow.core.wire_formats import Dialect
 
 CLOSING_SECONDS = 30.0
-"""Time to end an agent, to read its trace, and to see what it changed."""
+"""Time to end an agent, read its trace, and collect its changes."""
 
 PROTOCOL = 11
-"""Protocol of the project's own images. Raise it when the rollout program makes another rollout of the same input, for
-instance by another prompt, another loop of calls, another release of an agent CLI, or another answer or score that
-core/scoring makes of the same response: stored rollouts are made again."""
+"""Version of the project's images. Raise it whenever the same input leads to another rollout or score, for example
+after a change of a prompt, a loop of calls, an agent CLI or a scoring rule. Stored rollouts are then made again."""
 IN_IMAGE = ("adapter.py", "tools.py", "worlds.py")
-"""Files of a benchmark that the sandbox image has, as local/image.py puts them there."""
+"""Files of a benchmark that local/image.py copies into the sandbox image."""
 
 
 class RolloutSettings(Value):
-    """The settings of all items of a container."""
+    """The settings of all items in a container."""
 
     benchmark: str = Field(min_length=1)
     task: JsonObject | None = None
-    """The section `task` of the benchmark, if it is declared by its data alone; no adapter of it is in the image then.
-    Plain JSON here: the rules of all sections need not be imported for the other benchmarks."""
+    """The benchmark's section `task`, if it has no adapter. Plain JSON, so that other benchmarks don't import the
+    rules for sections."""
     image_program: str = ""
-    """What the image has to have, see `image_program`; anything when empty, as in an image of the user's own."""
+    """Required program, see `image_program`. Empty for a user's own image, which isn't checked."""
     harness: HarnessName = "chat"
     dialect: Dialect
     """The wire format of the model calls."""
     model: str = Field(min_length=1)
     """The provider's name of the model, without the prefix."""
     max_turns: int = Field(default=1, ge=1)
-    """Most answers of the target to one item."""
+    """Maximum number of the target's answers per item."""
     reasoning_effort: Effort | None = None
-    """The provider's default when unset."""
+    """Default: the provider's."""
     item_timeout: float = Field(default=900.0, gt=0.0)
-    """Seconds after which a container is stopped in which no item has ended."""
+    """Seconds without a finished item after which a container is stopped."""
     code_timeout: float = Field(default=60.0, gt=0.0)
-    """Seconds that one execution of the target's code may take."""
+    """Seconds per execution of the target's code."""
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
-    """The provider's default when unset."""
+    """Default: the provider's."""
     max_tokens: int = Field(ge=1)
-    """Most tokens of one answer."""
+    """Token limit per answer."""
     concurrency: int = Field(ge=1)
     """Items at the same time."""
     call_timeout: float = Field(gt=0.0)
-    """Seconds that one try of a model call may take."""
+    """Seconds per try of a model call."""
     max_attempts: int = Field(ge=1)
-    """Tries that the gateway makes of one call."""
+    """The gateway's tries per call."""
     search_patience: float | None = None
-    """Seconds after which no answer of the run's search can come; None if searches stay in the item's documents."""
+    """Timeout of the run's search in seconds; None if searches use the item's documents."""
     gives_up: bool = False
-    """True if the other items are left once the first ones fail alike, and no retry mends it."""
+    """True to skip the remaining items after the first ones failed permanently, in the same way."""
 
     def sampling(self) -> JsonObject:
-        """Return the settings of a call by which the target samples and thinks; see `sampling_settings`."""
         return sampling_settings(
             self.dialect,
             max_tokens=self.max_tokens,
@@ -72,12 +67,12 @@ class RolloutSettings(Value):
 
     @property
     def patience(self) -> float:
-        """Seconds after which no answer can come: a pause between two tries is at most as long as a try."""
+        """Timeout of a call in seconds: each pause between two tries is at most as long as a try."""
         return 2 * self.max_attempts * self.call_timeout
 
     @property
     def agent_seconds(self) -> float:
-        """Seconds for an agent's whole work on an item, so that its trace is read before the container is stopped."""
+        """Time limit of an agent's whole work on an item, which leaves time to read its trace."""
         return self.item_timeout - min(CLOSING_SECONDS, self.item_timeout / 10)
 
 
@@ -87,10 +82,10 @@ class PublicItem(Value):
 
 
 def image_program(benchmark: str, *, declared: bool) -> str:
-    """Return the protocol of this installation, and a hash of what it has for a benchmark in the image.
+    """Return this installation's protocol and a hash of a benchmark's files, to compare with the image's.
 
     Args:
-        declared: whether its section `task` declares it, so that no file of it is in the image.
+        declared: whether its section `task` declares it, so that the image has no files of it.
     """
     if declared:
         return f"protocol-{PROTOCOL}"

@@ -1,8 +1,8 @@
 """The process of one item's world: `python -m skillopt_airflow.rollout.world_program BENCHMARK`.
 
-It reads a line with the world's files, answers with a line of what is seen, and goes on with a line an action.
-The files tell where things are and what the goal is. So they are read once, before the first item begins, and removed;
-from then on they are in memory that no other process of the container's user may read.
+It reads a line with the world's files, writes the first observation, and then one observation per line with an action.
+The files contain the goal. They are therefore read and removed before the first item begins, and kept in memory that
+no other process of the container's user can read.
 """
 
 import base64
@@ -18,34 +18,34 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.tasks.protocols import World
 
 MODULE = "worlds"
-"""File of a benchmark's folder that has `open_world`."""
+"""Module of a benchmark's folder with `open_world`."""
 PR_SET_DUMPABLE = 4
-"""Number of the option of prctl(2)."""
+"""Option of prctl(2)."""
 
 
-def take(folder: Path) -> Mapping[int, Mapping[str, bytes]]:
-    """Return the content of a folder with a folder an item, by the item's index and the file's name, and remove it.
+def take_sealed_files(folder: Path) -> Mapping[int, Mapping[str, bytes]]:
+    """Read and remove the files of all items' worlds. Return them by the item's index and the file's name.
 
-    It is empty where there is no such folder, because the items are no sessions.
+    Without sessions, there is no such folder and the result is empty.
     """
     if not folder.is_dir():
         return {}
     hide_memory()
-    taken = {int(item.name): {file.name: file.read_bytes() for file in item.iterdir()} for item in folder.iterdir()}
+    files = {int(item.name): {file.name: file.read_bytes() for file in item.iterdir()} for item in folder.iterdir()}
     shutil.rmtree(folder)
-    return taken
+    return files
 
 
 def hide_memory() -> None:
-    """Close this process to others of its user: its memory, its open files, its environment (ptrace(2), proc(5))."""
+    """Hide memory, open files and environment from other processes of the same user (ptrace(2), proc(5))."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE) failed, so that worlds would not be sealed")
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE) failed, so other processes could read the worlds")
 
 
 def main(benchmark: str) -> None:
-    """Play one world until nobody acts any more."""
+    """Run one world until standard input ends."""
     hide_memory()
-    # What an engine prints must not come between the answers.
+    # Engines may print to standard output, which is for observations only.
     with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         files = json.loads(sys.stdin.readline())

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.core.wire_formats.wire_format import MAX_TOKENS, Tokens
-from skillopt_airflow.gateway.request_filter import parsed
+from skillopt_airflow.gateway.request_filter import parse_object
 from tests.gateway.scripted_provider import ANSWERS
 
 CHAT, RESPONSES, MESSAGES = (WIRE_FORMATS[name] for name in ("openai-chat", "openai", "anthropic"))
@@ -44,7 +44,7 @@ def test_no_document_breaks_the_check_of_an_answer(document, wire_format):
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_an_answer_is_one_in_its_own_format_alone(name):
-    document = parsed(ANSWERS[name]("x").body)
+    document = parse_object(ANSWERS[name]("x").body)
     assert [other for other, wire_format in WIRE_FORMATS.items() if wire_format.is_answer(document)] == [name]
 
 

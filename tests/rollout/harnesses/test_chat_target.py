@@ -12,9 +12,9 @@ from pydantic_ai.profiles.openai import openai_model_profile
 from skillopt_airflow.core.values.pictures import mark
 from skillopt_airflow.core.values.types import Message
 from skillopt_airflow.rollout.harnesses.chat import ChatTarget
+from skillopt_airflow.rollout.harnesses.conversation import Reply as Came
 from skillopt_airflow.rollout.harnesses.plain_chat import MAX_BYTES, request_body
-from skillopt_airflow.rollout.harnesses.replies import TargetModel
-from skillopt_airflow.rollout.harnesses.reply import Reply as Came
+from skillopt_airflow.rollout.harnesses.target_model import TargetModel
 from skillopt_airflow.rollout.settings import RolloutSettings
 from tests.gateway.scripted_provider import (
     Asked,

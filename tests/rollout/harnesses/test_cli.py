@@ -54,7 +54,7 @@ class Program(CLIHarness):
         for event in events(lines):
             if "say" in event:
                 trace.calls += 1
-                trace.say(event["say"])
+                trace.add_text(event["say"])
             trace.finished = trace.finished or "done" in event
             trace.end("refusal" if "refused" in event else None)
             if "error" in event:
@@ -183,7 +183,7 @@ time.sleep(600)
 
 def test_text_that_cannot_be_stored_is_replaced_in_a_trace() -> None:
     trace = Trace()
-    trace.say("a\ud83d")
+    trace.add_text("a\ud83d")
     trace.add("tool", "b\0")
     assert (trace.final, [message.content for message in trace.messages]) == ("a\ufffd", ["a\ufffd", "b\ufffd"])
 

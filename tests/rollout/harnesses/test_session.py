@@ -11,7 +11,7 @@ from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.values.types import Status, Trajectory
 from skillopt_airflow.rollout.harnesses import session
 from skillopt_airflow.rollout.harnesses.chat import ChatHarness
-from skillopt_airflow.rollout.harnesses.session import Session, opened_session
+from skillopt_airflow.rollout.harnesses.session import Session, open_session
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from tests.gateway.scripted_provider import Asked, Reply, completion, failure
 from tests.rollout.cellar import NAME, cellar, files
@@ -27,7 +27,7 @@ def played(depth: str, *actions: str, max_turns: int = 10) -> Session:
     settings = RolloutSettings(**PLAIN | {"benchmark": NAME, "max_turns": max_turns})
 
     async def play() -> Session:
-        async with opened_session(settings, files(depth)) as session:
+        async with open_session(settings, files(depth)) as session:
             for action in actions:
                 await session.act(action)
             return session

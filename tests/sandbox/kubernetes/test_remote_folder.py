@@ -16,7 +16,7 @@ from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.values.types import MAX_FILES, ModelCall
 from skillopt_airflow.gateway.remaining_budget import ENDED, RemainingBudget
 from skillopt_airflow.gateway.serve import ServeConfig
-from skillopt_airflow.rollout.workspace import files_left
+from skillopt_airflow.rollout.workspace import output_files
 from skillopt_airflow.sandbox.kubernetes.courier import tar_of_files
 from skillopt_airflow.sandbox.kubernetes.remote_folder import (
     CALLS,
@@ -145,7 +145,7 @@ def test_a_courier_packs_the_files_that_the_row_of_an_item_names(outputs):
     for number in range(2 * MAX_FILES):
         (folder / f"~lock {number}").write_bytes(b"")
         (folder / f"__pycache__{number}").mkdir()
-    assert packed(outputs, 1) == [f"0/{name}" for name in files_left(str(folder))]
+    assert packed(outputs, 1) == [f"0/{name}" for name in output_files(str(folder))]
     assert "0/result.csv" in packed(outputs, 1)
 
 

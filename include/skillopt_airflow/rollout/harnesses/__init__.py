@@ -1,5 +1,5 @@
-"""The ways in which a target runs an item: chat, tools, codex, claude_code.
+"""The harnesses, which run the target on an item: chat, tools, codex, claude_code.
 
 Enter by chat.py, the simplest; core/config/harnesses.py has the map of all.
-What an item may touch is in rollout/workspace.py.
+The files and commands of an item are in rollout/workspace.py.
 """

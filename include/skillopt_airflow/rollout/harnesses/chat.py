@@ -1,4 +1,4 @@
-"""The chat harness: the skill is the system message, and the benchmark may answer each reply."""
+"""The chat harness: the skill is the system message, and the benchmark can answer each reply."""
 
 import time
 from collections.abc import Sequence
@@ -11,27 +11,26 @@ from skillopt_airflow.core.values.pictures import Pictures
 from skillopt_airflow.core.values.text import MAX_TOLD_CHARS, shortened
 from skillopt_airflow.core.values.types import Message, Status, Trajectory
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
-from skillopt_airflow.rollout.gateway_call import Answer, posted
-from skillopt_airflow.rollout.harnesses.plain_chat import read_reply, request_body
-from skillopt_airflow.rollout.harnesses.reply import Reply, conversation, item_pictures
-from skillopt_airflow.rollout.harnesses.session import Session, opened_session
+from skillopt_airflow.rollout.gateway_call import Answer, post
+from skillopt_airflow.rollout.harnesses.conversation import Reply, conversation_trajectory, item_pictures
+from skillopt_airflow.rollout.harnesses.plain_chat import parse_reply, request_body
+from skillopt_airflow.rollout.harnesses.session import Session, open_session
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.workspace import answered_by_files
+from skillopt_airflow.rollout.workspace import has_output
 from skillopt_airflow.tasks.protocols import Benchmark, FollowsUp, PlaysSession, ShowsFiles, Workspace
 
 if TYPE_CHECKING:
-    from skillopt_airflow.rollout.harnesses.replies import TargetModel
+    from skillopt_airflow.rollout.harnesses.target_model import TargetModel
 
 LAST_TURNS = 2
-"""That a fresh prompt shows, each an action and what it brought."""
+"""Turns in a prompt without the conversation, each an action and its observation."""
 
 
 class ChatTarget:
-    """Asks plainly where that is enough, else through pydantic-ai.
+    """Sends plain requests if possible, else uses pydantic-ai.
 
-    Its import and its first answer cost a container more than a second of a processor, a plain call milliseconds. So
-    it is imported where a request is none that every server takes alike, or an answer is none: it says then what
-    came, in its own words.
+    pydantic-ai's import and first answer take more than a second of CPU time, a plain request takes milliseconds. It's
+    only imported for requests that need a server's peculiarities, and to interpret unusual answers and failures.
     """
 
     def __init__(self, settings: RolloutSettings, gateway: str) -> None:
@@ -40,38 +39,39 @@ class ChatTarget:
         self._path = f"/v1/{WIRE_FORMATS[settings.dialect].path}"
 
     async def ask(self, messages: Sequence[Message], pictures: Pictures) -> Reply:
-        """Return the next turn of a conversation, or the reason why there is none."""
+        """Return the target's next turn, or the failure."""
         body = request_body(self._settings, messages, pictures)
         if body is None:
             return await self._model.ask(messages, pictures)
         try:
-            answer = await posted(self._gateway, self._path, body, self._settings.patience)
+            answer = await post(self._gateway, self._path, body, self._settings.patience)
         except OSError as error:
-            return await self._explained(messages, error)
-        return read_reply(self._settings.dialect, answer) or await self._explained(messages, answer)
+            return await self._interpret(messages, error)
+        return parse_reply(self._settings.dialect, answer) or await self._interpret(messages, answer)
 
     async def aclose(self) -> None:
         if "_model" in vars(self):
             await self._model.aclose()
 
-    async def _explained(self, messages: Sequence[Message], came: Answer | OSError) -> Reply:
-        """Return what pydantic-ai makes of an answer, or of its absence, as if it had asked itself."""
-        from skillopt_airflow.rollout.harnesses.replies import Replayed, TargetModel
+    async def _interpret(self, messages: Sequence[Message], result: Answer | OSError) -> Reply:
+        """Let pydantic-ai interpret an answer or a failure, as if it had sent the request."""
+        from skillopt_airflow.rollout.harnesses.target_model import ReplayTransport, TargetModel
 
-        async with aclosing(TargetModel(self._settings, self._gateway, Replayed(came))) as model:
+        async with aclosing(TargetModel(self._settings, self._gateway, ReplayTransport(result))) as model:
             return await model.ask(messages, {})
 
     @cached_property
     def _model(self) -> "TargetModel":
-        from skillopt_airflow.rollout.harnesses.replies import TargetModel
+        from skillopt_airflow.rollout.harnesses.target_model import TargetModel
 
         return TargetModel(self._settings, self._gateway)
 
 
 class SessionChat:
-    """Plays the items of a benchmark; the answer of an item is its episode's outcome.
+    """Runs the sessions of a benchmark. An item's answer is the outcome of its episode.
 
-    The target is asked afresh for each action, and shown its last turns; the messages are those of one conversation.
+    The target gets a new prompt for each action, with its last turns. The trajectory has the messages of one
+    conversation.
     """
 
     def __init__(self, settings: RolloutSettings, benchmark: PlaysSession, target: ChatTarget) -> None:
@@ -83,30 +83,30 @@ class SessionChat:
         started, clock = time.time(), time.monotonic()
         system = Message(role="system", content=skill)
         replies: list[Reply] = []
-        async with opened_session(self._settings, workspace.sealed) as session:
-            said = [system, self._prompt(session)]
+        async with open_session(self._settings, workspace.sealed) as session:
+            messages = [system, self._prompt(session)]
             while not session.over:
                 reply = await self._target.ask([system, self._prompt(session)], {})
-                # The outcome is the answer.
+                # The outcome is scored, so an empty reply isn't a failure.
                 replies.append(replace(reply, status=Status.OK) if reply.status is Status.EMPTY else reply)
                 if reply.text:
-                    said.append(Message(role="assistant", content=reply.text))
+                    messages.append(Message(role="assistant", content=reply.text))
                 if not reply.status.scored:
                     break
                 observation = await session.act(self._benchmark.action(reply.text))
-                said.append(Message(role="user", content=observation.text))
+                messages.append(Message(role="user", content=observation.text))
             outcome = session.episode.outcome
-        return conversation(item.id, said, replies, outcome, started, clock)
+        return conversation_trajectory(item.id, messages, replies, outcome, started, clock)
 
     def _prompt(self, session: Session) -> Message:
         return Message(role="user", content=self._benchmark.prompt(session.episode, LAST_TURNS))
 
 
 class ChatHarness:
-    """Opens a conversation as the benchmark says; the target's answer is in its last reply.
+    """Starts a conversation with the benchmark's messages. The answer is in the target's last reply.
 
-    A `FollowsUp` benchmark sees each reply, the last one too, and what it says is told to the target while that has
-    turns left. A `PlaysSession` benchmark is played, see `SessionChat`.
+    A `FollowsUp` benchmark sees every reply, and its messages go to the target until the turns are used up. For
+    `PlaysSession` benchmarks, see `SessionChat`.
     """
 
     def __init__(self, settings: RolloutSettings, benchmark: Benchmark, gateway: str) -> None:
@@ -132,14 +132,14 @@ class ChatHarness:
                 messages.append(Message(role="assistant", content=reply.text))
             if not reply.status.scored or not isinstance(self._benchmark, FollowsUp):
                 break
-            told = await self._benchmark.follow_up(item.public, reply.text, workspace)
-            if told is None:
+            follow_up = await self._benchmark.follow_up(item.public, reply.text, workspace)
+            if follow_up is None:
                 break
-            messages.append(Message(role="user", content=shortened(told, MAX_TOLD_CHARS)))
+            messages.append(Message(role="user", content=shortened(follow_up, MAX_TOLD_CHARS)))
         answer = self._benchmark.answer(reply.text) if reply.status.scored else ""
-        if reply.status is Status.EMPTY and answered_by_files(workspace):
+        if reply.status is Status.EMPTY and has_output(workspace):
             replies[-1] = replace(reply, status=Status.OK)
-        return conversation(item.id, messages, replies, answer, started, clock)
+        return conversation_trajectory(item.id, messages, replies, answer, started, clock)
 
     async def _opening(self, item: PublicItem, skill: str, workspace: Workspace) -> list[Message]:
         messages = list(self._benchmark.messages(item.public, skill))

@@ -1,4 +1,4 @@
-"""The claude_code harness: runs `claude -p` with the skill installed for the user and invoked as `/name`."""
+"""The claude_code harness: runs `claude -p` with the skill installed for its user and invoked as `/name`."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,31 +11,31 @@ from skillopt_airflow.core.values.skill import skill_name
 from skillopt_airflow.rollout.harnesses.cli import CLIHarness, Trace, events, install_skill
 
 TOOLS = "Bash,Read,Write,Edit,Glob,Grep,Skill"
-"""Its other tools need the network, a person who answers, or a session that goes on."""
+"""Its other tools need the network, a user's answers, or a longer session."""
 MIN_EFFORT = "low"
-"""The CLI knows no effort below it."""
+"""The CLI's lowest effort."""
 
 
 class ClaudeCodeHarness(CLIHarness):
-    """Speaks the messages format. The CLI takes no temperature."""
+    """Uses the wire format anthropic. The CLI accepts no temperature."""
 
     def prepare(self, home: Path, skill: str) -> None:
         install_skill(home / ".claude" / "skills", self.settings.benchmark, literal(skill))
 
     def command(self, pictures: Sequence[str]) -> Sequence[str]:
         settings = self.settings
-        wanted = MIN_EFFORT if settings.reasoning_effort == "minimal" else named_effort(settings.reasoning_effort)
-        effort = [] if wanted is None else ["--effort", wanted]
+        level = MIN_EFFORT if settings.reasoning_effort == "minimal" else named_effort(settings.reasoning_effort)
+        effort = [] if level is None else ["--effort", level]
         command = ["claude", "--print", "--output-format", "stream-json", "--verbose", "--model", settings.model]
         return [*command, "--tools", TOOLS, "--dangerously-skip-permissions", "--no-session-persistence", *effort]
 
     def prompt(self, task: str, pictures: Sequence[str]) -> str:
-        # It has no option for pictures, and its tool Read shows them to the model.
-        looked = "".join(f"\n\nBefore you answer, look at the picture {path} with the tool Read." for path in pictures)
-        return f"/{skill_name(self.settings.benchmark)} {task}{looked}"
+        # The CLI has no option for pictures, but its tool Read shows them to the model.
+        hints = "".join(f"\n\nBefore you answer, look at the picture {path} with the tool Read." for path in pictures)
+        return f"/{skill_name(self.settings.benchmark)} {task}{hints}"
 
     def variables(self) -> Mapping[str, str]:
-        """Return settings for a single model, as the gateway allows, without retries or calls of other kinds."""
+        """Return settings for a single model, without retries and other requests, since the gateway refuses them."""
         settings = self.settings
         patience = str(round(settings.patience * 1000))
         variables = {
@@ -50,7 +50,7 @@ class ClaudeCodeHarness(CLIHarness):
             "CLAUDE_CODE_MAX_RETRIES": "0",
             "API_TIMEOUT_MS": patience,
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            # The trained skill is the only one, and nothing is remembered.
+            # No other skills, and no memory.
             "CLAUDE_CODE_DISABLE_BUNDLED_SKILLS": "1",
             "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
             "DISABLE_AUTOUPDATER": "1",
@@ -68,7 +68,7 @@ class ClaudeCodeHarness(CLIHarness):
                 _read_result(trace, event)
                 continue
             message = event.get("message")
-            # Messages of the CLI itself name a model in angle brackets.
+            # The CLI's own messages have a model in angle brackets.
             if not isinstance(message, dict) or str(message.get("model", "")).startswith("<"):
                 continue
             if kind == "assistant":
@@ -87,21 +87,21 @@ def _read_blocks(trace: Trace, kind: str, content: object) -> None:
         if block.get("type") == "tool_use":
             trace.add("call", f"{block.get('name')}({json.dumps(block.get('input'), ensure_ascii=False)})")
         elif block.get("type") == "tool_result":
-            given = block.get("content")
-            parts = given if isinstance(given, list) else [{"text": given}]
+            content = block.get("content")
+            parts = content if isinstance(content, list) else [{"text": content}]
             trace.add("tool", "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict)))
         elif block.get("type") == "text" and kind == "assistant":
-            trace.say(str(block.get("text", "")))
+            trace.add_text(str(block.get("text", "")))
 
 
 def _read_result(trace: Trace, event: Mapping[str, Any]) -> None:
     usage = event.get("usage") or {}
-    read = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-    trace.prompt_tokens = sum(int(usage.get(name) or 0) for name in read)
+    names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+    trace.prompt_tokens = sum(int(usage.get(name) or 0) for name in names)
     trace.completion_tokens = int(usage.get("output_tokens") or 0)
     trace.finished = not event.get("is_error")
     trace.end(event.get("stop_reason"))
     if event.get("is_error"):
         status = event.get("api_error_status")
-        said = str(event.get("result") or event.get("subtype") or "the CLI gave up")
-        trace.fail(said, status if isinstance(status, int) else None)
+        reason = str(event.get("result") or event.get("subtype") or "the CLI gave up")
+        trace.fail(reason, status if isinstance(status, int) else None)

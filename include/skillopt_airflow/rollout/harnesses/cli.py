@@ -1,4 +1,4 @@
-"""Running an item in an agent CLI with its own home folder, the installed skill and a time limit."""
+"""The harness of an agent CLI, with a home folder per item, the installed skill and a time limit."""
 
 import asyncio
 import json
@@ -19,24 +19,24 @@ from skillopt_airflow.core.values.pictures import marked
 from skillopt_airflow.core.values.skill import skill_name
 from skillopt_airflow.core.values.text import shortened, storable
 from skillopt_airflow.core.values.types import Message, Status, Trajectory
-from skillopt_airflow.rollout.harnesses.reply import MAX_ERROR_CHARS, REFUSALS, item_pictures, reason
+from skillopt_airflow.rollout.harnesses.conversation import MAX_ERROR_CHARS, REFUSALS, item_pictures, reason
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.workspace import PASSED_VARIABLES, answered_by_files, corpus_variable
+from skillopt_airflow.rollout.workspace import PASSED_VARIABLES, corpus_variable, has_output
 from skillopt_airflow.tasks.protocols import Benchmark, OffersTools, Workspace
 
 MAX_MESSAGES = 100
 MAX_MESSAGE_CHARS = 4000
 MAX_FINAL_CHARS = 100_000
 BUDGET_SPENT = re.compile(r"\bbudget\.\w+ is spent\b")
-"""Words of the gateway's own 402. A provider's says that its account is empty, which is no budget of ours."""
+"""Text of the gateway's 402. A provider's 402 means an empty account, not the run's budget."""
 
 
 def install_skill(skills: Path, benchmark: str, text: str) -> None:
-    """Write the skill below a CLI's folder of skills, as a SKILL.md whose front matter says when to use it."""
+    """Write a SKILL.md to a CLI's folder of skills. Its front matter describes when to use it."""
     name = skill_name(benchmark)
     folder = skills / name
     folder.mkdir(parents=True)
-    # A JSON string is a YAML string too, whatever is in it.
+    # Every JSON string is a YAML string.
     description = json.dumps(f"How to do the {benchmark} benchmark's items. Use it for each of them.")
     matter = f"name: {name}\ndescription: {description}\n"
     (folder / "SKILL.md").write_text(f"---\n{matter}---\n\n{text}", encoding="utf-8")
@@ -44,29 +44,28 @@ def install_skill(skills: Path, benchmark: str, text: str) -> None:
 
 @dataclass
 class Trace:
-    """The content of a CLI's output, filled in line by line."""
+    """The content of a CLI's output, read line by line."""
 
     messages: list[Message] = field(default_factory=list)
     final: str = ""
-    """The last text of the model."""
+    """The target's last text."""
     finished: bool = False
-    """True if the CLI says that the target was done."""
+    """True if the CLI reports success."""
     error: str = ""
     http_status: int | None = None
     refused: Status | None = None
-    """`refused`, `too_long` or `truncated`, if the CLI reports that."""
+    """`refused`, `too_long` or `truncated`, if the CLI reports it."""
     calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
-    def say(self, text: str) -> None:
-        """Add a text of the model; its answer is at the end, also where there are too many turns to show."""
+    def add_text(self, text: str) -> None:
+        """Add a text of the target. The last one is the answer, so it replaces a turn if there are too many."""
         self.final = storable(text[-MAX_FINAL_CHARS:])
         self.messages = self.messages[: MAX_MESSAGES - 1]
         self.add("assistant", text)
 
     def add(self, role: str, text: str) -> None:
-        """Add a turn, unless there are too many; a long one loses its middle."""
         if len(self.messages) < MAX_MESSAGES:
             self.messages.append(Message.model_validate({"role": role, "content": shortened(text, MAX_MESSAGE_CHARS)}))
 
@@ -90,10 +89,10 @@ class Trace:
 
 
 class CLIHarness(ABC):
-    """An agent CLI runs the item; a subclass says how it is started and how its trace is read.
+    """Runs an item in an agent CLI. Subclasses start the CLI and parse its trace.
 
-    The container is the sandbox: without network, rights or any secret, and made for this one item. So the CLI asks
-    nobody for permission, and its own sandbox, which would need rights that a container lacks, stays off.
+    The container is the sandbox: it has no network, privileges or secrets, and runs only this item. The CLI therefore
+    asks for no permissions, and its own sandbox, which would need more privileges, is off.
     """
 
     def __init__(self, settings: RolloutSettings, benchmark: Benchmark, base_url: str) -> None:
@@ -106,22 +105,22 @@ class CLIHarness(ABC):
 
     @abstractmethod
     def prepare(self, home: Path, skill: str) -> None:
-        """Write the configuration and the skill into an empty home."""
+        """Write the configuration and the skill to an empty home folder."""
 
     @abstractmethod
     def command(self, pictures: Sequence[str]) -> Sequence[str]:
-        """Return the program and its arguments; it reads the prompt from its standard input.
+        """Return the program and its arguments, at most 128 KB each. It reads the prompt from standard input.
 
-        An argument may have no more than 128 KB. `pictures` are paths of those in the task.
+        `pictures` are the paths of the task's pictures.
         """
 
     @abstractmethod
     def prompt(self, task: str, pictures: Sequence[str]) -> str:
-        """Return the text that invokes the skill with the task."""
+        """Return the prompt that invokes the skill with the task."""
 
     @abstractmethod
     def variables(self) -> Mapping[str, str]:
-        """Return its environment variables, besides those of every CLI."""
+        """Return environment variables, in addition to those of every CLI."""
 
     @abstractmethod
     def read(self, lines: Iterable[bytes]) -> Trace: ...
@@ -136,10 +135,10 @@ class CLIHarness(ABC):
             self.prepare(home, skill)
             pictures = _pictures(task, workspace)
             (folder / "prompt").write_text(self.prompt(task, pictures), encoding="utf-8")
-            ended = await self._execute(self.command(pictures), home, folder, workspace)
+            exit_status = await self._execute(self.command(pictures), home, folder, workspace)
             trace = self.read(_lines(folder / "trace"))
-            status, error = _outcome(trace, ended, _tail(folder / "errors"), self.settings.agent_seconds)
-            if status is Status.OK and not trace.final.strip() and not answered_by_files(workspace):
+            status, error = _outcome(trace, exit_status, _tail(folder / "errors"), self.settings.agent_seconds)
+            if status is Status.OK and not trace.final.strip() and not has_output(workspace):
                 status = Status.EMPTY
         opening = (Message(role="system", content=skill), Message(role="user", content=task))
         return Trajectory(
@@ -157,7 +156,7 @@ class CLIHarness(ABC):
         )
 
     def _task(self, item: PublicItem, workspace: Workspace) -> str:
-        """Return the text of the chat harness or, where there are files, the task of an agent."""
+        """Return the agent's task if there are files, else the chat harness's user messages."""
         if isinstance(self.benchmark, OffersTools):
             task, corpus = self.benchmark.task(item.public), workspace.corpus
             if workspace.repository:
@@ -175,12 +174,12 @@ class CLIHarness(ABC):
         return "\n\n".join(message.content for message in opening if message.role == "user")
 
     async def _execute(self, command: Sequence[str], home: Path, folder: Path, workspace: Workspace) -> int | None:
-        """Return the exit status of the CLI, or None after its time limit. Nothing that it started is left."""
-        passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
-        places = {"HOME": str(home), "INPUTS": workspace.inputs, "OUTPUTS": workspace.outputs}
-        places |= corpus_variable(workspace.corpus)
-        env = {**passed, **places, "LANG": "C.UTF-8", **workspace.agent_variables(), **self.variables()}
-        # Files and not pipes: a program that outlives the CLI would hold a pipe open.
+        """Return the exit status of the CLI, or None after a timeout. Kills its process group."""
+        inherited = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
+        folders = {"HOME": str(home), "INPUTS": workspace.inputs, "OUTPUTS": workspace.outputs}
+        folders |= corpus_variable(workspace.corpus)
+        env = {**inherited, **folders, "LANG": "C.UTF-8", **workspace.agent_variables(), **self.variables()}
+        # No pipes: a program that outlives the CLI would keep them open.
         with (
             (folder / "prompt").open("rb") as prompt,
             (folder / "trace").open("wb") as out,
@@ -218,18 +217,18 @@ def http_status_in(text: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _outcome(trace: Trace, ended: int | None, said: str, limit: float) -> tuple[Status, str]:
+def _outcome(trace: Trace, exit_status: int | None, errors: str, limit: float) -> tuple[Status, str]:
     status = trace.status
-    if ended is None:
+    if exit_status is None:
         return Status.TIMEOUT, f"the CLI was not done after {limit:.0f} s (sandbox.timeout)"
-    if status is Status.OK and ended == 0:
+    if status is Status.OK and exit_status == 0:
         return status, ""
     if status is Status.OK:
         status = Status.MODEL_ERROR
     if status in SENTENCES:
         why = f"{SENTENCES[status]}: {trace.error or trace.final}"
     else:
-        why = trace.error or f"the CLI ended with exit status {ended} and no result: {said}"
+        why = trace.error or f"the CLI ended with exit status {exit_status} and no result: {errors}"
     return status, reason(why)
 
 
@@ -239,7 +238,7 @@ def _pictures(task: str, workspace: Workspace) -> list[str]:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Yield lines one by one: only the container's limit for a file bounds a trace."""
+    """Yield lines one by one, since a trace can be as large as the container allows."""
     with path.open("rb") as file:
         yield from file
 

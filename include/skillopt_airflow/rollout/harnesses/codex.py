@@ -1,4 +1,4 @@
-"""The codex harness: runs `codex exec` with the skill installed for the user and invoked as `$name`."""
+"""The codex harness: runs `codex exec` with the skill installed for its user and invoked as `$name`."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from skillopt_airflow.core.values.skill import skill_name
 from skillopt_airflow.core.values.types import Status
 from skillopt_airflow.rollout.harnesses.cli import CLIHarness, Trace, events, http_status_in, install_skill
 
-# Every table is of the CLI's own format, see `codex exec --strict-config`.
+# The tables are the CLI's own, see `codex exec --strict-config`.
 _CONFIG = """
 model = {model}
 model_provider = "gateway"
@@ -42,7 +42,7 @@ enabled = false
 
 
 class CodexHarness(CLIHarness):
-    """Speaks the responses format. The CLI takes no temperature, and the gateway sets its limit of tokens."""
+    """Uses the wire format openai. The CLI accepts no temperature, and the gateway sets its token limit."""
 
     def prepare(self, home: Path, skill: str) -> None:
         settings = self.settings
@@ -72,7 +72,7 @@ class CodexHarness(CLIHarness):
     def read(self, lines: Iterable[bytes]) -> Trace:
         """Read the events of `codex exec --json`, which list commands and texts, but not the model's calls.
 
-        A call is counted for every command and for every text, which is too many where one answer has several.
+        Each command and each text counts as a call, which is too many if one answer has several.
         """
         trace = Trace()
         for event in events(lines):
@@ -96,7 +96,7 @@ def _read_item(trace: Trace, item: Mapping[str, Any]) -> None:
     kind = item.get("type")
     if kind == "agent_message":
         trace.calls += 1
-        trace.say(str(item.get("text", "")))
+        trace.add_text(str(item.get("text", "")))
     elif kind == "command_execution":
         trace.calls += 1
         trace.add("call", f"$ {item.get('command', '')}")

@@ -1,7 +1,7 @@
-"""Conversations asked and read without an SDK: what pydantic-ai would ask, and how it would read the answer.
+"""Chat requests and replies without an SDK, equal to those of pydantic-ai.
 
-It knows what is particular to some models and servers, and the words of every failure. So only what is the same
-everywhere is done here, and the rest is left to it.
+It only supports requests and replies that are the same for all models and servers. pydantic-ai handles the rest, and
+all failures.
 """
 
 import json
@@ -23,21 +23,21 @@ from skillopt_airflow.core.wire_formats.anthropic_messages import AnthropicMessa
 from skillopt_airflow.core.wire_formats.openai_chat import chat_content
 from skillopt_airflow.core.wire_formats.wire_format import side, taking_turns
 from skillopt_airflow.rollout.gateway_call import Answer
-from skillopt_airflow.rollout.harnesses.reply import Reply, Turn
+from skillopt_airflow.rollout.harnesses.conversation import Reply, Turn
 from skillopt_airflow.rollout.settings import RolloutSettings
 
 _RESPONSE_ENDINGS = {("completed", None): Status.OK, ("incomplete", "max_output_tokens"): Status.TRUNCATED}
-"""By the status of a response, and the reason why it is incomplete."""
+"""By the status of a response and the reason of an incomplete one."""
 
 REASONING_MODEL = re.compile(r"o\d|gpt-(?:[5-9]|\d\d)")
-"""Names of OpenAI's models that think; each takes other settings."""
+"""OpenAI's reasoning models, which accept different settings."""
 _THINKING = re.compile("<think>.*?</think>", re.DOTALL)
 _FIELDS = {"max_tokens": "max_completion_tokens", "openai_reasoning_effort": "reasoning_effort"}
-"""Fields of a request whose setting has another name."""
+"""Names of settings that differ in the request."""
 
 _ENDINGS = ("end_turn", "stop_sequence", "max_tokens", "model_context_window_exceeded")
 _MAX_TOKENS = 64_000
-"""The smallest limit of an answer among the models whose limit pydantic-ai knows, and lowers a larger one to."""
+"""pydantic-ai lowers a limit to the model's maximum; this is the lowest maximum that it knows."""
 _BESIDE_PROMPT = AnthropicMessages.beside_prompt
 
 
@@ -46,14 +46,14 @@ class PlainResponses:
         pictures = any(isinstance(part, Picture) for turn in turns for part in turn.parts)
         if pictures or REASONING_MODEL.match(settings.model):
             return None
-        said: list[JsonValue] = [{"role": turn.role, "content": "".join(map(str, turn.parts))} for turn in turns]
+        messages: list[JsonValue] = [{"role": turn.role, "content": "".join(map(str, turn.parts))} for turn in turns]
         sampling = settings.sampling()
         limit, effort = sampling.pop("max_tokens"), sampling.pop("openai_reasoning_effort", None)
         thinking: JsonObject = {} if effort is None else {"reasoning": {"effort": effort}}
         return {
             "model": settings.model,
             "stream": False,
-            "input": said,
+            "input": messages,
             "max_output_tokens": limit,
             **thinking,
             **sampling,
@@ -73,13 +73,13 @@ class PlainResponses:
                 ending = _RESPONSE_ENDINGS.get((status, (document.get("incomplete_details") or {}).get("reason")))
                 texts = [_output_text(output) for output in outputs]
                 if ending is not None and None not in texts:
-                    said = "".join(text for text in texts if text)
-                    return Reply(ending, text=said, prompt_tokens=read, completion_tokens=written)
+                    joined = "".join(text for text in texts if text)
+                    return Reply(ending, text=joined, prompt_tokens=read, completion_tokens=written)
         return None
 
 
 def _output_text(output: Any) -> str | None:
-    """Return what an output says, which is nothing for a thought; None for one of another kind."""
+    """Return the text of an output, empty for reasoning; None for another kind."""
     match output:
         case {"type": "reasoning"}:
             return ""
@@ -127,25 +127,25 @@ def _reply(message: Mapping[str, Any], choice: Mapping[str, Any], read: int, wri
     plain = isinstance(text, str | None) and isinstance(ending, str | None)
     if unusual or choice.get("logprobs") or not plain or not (status := ending_status(ending)).scored:
         return None
-    # Of a block that nobody closed only its tag is left out.
-    said = _THINKING.sub("", text or "").replace("<think>", "", 1)
-    return Reply(status, text=said, prompt_tokens=read, completion_tokens=written)
+    # Without a closing tag, only the opening tag is removed.
+    visible = _THINKING.sub("", text or "").replace("<think>", "", 1)
+    return Reply(status, text=visible, prompt_tokens=read, completion_tokens=written)
 
 
 class PlainMessages:
     def request(self, settings: RolloutSettings, turns: Sequence[Turn]) -> JsonObject | None:
-        """Return the request; None where a model may not take a setting, such as a temperature or so long an answer."""
+        """Return the request; None if a model may not accept a setting, such as a temperature or a high token limit."""
         sampling = settings.sampling()
         if set(sampling) != {"max_tokens"} or settings.max_tokens > _MAX_TOKENS:
             return None
         system = [str(part) for turn in turns if turn.role == "system" for part in turn.parts]
-        said: list[JsonValue] = [
+        messages: list[JsonValue] = [
             {"role": turn.role, "content": message_blocks(turn.parts)}
             for turn in turns
             if turn.role != "system" and any(turn.parts)
         ]
-        instructed: JsonObject = {"system": "\n\n".join(system)} if system else {}
-        return {"model": settings.model, "stream": False, "messages": said, **instructed, **sampling}
+        instructions: JsonObject = {"system": "\n\n".join(system)} if system else {}
+        return {"model": settings.model, "stream": False, "messages": messages, **instructions, **sampling}
 
     def reply(self, document: Any) -> Reply | None:
         match document:
@@ -160,14 +160,14 @@ class PlainMessages:
             } if ending in _ENDINGS:
                 texts = [_text(block) for block in blocks]
                 if None not in texts:
-                    said = "".join(text for text in texts if text)
+                    joined = "".join(text for text in texts if text)
                     read += sum(usage.get(name) or 0 for name in _BESIDE_PROMPT)
-                    return Reply(ending_status(ending), text=said, prompt_tokens=read, completion_tokens=written)
+                    return Reply(ending_status(ending), text=joined, prompt_tokens=read, completion_tokens=written)
         return None
 
 
 def _text(block: Any) -> str | None:
-    """Return what a block says, which is nothing for a thought; None for one of another kind."""
+    """Return the text of a block, empty for thinking; None for another kind."""
     match block:
         case {"type": "thinking" | "redacted_thinking"}:
             return ""
@@ -177,23 +177,23 @@ def _text(block: Any) -> str | None:
 
 
 MAX_BYTES = 8 * 1024 * 1024
-"""The gateway refuses a very long request before it has read it all, which a plain call cannot hear."""
+"""The gateway refuses longer requests before it has read them, and a plain call wouldn't receive its answer."""
 _CONTROL_TOKEN = re.compile(
     r"<[|｜]|\|>|_of_turn>|\]~|\[(?:\||e~|/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_RESULTS|TOOL_CALLS)\])"
 )
-"""The beginnings and ends of what some servers would take for a chat template's tokens; pydantic-ai breaks those."""
+"""Strings that a server may parse as a chat template's tokens. pydantic-ai escapes them."""
 _BROKEN_TOKEN = re.compile("[<\\[\\]][\u200b-\u200d\u2060\ufeff]")
-"""What pydantic-ai would mend in an answer."""
+"""Escaped tokens in an answer, which pydantic-ai restores."""
 
 
 class PlainFormat(Protocol):
     """The plain requests and answers of a wire format."""
 
     def request(self, settings: RolloutSettings, turns: Sequence[Turn]) -> JsonObject | None:
-        """Return the request for the next turn of a conversation; None if it is no plain one."""
+        """Return the request for the target's next turn; None if it needs pydantic-ai."""
 
     def reply(self, document: Any) -> Reply | None:
-        """Return what an answer of status 200 says; None if it is no plain one, such as a refusal."""
+        """Return the reply in an answer with status 200; None if it needs pydantic-ai, such as a refusal."""
 
 
 PLAIN_FORMATS: Mapping[Dialect, PlainFormat] = {
@@ -201,15 +201,15 @@ PLAIN_FORMATS: Mapping[Dialect, PlainFormat] = {
     "openai": PlainResponses(),
     "anthropic": PlainMessages(),
 }
-"""A wire format that is not among them is left to pydantic-ai as a whole."""
+"""Other wire formats need pydantic-ai."""
 
 
 def request_body(settings: RolloutSettings, messages: Sequence[Message], pictures: Pictures) -> bytes | None:
-    """Return the request for the next turn of a conversation; None if it is no plain one."""
+    """Return the request for the target's next turn; None if it needs pydantic-ai."""
     plain = PLAIN_FORMATS.get(settings.dialect)
     if plain is None or any(_CONTROL_TOKEN.search(message.content) for message in messages):
         return None
-    turns = [Turn(side(message), said) for message, said in shown(taking_turns(messages), pictures)]
+    turns = [Turn(side(message), parts) for message, parts in shown(taking_turns(messages), pictures)]
     document = plain.request(settings, turns)
     if document is None:
         return None
@@ -217,8 +217,8 @@ def request_body(settings: RolloutSettings, messages: Sequence[Message], picture
     return body if len(body) <= MAX_BYTES else None
 
 
-def read_reply(dialect: Dialect, answer: Answer) -> Reply | None:
-    """Return what an answer says; None if it is no plain one, such as a failure or a refusal."""
+def parse_reply(dialect: Dialect, answer: Answer) -> Reply | None:
+    """Return the reply in an answer; None if it needs pydantic-ai, such as a failure or a refusal."""
     if answer.status != 200 or not answer.headers.get("content-type", "").startswith("application/json"):
         return None
     try:

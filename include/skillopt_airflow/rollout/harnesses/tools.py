@@ -22,12 +22,18 @@ from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.values.pictures import parts
 from skillopt_airflow.core.values.text import MAX_TOLD_CHARS, shortened, storable
 from skillopt_airflow.core.values.types import Message, Status, Trajectory
-from skillopt_airflow.rollout.harnesses.replies import TargetModel, ending, failure, lasting, text_of
-from skillopt_airflow.rollout.harnesses.reply import item_pictures, reason
-from skillopt_airflow.rollout.harnesses.session import Session, opened_session
-from skillopt_airflow.rollout.requirements import check_tools, with_tools
+from skillopt_airflow.rollout.harnesses.conversation import item_pictures, reason
+from skillopt_airflow.rollout.harnesses.session import Session, open_session
+from skillopt_airflow.rollout.harnesses.target_model import (
+    TargetModel,
+    error_result,
+    lasting_mark,
+    response_status,
+    text_of,
+)
+from skillopt_airflow.rollout.requirements import check_tools, require_tools
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.workspace import answered_by_files
+from skillopt_airflow.rollout.workspace import has_output
 from skillopt_airflow.tasks.protocols import Benchmark, PlaysSession, Workspace
 
 ToolFunction = Callable[..., Awaitable[str]]
@@ -38,35 +44,35 @@ class ToolTask:
     text: str
     tools: Sequence[ToolFunction]
     answer: Callable[[str], str]
-    """Takes the answer from the agent's last text."""
+    """Extracts the answer from the agent's last text."""
     is_answered: Callable[[], bool]
-    """Says whether something is there to be judged though the agent has said nothing."""
+    """Returns whether there is something to score even without a text."""
 
 
 @asynccontextmanager
 async def tool_task(
     benchmark: Benchmark, settings: RolloutSettings, item: PublicItem, workspace: Workspace
 ) -> AsyncIterator[ToolTask]:
-    """Yield an item's task; if it is a session, the world is there as long as the block runs.
+    """Yield an item's task. A session's world is open within the block.
 
     Raises:
-        SandboxError: the world could not be opened.
+        SandboxError: the world couldn't be opened.
     """
     if isinstance(benchmark, PlaysSession):
-        async with opened_session(settings, workspace.sealed) as session:
+        async with open_session(settings, workspace.sealed) as session:
             text = benchmark.task(session.episode.opening)
-            yield ToolTask(text, [_acting(session, benchmark)], lambda _: session.episode.outcome, lambda: True)
+            yield ToolTask(text, [_act_tool(session, benchmark)], lambda _: session.episode.outcome, lambda: True)
     else:
-        tooled = with_tools(benchmark)
+        with_tools = require_tools(benchmark)
         yield ToolTask(
-            tooled.task(item.public),
-            tooled.tools(item.public, workspace),
+            with_tools.task(item.public),
+            with_tools.tools(item.public, workspace),
             benchmark.answer,
-            lambda: answered_by_files(workspace),
+            lambda: has_output(workspace),
         )
 
 
-def _acting(session: Session, benchmark: PlaysSession) -> ToolFunction:
+def _act_tool(session: Session, benchmark: PlaysSession) -> ToolFunction:
     async def act(action: str) -> str:
         """Act in the world once; returns what that brings.
 
@@ -82,15 +88,15 @@ def _acting(session: Session, benchmark: PlaysSession) -> ToolFunction:
 
 MAX_MESSAGES = 200
 MAX_CHARS = {"assistant": 8000, "call": 8000, "user": 8000, "tool": MAX_TOLD_CHARS + 200}
-"""Characters of a message by its role: what a tool gave is kept as the target was told it."""
+"""Maximum length of a message by role. Tool results are stored as the target saw them."""
 
 
 class ToolsHarness:
     """Lets the target call the benchmark's tools until it answers, in at most `max_turns` model calls.
 
-    What a tool raises is told to the target, but for a world that breaks down, which ends the item. A target that used
-    up its turns has answered with its last text, or with the files that it made; if there is neither, that is a
-    model_error. A session is judged by its outcome alone.
+    The target gets a tool's exceptions as results, except a broken world, which ends the item. If the turns are used
+    up, its last text or its files are the answer; without both, the status is model_error. The answer of a session is
+    its outcome.
     """
 
     def __init__(self, settings: RolloutSettings, benchmark: Benchmark, gateway: str) -> None:
@@ -108,37 +114,37 @@ class ToolsHarness:
         async with tool_task(self._benchmark, self._settings, item, workspace) as task:
             pictures = item_pictures([task.text], workspace)
             with capture_run_messages() as history:
-                stopped = await self._work(self._target.content(parts(task.text, pictures)), skill, task.tools)
+                error = await self._run_agent(self._target.content(parts(task.text, pictures)), skill, task.tools)
             responses = [turn for turn in history if isinstance(turn, ModelResponse)]
-            status, error = self._outcome(history, responses, stopped, task)
+            status, why = self._outcome(history, responses, error, task)
             texts = [text for turn in responses if (text := text_of(turn).strip())]
             opening = (Message(role="system", content=skill), Message(role="user", content=task.text))
             return Trajectory(
                 item_id=item.id,
                 status=status,
-                error=error,
-                lasting_error="" if stopped is None else lasting(stopped),
+                error=why,
+                lasting_error="" if error is None else lasting_mark(error),
                 messages=(*opening, *_trace(history)),
                 answer=task.answer(texts[-1] if texts else "") if status.scored else "",
-                calls=len(responses) + _failed_calls(history, stopped),
+                calls=len(responses) + _failed_calls(history, error),
                 prompt_tokens=sum(turn.usage.input_tokens for turn in responses),
                 completion_tokens=sum(turn.usage.output_tokens for turn in responses),
                 started=started,
                 seconds=time.monotonic() - clock,
             )
 
-    async def _work(
+    async def _run_agent(
         self, task: str | list[UserContent], skill: str, tools: Sequence[ToolFunction]
     ) -> AgentRunError | UserError | None:
-        """Run the agent and return the error that stopped it, if any."""
+        """Run the agent. Return the error that ended it, if any."""
         agent = Agent(
             self._target.model,
             output_type=str,
             instructions=skill,
-            # In sequence, because they share the item's folders.
-            tools=[Tool(_telling(tool), sequential=True) for tool in tools],
+            # Sequential, because they share the item's folders.
+            tools=[Tool(_agent_tool(tool), sequential=True) for tool in tools],
             model_settings=self._target.settings,
-            # Each retry is a model call, which counts towards the limit of turns.
+            # Each retry is a model call, so the limit of turns applies.
             retries={"tools": self._max_turns, "output": self._max_turns},
         )
         try:
@@ -151,15 +157,15 @@ class ToolsHarness:
         self,
         history: Sequence[ModelMessage],
         responses: Sequence[ModelResponse],
-        stopped: AgentRunError | UserError | None,
+        error: AgentRunError | UserError | None,
         task: ToolTask,
     ) -> tuple[Status, str]:
-        # The agent takes an answer that was cut before it said anything, or in a tool's arguments, for an error.
-        cut = bool(responses) and history[-1] is responses[-1] and ending(responses[-1])[0] is Status.TRUNCATED
-        if stopped is not None and not cut and not isinstance(stopped, UsageLimitExceeded):
-            return failure(stopped)
-        status, why = ending(responses[-1])
-        if status not in (Status.OK, Status.EMPTY) or (stopped is None and status is Status.OK):
+        # pydantic-ai raises an error if an answer is cut before its text or within a tool's arguments.
+        cut = bool(responses) and history[-1] is responses[-1] and response_status(responses[-1])[0] is Status.TRUNCATED
+        if error is not None and not cut and not isinstance(error, UsageLimitExceeded):
+            return error_result(error)
+        status, why = response_status(responses[-1])
+        if status not in (Status.OK, Status.EMPTY) or (error is None and status is Status.OK):
             return status, why
         if any(text_of(turn).strip() for turn in responses) or task.is_answered():
             return Status.OK, ""
@@ -168,32 +174,32 @@ class ToolsHarness:
         return Status.MODEL_ERROR, f"no answer after model.max_turns = {self._max_turns} model calls"
 
 
-def _telling(tool: ToolFunction) -> Callable[..., Awaitable[ToolReturn]]:
-    """Return the tool, changed to report failures as such, to shorten long results and to time its calls."""
+def _agent_tool(tool: ToolFunction) -> Callable[..., Awaitable[ToolReturn]]:
+    """Return the tool for pydantic-ai, which reports exceptions, shortens long results and measures the time."""
 
     @wraps(tool)
-    async def told(*arguments: object, **named: object) -> ToolReturn:
+    async def call(*arguments: object, **named: object) -> ToolReturn:
         began = time.monotonic()
         try:
             result = shortened(storable(await tool(*arguments, **named)), MAX_TOLD_CHARS)
         except SandboxError:
-            # The world has broken down, of which nothing is to be told: a score would not be the target's.
+            # The world broke down, so the item must not be scored.
             raise
         except Exception as error:
             raise ToolFailed(reason(f"{type(error).__name__}: {error}")) from error
         return ToolReturn(result, metadata=time.monotonic() - began)
 
-    return told
+    return call
 
 
-def _failed_calls(history: Sequence[ModelMessage], stopped: AgentRunError | UserError | None) -> int:
-    """Return one if the agent stopped because of a call without an answer, else zero."""
+def _failed_calls(history: Sequence[ModelMessage], error: AgentRunError | UserError | None) -> int:
+    """Return 1 if the agent ended because a call had no answer, else 0."""
     unanswered = bool(history) and isinstance(history[-1], ModelRequest)
-    return int(unanswered and stopped is not None and not isinstance(stopped, UsageLimitExceeded))
+    return int(unanswered and error is not None and not isinstance(error, UsageLimitExceeded))
 
 
 def _trace(history: Sequence[ModelMessage]) -> list[Message]:
-    """Return the turns after the task, as far as a row may hold them."""
+    """Return the turns after the task, limited in number and length."""
     turns: list[tuple[str, str]] = []
     for message in history:
         if isinstance(message, ModelResponse):
@@ -206,7 +212,7 @@ def _trace(history: Sequence[ModelMessage]) -> list[Message]:
                 turns.append(("tool", f"[{heading}]\n{part.model_response_str(wrap_if_error=False)}"))
             elif isinstance(part, RetryFeedbackPart):
                 turns.append(("user", part.model_response()))
-    said = [{"role": role, "content": shortened(text, MAX_CHARS[role])} for role, text in turns if text]
-    # The answer is at the end.
-    shown = said if len(said) <= MAX_MESSAGES else [*said[: MAX_MESSAGES - 1], said[-1]]
-    return [Message.model_validate(turn) for turn in shown]
+    rows = [{"role": role, "content": shortened(text, MAX_CHARS[role])} for role, text in turns if text]
+    # Keep the last turn, which is the answer.
+    kept = rows if len(rows) <= MAX_MESSAGES else [*rows[: MAX_MESSAGES - 1], rows[-1]]
+    return [Message.model_validate(row) for row in kept]

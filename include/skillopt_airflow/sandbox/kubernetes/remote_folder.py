@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.values.types import Item, JsonObject, ModelCall
-from skillopt_airflow.gateway.backends import handed_over
+from skillopt_airflow.gateway.backends import export_upstream
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.remaining_budget import ENDED, GatewaySettings, RemainingBudget
 from skillopt_airflow.sandbox.docker.limits import MEGABYTE
@@ -97,7 +97,7 @@ def gateway_document(workload: Workload, allowance: RemainingBudget, gateways: i
         )
     settings = gateway_settings(workload, allowance, gateways).model_dump(mode="json")
     proxies: JsonObject = {name: os.environ[name] for name in PROXIES if name in os.environ}
-    return {**settings, "upstream": handed_over(workload.upstream), "proxies": proxies}
+    return {**settings, "upstream": export_upstream(workload.upstream), "proxies": proxies}
 
 
 def report_calls(lines: Iterable[bytes], allotment: Allotment, on_call: Callable[[ModelCall], None]) -> None:

@@ -1,4 +1,4 @@
-"""The turns of a conversation with the target, the result of one request, and the reasons of failures."""
+"""A conversation with the target: its turns, the reply to one request, and its trajectory."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from skillopt_airflow.tasks.protocols import Workspace
 
 MAX_ERROR_CHARS = 500
 REFUSALS = {402: Status.BUDGET, 408: Status.TIMEOUT, 504: Status.TIMEOUT}
-"""Meaning of the gateway's HTTP statuses; any other is a model_error."""
+"""Statuses by the gateway's HTTP status. Any other is a model_error."""
 
 
 def reason(text: str) -> str:
@@ -19,42 +19,36 @@ def reason(text: str) -> str:
 
 
 def item_pictures(texts: Iterable[str], workspace: Workspace) -> Pictures:
-    named = {name for text in texts for name in marked(text)}
-    read = {name: workspace.read_input(name) for name in named.intersection(workspace.input_names())} if named else {}
-    return {name: content for name, content in read.items() if is_picture(content)}
+    marks = {name for text in texts for name in marked(text)}
+    files = {name: workspace.read_input(name) for name in marks.intersection(workspace.input_names())} if marks else {}
+    return {name: content for name, content in files.items() if is_picture(content)}
 
 
 class Turn(NamedTuple):
-    """A message as every wire format knows it."""
-
     role: Literal["system", "user", "assistant"]
     parts: Sequence[Part]
 
 
 @dataclass(frozen=True)
 class Reply:
-    """The result of one request; `error` is empty exactly if the status is a scored one."""
+    """The result of one request. `error` is empty if and only if the status is scored."""
 
     status: Status
     error: str = ""
     lasting_error: str = ""
-    """As of a trajectory."""
+    """See `Trajectory`."""
     text: str = ""
     """Without the model's thinking."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
 
-def conversation(
+def conversation_trajectory(
     item_id: str, messages: Sequence[Message], replies: Sequence[Reply], answer: str, started: float, clock: float
 ) -> Trajectory:
-    """Return the trajectory of a conversation, which ends as its last reply does; without a score it has no answer.
+    """Return the trajectory of a conversation with at least one reply. Its status is the last reply's.
 
-    Args:
-        replies: the target's, at least one.
-        answer: what is scored.
-        started: as `time.time()` told when it began.
-        clock: as `time.monotonic()` did.
+    `started` and `clock` are `time.time()` and `time.monotonic()` at its start.
     """
     last = replies[-1]
     return Trajectory(

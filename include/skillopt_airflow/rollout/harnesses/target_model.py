@@ -1,4 +1,4 @@
-"""The target behind the gateway, and the meaning of its answers and failures."""
+"""The target as a pydantic-ai model at the gateway, and the statuses of its answers and failures."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -44,30 +44,30 @@ from skillopt_airflow.core.values.types import Message, Status
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.core.wire_formats.wire_format import taking_turns
 from skillopt_airflow.rollout.gateway_call import Answer
-from skillopt_airflow.rollout.harnesses.reply import REFUSALS, Reply, reason
+from skillopt_airflow.rollout.harnesses.conversation import REFUSALS, Reply, reason
 from skillopt_airflow.rollout.settings import RolloutSettings
 
 
-class Replayed(httpx2.AsyncBaseTransport):
-    """Gives every request an answer that came before, or the failure in its place."""
+class ReplayTransport(httpx2.AsyncBaseTransport):
+    """Replays an earlier answer or failure for every request."""
 
-    def __init__(self, came: Answer | OSError) -> None:
-        self._came = came
+    def __init__(self, result: Answer | OSError) -> None:
+        self._result = result
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        if isinstance(self._came, TimeoutError):
-            raise httpx2.ReadTimeout("", request=request) from self._came
-        if isinstance(self._came, OSError):
-            raise httpx2.ReadError("", request=request) from self._came
-        return httpx2.Response(self._came.status, headers=dict(self._came.headers), content=self._came.body)
+        if isinstance(self._result, TimeoutError):
+            raise httpx2.ReadTimeout("", request=request) from self._result
+        if isinstance(self._result, OSError):
+            raise httpx2.ReadError("", request=request) from self._result
+        return httpx2.Response(self._result.status, headers=dict(self._result.headers), content=self._result.body)
 
 
 class TargetModel:
-    """The model in the wire format of its connection; the gateway adds the key and owns the retries.
+    """The model in the wire format of its connection. The gateway adds the key and does the retries.
 
     Args:
-        gateway: path of the gateway's unix socket, or its address `http://host:port`.
-        transport: what answers in the place of the gateway.
+        gateway: path of the gateway's unix socket, or its URL `http://host:port`.
+        transport: replacement for the gateway.
     """
 
     def __init__(
@@ -76,17 +76,17 @@ class TargetModel:
         base_url = gateway.rstrip("/") if gateway.startswith("http://") else "http://gateway"
         if transport is None:
             socket = None if gateway.startswith("http://") else gateway
-            # The gateway speaks no TLS, and reading certificates takes longer than a call.
+            # The gateway doesn't use TLS, and reading certificates takes longer than a call.
             transport = httpx2.AsyncHTTPTransport(verify=False, uds=socket, limits=httpx2.Limits(max_connections=None))
         self._client = client = httpx2.AsyncClient(timeout=settings.patience, transport=transport)
-        address = base_url if WIRE_FORMATS[settings.dialect].client_adds_version else f"{base_url}/v1"
-        arguments: dict[str, Any] = {"base_url": address, "api_key": "none", "http_client": client}
+        url = base_url if WIRE_FORMATS[settings.dialect].client_adds_version else f"{base_url}/v1"
+        arguments: dict[str, Any] = {"base_url": url, "api_key": "none", "http_client": client}
 
         def provider(name: str) -> Provider[Any]:
-            made: Provider[Any] = infer_provider_class(name)(**arguments)
-            return made
+            result: Provider[Any] = infer_provider_class(name)(**arguments)
+            return result
 
-        self.model = _Guarded(infer_model(f"{settings.dialect}:{settings.model}", provider))
+        self.model = _CheckedModel(infer_model(f"{settings.dialect}:{settings.model}", provider))
         self.settings = cast("ModelSettings", settings.sampling() | {"timeout": settings.patience, "max_retries": 0})
 
     async def aclose(self) -> None:
@@ -97,9 +97,9 @@ class TargetModel:
         try:
             response = await model_request(self.model, turns, model_settings=self.settings)
         except (AgentRunError, UserError) as error:
-            status, why = failure(error)
-            return Reply(status, why, lasting(error))
-        status, why = ending(response)
+            status, why = error_result(error)
+            return Reply(status, why, lasting_mark(error))
+        status, why = response_status(response)
         usage = response.usage
         return Reply(
             status,
@@ -119,11 +119,11 @@ class TargetModel:
 
 
 class _UnreadableAnswer(UnexpectedModelBehavior):
-    """The answer of the server cannot be read, however often it is asked."""
+    """The server's answer is invalid, and retries won't help."""
 
 
-class _Guarded(WrapperModel):
-    """A model whose server may answer anything, which the provider's clients do not expect."""
+class _CheckedModel(WrapperModel):
+    """A model that reports invalid answers, on which the providers' clients raise arbitrary exceptions."""
 
     async def request(
         self,
@@ -135,7 +135,7 @@ class _Guarded(WrapperModel):
             response = await super().request(messages, model_settings, model_request_parameters)
             clean_parts(response.parts)
             for part in response.parts:
-                # Some clients hand on whatever stands in the place of a text.
+                # Some clients don't check the type of a text.
                 if isinstance(part, TextPart) and not isinstance(part.content, str):
                     raise TypeError(f"a text is {part.content!r}")
             return response
@@ -144,45 +144,45 @@ class _Guarded(WrapperModel):
         except (AgentRunError, UserError):
             raise
         except Exception as error:
-            words = f"the answer of the model server cannot be read: {type(error).__name__}: {error}"
-            raise _UnreadableAnswer(words) from error
+            message = f"the answer of the model server cannot be read: {type(error).__name__}: {error}"
+            raise _UnreadableAnswer(message) from error
 
 
 def text_of(response: ModelResponse) -> str:
-    """Return the text of the model without its thinking."""
+    """Return the text without thinking."""
     return without_thinking("".join(part.content for part in response.parts if isinstance(part, TextPart)))
 
 
-def ending(response: ModelResponse) -> tuple[Status, str]:
-    """Return the status of a response, and the reason if it is no answer."""
+def response_status(response: ModelResponse) -> tuple[Status, str]:
+    """Return the status of a response, and the reason if it isn't an answer."""
     details = response.provider_details or {}
-    # pydantic-ai has no word for those that only some providers have.
+    # pydantic-ai doesn't know the finish reasons of single providers.
     status = ending_status(details.get("finish_reason"), response.finish_reason)
     if status is Status.REFUSED:
-        words = details.get("refusal")
-        return status, reason(f"the model refused: {words}") if words else SENTENCES[status]
+        refusal = details.get("refusal")
+        return status, reason(f"the model refused: {refusal}") if refusal else SENTENCES[status]
     if status is Status.MODEL_ERROR:
-        return status, "the provider broke off its answer with an error"
+        return status, "the provider's answer ended with an error"
     if status is Status.OK and not response.tool_calls and not text_of(response).strip():
         return Status.EMPTY, ""
     return status, ""
 
 
-def failure(error: AgentRunError | UserError) -> tuple[Status, str]:
-    """Return the status of a call that failed, and the reason."""
+def error_result(error: AgentRunError | UserError) -> tuple[Status, str]:
+    """Return the status and the reason of a failed call."""
     status = _status(error)
     return status, reason(f"{SENTENCES[status]}: {error}" if status in SENTENCES else str(error))
 
 
-def lasting(error: AgentRunError | UserError) -> str:
-    """Return the mark of a call that would fail again in the same way; empty for any other."""
+def lasting_mark(error: AgentRunError | UserError) -> str:
+    """Return the mark of a permanent failure; empty if a retry may succeed."""
     if isinstance(error, UserError):
-        # pydantic-ai refuses what the model's server would.
+        # pydantic-ai refuses requests that the server would refuse.
         return lasting_error(HTTPStatus.BAD_REQUEST)
     if isinstance(error, _UnreadableAnswer):
         return UNREADABLE
     if isinstance(error, ModelHTTPError) and _status(error) is Status.MODEL_ERROR:
-        # The gateway's word for an answer that is none.
+        # "garbage" is the gateway's code for an invalid answer.
         return UNREADABLE if _code(error.body) == "garbage" else lasting_error(error.status_code)
     return ""
 
@@ -195,7 +195,7 @@ def _status(error: AgentRunError | UserError) -> Status:
     if isinstance(error, ModelHTTPError):
         if (status := error_status(error.status_code, error.body)) is not None:
             return status
-        # A provider's own 402 says that its account is empty, which is no budget of ours.
+        # A provider's 402 means an empty account, not the run's budget.
         if error.status_code != 402 or _code(error.body) == "budget":
             return REFUSALS.get(error.status_code, Status.MODEL_ERROR)
     elif isinstance(error, ModelAPIError):
@@ -204,7 +204,7 @@ def _status(error: AgentRunError | UserError) -> Status:
 
 
 def _code(body: object) -> object:
-    """Return the code of an error: OpenAI's client keeps the inner object, Anthropic's the whole."""
+    """Return the code of an error. OpenAI's client keeps the inner object, Anthropic's the whole document."""
     inner = body.get("error", body) if isinstance(body, dict) else None
     return inner.get("code") if isinstance(inner, dict) else None
 
