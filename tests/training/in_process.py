@@ -33,7 +33,7 @@ from skillopt_airflow.gateway.web_search import SearchUpstream
 from skillopt_airflow.models.metering import price_of
 from skillopt_airflow.rollout.corpus_folder import CorpusFolder
 from skillopt_airflow.rollout.workspace import ItemFolders, files_left
-from skillopt_airflow.sandbox.staging import staged_corpus
+from skillopt_airflow.sandbox.staging import stage_corpus
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.keys import MomentKeys, RunKeys
 from skillopt_airflow.store.objects import ObjectStore
@@ -344,7 +344,7 @@ class Training(TrainingLoop):
     def _corpus_alone(self, work: ChunkWorkload) -> ItemFolders:
         """The folders of an item without files of its own."""
         assert work.corpus is not None
-        nowhere, staged = Path("/nowhere"), staged_corpus(work.corpus, Path(tempfile.gettempdir()))
+        nowhere, staged = Path("/nowhere"), stage_corpus(work.corpus, Path(tempfile.gettempdir()))
         return ItemFolders(nowhere, nowhere, 1.0, corpus=CorpusFolder(staged))
 
 

@@ -157,9 +157,9 @@ def _unused_images_dropped(benchmark: str) -> list[str]:
     config = _config(benchmark)
     if config.sandbox.engine != "docker" or not isinstance(benchmarks.load(benchmark, config.task), JudgesRepository):
         return []
-    engine = docker_connection.found(config.sandbox.docker_conn_id)
+    engine = docker_connection.find_engine(config.sandbox.docker_conn_id)
     try:
-        with docker_connection.reached(engine.url), engine.opened() as client:
+        with docker_connection.connection_errors(engine.url), engine.open_client() as client:
             return remove_unused(client, UNUSED_IMAGE_DAYS)
     except EngineUnavailable as error:
         if config.sandbox.docker_conn_id is not None:

@@ -330,10 +330,10 @@ class ExchangeFolder:
     def put(self, name: str, body: bytes) -> None:
         self._store.put_bytes(f"{self._folder}{name}", body)
 
-    def address(self, name: str, method: Literal["get", "put"], seconds: int) -> str:
+    def signed_url(self, name: str, method: Literal["get", "put"], seconds: int) -> str:
         return self._store.signed_address(f"{self._folder}{name}", method, seconds)
 
-    def shared_address(self, key: str, seconds: int) -> str:
+    def shared_url(self, key: str, seconds: int) -> str:
         return self._store.signed_address(key, "get", seconds)
 
     def take(self, name: str, most: int) -> bytes | None:

@@ -31,13 +31,13 @@ from skillopt_airflow.sandbox.docker.container import (
     SANDBOX_LABEL,
     Container,
     Plan,
-    attached,
     capped,
     expiry,
     identity,
     lines,
-    reap,
+    open_frames,
     remove_all,
+    remove_expired,
 )
 from skillopt_airflow.sandbox.docker_runtime import RemoteContainer
 from skillopt_airflow.sandbox.staging import ContainerFolder
@@ -186,7 +186,7 @@ def engine(sent: list[bytes], done: threading.Event, context: ssl.SSLContext | N
 def read(client: docker.APIClient, done: threading.Event, count: int) -> list[tuple[int, bytes]]:
     """All frames; the connection is closed when so many have come."""
     found = []
-    with attached(client.exec_start("id", stream=True)) as frames:
+    with open_frames(client.exec_start("id", stream=True)) as frames:
         for one in frames:
             found.append(one)
             if len(found) == count:
@@ -259,11 +259,11 @@ def test_the_reaper_takes_what_is_dead_for_certain_and_nothing_that_may_live(cli
     alive = started(client, **expiry(1))
     unknown = started(client)
     monkeypatch.setenv("SKILLOPT_HOME", "/srv/another")
-    assert reap(client.api) == 0
+    assert remove_expired(client.api) == 0
     monkeypatch.undo()
     monkeypatch.setenv("SKILLOPT_HOME", dead.labels[SANDBOX_LABEL])
 
-    assert reap(client.api) == 1
+    assert remove_expired(client.api) == 1
 
     left = client.containers.list(
         filters={"label": f"{SANDBOX_LABEL}={dead.labels[SANDBOX_LABEL]}"}, ignore_removed=True
@@ -294,14 +294,14 @@ def test_the_reaper_leaves_a_task_that_lives_its_container_and_its_folder(tmp_pa
     late = expiry(-GRACE_SECONDS - 10)
     killed = tmp_path / f"{staging.PREFIX}killed"
     killed.mkdir()
-    (killed / staging.HELD).touch()
-    with staging.staged() as living:
+    (killed / staging.LOCK_FILE).touch()
+    with staging.open_task_folder() as living:
         folders = [living.path, killed, tmp_path / f"{staging.PREFIX}elsewhere"]
         engine = Engine(*(late | {FOLDER_LABEL: str(folder)} for folder in folders))
-        assert reap(engine) == 2
+        assert remove_expired(engine) == 2
         assert list(engine.left) == ["0"]
         assert living.path.is_dir()
         assert not killed.exists()
     # What never expires stays, and an expiry leaves the task its time.
-    assert reap(Engine({EXPIRES_LABEL: NEVER})) == 0
+    assert remove_expired(Engine({EXPIRES_LABEL: NEVER})) == 0
     assert int(expiry(60)[EXPIRES_LABEL]) >= time.time() + 60

@@ -4,11 +4,11 @@ from skillopt_airflow.sandbox.docker.limits import (
     LAYOUT_SECONDS,
     PACKAGES_SECONDS,
     build_options,
-    end_of,
+    end_reason,
     host_options,
+    parallel_containers,
     repository_seconds,
     task_seconds,
-    together,
 )
 
 
@@ -35,11 +35,11 @@ def test_an_image_is_made_with_rights_over_files_alone():
 def test_containers_at_the_same_time_leave_half_of_the_engines_memory():
     limits = SandboxGroup(memory="512m")
     gigabyte = 2**30
-    assert together(limits, 8, 32, 64 * gigabyte) == 8
-    assert together(limits, 8, 32, 24 * gigabyte) == 6
-    assert together(limits, 8, 32, 2 * gigabyte) == 1
-    assert together(limits, 32, 32, 24 * gigabyte) == 24
-    assert together(SandboxGroup(memory="2g"), 8, 8, 24 * gigabyte) == 6
+    assert parallel_containers(limits, 8, 32, 64 * gigabyte) == 8
+    assert parallel_containers(limits, 8, 32, 24 * gigabyte) == 6
+    assert parallel_containers(limits, 8, 32, 2 * gigabyte) == 1
+    assert parallel_containers(limits, 32, 32, 24 * gigabyte) == 24
+    assert parallel_containers(SandboxGroup(memory="2g"), 8, 8, 24 * gigabyte) == 6
 
 
 def test_a_container_has_time_for_items_one_after_the_other_and_a_task_for_more():
@@ -52,6 +52,6 @@ def test_a_container_has_time_for_items_one_after_the_other_and_a_task_for_more(
 def test_an_end_is_told_and_a_kill_that_the_engine_has_not_explained_yet_names_the_limit() -> None:
     limits = SandboxGroup(memory="1g")
     for state in ({"OOMKilled": True, "ExitCode": 137}, {"ExitCode": 137}):
-        assert "sandbox.memory = 1g" in end_of(state, limits)
-    assert "most often" in end_of({"ExitCode": 137}, limits)
-    assert "exit status 3" in end_of({"OOMKilled": False, "ExitCode": 3}, limits)
+        assert "sandbox.memory = 1g" in end_reason(state, limits)
+    assert "most often" in end_reason({"ExitCode": 137}, limits)
+    assert "exit status 3" in end_reason({"OOMKilled": False, "ExitCode": 3}, limits)

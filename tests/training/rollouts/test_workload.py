@@ -11,7 +11,7 @@ from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.values.types import Item, JsonObject, Message, ModelCall, Score, Split, Status, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.sandbox.docker.container import identity
-from skillopt_airflow.sandbox.kubernetes.pod import labels_of, workload_label
+from skillopt_airflow.sandbox.kubernetes.pod import pod_labels, workload_label
 from skillopt_airflow.sandbox.kubernetes.remote_folder import gateway_settings
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.data.items import save_items
@@ -54,7 +54,7 @@ def test_equal_runs_of_installations_with_stores_of_their_own_do_not_remove_each
     one, again, other, below = named(), named(), named(bucket="other"), named(prefix="team/")
     assert one == again
     assert len({workload_label(each) for each in (one, other, below)}) == 3
-    assert labels_of(below, 5.4)["skillopt/store"] == "skillopt-team"
+    assert pod_labels(below, 5.4)["skillopt/store"] == "skillopt-team"
 
 
 def test_cut_answers_are_scored_and_not_made_again() -> None:
