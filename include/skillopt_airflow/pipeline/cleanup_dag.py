@@ -92,13 +92,13 @@ def compact_trajectories(benchmark: str) -> JsonObject:
     as many days, or more if other benchmarks keep theirs for longer.
     """
     from skillopt_airflow.store.keys import grades_of, searches_of
-    from skillopt_airflow.store.tables.retention import Cleaned, compact, drop_corpora, drop_old, partitions
+    from skillopt_airflow.store.tables.retention import CleanupCounts, compact, drop_corpora, drop_old, partitions
 
     config = _config(benchmark)
     prefix, store = config.storage.prefix, AirflowConnections().object_store(config.storage, config.storage.bucket)
     days = config.retention.trajectory_days
     oldest = None if days is None else datetime.now(UTC) - timedelta(days=days)
-    total, untouched = Cleaned(), datetime.now(UTC) - UNTOUCHED
+    total, untouched = CleanupCounts(), datetime.now(UTC) - UNTOUCHED
     found = partitions(store, prefix, benchmark)
     for number, partition in enumerate(found, start=1):
         cleaned = compact(store, partition, oldest, untouched)

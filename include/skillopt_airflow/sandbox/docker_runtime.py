@@ -324,7 +324,7 @@ class RemoteContainer(Container):
         while not self.stopped.wait(POLL_SECONDS):
             if not self._is_running(gateway) or time.monotonic() > end:
                 raise SandboxError(f"the model gateway did not start on the engine: {self._last_lines(gateway)}")
-            status, _ = execute(self.client, gateway, ["test", "-S", SOCKET], user=str(HELPER_UID), most=0)
+            status, _ = execute(self.client, gateway, ["test", "-S", SOCKET], user=str(HELPER_UID), limit=0)
             if status == 0:
                 return
 

@@ -46,7 +46,7 @@ class JudgeContainer:
         self._limits = limits
         self._labels = labels
 
-    def run(self, item: Item, image: str, wanted: RepositoryTests) -> TestedRepository:
+    def run(self, item: Item, image: str, tests: RepositoryTests) -> TestedRepository:
         """Run an item's tests on a change.
 
         Raises:
@@ -58,15 +58,15 @@ class JudgeContainer:
 
         # Tests may print nothing for a long time.
         self._client.timeout = max(self._client.timeout, self._limits.test_timeout + LAYOUT_SECONDS)
-        canaries = Canaries.drawn(wanted.runner, wanted.files, random.SystemRandom())
+        canaries = Canaries.drawn(tests.runner, tests.files, random.SystemRandom())
         try:
             with self._container(image) as container:
-                self._client.put_archive(container, JUDGE_FOLDER, _pack(wanted, canaries))
-                return self._run_tests(container, item, wanted, canaries)
+                self._client.put_archive(container, JUDGE_FOLDER, _pack(tests, canaries))
+                return self._run_tests(container, item, tests, canaries)
         except (DockerException, RequestException, HTTPError) as error:
             raise SandboxError(f"item {item.id}: the container that judges it failed: {error}") from error
 
-    def _run_tests(self, container: str, item: Item, wanted: RepositoryTests, canaries: Canaries) -> TestedRepository:
+    def _run_tests(self, container: str, item: Item, tests: RepositoryTests, canaries: Canaries) -> TestedRepository:
         layout = ["python3", "-I", f"{JUDGE_FOLDER}/judge_tree.py"]
         status, output, in_time = self._execute(container, layout, {}, LAYOUT_SECONDS)
         if status == NOT_APPLIED:
@@ -77,11 +77,11 @@ class JudgeContainer:
                 f"{self._limits.output_mb} (exit status {status}): {output[-500:].strip()}"
             )
         self._client.put_archive(container, JUDGE_FOLDER, pack_files((name, b"") for name in SECRET_FILES))
-        command = [f"{FOLDER}/venv/bin/python", "-s", f"{JUDGE_FOLDER}/judge_tests.py", wanted.runner]
+        command = [f"{FOLDER}/venv/bin/python", "-s", f"{JUDGE_FOLDER}/judge_tests.py", tests.runner]
         roots = item.image.import_roots if item.image else ()
-        command += [":".join(roots), *wanted.args]
-        command += [canaries.labels[0], *wanted.files, canaries.labels[1]]
-        status, output, in_time = self._execute(container, command, _environment(wanted), self._limits.test_timeout)
+        command += [":".join(roots), *tests.args]
+        command += [canaries.labels[0], *tests.files, canaries.labels[1]]
+        status, output, in_time = self._execute(container, command, _environment(tests), self._limits.test_timeout)
         end = RunEnd.RAN
         if not in_time:
             end = RunEnd.TIMEOUT
@@ -110,7 +110,7 @@ class JudgeContainer:
                 container,
                 command,
                 user=container_user(),
-                most=MAX_OUTPUT_BYTES,
+                limit=MAX_OUTPUT_BYTES,
                 environment=dict(env),
                 workdir=WORK_FOLDER,
             )
@@ -138,9 +138,9 @@ class JudgeContainer:
                 yield container
 
 
-def _environment(wanted: RepositoryTests) -> dict[str, str]:
+def _environment(tests: RepositoryTests) -> dict[str, str]:
     return {
-        **wanted.env,
+        **tests.env,
         # Hides the rollout program's packages.
         "PYTHONPATH": "",
         "PATH": f"{FOLDER}/venv/bin:/usr/local/bin:/usr/bin:/bin",
@@ -152,17 +152,17 @@ def _environment(wanted: RepositoryTests) -> dict[str, str]:
     }
 
 
-def _pack(wanted: RepositoryTests, canaries: Canaries) -> bytes:
+def _pack(tests: RepositoryTests, canaries: Canaries) -> bytes:
     order = {
-        "touched": wanted.touched,
-        "restored": wanted.restored,
-        "has_test_patch": bool(wanted.test_patch),
+        "touched": tests.touched,
+        "restored": tests.restored,
+        "has_test_patch": bool(tests.test_patch),
         "added": canaries.contents,
     }
     files = {name: Path(__file__).with_name(name).read_bytes() for name in SCRIPTS}
     files |= {
         "order.json": json.dumps(order).encode(),
-        "candidate.diff": wanted.patch.encode(errors="surrogateescape"),
-        "tests.diff": wanted.test_patch.encode(),
+        "candidate.diff": tests.patch.encode(errors="surrogateescape"),
+        "tests.diff": tests.test_patch.encode(),
     }
     return pack_files(files.items())

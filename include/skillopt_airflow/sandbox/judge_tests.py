@@ -48,7 +48,7 @@ def pytest_run(arguments: List[str]) -> Callable[[], object]:  # noqa: UP006 - a
     """Return a runner of pytest with the environment's plugins and none that the repository declares."""
     import pytest
 
-    plugins = [found.load() for found in entry_points("pytest11")]
+    plugins = [point.load() for point in entry_points("pytest11")]
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
 
     def run() -> object:

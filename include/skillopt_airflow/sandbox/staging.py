@@ -212,18 +212,18 @@ def _short_folder() -> str:
     return usual if longest <= MAX_SOCKET_CHARS else "/tmp"  # noqa: S108
 
 
-def stage_corpus(corpus: Corpus, beside: Path) -> Path:
+def stage_corpus(corpus: Corpus, parent: Path) -> Path:
     """Return the host's folder of a corpus. The host's first task stages it, and the others wait.
 
     Args:
-        beside: the folder of temporary files, which the engine sees.
+        parent: the folder of temporary files, which the engine sees.
 
     Raises:
         SandboxError: another user owns the host's folder, or the stored corpus doesn't match its manifest.
     """
-    home = _home(beside)
+    home = _home(parent)
     folder, manifest = home / corpus.manifest.sha256[:NAME_CHARS], corpus.manifest
-    with host_lock(beside, folder.name):
+    with host_lock(parent, folder.name):
         if not is_complete(folder, manifest):
             _drop_unused(home)
             log.info("staging the corpus: %d files, %d bytes", len(manifest.files), manifest.size)
@@ -272,29 +272,29 @@ def _unpack(archive: bytes, files: Sequence[CorpusFile], folder: Path) -> None:
 
 
 def _plain_size(path: Path) -> int:
-    found = path.lstat()
-    return found.st_size if stat.S_ISREG(found.st_mode) else -1
+    state = path.lstat()
+    return state.st_size if stat.S_ISREG(state.st_mode) else -1
 
 
-def _home(beside: Path) -> Path:
-    home = beside / f"skillopt-corpora-{os.getuid()}"
+def _home(parent: Path) -> Path:
+    home = parent / f"skillopt-corpora-{os.getuid()}"
     with suppress(FileExistsError):
         home.mkdir(mode=0o700)
-    found = home.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+    state = home.lstat()
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid():
         raise SandboxError(f"{home}: another user owns this folder. Remove it, or set TMPDIR to another one.")
     home.chmod(0o700)
     return home
 
 
 @contextmanager
-def host_lock(beside: Path, name: str) -> Iterator[None]:
+def host_lock(parent: Path, name: str) -> Iterator[None]:
     """Lock a name for one thread on the whole host.
 
     Args:
-        beside: the folder of temporary files, which the engine sees.
+        parent: the folder of temporary files, which the engine sees.
     """
-    with (_home(beside) / f"{name}.lock").open("w") as file:
+    with (_home(parent) / f"{name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -196,8 +196,8 @@ def written_bytes(folder: Path, limit: int) -> int:
     pending = [folder]
     while pending and total <= limit:
         try:
-            with os.scandir(pending.pop()) as found:
-                for entry in found:
+            with os.scandir(pending.pop()) as listed:
+                for entry in listed:
                     entries += 1
                     if entries > MAX_ENTRIES:
                         return limit + 1

@@ -48,9 +48,9 @@ def published(client: docker.APIClient) -> Iterator[str]:
     made = client.create_container(packages, entrypoint=["sleep", "600"], user="0:0")["Id"]
     try:
         client.start(made)
-        assert execute(client, made, ["mkdir", "/testbed"], user="0:0", most=10_000) == (0, "")
+        assert execute(client, made, ["mkdir", "/testbed"], user="0:0", limit=10_000) == (0, "")
         client.put_archive(made, "/testbed", tree())
-        status, said = execute(client, made, ["sh", "-c", MAKE], user="0:0", most=10_000)
+        status, said = execute(client, made, ["sh", "-c", MAKE], user="0:0", limit=10_000)
         assert status == 0, said
         client.commit(made, PUBLISHED, "latest")
     finally:
@@ -81,7 +81,7 @@ def test_the_target_gets_repository_and_packages_on_the_sandbox_image(client: An
         client.start(container)
         look = "cat /opt/item/item.json; readlink /testbed /opt/item/venv; ls -A /opt/item/tree; "
         look += "GIT_DIR=/opt/item/git git log --all --format=%s; /opt/item/venv/bin/python -c 'import pytest'"
-        status, said = execute(client, container, ["sh", "-c", look], user="0:0", most=10_000)
+        status, said = execute(client, container, ["sh", "-c", look], user="0:0", limit=10_000)
     finally:
         remove_container(client, container)
     assert status == 0, said

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from skillopt_airflow.core.errors import DataError, ObjectMissing
-from skillopt_airflow.store.data.places import Place, located
+from skillopt_airflow.store.data.places import Place, locate
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.tables.parquet import to_parquet
 
@@ -25,7 +25,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, store: ObjectStore, s3
         (tmp_path / "set" / name).write_bytes(content)
         store.put_bytes(f"set/{name}", content)
     uris = {"local": "set", "file": (tmp_path / "set").as_uri(), "s3": f"s3://{store.bucket}/set"}
-    return located(uris[request.param], tmp_path, s3_client)
+    return locate(uris[request.param], tmp_path, s3_client)
 
 
 def test_files_are_read_alike_wherever_they_are(place: Place) -> None:
@@ -50,4 +50,4 @@ def test_what_is_missing_is_named_with_the_hint(place: Place) -> None:
 
 def test_a_url_of_another_kind_names_its_knob(tmp_path: Path, s3_client: "S3Client") -> None:
     with pytest.raises(DataError, match=r"^data\.corpus = ftp://host/x: "):
-        located("ftp://host/x", tmp_path, s3_client, "data.corpus")
+        locate("ftp://host/x", tmp_path, s3_client, "data.corpus")

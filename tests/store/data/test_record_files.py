@@ -40,7 +40,7 @@ def not_utf8(*texts: str) -> "pa.Array":
 def parsed(name: str, content: bytes) -> list[Any]:
     if name.lower().endswith(PARQUET):
         return list(table_records(name, lambda: pa.parquet.ParquetFile(pa.BufferReader(content))))
-    return list(record_files.parsed(name, content))
+    return list(record_files.parse_records(name, content))
 
 
 @given(records=st.lists(st.dictionaries(st.text(), JSON, max_size=3), max_size=4))

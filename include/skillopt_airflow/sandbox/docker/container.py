@@ -85,8 +85,8 @@ def remove_container(client: Any, container_id: str) -> None:
 
 
 def _list(client: Any, labels: Mapping[str, str]) -> tuple[list[Any], list[Any]]:
-    wanted = {"label": [f"{name}={value}" for name, value in labels.items()]}
-    return client.containers(all=True, filters=wanted), client.volumes(filters=wanted)["Volumes"] or []
+    filters = {"label": [f"{name}={value}" for name, value in labels.items()]}
+    return client.containers(all=True, filters=filters), client.volumes(filters=filters)["Volumes"] or []
 
 
 def _is_dead(labels: Mapping[str, str]) -> bool:
@@ -312,16 +312,16 @@ def temporary_volume(client: Any, labels: Mapping[str, str], memory: str | None 
 
 
 def execute(
-    client: Any, container: str, command: Sequence[str], *, user: str, most: int, **options: Any
+    client: Any, container: str, command: Sequence[str], *, user: str, limit: int, **options: Any
 ) -> tuple[int | None, str]:
     """Run a command, and return its exit status and output; the status is None if the container ended first.
 
     Args:
-        most: limit of the output in bytes; the rest is dropped.
+        limit: maximum of the output in bytes; the rest is dropped.
         options: further options of the engine's exec, such as environment and workdir.
     """
     made = client.exec_create(container, list(command), user=user, **options)
     with open_frames(client.exec_start(made["Id"], stream=True)) as frames:
-        output = b"".join(capped((part for _, part in frames), most)).decode(errors="replace")
+        output = b"".join(capped((part for _, part in frames), limit)).decode(errors="replace")
     details: Mapping[str, Any] = client.exec_inspect(made["Id"])
     return details["ExitCode"], output

@@ -203,7 +203,7 @@ class ItemImages:
         return output.strip()
 
     def _run(self, container: str, command: list[str]) -> tuple[int | None, str]:
-        return execute(self._client, container, command, user="0:0", most=MAX_OUTPUT_BYTES)
+        return execute(self._client, container, command, user="0:0", limit=MAX_OUTPUT_BYTES)
 
 
 def ensure_named(names: Sequence[str], sandbox: SandboxGroup) -> None:

@@ -127,14 +127,14 @@ class Delivery:
             self._sent[url] = digest
 
 
-def tar_of_files(outputs: Path, items: int, most: int) -> bytes:
-    """Return a tar of the plain files below files/<index>, up to `most` bytes; empty if there are none."""
-    files = _files(outputs, items, most)
+def tar_of_files(outputs: Path, items: int, limit: int) -> bytes:
+    """Return a tar of the plain files below files/<index>, up to `limit` bytes; empty if there are none."""
+    files = _files(outputs, items, limit)
     first = next(files, None)
     return b"" if first is None else pack_files(chain([first], files))
 
 
-def _files(outputs: Path, items: int, most: int) -> Iterator[tuple[str, bytes]]:
+def _files(outputs: Path, items: int, limit: int) -> Iterator[tuple[str, bytes]]:
     for index in range(items):
         try:
             with open_folder(outputs, "files", str(index)) as folder:
@@ -142,11 +142,11 @@ def _files(outputs: Path, items: int, most: int) -> Iterator[tuple[str, bytes]]:
                     names = files_to_score(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
                 for name in names:
                     try:
-                        content = plain_file(folder, name, most)
+                        content = plain_file(folder, name, limit)
                     except OSError as error:
                         log.warning("File %.100r of item %d is not uploaded: %s", name, index, error)
                         continue
-                    most -= len(content)
+                    limit -= len(content)
                     yield f"{index}/{name}", content
         except OSError:
             # The folder is missing, or the program replaced it with something else.

@@ -123,8 +123,8 @@ class Exchange(Protocol):
     def shared_url(self, key: str, seconds: int) -> str:
         """Return the signed URL for a GET of another object of the bucket."""
 
-    def take(self, name: str, most: int) -> bytes | None:
-        """Return a changed object of at most `most` bytes, or None."""
+    def take(self, name: str, limit: int) -> bytes | None:
+        """Return a changed object of at most `limit` bytes, or None."""
 
     def clear(self) -> None: ...
 
@@ -137,12 +137,12 @@ class RemoteFolder(ContainerFolder):
     """The task's copy of a sandbox's folders, as untrusted as a container's output."""
 
     def __init__(
-        self, path: Path, exchange: Exchange, most: int, allotment: Allotment, on_call: Callable[[ModelCall], None]
+        self, path: Path, exchange: Exchange, limit: int, allotment: Allotment, on_call: Callable[[ModelCall], None]
     ) -> None:
         super().__init__(path)
         self._allotment = allotment
         self._exchange = exchange
-        self._most = most
+        self._limit = limit
         self._on_call = on_call
         self._calls = 0
         self._next_fetch = 0.0
@@ -158,11 +158,11 @@ class RemoteFolder(ContainerFolder):
         if not self.ended and time.monotonic() < self._next_fetch:
             return
         self._next_fetch = time.monotonic() + FETCH_SECONDS
-        rows = self._exchange.take(TRAJECTORIES, self._most)
-        files = self._exchange.take(FILES, 2 * self._most)
-        calls = self._exchange.take(CALLS, self._most)
+        rows = self._exchange.take(TRAJECTORIES, self._limit)
+        files = self._exchange.take(FILES, 2 * self._limit)
+        calls = self._exchange.take(CALLS, self._limit)
         if files is not None:
-            unpack(files, self.files, self._most)
+            unpack(files, self.files, self._limit)
         if rows is not None:
             self.trajectories.write_bytes(rows)
         if calls is not None:
@@ -191,7 +191,7 @@ def open_remote_folder(
         gateways: number of the task's concurrent sandboxes, each with its gateway.
         on_call: called with each model call that the gateway reports.
     """
-    most, corpus = workload.limits.output_mb * MEGABYTE, workload.corpus
+    limit, corpus = workload.limits.output_mb * MEGABYTE, workload.corpus
     seconds = url_seconds(workload, len(items))
     if staged.sealed.is_dir():
         staged.sealed.rename(staged.inputs / SEALED)
@@ -203,13 +203,13 @@ def open_remote_folder(
             files=exchange.signed_url(FILES, "put", seconds),
             calls=exchange.signed_url(CALLS, "put", seconds),
             items=len(items),
-            most_bytes=most,
+            most_bytes=limit,
             corpus=() if corpus is None else [exchange.shared_url(key, seconds) for key in corpus.archive_keys],
         )
         remaining = len(workload.items) - number if workload.one_item_each else 1
         with workload.allotted(remaining) as allotment:
             gateway = gateway_document(workload, allotment.budget, gateways)
-            folder = RemoteFolder(staged.path, exchange, most, allotment, on_call)
+            folder = RemoteFolder(staged.path, exchange, limit, allotment, on_call)
             yield folder, (gateway, transfer.model_dump(mode="json"))
     finally:
         exchange.clear()

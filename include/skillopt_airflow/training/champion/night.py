@@ -73,7 +73,7 @@ def settle_night(run: TrainingRun) -> LedgerRow:
     if night is None:
         evaluations, contents = _load(run, contest)
         found = night_of(run.ref, run.config, contest, evaluations, contents)
-        night = nights.settle(found, evaluations, run.config.evaluation.gate_mixed_weight)
+        night = nights.conclude(found, evaluations, run.config.evaluation.gate_mixed_weight)
     row = verdict_after(nights.all(), rules.alpha, night.date)
     row = row.model_copy(update={"warning": _below_floor(night, rules.floor)})
     run.store.put_model(_keys(run).report(night.date), row)
@@ -142,13 +142,13 @@ def is_news(run: TrainingRun, row: LedgerRow, nights: Sequence[Night]) -> bool:
     what = DECLINES.get(row.judgement.verdict)
     if what is None or nights[-1].date != row.night.date:
         return False
-    return night_table(run).told_by(row.night.champion.sha256, what) in (None, run.ref.run)
+    return night_table(run).reporter(row.night.champion.sha256, what) in (None, run.ref.run)
 
 
 def first_to_tell(run: TrainingRun, news: JsonObject) -> bool:
     """Keep that the run's night reports these news, since evidence may swing; return False if another night does."""
     what = DECLINES[NightVerdict(str(news["verdict"]))]
-    return night_table(run).first_to_tell(str(news["sha256"]), what, run.ref.run) == run.ref.run
+    return night_table(run).claim_report(str(news["sha256"]), what, run.ref.run) == run.ref.run
 
 
 def to_demote(row: LedgerRow, nights: Sequence[Night], artifacts: "ArtifactStore") -> Alias | None:
