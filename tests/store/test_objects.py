@@ -158,7 +158,7 @@ def test_an_answer_that_breaks_off_is_told_as_no_answer(cut: int) -> None:
         thread = threading.Thread(target=serve)
         thread.start()
         client = make_client(f"http://127.0.0.1:{server.getsockname()[1]}")
-        with pytest.raises(StoreUnavailable, match="did not answer for s3://bucket/key"):
+        with pytest.raises(StoreUnavailable, match="did not respond for s3://bucket/key"):
             ObjectStore(client, "bucket").get_bytes("key")
         client.close()
         thread.join()

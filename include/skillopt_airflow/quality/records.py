@@ -75,8 +75,8 @@ def check_rollouts(
 ) -> QualityReport:
     """Run the suite over the rows of a comparison of skills.
 
-    Statuses and items must be known. Each item and draw has at most one row with a score, from 0 to 1, if and only if
-    the status is one of HAS_SCORE. `tables` are the stored rows by skill and draw.
+    Statuses and items must be known. Scores must be from 0 to 1, and only rows with a status of HAS_SCORE have them, at
+    most one per item and draw. `tables` are the stored rows by skill and draw.
     """
 
     def shown(column: str, place: FailingRow, value: Any) -> str:

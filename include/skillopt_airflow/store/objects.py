@@ -256,7 +256,7 @@ class ObjectStore:
             error.operation_name == "PutObject" and status in (400, 403, 411, 501) and code not in _NO_PERMISSION
         )
         # Google's store, for example, refuses such an upload with SignatureDoesNotMatch: "Invalid argument."
-        hint = f" If the store rejects boto3's checksums: {setting}" if may_be_checksums and setting else ""
+        hint = f" The store may also reject boto3's checksums. {setting}" if may_be_checksums and setting else ""
         if code in _DENIED:
             return StoreError(
                 f"access to {where} was denied ({code}). Check the credentials of {self._connection}, "
@@ -269,7 +269,7 @@ class ObjectStore:
             )
         if status >= 500 or status in (409, 429) or code == "RequestTimeout":
             return StoreUnavailable(f"the object store cannot serve {where} now: {error}")
-        return StoreError(f"the object store refused {where}: {error}{hint}")
+        return StoreError(f"the object store refused {where} ({error}).{hint}")
 
     def _checksum_setting(self) -> str:
         """Return the advice to disable checksums; empty if none are sent, and for Amazon S3, which supports them."""

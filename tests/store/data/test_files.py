@@ -64,7 +64,7 @@ def test_a_file_by_its_path_or_by_a_pattern_that_only_it_fits(data_files: DataFi
         ("../secret.xlsx", "a path below .*data"),
         ("books/../../secret.xlsx", "a path below"),
         ("/secret.xlsx", "a path below"),
-        ("*/1_x_init.xlsx", "last part only"),
+        ("*/1_x_init.xlsx", "only in its last part"),
     ],
 )
 def test_what_is_not_there_or_not_below_the_folder_is_named(data_files: DataFiles, path: str, message: str) -> None:
@@ -116,7 +116,7 @@ def test_no_link_is_followed_and_no_pipe_waited_for(path: str, tmp_path: Path, s
     (tmp_path / "self").symlink_to(tmp_path)
     (tmp_path / "t.parquet").symlink_to(tmp_path / "a.txt")
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(DataError, match=r"is a link to|is no plain file"):
+    with pytest.raises(DataError, match=r"is a link to|is not a plain file"):
         DataFiles(str(tmp_path), tmp_path, s3_client).read(path)
     (tmp_path / "home").symlink_to(tmp_path)
     assert DataFiles("home", tmp_path, s3_client).read("a.txt") == b"inside"

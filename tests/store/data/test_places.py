@@ -43,7 +43,7 @@ def test_paths_are_all_that_match_a_pattern_and_maybe_others(place: Place) -> No
 
 def test_what_is_missing_is_named_with_the_hint(place: Place) -> None:
     for read in (place.below("none.json").read, place.below("none.parquet").table):
-        with pytest.raises(DataError, match=r"set/none\.\w+.*; check the name$") as error:
+        with pytest.raises(DataError, match=r"set/none\.\w+.*\. check the name$") as error:
             read("check the name")
         assert isinstance(error.value.__cause__, ObjectMissing | FileNotFoundError)
 

@@ -1,8 +1,8 @@
 """Images of items with a repository, built once on the sandbox image and tagged with the hash of their contents.
 
-The worker's pip fetches packages by name and only as wheels, so no code of a package runs on the worker, and the build
-needs no network. If an item names an image, repository and packages are copied from it. A second image is then based
-on the named one, so that the tests run with their original libraries.
+The worker's pip fetches packages by name and only as wheels, so it runs none of their code, and the build needs no
+network. If an item names an image, repository and packages are copied from it. A second image is then based on the
+named one, so that the tests run with their original libraries.
 """
 
 import hashlib

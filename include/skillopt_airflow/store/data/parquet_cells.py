@@ -65,7 +65,7 @@ class Cells:
             value = self._column(group, cell.column)[cell.row - self._starts[group]].as_py()
             content = (value if cell.place is None else value[cell.place])[BYTES]
         except (LookupError, TypeError, pa.ArrowException) as error:
-            raise DataError(f"{cell}: no cell with a file ({error})") from error
+            raise DataError(f"{cell}: no such cell with a file ({error})") from error
         if not isinstance(content, bytes):
             raise DataError(f"{cell}: the table contains only the file's name, not its content")
         return content
