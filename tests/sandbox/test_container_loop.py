@@ -42,7 +42,7 @@ class Work:
         self.calls += calls
         self.recorded.set()
 
-    def settled(self) -> bool:
+    def is_decided(self) -> bool:
         self.asked += 1
         return self.is_settled(self)
 
@@ -192,7 +192,7 @@ def test_rows_of_other_containers_can_settle_a_workload_too(folder):
     settled.set()
     assert container.killed.wait(PATIENCE)
     finish("the container ended")
-    assert watcher.settled
+    assert watcher.is_decided
     assert work.rows == []
 
 

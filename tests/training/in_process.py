@@ -283,10 +283,10 @@ class Training(TrainingLoop):
         try:
             yield from self._ran(work)
         finally:
-            work.settle()
+            work.release_budget()
 
     def _ran(self, work: ChunkWorkload) -> Iterator[None]:
-        if work.settled():
+        if work.is_decided():
             return
         items, begun = list(work.items), 0
         while begun < len(items):
@@ -299,7 +299,7 @@ class Training(TrainingLoop):
                     allotment.count(made)
                 allotment.complete()
             work.record(ran, calls)
-            if work.settled():
+            if work.is_decided():
                 return
             yield
 

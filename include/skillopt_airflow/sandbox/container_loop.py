@@ -126,10 +126,10 @@ class Watcher:
             threading.Thread(target=self._follow, name="watcher", daemon=True),
             threading.Thread(target=self._limit_output, name="output", daemon=True),
         ]
-        self.settled = False
+        self.is_decided = False
         """True once no further row matters, so this thread ends the containers."""
         self.error: Exception | None = None
-        """Error that `record` or `settled` raised."""
+        """Error that `record` or `is_decided` raised."""
 
     @property
     def model_seconds(self) -> float:
@@ -143,7 +143,7 @@ class Watcher:
             thread.start()
 
     def is_over(self) -> bool:
-        return self.settled or self.error is not None or self._stopped.is_set()
+        return self.is_decided or self.error is not None or self._stopped.is_set()
 
     def watch(self, items: Sequence[Item], folder: ContainerFolder, kill: Callable[[], bool]) -> Watch:
         watch = Watch(items, folder, self._workload.limits, kill)
@@ -154,7 +154,7 @@ class Watcher:
     def end(self, watch: Watch, why_unfinished: str) -> None:
         """Wait until all rows of an ended container are recorded, so that its folder can be removed.
 
-        If there is a reason, items without a trajectory become sandbox_error, except in a settled workload.
+        If there is a reason, items without a trajectory become sandbox_error, except in a decided workload.
         """
         watch.ended = why_unfinished
         self._wake.set()
@@ -176,7 +176,7 @@ class Watcher:
                 self._store()
             raise self.error
         self._store()
-        if self.settled:
+        if self.is_decided:
             left = self._total - self._rows
             log.info("%d of %d items were left out: they can no longer change the decision", left, self._total)
 
@@ -204,7 +204,7 @@ class Watcher:
             _enforce(watch.check_lines)
         if ended or self._is_due():
             self._judge()
-        if not self.settled and (left := [outcome for watch in ended for outcome in watch.unfinished()]):
+        if not self.is_decided and (left := [outcome for watch in ended for outcome in watch.unfinished()]):
             self._found += left
             self._judge()
         for watch in ended:
@@ -229,7 +229,7 @@ class Watcher:
 
     def _judge(self) -> None:
         self._store()
-        self.settled = self.settled or self._workload.settled()
+        self.is_decided = self.is_decided or self._workload.is_decided()
 
     def _store(self) -> None:
         # A refused `record` is repeated with the same arguments, because some of its rows may be stored.
@@ -309,7 +309,7 @@ def run_workload(
     try:
         return _run(workload, open_runtime, stopped)
     finally:
-        workload.settle()
+        workload.release_budget()
 
 
 def _run(
@@ -318,7 +318,7 @@ def _run(
     if not workload.items:
         log.info("Every item has a stored row; no container is needed")
         return SandboxSeconds(wall=0.0, model=0.0)
-    if workload.settled():
+    if workload.is_decided():
         log.info("All %d open items were left out: they can no longer change the decision", len(workload.items))
         return SandboxSeconds(wall=0.0, model=0.0)
     clock = time.monotonic()

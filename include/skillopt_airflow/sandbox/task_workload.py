@@ -112,7 +112,7 @@ class Workload(Protocol):
             gateways: number of the task's remaining gateways, including this one; each gets the same part.
         """
 
-    def settle(self) -> None:
+    def release_budget(self) -> None:
         """Release the task's unspent budget; called last, after everything is recorded."""
 
     @property
@@ -131,12 +131,12 @@ class Workload(Protocol):
 
     @property
     def released(self) -> int | None:
-        """Number of first items that may start while `settled` is open for the others; None for all.
+        """Number of first items that may start while `is_decided` is open for the others; None for all.
 
-        Each `settled` may change it. Containers of one item, and those without shared files, ignore it.
+        Each `is_decided` may change it. Containers of one item, and those without shared files, ignore it.
         """
 
-    def settled(self) -> bool:
+    def is_decided(self) -> bool:
         """Return whether no further row can change the workload's decision.
 
         Called before the first container starts, after each `record`, and twice per second, because other tasks' rows

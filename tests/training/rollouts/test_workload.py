@@ -124,7 +124,7 @@ def test_rollouts_and_judge_share_what_a_chunk_may_spend() -> None:
         first.count(call("target", "seed", 400))
         first.complete()
     for chunk in chunks:
-        chunk.settle()
+        chunk.release_budget()
     # The second has died, as far as anybody can tell.
     assert left_of_run(training.run).calls == 101 - 1 - 12
 
@@ -161,7 +161,7 @@ def test_a_chunk_whose_first_items_are_refused_ends_there(monkeypatch: pytest.Mo
     with served(monkeypatch, server, "sk-wrong", evaluation__val_limit=60) as (trained, chunk):
         work = trained.run_program(chunk)
     assert str(work.hopeless).startswith("8 of 8 items: model_error: status_code: 401")
-    assert work.settled()
+    assert work.is_decided()
     key = trained.run.rollout_key(Split.VAL, trained.run.skill(0), 0)
     stored = trained.run.rollouts.errors(key, "run", work.items)
     assert {row.trajectory.status for row in stored.values()} == {Status.MODEL_ERROR}
