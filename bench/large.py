@@ -12,7 +12,7 @@ from bench.large_run import Place
 from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.store.keys import trajectories_of
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.tables.parquet import opened, parts_of
+from skillopt_airflow.store.tables.parquet import open_parquet, parts_of
 
 SIZES = (200, 100_000)
 """Items on the selection split."""
@@ -92,7 +92,7 @@ def _files(store: ObjectStore) -> dict[str, str]:
     rollouts, calls = (parts_of(store, prefix) for prefix in (trajectories_of("", "searchqa"), "usage/"))
     rows = stored = beyond = 0
     for key in (*rollouts, *calls):
-        size, metadata = len(store.get_bytes(key)), opened(store, key).metadata
+        size, metadata = len(store.get_bytes(key)), open_parquet(store, key).metadata
         texts = 0
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
             columns = [group.column(number) for number in range(group.num_columns)]

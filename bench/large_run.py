@@ -121,7 +121,7 @@ def chunk(place: Place, ref: JsonObject) -> None:
 
     work = ChunkWorkload(place.open(), ref, "bench")
     waiting = list(work.items)
-    while waiting and not work.settled():
+    while waiting and not work.is_decided():
         now, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
         outcomes = [Outcome(_played(work.run, work.skill, item)) for item in now]
         work.record(outcomes, [_call(work.stage) for _ in now])

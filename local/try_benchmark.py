@@ -98,7 +98,7 @@ def opened_sandbox(
     """Open containers if the trial needs their image, else a process."""
     if not trial.needs_image:
         return nullcontext(ProcessRuntime(trial, folder))
-    from skillopt_airflow.sandbox.docker_runtime import opened_runtime
+    from skillopt_airflow.sandbox.docker_runtime import open_runtime
 
     trial.docker_url = docker_host = engine.ensure(home, display.note)
     names = [name for name, recipe in image.RECIPES.items() if recipe.image == trial.image]
@@ -107,4 +107,4 @@ def opened_sandbox(
     def exchange(name: str) -> NoReturn:
         raise ConfigError(f"DOCKER_HOST={docker_host}: a trial stores nothing, so it needs an engine of this machine")
 
-    return opened_runtime(trial, folder, 1, docker_host, exchange, stopped)
+    return open_runtime(trial, folder, 1, docker_host, exchange, stopped)

@@ -264,7 +264,7 @@ def replace_scheduler(cluster: Cluster) -> None:
     [
         (kill_worker, ()),
         (restart_broker, ()),
-        (stop_engine, ("no Docker engine answers", "went away")),
+        (stop_engine, ("no Docker engine responds", "went away")),
         (replace_scheduler, ()),
     ],
 )

@@ -22,7 +22,7 @@ from skillopt_airflow.core.values.provenance import LinesOfSkill
 from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import DATA_SPLITS, Patch, Split, Status
 from skillopt_airflow.store.data.items import load_items
-from skillopt_airflow.store.run_states import same
+from skillopt_airflow.store.run_states import equal_states
 from skillopt_airflow.training.prepare.preparation import check_same_inputs, check_unchanged
 from skillopt_airflow.training.report.history import history_of
 from skillopt_airflow.training.run.run import TrainingRun
@@ -245,7 +245,7 @@ def test_each_epochs_last_skill_is_tested_and_selects_nothing(plain: Training) -
     assert tested.rollouts["test"] > plain.rollouts["test"]
     assert "<tr><td>epoch 1</td><td>test</td>" in tested.store.get_text(run.keys.report)
     # All else is as without.
-    assert same(tested.state, plain.state)
+    assert equal_states(tested.state, plain.state)
     assert {name: history.test[name] for name in usual.test} == usual.test
 
 
@@ -671,7 +671,7 @@ def test_steps_that_were_compared_with_a_seed_that_lacked_items_do_not_outlive_i
     training.run_containers(seed_and_final.seed_plan(run))
     state = seed_and_final.start(run)
     assert lost in state.current.evaluation.scores
-    assert same(run.newest_state(), state)
+    assert equal_states(run.newest_state(), state)
     assert not any(training.store.exists(run.keys.moment(moment).state) for moment in run.timeline[1:])
 
 

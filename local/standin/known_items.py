@@ -18,7 +18,7 @@ from skillopt_airflow.core.errors import SkillOptError
 from skillopt_airflow.core.values.types import Item, ItemFile, JsonObject
 from skillopt_airflow.store.data.datasets import partition_uri, read_partition
 from skillopt_airflow.store.data.files import DataFiles
-from skillopt_airflow.store.data.places import located
+from skillopt_airflow.store.data.places import locate
 from skillopt_airflow.tasks.protocols import Benchmark, OffersTools, PlaysSession
 from skillopt_airflow.tasks.record_fields import UnreadableRecord
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
@@ -164,7 +164,7 @@ def _usable(benchmark: Benchmark, records: Sequence[JsonObject]) -> list[Item]:
 def _fresh(config: TrainConfig, root: Path, client: "S3Client") -> Iterator[list[JsonObject]]:
     """Yield the records of each night's partition."""
     folder = partition_uri(config.data, config.regate, "").removesuffix("date=")
-    dates = {path.partition("/")[0] for path in located(folder, root, client).paths("date=*", "a night's items")}
+    dates = {path.partition("/")[0] for path in locate(folder, root, client).paths("date=*", "a night's items")}
     for date in sorted(dates):
         yield read_partition(f"{folder}{date}", root, client) or []
 

@@ -14,7 +14,7 @@ from benchmarks.officeqa.tools import MAX_CHARS, calculate, calculated
 from skillopt_airflow.core.values.types import Status, Trajectory
 from skillopt_airflow.rollout.corpus_folder import CorpusFolder
 from skillopt_airflow.rollout.workspace import ItemFolders
-from skillopt_airflow.store.data.record_files import parsed
+from skillopt_airflow.store.data.record_files import parse_records
 
 SOURCES = "https://example.org/one?page=2\r\nhttps://example.org/two?x=1&page=7"
 RECORD: dict[str, Any] = {
@@ -43,7 +43,7 @@ def shown(record: dict[str, Any], folder: Path) -> str:
 def test_the_official_file_is_read_and_an_answer_is_no_public_part() -> None:
     header = "uid,question,answer,source_docs,source_files,difficulty"
     row = 'UID0002,"How much, in all?",543,"https://e.org/a?page=1\r\nhttps://e.org/b?page=2","a.txt\r\nb.txt",easy'
-    (record,) = parsed("officeqa_full.csv", f"{header}\r\n{row}\r\n".encode())
+    (record,) = parse_records("officeqa_full.csv", f"{header}\r\n{row}\r\n".encode())
     item = BENCHMARK.item(record)
     assert item.public == {
         "question": "How much, in all?",

@@ -57,7 +57,7 @@ def record_of(folder: Path) -> JsonObject:
 def judged(client: docker.APIClient, item: Item, patch: str, contents: Mapping[str, bytes]) -> Score:
     benchmark = benchmarks.load("swebench")
     assert isinstance(benchmark, JudgesRepository)
-    tag = ItemImages(client, image.IMAGE, LIMITS, lambda _: contents).of(item)
+    tag = ItemImages(client, image.IMAGE, LIMITS, lambda _: contents).target_image(item)
 
     def run(item: Item, wanted: RepositoryTests) -> TestedRepository:
         return JudgeContainer(client, LIMITS, {"run": "runnable"}).run(item, tag, wanted)

@@ -89,7 +89,7 @@ def left(store: LocalStore, run: str, split: Split) -> QualityReport:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (without("id"), r"no id can be told .* in val row 3 \(id None\)"),
+        (without("id"), r"no usable id .* in val row 3 \(id None\)"),
         (lambda rows: rows[2].update(sample(Split.TRAIN)[4]), r"same id .* \(train row 5\) in val row 3"),
         (without("question"), r"question is missing, .* in val row 3 \(id "),
         (without("answers"), r"answers is missing or .* in val row 3 \(id "),
@@ -176,7 +176,7 @@ def test_an_item_of_another_night_stops_a_night(store: LocalStore, tmp_path: Pat
     champion = Contender(version="v0001-0123456789ab", sha256="a")
     [night] = page_data.nights("searchqa", TARGET, champion, None, 1)
     table = NightTable(store, RegateKeys("", "searchqa", TARGET))
-    table.settle(night, {"champion": measured, "seed": measured}, 0.5)
+    table.conclude(night, {"champion": measured, "seed": measured}, 0.5)
     with pytest.raises(DataQualityError, match=r"only once in fresh row 8 \(id new-"):
         fresh(tmp_path, lambda rows: None)
 
@@ -200,7 +200,7 @@ def test_a_night_like_the_training_or_of_few_items_gets_as_far_as_the_models(
         fresh(tmp_path, spoil, count)
 
 
-def test_a_night_is_compared_with_what_the_champion_was_trained_on_not_with_the_present_data(
+def test_a_night_is_compared_with_what_the_previous_alias_trained_on_not_with_the_present_data(
     store: LocalStore, tmp_path: Path
 ) -> None:
     """The training, of which the champion's manifest tells, had the items of the sample's test split."""

@@ -20,7 +20,7 @@ from skillopt_airflow.quality.fresh_items import (
     content,
     fingerprint,
     length_of,
-    standing,
+    relative_rank,
     tolerance,
 )
 from skillopt_airflow.quality.quality_report import QualityReport
@@ -155,7 +155,7 @@ def test_only_the_items_that_stand_out_are_named() -> None:
 def test_a_small_partition_skips_drift_and_says_so(count: int, usual: int, looked: bool) -> None:
     report = check([item(f"f{number}", "long " * 500 + str(number)) for number in range(count)], known(usual))
     assert report.success is not looked
-    said = f"drift was not looked for: {count} fresh items and {usual} of the reference"
+    said = f"drift was not checked: {count} fresh items and {usual} of the reference"
     assert [note.startswith(said) for note in report.notes] == ([] if looked else [True])
 
 
@@ -182,7 +182,7 @@ WORLDS = {
 
 def drifted(usual: Sequence[int], lengths: Sequence[int]) -> bool:
     among = sorted(usual)
-    mean = sum(standing(length, among) for length in lengths) / len(lengths)
+    mean = sum(relative_rank(length, among) for length in lengths) / len(lengths)
     return abs(mean - 0.5) > tolerance(len(lengths), len(among))
 
 
@@ -214,8 +214,8 @@ def test_lengths_of_three_times_as_much_or_little_are_found(factor: float, size:
 @given(st.lists(st.integers(0, 10**7), min_size=1), st.integers(0, 10**7))
 def test_a_standing_is_a_share_that_grows_with_the_length(usual: list[int], length: int) -> None:
     among = sorted(usual)
-    assert 0 <= standing(length, among) <= standing(2 * length, among) <= 1
-    assert standing(length, [length] * 3) == 0.5
+    assert 0 <= relative_rank(length, among) <= relative_rank(2 * length, among) <= 1
+    assert relative_rank(length, [length] * 3) == 0.5
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=20, max_size=60))

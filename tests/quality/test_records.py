@@ -241,7 +241,7 @@ def test_good_rows_pass_also_after_a_failure_that_was_tried_again() -> None:
     [
         ([failed("a", "melted")], "status", "the status is none of"),
         ([{**failed("a"), "status": None}], "status", "the status is missing"),
-        ([row("zebra")], "id", "the item is none of"),
+        ([row("zebra")], "id", "the item is not one of"),
         ([row("a", hard=-0.1)], "hard", "the hard score is not between"),
         ([row("a", soft=float("inf"))], "soft", "the soft score is not between"),
         ([row("a", "truncated", hard=None)], "hard", "the hard score is missing"),

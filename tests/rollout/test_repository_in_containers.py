@@ -102,8 +102,8 @@ def test_an_image_is_built_once_and_goes_when_nobody_uses_it(docker_host: str) -
             return CONTENTS
 
         item = small_item()
-        tag = ItemImages(client, image.IMAGE, SandboxGroup(), contents).of(item)
-        assert ItemImages(client, image.IMAGE, SandboxGroup(), contents).of(item) == tag
+        tag = ItemImages(client, image.IMAGE, SandboxGroup(), contents).target_image(item)
+        assert ItemImages(client, image.IMAGE, SandboxGroup(), contents).target_image(item) == tag
         assert len(asked) <= 1
         assert tag not in remove_unused(client, days=1)
         assert client.images(name=tag)

@@ -82,10 +82,10 @@ class FakeWorkload:
     def complete(self) -> None:
         self.is_complete = True
 
-    def settle(self) -> None:
+    def release_budget(self) -> None:
         self.is_given_back = True
 
-    def settled(self) -> bool:
+    def is_decided(self) -> bool:
         return self.is_settled()
 
     def record(self, outcomes: Sequence[Outcome], calls: Sequence[ModelCall]) -> None:

@@ -44,7 +44,7 @@ class Work:
         self.calls += calls
         self.recorded.set()
 
-    def settled(self) -> bool:
+    def is_decided(self) -> bool:
         self.asked += 1
         return self.is_settled(self)
 
@@ -194,7 +194,7 @@ def test_rows_of_other_containers_can_settle_a_workload_too(folder):
     settled.set()
     assert container.killed.wait(PATIENCE)
     finish("the container ended")
-    assert watcher.settled
+    assert watcher.is_decided
     assert work.rows == []
 
 
@@ -271,9 +271,9 @@ def test_a_container_is_not_stopped_for_the_time_that_judging_takes(folder, monk
     watcher.watch(work.items, container.folder, container.kill).begin()
     container.write(0)
     for _ in range(2):
-        watcher._look()
+        watcher._poll()
         assert not container.killed.is_set()
-    watcher._look()
+    watcher._poll()
     assert container.killed.is_set()
 
 
@@ -286,10 +286,10 @@ def test_rows_are_recorded_though_the_engine_does_not_end_another_container(fold
     container.run()
     container.kills_unanswered = 1
     clock[0] = 11
-    watcher._look()
+    watcher._poll()
     assert len(work.rows) == 1
     assert not container.killed.is_set()
-    watcher._look()
+    watcher._poll()
     assert container.killed.is_set()
 
 
@@ -343,7 +343,7 @@ def test_rows_for_which_nothing_waits_are_recorded_some_at_a_time(folder, monkey
         container.write(number)
         if number == 3:
             watch.ended = ""
-        watcher._look()
+        watcher._poll()
         clock[0] += container_loop.STORE_SECONDS / 2
     assert recorded == parts
     assert watch.recorded.is_set()
@@ -356,7 +356,7 @@ def test_a_stopped_task_keeps_the_rows_that_were_not_recorded_yet(folder):
     watcher.watch(work.items, container.folder, container.kill)
     for number in range(2):
         container.write(number)
-        watcher._look()
+        watcher._poll()
     stopped.set()
     watcher.finish()
     assert [row.item_id for row in work.rows] == ["i-0", "i-1"]

@@ -62,7 +62,7 @@ def test_a_gateway_image_that_is_not_there_is_named_as_the_registry_has_it(workl
     work.limits = SandboxGroup(registry="there/skillopt")
     folder, options = TaskFolder(tmp_path), {"exchanges": None, "network": None}
     runtime = RemoteRuntime(NoImages(), work, folder, 1, threading.Event(), **options)
-    said = r"there/skillopt/skillopt-gateway:latest .*sandbox\.registry"
+    said = r"sandbox\.registry = there/skillopt/skillopt-gateway:latest"
     with pytest.raises(ImageMissing, match=said), runtime.serving(work.counted.append):
         pass
 
@@ -387,7 +387,7 @@ def test_the_time_of_a_container_begins_once_its_image_is_there(workload, tmp_pa
         def __init__(self, *_: Any) -> None:
             pass
 
-        def of(self, item: Item) -> str:
+        def target_image(self, item: Item) -> str:
             nonlocal moment
             moment += 10_000
             return f"image-of-{item.id}"

@@ -14,11 +14,11 @@ from local.served import served
 from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, ImageMissing
 from skillopt_airflow.sandbox.docker.connection import (
+    connection_errors,
     ensure_image,
-    found,
+    find_engine,
     has_image,
     image_digest,
-    reached,
 )
 
 
@@ -58,7 +58,7 @@ def test_an_image_is_pulled_if_it_is_missing_or_a_tag_of_the_registry(registry, 
     ensure_image(engine, name, again=again)
     assert engine.pulled == pulled
     # One that cannot be had is named.
-    with pytest.raises(ImageMissing, match=rf"the image {name} .*sandbox\.image"):
+    with pytest.raises(ImageMissing, match=rf"sandbox\.image = {name}: "):
         ensure_image(Registry({name} if again else set(), set()), name, again=again)
 
 
@@ -72,8 +72,8 @@ def test_an_id_is_never_asked_of_a_registry():
 
 def test_whether_the_engine_still_has_an_image_is_asked_without_a_pull(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = Registry({"sha256:1"}, {"sha256:2"})
-    engine = SimpleNamespace(url="tcp://10.0.0.5:2375", opened=lambda: nullcontext(registry))
-    monkeypatch.setattr("skillopt_airflow.sandbox.docker.connection.found", lambda conn_id: engine)
+    engine = SimpleNamespace(url="tcp://10.0.0.5:2375", open_client=lambda: nullcontext(registry))
+    monkeypatch.setattr("skillopt_airflow.sandbox.docker.connection.find_engine", lambda conn_id: engine)
     assert [has_image(image, SandboxGroup()) for image in ("sha256:1", "sha256:2")] == [True, False]
     assert registry.pulled == []
 
@@ -90,16 +90,16 @@ def test_a_connection_says_where_the_engine_is_and_without_one_it_is_the_workers
         ({"host": "unix:///run/other.sock"}, "unix:///run/other.sock"),
     ):
         connection(monkeypatch, **fields, extra={"network": "models"})
-        engine = found("far", "unix:///run/own.sock")
+        engine = find_engine("far", "unix:///run/own.sock")
         assert (engine.url, engine.network) == (url, "models")
         assert engine.shares_files == url.startswith("unix:")
     monkeypatch.setenv("DOCKER_HOST", "unix:///run/own.sock")
-    assert found(None).url == "unix:///run/own.sock"
-    assert found(None, "tcp://127.0.0.1:9").url == "tcp://127.0.0.1:9"
+    assert find_engine(None).url == "unix:///run/own.sock"
+    assert find_engine(None, "tcp://127.0.0.1:9").url == "tcp://127.0.0.1:9"
     for fields, missing in (({}, "host"), ({"host": "h", "extra": {"ca_cert": "/a"}}, "client_key")):
         connection(monkeypatch, **fields)
-        with pytest.raises(ConfigError, match=f"far .*{missing}"):
-            found("far")
+        with pytest.raises(ConfigError, match=f"far: .*{missing}"):
+            find_engine("far")
 
 
 def test_the_three_files_of_a_connection_make_it_speak_tls(monkeypatch, tmp_path):
@@ -107,8 +107,8 @@ def test_the_three_files_of_a_connection_make_it_speak_tls(monkeypatch, tmp_path
     for path in paths.values():
         (tmp_path / path).touch()
     connection(monkeypatch, host="tcp://127.0.0.1:9", extra=paths)
-    engine = found("far")
-    with pytest.raises(EngineUnavailable, match=r"127\.0\.0\.1:9"), reached(engine.url):
+    engine = find_engine("far")
+    with pytest.raises(EngineUnavailable, match=r"127\.0\.0\.1:9"), connection_errors(engine.url):
         _ = engine.hook.api_client
     assert engine.hook._DockerHook__base_url == ["https://127.0.0.1:9"]
 
@@ -148,7 +148,7 @@ class Answering(BaseHTTPRequestHandler):
 def test_a_host_that_vanished_is_noticed_by_its_connection() -> None:
     with (
         served(ThreadingHTTPServer(("127.0.0.1", 0), Answering)) as server,
-        found(None, f"tcp://127.0.0.1:{server.server_port}").opened() as client,
+        find_engine(None, f"tcp://127.0.0.1:{server.server_port}").open_client() as client,
         closing(client.get(f"{client.base_url}/_ping", stream=True)) as response,
     ):
         wire = response.raw.connection.sock

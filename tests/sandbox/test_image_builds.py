@@ -20,8 +20,8 @@ from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.values.types import ItemImage
 from skillopt_airflow.sandbox.docker import item_images
 from skillopt_airflow.sandbox.docker.container import EXPIRES_LABEL, NEVER
-from skillopt_airflow.sandbox.docker.item_images import ITEM_IMAGE_LABEL, ItemImages, fetched, remove_unused
-from skillopt_airflow.sandbox.staging import is_held
+from skillopt_airflow.sandbox.docker.item_images import ITEM_IMAGE_LABEL, ItemImages, fetch_packages, remove_unused
+from skillopt_airflow.sandbox.staging import is_locked
 from tests.sandbox.small_repository import CONTENTS, small_item
 
 
@@ -92,18 +92,18 @@ def test_a_build_is_held_and_locked_and_its_image_has_no_expiry(
 ) -> None:
     """A sweep leaves its folder while its task lives, and no other process can build the image at the same time."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(item_images, "executed", lambda *_, **__: (0, "3.11 x86_64"))
+    monkeypatch.setattr(item_images, "execute", lambda *_, **__: (0, "3.11 x86_64"))
     seen: list[bool] = []
 
     def look(*given: Any) -> None:
         (lock,) = tmp_path.glob("*/*.lock")
         with lock.open() as file, pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        seen.append(is_held(given[2].parents[1]))
+        seen.append(is_locked(given[2].parents[1]))
 
-    monkeypatch.setattr(item_images, "fetched", look)
+    monkeypatch.setattr(item_images, "fetch_packages", look)
     engine = CommittingEngine()
-    labels = engine.made[ItemImages(engine, "base", SandboxGroup(), lambda _: CONTENTS).judging(small_item())]
+    labels = engine.made[ItemImages(engine, "base", SandboxGroup(), lambda _: CONTENTS).judge_image(small_item())]
     assert seen == [True]
     assert labels.items() >= {"of": "base", ITEM_IMAGE_LABEL: small_item().id, EXPIRES_LABEL: NEVER}.items()
 
@@ -150,15 +150,15 @@ def test_images_that_lost_their_name_are_removed_by_their_id_and_hide_no_other(m
 def test_an_image_that_an_item_names_starts_only_to_be_judged_in_and_without_rights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(item_images, "executed", lambda *_, **__: (0, ""))
+    monkeypatch.setattr(item_images, "execute", lambda *_, **__: (0, ""))
     image = ItemImage(name="base-named", folder="/testbed", environment="/opt/environment")
     item = small_item().model_copy(update={"image": image})
     engine = CommittingEngine()
     images = ItemImages(engine, "base", SandboxGroup(), lambda _: CONTENTS)
 
-    images.of(item)
+    images.target_image(item)
     assert (sorted(engine.hosts), engine.started) == (["base", "base-named"], ["base"])
-    images.judging(item)
+    images.judge_image(item)
     assert engine.started == ["base", "base-named"]
     assert [host.cap_drop for host in engine.hosts.values()] == [["ALL"]] * 2
 
@@ -168,7 +168,7 @@ def test_a_task_builds_two_at_a_time_whoever_opened_the_images() -> None:
 
     def judged(number: int) -> None:
         with pytest.raises(ImageMissing, match="no container today"):
-            ItemImages(engine, f"base-{number}", limits, lambda _: CONTENTS).judging(small_item())
+            ItemImages(engine, f"base-{number}", limits, lambda _: CONTENTS).judge_image(small_item())
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(judged, range(6)))
@@ -200,7 +200,7 @@ def test_requirements_that_would_run_code_on_the_worker_are_refused(pip: Path, t
         "evil==${AIRFLOW_CONN_SKILLOPT_TARGET}",
     ):
         with pytest.raises(ImageMissing, match="item i-1") as refused:
-            fetched(f"pytest==8.3.5\n{line}\n".encode(), "3.11 x86_64", tmp_path, "i-1")
+            fetch_packages(f"pytest==8.3.5\n{line}\n".encode(), "3.11 x86_64", tmp_path, "i-1")
         assert line in str(refused.value)
         assert not pip.exists()
 
@@ -213,7 +213,7 @@ def test_pip_gets_the_packages_that_are_named_and_nothing_of_the_workers_secrets
     monkeypatch.setenv("https_proxy", "http://proxy.example.org:3128")
     text = "# what the tests need\n\npytest==8.3.5  # the runner\nrequests[socks]>=2 ; python_version < '4'\n"
     text += f"pluggy==1.5.0 \\\n    --hash=sha256:{'0' * 64} \\\r\n    --hash=sha256:{'1' * 64}\r\n"
-    fetched(text.encode(), "3.11 x86_64", tmp_path, "i-1")
+    fetch_packages(text.encode(), "3.11 x86_64", tmp_path, "i-1")
     given, environment, folder = json.loads(pip.read_text())
     assert given.splitlines() == [
         "pytest==8.3.5",

@@ -57,7 +57,7 @@ def run(docker_host: str) -> Iterator[RunTests]:
 
         def run(item: Item, wanted: RepositoryTests) -> TestedRepository:
             limits = LIMITS.model_copy(update={"test_timeout": 10}) if "sleep(600)" in wanted.patch else LIMITS
-            return JudgeContainer(client, limits, {"run": "judge-test"}).run(item, images.judging(item), wanted)
+            return JudgeContainer(client, limits, {"run": "judge-test"}).run(item, images.judge_image(item), wanted)
 
         yield run
 

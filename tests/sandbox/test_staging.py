@@ -16,16 +16,16 @@ from skillopt_airflow.core.values.types import Item
 from skillopt_airflow.rollout.program import Job
 from skillopt_airflow.sandbox.staging import (
     ABANDONED_SECONDS,
-    HELD,
     KEPT_DAYS,
+    LOCK_FILE,
     PREFIX,
     ContainerFolder,
     container_user,
     is_complete,
+    open_task_folder,
     remove,
-    staged,
-    staged_corpus,
-    sweep,
+    remove_abandoned,
+    stage_corpus,
 )
 from skillopt_airflow.store.data.corpora import SourceCorpus
 from tests.sandbox.fake_workload import SECRET_ANSWER, FakeWorkload
@@ -43,7 +43,7 @@ def workload(workload: Callable[..., FakeWorkload]) -> FakeWorkload:
 
 @contextmanager
 def stage_of(workload: Any, files: Sequence[Mapping[str, bytes]] = ()) -> Iterator[ContainerFolder]:
-    with staged() as folder, folder.container("0", workload, workload.items, files) as stage:
+    with open_task_folder() as folder, folder.container("0", workload, workload.items, files) as stage:
         yield stage
 
 
@@ -91,7 +91,7 @@ def test_an_items_files_are_staged_under_its_place_and_it_may_leave_some(workloa
 
 def test_the_files_of_an_item_are_staged_before_those_of_the_next_are_read(workload):
     workload.items = [Item(id=str(number), public={}, reference={}) for number in range(3)]
-    with staged() as folder:
+    with open_task_folder() as folder:
         inputs = folder.path / "0" / "in" / "files"
 
         def contents():
@@ -104,7 +104,7 @@ def test_the_files_of_an_item_are_staged_before_those_of_the_next_are_read(workl
 
 
 def test_containers_of_one_task_share_nothing(workload):
-    with staged() as folder, folder.container("0", workload, workload.items, []) as first:
+    with open_task_folder() as folder, folder.container("0", workload, workload.items, []) as first:
         with folder.container("1", workload, workload.items, []) as second:
             assert not second.path.is_relative_to(first.path)
             assert [one.socket.parent for one in (first, second)] == [first.path / "gateway", second.path / "gateway"]
@@ -139,16 +139,16 @@ def test_folders_of_killed_tasks_are_swept_and_those_of_living_ones_stay(short_p
     def killed(name, *, old):
         folder = short_path / f"{PREFIX}{name}"
         (folder / "gateway").mkdir(parents=True)
-        (folder / HELD).touch()
+        (folder / LOCK_FILE).touch()
         if old:
-            os.utime(folder / HELD, (hour_ago, hour_ago))
+            os.utime(folder / LOCK_FILE, (hour_ago, hour_ago))
         return folder
 
     abandoned, recent, foreign = killed("old", old=True), killed("new", old=False), short_path / f"{PREFIX}image-1"
     foreign.mkdir()
-    with staged() as living:
-        os.utime(living.path / HELD, (hour_ago, hour_ago))
-        with staged():
+    with open_task_folder() as living:
+        os.utime(living.path / LOCK_FILE, (hour_ago, hour_ago))
+        with open_task_folder():
             assert living.path.is_dir()
         assert not abandoned.exists()
     assert {path.name for path in short_path.iterdir()} == {recent.name, foreign.name}
@@ -157,7 +157,7 @@ def test_folders_of_killed_tasks_are_swept_and_those_of_living_ones_stay(short_p
 def test_a_name_that_is_no_lock_of_this_user_does_not_stop_a_task(short_path):
     """Any user of the host can make a folder of this name in /tmp, and whatever is in it."""
     os.mkfifo(short_path / "pipe")
-    locks = [short_path / f"{PREFIX}{number}" / HELD for number in range(4)]
+    locks = [short_path / f"{PREFIX}{number}" / LOCK_FILE for number in range(4)]
     for lock in locks:
         lock.parent.mkdir()
     os.mkfifo(locks[0])
@@ -166,7 +166,7 @@ def test_a_name_that_is_no_lock_of_this_user_does_not_stop_a_task(short_path):
     locks[3].touch()
     for lock in locks:
         os.utime(lock, (0, 0), follow_symlinks=False)
-    sweeper = threading.Thread(target=sweep, args=(short_path,), daemon=True)
+    sweeper = threading.Thread(target=remove_abandoned, args=(short_path,), daemon=True)
     sweeper.start()
     sweeper.join(30)
     assert not sweeper.is_alive()
@@ -196,7 +196,7 @@ def test_a_socket_fits_even_when_temporary_folders_are_deep(tmp_path, monkeypatc
     deep = tmp_path / ("d" * 90)
     deep.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(deep))
-    with staged() as folder:
+    with open_task_folder() as folder:
         assert len(str(ContainerFolder(folder.path / "12345").socket)) < 107
     assert not container_user().startswith("0:")
 
@@ -230,9 +230,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_a_corpus_is_staged_once_readable_for_any_user_of_a_container(source: Path, tmp_path: Path) -> None:
     corpus = Counted(source)
-    staged = staged_corpus(corpus, tmp_path)
+    staged = stage_corpus(corpus, tmp_path)
     assert contents(staged) == CONTENTS
-    assert staged_corpus(corpus, tmp_path) == staged
+    assert stage_corpus(corpus, tmp_path) == staged
     assert corpus.fetched == 1
     assert {path.stat().st_mode & 0o777 for path in staged.rglob("*") if path.is_file()} == {0o444}
     assert {path.stat().st_mode & 0o777 for path in (staged, *staged.rglob("*")) if path.is_dir()} == {0o755}
@@ -242,21 +242,21 @@ def test_a_corpus_is_staged_once_readable_for_any_user_of_a_container(source: Pa
 def test_of_tasks_at_the_same_time_one_stages_it_and_the_others_wait(source: Path, tmp_path: Path) -> None:
     corpus = Counted(source)
     with ThreadPoolExecutor(6) as pool:
-        found = set(pool.map(lambda _: staged_corpus(corpus, tmp_path), range(6)))
+        found = set(pool.map(lambda _: stage_corpus(corpus, tmp_path), range(6)))
     assert len(found) == corpus.fetched == 1
 
 
 @pytest.mark.parametrize("harm", ["missing", "shorter", "link"])
 def test_a_copy_that_lost_something_is_made_again(source: Path, tmp_path: Path, harm: str) -> None:
     corpus = Counted(source)
-    file = staged_corpus(corpus, tmp_path) / "a.txt"
+    file = stage_corpus(corpus, tmp_path) / "a.txt"
     file.unlink()
     if harm == "shorter":
         file.write_bytes(b"alp")
     if harm == "link":
         file.symlink_to(source / "a.txt")
     assert not is_complete(file.parent, corpus.manifest)
-    assert contents(staged_corpus(corpus, tmp_path)) == CONTENTS
+    assert contents(stage_corpus(corpus, tmp_path)) == CONTENTS
     assert corpus.fetched == 2
     assert is_complete(file.parent, corpus.manifest)
 
@@ -265,25 +265,25 @@ def test_another_corpus_has_another_folder_and_one_unused_for_long_is_removed(so
     first, kept = Counted(source), tmp_path / "kept"
     kept.mkdir()
     (kept / "c.txt").write_bytes(b"gamma")
-    old, young = staged_corpus(first, tmp_path), staged_corpus(Counted(kept), tmp_path)
+    old, young = stage_corpus(first, tmp_path), stage_corpus(Counted(kept), tmp_path)
     long_ago = time.time() - (KEPT_DAYS + 1) * 24 * 3600
     os.utime(old, (long_ago, long_ago))
     (kept / "c.txt").write_bytes(b"delta")
-    newest = staged_corpus(Counted(kept), tmp_path)
+    newest = stage_corpus(Counted(kept), tmp_path)
     assert not old.exists()
     assert young.exists()
     assert newest.exists()
-    assert contents(staged_corpus(first, tmp_path)) == CONTENTS
+    assert contents(stage_corpus(first, tmp_path)) == CONTENTS
 
 
 def test_what_is_not_what_the_manifest_says_is_never_mounted(source: Path, tmp_path: Path) -> None:
     damaged = Counted(source, lambda archive: archive.replace(b"alpha", b"ALPHA"))
     with pytest.raises(SandboxError, match=r"a\.txt"):
-        staged_corpus(damaged, tmp_path)
-    assert contents(staged_corpus(Counted(source), tmp_path)) == CONTENTS
+        stage_corpus(damaged, tmp_path)
+    assert contents(stage_corpus(Counted(source), tmp_path)) == CONTENTS
 
 
 def test_a_folder_of_somebody_else_is_not_used(source: Path, tmp_path: Path) -> None:
     (tmp_path / f"skillopt-corpora-{os.getuid()}").symlink_to(source)
     with pytest.raises(SandboxError, match="TMPDIR"):
-        staged_corpus(Counted(source), tmp_path)
+        stage_corpus(Counted(source), tmp_path)

@@ -20,7 +20,7 @@ from skillopt_airflow.sandbox.untrusted_output import (
     FileReader,
     TrajectoryReader,
     extract,
-    packed,
+    pack_folder,
     plain_files,
     written_bytes,
 )
@@ -231,7 +231,7 @@ def test_what_was_packed_comes_out_again(tmp_path):
     (tmp_path / "files" / "0").mkdir(parents=True)
     (tmp_path / "files" / "0" / "a.txt").write_bytes(b"one")
     (tmp_path / "b.txt").write_bytes(b"two")
-    body = packed(tmp_path)
+    body = pack_folder(tmp_path)
     assert dict(plain_files(body, 100)) == {"b.txt": b"two", "files/0/a.txt": b"one"}
     with tarfile.open(fileobj=io.BytesIO(body)) as archive:
         assert {(member.uid, member.gid, member.uname) for member in archive} == {(0, 0, "")}

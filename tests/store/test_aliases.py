@@ -30,7 +30,7 @@ def test_a_rollback_names_its_reason_and_the_history_keeps_all(artifacts: Artifa
         (2, first.version, "users complained"),
     ]
     # A former alias is found by its number, and the present one is none.
-    assert [artifacts.champion.was(place) for place in range(4)] == [*history[:2], None, None]
+    assert [artifacts.champion.find(place) for place in range(4)] == [*history[:2], None, None]
     # Asked for again by the same run, it moves nothing.
     assert artifacts.roll_back(first.version, "rollback-1", "users complained", seen) == back
     assert artifacts.champion.history() == history

@@ -158,7 +158,7 @@ def test_an_answer_that_breaks_off_is_told_as_no_answer(cut: int) -> None:
         thread = threading.Thread(target=serve)
         thread.start()
         client = make_client(f"http://127.0.0.1:{server.getsockname()[1]}")
-        with pytest.raises(StoreUnavailable, match="did not answer for s3://bucket/key"):
+        with pytest.raises(StoreUnavailable, match="did not respond for s3://bucket/key"):
             ObjectStore(client, "bucket").get_bytes("key")
         client.close()
         thread.join()
@@ -172,9 +172,9 @@ def folder(s3_endpoint: str, store: ObjectStore) -> ExchangeFolder:
 
 def test_both_sides_take_what_the_other_left(folder: ExchangeFolder) -> None:
     folder.put("inputs.tar", b"in")
-    assert httpx.get(folder.address("inputs.tar", "get", 60)).content == b"in"
+    assert httpx.get(folder.signed_url("inputs.tar", "get", 60)).content == b"in"
     assert folder.take("rows", 100) is None
-    assert httpx.put(folder.address("rows", "put", 60), content=b"one").is_success
+    assert httpx.put(folder.signed_url("rows", "put", 60), content=b"one").is_success
     assert folder.take("rows", 100) == b"one"
 
 
@@ -186,7 +186,7 @@ def test_the_same_thing_is_taken_once_unless_it_is_too_large(folder: ExchangeFol
 
 
 def test_an_address_names_one_object_its_time_and_no_credential(folder: ExchangeFolder) -> None:
-    address = folder.address("rows", "put", 77)
+    address = folder.signed_url("rows", "put", 77)
     assert urlsplit(address).path.endswith("/pods/one/rows")
     assert "X-Amz-Expires=77" in address
     assert "X-Amz-Algorithm=AWS4-HMAC-SHA256" in address
@@ -196,7 +196,7 @@ def test_another_object_of_the_bucket_can_be_fetched_but_not_changed(
     folder: ExchangeFolder, store: ObjectStore
 ) -> None:
     store.put_bytes("corpora/s/0000.tar", b"all")
-    address = folder.shared_address("corpora/s/0000.tar", 60)
+    address = folder.shared_url("corpora/s/0000.tar", 60)
     assert httpx.get(address).content == b"all"
     assert not httpx.put(address, content=b"other").is_success
 

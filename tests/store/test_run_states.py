@@ -5,7 +5,7 @@ from skillopt_airflow.core.run.timeline import Moment
 from skillopt_airflow.core.values.types import Status
 from skillopt_airflow.store.keys import RunKeys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.run_states import RunStates, same
+from skillopt_airflow.store.run_states import RunStates, equal_states
 from tests.training.local_store import LocalStore
 
 KEYS = RunKeys("", "searchqa", "run")
@@ -28,7 +28,7 @@ def test_a_state_comes_back_with_its_scores_and_its_record(store: ObjectStore) -
     states.write(["one", "two"], STATE)
     for key in ("one", "two"):
         read = states.read(key)
-        assert same(read, STATE)
+        assert equal_states(read, STATE)
         assert read.best.evaluation.scores == SECOND.scores
         assert (read.current.evaluation.scores, read.current.evaluation.groups) == (FIRST.scores, FIRST.groups)
         assert (read.current.evaluation.size, read.best.evaluation.size) == (FIRST.size, SECOND.size)
@@ -72,6 +72,6 @@ def test_states_differ_by_one_score_and_not_by_the_order_of_items() -> None:
         evaluation = FIRST.model_copy(update={"scores": scores})
         return STATE.model_copy(update={"current": STATE.current.model_copy(update={"evaluation": evaluation})})
 
-    assert same(STATE, with_scores(dict(reversed(FIRST.scores.items()))))
-    assert not same(STATE, with_scores(FIRST.scores | {"a": ItemScore(hard=0.0, soft=0.2)}))
-    assert not same(STATE, STATE.model_copy(update={"record": TrackRecord()}))
+    assert equal_states(STATE, with_scores(dict(reversed(FIRST.scores.items()))))
+    assert not equal_states(STATE, with_scores(FIRST.scores | {"a": ItemScore(hard=0.0, soft=0.2)}))
+    assert not equal_states(STATE, STATE.model_copy(update={"record": TrackRecord()}))

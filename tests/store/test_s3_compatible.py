@@ -160,7 +160,7 @@ def test_refused_checksums_are_explained_and_the_named_setting_helps(
 def test_a_refusal_that_checksums_may_have_caused_names_the_setting(
     behind: Behind, refusal: tuple[int, str, str]
 ) -> None:
-    with pytest.raises(StoreError, match="if it refuses boto3's checksums, set"):
+    with pytest.raises(StoreError, match=r"reject boto3's checksums\. Set"):
         behind(Answers(refusal, of_checksums=True)).create("key", b"1")
     with pytest.raises(StoreError) as raised:
         behind(Answers(refusal), **SETTING).create("key", b"1")
@@ -169,14 +169,14 @@ def test_a_refusal_that_checksums_may_have_caused_names_the_setting(
 
 @pytest.mark.parametrize("code", ["AccessDenied", "ExpiredToken"])
 def test_refused_credentials_are_not_called_checksums(behind: Behind, code: str) -> None:
-    with pytest.raises(StoreError, match="check the credentials of connection skillopt_s3") as raised:
+    with pytest.raises(StoreError, match="credentials of connection skillopt_s3") as raised:
         behind(Answers((403, code, "Access denied"))).put_bytes("key", b"1")
     assert "checksum" not in str(raised.value)
 
 
 def test_a_store_without_conditional_writes_is_named(behind: Behind) -> None:
     refusal = (501, "NotImplemented", "A header you provided implies functionality that is not implemented")
-    with pytest.raises(StoreError, match="use one with conditional writes"):
+    with pytest.raises(StoreError, match="conditional writes"):
         check_conditional_write(behind(Answers(refusal), **SETTING), "key")
 
 
@@ -229,5 +229,5 @@ def test_a_read_with_a_wrong_checksum_names_the_setting(behind: Behind, monkeypa
         BaseHTTPRequestHandler.end_headers(handler)
 
     monkeypatch.setattr(Handler, "end_headers", end_headers)
-    with pytest.raises(StoreUnavailable, match='set "config_kwargs"'):
+    with pytest.raises(StoreUnavailable, match='Set "config_kwargs"'):
         store.get_bytes("key")

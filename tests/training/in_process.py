@@ -34,7 +34,7 @@ from skillopt_airflow.gateway.web_search import SearchUpstream
 from skillopt_airflow.models.metering import price_of
 from skillopt_airflow.rollout.corpus_folder import CorpusFolder
 from skillopt_airflow.rollout.workspace import ItemFolders, output_files
-from skillopt_airflow.sandbox.staging import staged_corpus
+from skillopt_airflow.sandbox.staging import stage_corpus
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.keys import MomentKeys, RunKeys
 from skillopt_airflow.store.objects import ObjectStore
@@ -293,10 +293,10 @@ class Training(TrainingLoop):
         try:
             yield from self._ran(work)
         finally:
-            work.settle()
+            work.release_budget()
 
     def _ran(self, work: ChunkWorkload) -> Iterator[None]:
-        if work.settled():
+        if work.is_decided():
             return
         items, begun = list(work.items), 0
         while begun < len(items):
@@ -309,7 +309,7 @@ class Training(TrainingLoop):
                     allotment.count(made)
                 allotment.complete()
             work.record(ran, calls)
-            if work.settled():
+            if work.is_decided():
                 return
             yield
 
@@ -354,7 +354,7 @@ class Training(TrainingLoop):
     def _corpus_alone(self, work: ChunkWorkload) -> ItemFolders:
         """The folders of an item without files of its own."""
         assert work.corpus is not None
-        nowhere, staged = Path("/nowhere"), staged_corpus(work.corpus, Path(tempfile.gettempdir()))
+        nowhere, staged = Path("/nowhere"), stage_corpus(work.corpus, Path(tempfile.gettempdir()))
         return ItemFolders(nowhere, nowhere, 1.0, corpus=CorpusFolder(staged))
 
 

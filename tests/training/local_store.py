@@ -85,5 +85,5 @@ class LocalStore(ObjectStore):
         below = (key.removeprefix(prefix).partition("/") for key in self.list_keys(prefix))
         return sorted({name for name, slash, _ in below if slash})
 
-    def _listed(self, prefix: str) -> Iterator[tuple[str, datetime]]:
+    def _list(self, prefix: str) -> Iterator[tuple[str, datetime]]:
         yield from ((key, self.written[key]) for key in self.list_keys(prefix))

@@ -65,7 +65,7 @@ class MatrixTraining(Training):
         try:
             yield from self._ran(work)
         finally:
-            work.settle()
+            work.release_budget()
 
     def _trajectory(self, work: ChunkWorkload, item: Item) -> Trajectory:
         model = work.run.config.model

@@ -65,8 +65,8 @@ def test_an_edit_of_the_file_does_not_reach_a_run_that_has_begun(folder: Path) -
         ("id,question", "id,frage", {}, r"questions\.csv: train row 1 \(id .*\): task\.prompt: 'question'"),
         (",answer\n", ",antwort\n", {}, r"train row 1 \(id .*\): task\.reference: the record has no 'answer'"),
         ("", "", {"task__score": {"by": "number"}}, r"train row 1 \(id .*\): answer: expected one number, got"),
-        ("", "", {"task__id": "answer"}, r"the same id is used by an earlier record "),
-        ("", "", {"task__id": "key"}, r"no id can be told \(key: expected"),
+        ("", "", {"task__id": "answer"}, r"an earlier record has the same id "),
+        ("", "", {"task__id": "key"}, r"no usable id \(key: expected"),
     ],
 )
 def test_what_is_wrong_with_a_table_is_named(

@@ -92,13 +92,13 @@ def compact_trajectories(benchmark: str) -> JsonObject:
     as many days, or more if other benchmarks keep theirs for longer.
     """
     from skillopt_airflow.store.keys import grades_of, searches_of
-    from skillopt_airflow.store.tables.retention import Cleaned, compact, drop_corpora, drop_old, partitions
+    from skillopt_airflow.store.tables.retention import CleanupCounts, compact, drop_corpora, drop_old, partitions
 
     config = _config(benchmark)
     prefix, store = config.storage.prefix, AirflowConnections().object_store(config.storage, config.storage.bucket)
     days = config.retention.trajectory_days
     oldest = None if days is None else datetime.now(UTC) - timedelta(days=days)
-    total, untouched = Cleaned(), datetime.now(UTC) - UNTOUCHED
+    total, untouched = CleanupCounts(), datetime.now(UTC) - UNTOUCHED
     found = partitions(store, prefix, benchmark)
     for number, partition in enumerate(found, start=1):
         cleaned = compact(store, partition, oldest, untouched)
@@ -157,9 +157,9 @@ def _unused_images_dropped(benchmark: str) -> list[str]:
     config = _config(benchmark)
     if config.sandbox.engine != "docker" or not isinstance(benchmarks.load(benchmark, config.task), JudgesRepository):
         return []
-    engine = docker_connection.found(config.sandbox.conn_id)
+    engine = docker_connection.find_engine(config.sandbox.conn_id)
     try:
-        with docker_connection.reached(engine.url), engine.opened() as client:
+        with docker_connection.connection_errors(engine.url), engine.open_client() as client:
             return remove_unused(client, UNUSED_IMAGE_DAYS)
     except EngineUnavailable as error:
         if config.sandbox.conn_id is not None:

@@ -1,5 +1,5 @@
-"""The Great Expectations suites that records, fresh items and rollouts pass.
+"""The Great Expectations suites of records, fresh items and rollouts.
 
 Enter by quality_report.py.
-What a benchmark itself refuses in a record is in tasks/.
+A benchmark's own checks of its records are in tasks/.
 """

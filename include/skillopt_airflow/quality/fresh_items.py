@@ -1,4 +1,4 @@
-"""Check the items of a night: they are new, and of the kind that the champion was trained for."""
+"""Checks of a night's items: they must be new, and similar to the champion's training items."""
 
 import math
 from bisect import bisect_left, bisect_right
@@ -10,25 +10,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import JsonValue
 
 from skillopt_airflow.core.values.types import Item, Split, canonical_json, sha256
-from skillopt_airflow.quality.quality_report import FailingRow, QualityReport, about, quiet, quoted, validate
+from skillopt_airflow.quality.quality_report import FailingRow, QualityReport, about, quoted, silence_warnings, validate
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MIN_FRESH = 10
-"""Items of a partition below which drift is not looked for: so few may be like anything."""
+"""Minimum size of a partition for the drift check."""
 MIN_REFERENCE = 20
-"""The same for the items that it is compared with."""
+"""Minimum number of reference items for the drift check."""
 LIKE_LENGTHS = 1.5
-"""Two lengths are alike unless one is more than so many times the other."""
+"""Two lengths count as equal up to this ratio."""
 OTHER_KINDS = 0.25
-"""Share of a partition's items that may have a kind of value which the reference never has."""
+"""Maximum share of a partition's items with a kind of value that the reference never has."""
 TOLERANCE, STANDARD_ERRORS = 0.3, 4.0
-"""The distance from one half that the mean standing may have: 0.3, and at least 4 standard errors of the rank test
-(Mann-Whitney) that it is. Of 10,000 partitions drawn from the reference's own distribution, about one misses that, on
-any field."""
+"""Allowed distance of the mean rank from one half: 0.3, and at least 4 standard errors of the rank test (Mann-Whitney).
+The false positive rate per partition, over all its fields, is about 1 in 10,000."""
 
-_KINDS = {dict: "an object", list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
+_KINDS = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
 
 
 class Field(NamedTuple):
@@ -54,7 +53,7 @@ class Field(NamedTuple):
 
 
 class Drift:
-    """One field of a partition's items against the reference's."""
+    """The comparison of one field of a partition's items with the reference."""
 
     def __init__(self, field: Field, items: Sequence[Item], reference: Sequence[Item]) -> None:
         self.field = field
@@ -67,7 +66,7 @@ class Drift:
     def columns(self) -> dict[str, list[Any]]:
         return {
             self.field.kind: [kind_of(self.field.of(item)) for item in self._items],
-            self.field.length: self._standings,
+            self.field.length: self._ranks,
         }
 
     def expectations(self) -> Iterator[Any]:
@@ -93,45 +92,45 @@ class Drift:
         )
 
     def outliers(self) -> tuple[FailingRow, ...]:
-        """Return the items whose length stands out on the side to which the mean leans."""
+        """Return the items whose length deviates most in the direction of the mean."""
         return tuple(
             FailingRow(split=Split.FRESH.value, row=row, id=item.id, value=f"{length:,} characters")
-            for row, (item, length, among) in enumerate(
-                zip(self._items, self._lengths, self._standings, strict=True), start=1
+            for row, (item, length, rank) in enumerate(
+                zip(self._items, self._lengths, self._ranks, strict=True), start=1
             )
-            if among is not None and (among - 0.5) * self._side > TOLERANCE
+            if rank is not None and (rank - 0.5) * self._side > TOLERANCE
         )
 
     @cached_property
-    def _standings(self) -> list[float | None]:
+    def _ranks(self) -> list[float | None]:
         if not self._usual:
             return [None] * len(self._items)
-        return [None if length is None else standing(length, self._usual) for length in self._lengths]
+        return [None if length is None else relative_rank(length, self._usual) for length in self._lengths]
 
     @property
     def _side(self) -> float:
-        return math.fsum(among - 0.5 for among in self._standings if among is not None)
+        return math.fsum(rank - 0.5 for rank in self._ranks if rank is not None)
 
 
 def fields_of(items: Sequence[Item]) -> list[Field]:
-    found = {Field("public", key) for item in items for key in item.public}
-    return sorted(found | {Field("reference", key) for item in items for key in item.reference})
+    public = {Field("public", key) for item in items for key in item.public}
+    return sorted(public | {Field("reference", key) for item in items for key in item.reference})
 
 
-def standing(length: int, usual: Sequence[int]) -> float:
-    """Return the share of the sorted lengths that are clearly shorter than this one; similar ones count one half."""
+def relative_rank(length: int, usual: Sequence[int]) -> float:
+    """Return the share of the sorted lengths that are clearly shorter than `length`; similar ones count one half."""
     longer_than = bisect_left(usual, length / LIKE_LENGTHS)
     shorter_than = len(usual) - bisect_right(usual, length * LIKE_LENGTHS)
     return 0.5 + (longer_than - shorter_than) / (2 * len(usual))
 
 
 def tolerance(fresh: int, reference: int) -> float:
-    """Return how far from one half the mean standing of so many fresh items may be among so many of the reference."""
+    """Return the allowed distance of the mean rank from one half, for these numbers of items."""
     return max(TOLERANCE, STANDARD_ERRORS * math.sqrt((fresh + reference + 1) / (12 * fresh * reference)))
 
 
 def length_of(value: JsonValue) -> int | None:
-    """Return the characters of a text, or of a list or object as JSON; other values have none."""
+    """Return the length of a string, or of a list or object as JSON; None for other values."""
     if isinstance(value, str):
         return len(value)
     return len(canonical_json(value)) if isinstance(value, list | dict) else None
@@ -142,11 +141,11 @@ def kind_of(value: JsonValue) -> str:
 
 
 FINGERPRINT = 16
-"""Digits of a content that are kept: among a million items two share them by chance once in forty million cases."""
+"""Number of stored digits of a content hash; the collision probability among a million items is 1 in 40 million."""
 
 
 class MeasuredItems(NamedTuple):
-    """The items of nights: the night of each."""
+    """The night of each measured item."""
 
     by_id: Mapping[str, str]
     by_content: Mapping[str, str]
@@ -156,10 +155,8 @@ class MeasuredItems(NamedTuple):
 _KNOWN = {
     "learned id": "the champion was trained or selected on an item with the same id",
     "learned content": "the champion was trained or selected on an item that looks the same to the target",
-    "other night": "another night has an item with the same id, and each may be evidence only once",
-    "other night's content": (
-        "another night has an item that looks the same to the target, and each may be evidence only once"
-    ),
+    "other night": "another night has an item with the same id; each item counts only once",
+    "other night's content": "another night has an item that looks the same to the target; each item counts only once",
 }
 
 
@@ -170,11 +167,10 @@ def check_fresh(
     reference: Sequence[Item],
     nights: MeasuredItems,
 ) -> QualityReport:
-    """Run the suite over a partition, whose records have passed that of splits.
+    """Run the suite over a partition, after `check_splits`.
 
-    It expects items that the champion was not trained on and that no other night had, told by id and by public content,
-    in which the order of lists does not count; and, where there are enough of them, kinds of value and lengths of texts
-    as in the reference, items of the kind that the champion was made for.
+    By id and by content, items must be new to the champion and to all other nights. If there are enough items, kinds of
+    value and lengths of strings must be similar to those of `reference`.
     """
     enough = len(items) >= MIN_FRESH and len(reference) >= MIN_REFERENCE
     drifts = {field.name: Drift(field, items, reference) for field in fields_of([*items, *reference]) if enough}
@@ -185,15 +181,15 @@ def check_fresh(
         drift = next(drift for drift in drifts.values() if drift.field.kind == column)
         return quoted(drift.field.of(items[place.row - 1]))
 
-    with quiet():
+    with silence_warnings():
         suite = [*_unknown(), *(one for drift in drifts.values() for one in drift.expectations())]
         results = validate(_frame(items, learned, nights, drifts), suite, shown)
     few = (
-        f"drift was not looked for: {len(items)} fresh items and {len(reference)} of the reference, of which at least "
-        f"{MIN_FRESH} and {MIN_REFERENCE} are needed"
+        f"drift was not checked: {len(items)} fresh items and {len(reference)} of the reference, at least {MIN_FRESH} "
+        f"and {MIN_REFERENCE} needed"
     )
     named = tuple(
-        # A mean fails as a whole; the outcome does not say which rows it leans on.
+        # The outcome of a mean doesn't name any rows.
         result.model_copy(update={"failing": drifts[str(result.column)].outliers()})
         if not result.success and result.expectation == "expect_column_mean_to_be_between"
         else result
@@ -203,14 +199,13 @@ def check_fresh(
 
 
 def content(item: Item) -> str:
-    """Return the SHA-256 of what the target is given of an item, regardless of its id and of the order of its lists.
+    """Return the SHA-256 of an item's public part and stored files, independent of its id and the order of its lists.
 
-    A benchmark may shuffle choices by the id; with another id they would look like another item. Of an item with files,
-    which are stored, it is that of their contents as well.
+    A benchmark may shuffle choices by the id, so the same item can have another order under another id.
     """
-    given = _unordered(item.public)
+    public = _unordered(item.public)
     files: list[JsonValue] = [*sorted(file.sha256 for file in item.files)]
-    return sha256(canonical_json({"public": given, "files": files} if files else given))
+    return sha256(canonical_json({"public": public, "files": files} if files else public))
 
 
 def fingerprint(content: str) -> str:
@@ -228,7 +223,7 @@ def _frame(
     by_id = {item.id: f"{split} item {item.id}" for split, known in learned.items() for item in known}
     by_content = {content(item): f"{split} item {item.id}" for split, known in learned.items() for item in known}
     ids, contents = [item.id for item in items], [content(item) for item in items]
-    found = (
+    matches = (
         [by_id.get(item) for item in ids],
         [by_content.get(one) for one in contents],
         [nights.by_id.get(item) for item in ids],
@@ -238,7 +233,7 @@ def _frame(
         "split": [Split.FRESH.value] * len(items),
         "row": [*range(1, len(items) + 1)],
         "id": ids,
-        **dict(zip(_KNOWN, found, strict=True)),
+        **dict(zip(_KNOWN, matches, strict=True)),
     }
     for drift in drifts.values():
         columns |= drift.columns

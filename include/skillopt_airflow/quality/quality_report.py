@@ -1,6 +1,6 @@
-"""Run a suite of Great Expectations over a table in memory, and report its failures in a sentence.
+"""Running a suite of Great Expectations on a table in memory, and its report.
 
-Great Expectations takes seconds to import, so it is imported where a check runs and nowhere else.
+Great Expectations takes seconds to import, so only the checks themselves import it.
 """
 
 import logging
@@ -19,36 +19,34 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROWS_NAMED = 5
-"""Failing rows that the sentence names for each expectation; the report has them all."""
+"""Limit of failing rows per expectation in an error; the report contains all of them."""
 CHARS_QUOTED = 200
-"""Length to which a report cuts the values and ids that it quotes."""
+"""Limit of quoted values and IDs in a report."""
 
 Suite = Literal["records", "rollouts"]
 
 
 class FailingRow(Value):
-    """A row that misses an expectation."""
+    """A row that doesn't meet an expectation."""
 
     split: str
     """The split of a record, or the skill and draw of a rollout."""
     row: int
     """Position in the split, 1-based."""
     id: str | None
-    """None if the record has no usable id."""
+    """None if the record has no usable ID."""
     value: str = ""
-    """The row's value there, shortened."""
+    """The failing value, shortened."""
 
 
 class ExpectationResult(Value):
-    """The outcome of one expectation."""
-
     expectation: str
-    """Its type in Great Expectations."""
+    """Type of the expectation in Great Expectations."""
     column: str | None
-    """None if it is about a split as a whole."""
+    """None if the expectation is about a whole split."""
     success: bool
     limits: str
-    """Its bounds and on which rows it is asked, or empty."""
+    """Bounds and row condition, or empty."""
     problem: str
     """The problem in a sentence, or empty."""
     failing: tuple[FailingRow, ...] = ()
@@ -68,12 +66,12 @@ class QualityReport(Document):
     source: str
     """Origin of the rows, as the user named it."""
     success: bool
-    """False stops the run. A success may have missed expectations where few records did, which are failed items."""
+    """False stops the run. A success can have failed expectations if few records fail; these become failed items."""
     rows: dict[str, int]
     """Number of rows by split."""
     expectations: tuple[ExpectationResult, ...]
     notes: tuple[str, ...] = ()
-    """What else a reader should know, such as checks that were left out, and why."""
+    """Notes for readers, such as skipped checks and the reasons."""
 
     @classmethod
     def of(
@@ -84,7 +82,6 @@ class QualityReport(Document):
         results: Sequence[ExpectationResult],
         notes: Sequence[str] = (),
     ) -> Self:
-        """Return the report on these results, a success if all of them are."""
         success = all(result.success for result in results)
         return cls(
             suite=suite, source=source, success=success, rows=rows, expectations=tuple(results), notes=tuple(notes)
@@ -100,18 +97,14 @@ class QualityReport(Document):
         )
 
     def raise_for_failures(self) -> None:
-        """Do nothing if all is well.
-
-        Raises:
-            DataQualityError: one sentence that names every failed expectation with its first rows and ids.
-        """
+        """Raise DataQualityError with all failed expectations and their first rows, unless the report is a success."""
         problems = [result.sentence() for result in self.expectations if not result.success]
         if not self.success:
             raise DataQualityError(f"{self.source}: these {self.suite} cannot be used: {'; '.join(problems)}", self)
 
 
 class DataQualityError(DataError):
-    """Rows miss expectations of their suite; `report` has all of them."""
+    """Rows don't meet their suite's expectations; `report` contains all of them."""
 
     def __init__(self, text: str, report: QualityReport) -> None:
         super().__init__(text)
@@ -124,18 +117,18 @@ def quoted(value: JsonValue) -> str:
 
 
 PLACE = ["split", "row", "id"]
-"""The columns of every table that tell where a row is."""
+"""The columns of every table that identify a row."""
 _PROBLEM, _ABOUT = "problem", "about"
 
 
 def about(column: str | None, problem: str) -> dict[str, str | None]:
-    """Return the `meta` of an expectation: the column as a user knows it, and the problem if it fails."""
+    """Return the `meta` of an expectation: the user's name of the column, and the problem if it fails."""
     return {_ABOUT: column, _PROBLEM: problem}
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Silence the libraries' warnings, which tell the reader of a task's log nothing."""
+def silence_warnings() -> Iterator[None]:
+    """Silence the libraries' warnings, which don't help the reader of a task's log."""
     logging.getLogger("great_expectations").setLevel(logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -148,9 +141,9 @@ def validate(
     """Return the outcome of each expectation, with the place of every failing row.
 
     Args:
-        frame: a row a record, with the columns of PLACE.
-        suite: expectations whose `meta` is made by `about`.
-        shown: a failing row's value for people, by column of the frame, place, and value in the frame.
+        frame: one row per record, with the columns of PLACE.
+        suite: expectations whose `meta` is from `about`.
+        shown: formats a failing row's value, by column of the frame, place, and value in the frame.
     """
     return tuple(_result(outcome, shown) for outcome in _outcomes(frame, suite))
 
@@ -195,7 +188,7 @@ def _result(outcome: Mapping[str, Any], shown: Callable[[str, FailingRow, Any], 
 
 def _limits(kwargs: Mapping[str, Any]) -> str:
     parts = [
-        # A bound that was given as 1 comes back as 1.0.
+        # Great Expectations returns the bound 1 as 1.0.
         f"{word} {quoted(kwargs[name]).removesuffix('.0')}"
         for name, word in (("min_value", "at least"), ("max_value", "at most"), ("value_set", "one of"))
         if kwargs.get(name) is not None
@@ -209,11 +202,11 @@ def _limits(kwargs: Mapping[str, Any]) -> str:
 
 
 def _problem(outcome: Mapping[str, Any], problem: str) -> str:
-    """Return the problem; for an expectation that could not be evaluated, with the library's message."""
+    """Return the problem, with the library's message if the expectation could not be evaluated."""
     raised = outcome["exception_info"]
-    messages = [raised] if "raised_exception" in raised else list(raised.values())
-    found = [str(one["exception_message"]) for one in messages if one.get("raised_exception")]
-    return f"{problem} (Great Expectations: {found[0]})" if found else problem
+    infos = [raised] if "raised_exception" in raised else list(raised.values())
+    messages = [str(info["exception_message"]) for info in infos if info.get("raised_exception")]
+    return f"{problem} (Great Expectations: {messages[0]})" if messages else problem
 
 
 def _failing(column: str, row: Mapping[str, Any], shown: Callable[[str, FailingRow, Any], str]) -> FailingRow:

@@ -1,4 +1,4 @@
-"""Check that the records of a data set can be trained on before any model call, and rollouts before they count."""
+"""Checks of a dataset's records before the first model call, and of rollouts before they count."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,8 @@ from skillopt_airflow.quality.quality_report import (
     FailingRow,
     QualityReport,
     about,
-    quiet,
     quoted,
+    silence_warnings,
     validate,
 )
 from skillopt_airflow.tasks.record_fields import UnreadableRecord
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 
 class Need(Value):
-    """The fewest rows that a split must have."""
+    """The minimum number of rows of a split."""
 
     split: Split
     rows: int
     reason: str
-    """The part of a run that needs them, as a clause behind the number."""
+    """The part of a run that needs them, as a phrase after the number."""
 
 
 def evaluation_needs(rules: EvaluationGroup) -> Iterator[Need]:
-    """Yield what evaluations need: a file that was cut short would be measured on fewer items than configured."""
+    """Yield the rows that evaluations need, because a truncated file would silently reduce the configured number."""
     for split, knob, limit in (
         (Split.VAL, "val_limit", rules.val_limit),
         (Split.TEST, "test_limit", rules.test_limit),
@@ -48,7 +48,7 @@ def evaluation_needs(rules: EvaluationGroup) -> Iterator[Need]:
 
 
 def training_needs(config: TrainConfig, splits: Collection[Split]) -> list[Need]:
-    """Return what a training on these splits needs: that, and enough items for its gates to accept anything.
+    """Return the rows that the evaluations of a training on these splits need, and its gates to accept a candidate.
 
     Raises:
         ConfigError: a limit leaves a gate too few items.
@@ -73,16 +73,16 @@ _COUNTED = "counted for"
 def check_rollouts(
     source: str, tables: Mapping[str, Sequence[Mapping[str, Any]]], item_ids: Collection[str]
 ) -> QualityReport:
-    """Run the suite over the rows from which skills are compared.
+    """Run the suite over the rows of a comparison of skills.
 
-    It expects known statuses and items, one row with a score an item and draw, scores from 0 to 1 where the status is
-    one of HAS_SCORE, and none elsewhere. `tables` are rows by skill and draw, as they are stored.
+    Statuses and items must be known. Scores must be from 0 to 1, and only rows with a status of HAS_SCORE have them, at
+    most one per item and draw. `tables` are the stored rows by skill and draw.
     """
 
     def shown(column: str, place: FailingRow, value: Any) -> str:
         return "" if column in ("id", _COUNTED) else str(value)
 
-    with quiet():
+    with silence_warnings():
         results = validate(_rollout_frame(tables), list(_expectations(item_ids)), shown)
     return QualityReport.of("rollouts", source, {name: len(rows) for name, rows in tables.items()}, results)
 
@@ -102,7 +102,7 @@ def _rollout_frame(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> "pd.Dat
         for name, records in tables.items()
         for row, record in enumerate(records, start=1)
     ]
-    # A column of scores that are all missing would have no number type.
+    # Without a type, a column whose scores are all missing wouldn't be numeric.
     return pd.DataFrame(rows, columns=[*PLACE, "status", _COUNTED, *SCORES]).astype(dict.fromkeys(SCORES, "float64"))
 
 
@@ -114,7 +114,7 @@ def _expectations(item_ids: Collection[str]) -> Iterator[Any]:
     statuses = about("status", f"the status is none of {', '.join(known)}")
     yield gxe.ExpectColumnValuesToBeInSet(column="status", value_set=known, meta=statuses)
     yield gxe.ExpectColumnValuesToNotBeNull(column="status", meta=about("status", "the status is missing"))
-    items = about("id", "the item is none of those that were measured")
+    items = about("id", "the item is not one of the measured items")
     yield gxe.ExpectColumnValuesToBeInSet(column="id", value_set=sorted(item_ids), meta=items)
     twice = about("id", "the same item has more than one row with a score")
     yield gxe.ExpectColumnValuesToBeUnique(column=_COUNTED, meta=twice)
@@ -137,16 +137,16 @@ Records = Mapping[str, Sequence[JsonObject]]
 Identity = Callable[[JsonObject], str]
 
 MAX_CHARS = 1_000_000
-"""Limit of one record as JSON. A character has up to 4 bytes, and what comes back about an item, its prompt included,
-is one line of at most 4 MiB (include/skillopt_airflow/sandbox/untrusted_output.py)."""
+"""Limit of one record as JSON. A character has up to 4 bytes, and a sandbox returns an item with its prompt as one line
+of at most 4 MiB (include/skillopt_airflow/sandbox/untrusted_output.py)."""
 
 TOLERATED = 0.05
-"""Share of a split's records that may be of no use, each a failed item of its own; with more the split is refused."""
+"""Maximum share of a split's unusable records, each of which becomes a failed item."""
 _UNREADABLE = "why it cannot be read"
 _UNIDENTIFIED = "why it has no id"
 _EARLIER = "earlier record with its id"
 _CHARS = "characters"
-# Keeps what a record calls its columns apart from what this module does.
+# Prefixes that separate a record's columns from this module's.
 _TEXT, _LIST = "text ", "list "
 
 
@@ -160,10 +160,10 @@ def check_splits(
 ) -> QualityReport:
     """Run the suite over the raw records of all splits.
 
-    It expects of each record that it could be read, an id that no record before it has in any split, the columns,
-    texts that are not blank, lists of at least one text of which none is blank, and at most MAX_CHARS characters; of
-    each split a row, and its needs. It is a success, too, if all that fails is a share of each split's records that is
-    TOLERATED. `identity` tells a record's id, or raises DataError.
+    Each record must be readable, have a unique ID over all splits, and at most MAX_CHARS characters. It must have the
+    required non-blank strings and non-empty lists of them. Each split must have a row, and the rows in `needs`. The
+    report is still a success if at most the share TOLERATED of each split's records fails. `identity` returns a
+    record's ID, or raises DataError.
     """
 
     def shown(column: str, place: FailingRow, value: Any) -> str:
@@ -177,7 +177,7 @@ def check_splits(
             return str(value)
         return quoted(record.get(column.removeprefix(_TEXT).removeprefix(_LIST)))
 
-    with quiet():
+    with silence_warnings():
         frame = _frame(splits, identity, required_texts, required_lists)
         suite = [
             *_sizes(splits, needs),
@@ -190,30 +190,27 @@ def check_splits(
 
 
 def unusable_records(report: QualityReport) -> dict[str, dict[int, str]]:
-    """Return what is wrong with records that miss an expectation, by split and row (1-based)."""
-    found: dict[str, dict[int, str]] = {split: {} for split in report.rows}
+    """Return the problems of failing records by split and row (1-based)."""
+    problems: dict[str, dict[int, str]] = {split: {} for split in report.rows}
     for result in report.expectations:
         for row in result.failing:
-            reasons = found[row.split]
-            reasons[row.row] = f"{reasons[row.row]}; {result.problem}" if row.row in reasons else result.problem
-    return found
+            of_split = problems[row.split]
+            of_split[row.row] = f"{of_split[row.row]}; {result.problem}" if row.row in of_split else result.problem
+    return problems
 
 
 def _tolerating(report: QualityReport) -> QualityReport:
-    """Return the report as a success if all that fails are few records.
-
-    A column that no record has and a split that is too small are no single record's.
-    """
+    """Make the report a success if only few records fail, but no column or split as a whole."""
     of_records = all(result.failing for result in report.expectations if not result.success)
     few = all(len(rows) <= TOLERATED * report.rows[split] for split, rows in unusable_records(report).items())
     return report.model_copy(update={"success": of_records and few})
 
 
 def _frame(splits: Records, identity: Identity, texts: Sequence[str], lists: Sequence[str]) -> "pd.DataFrame":
-    """Return one row a record: its place, its id or why it has none, its size, and the lengths of what it must hold.
+    """Return one row per record: its place, its ID or the error, its size, and the lengths of its required fields.
 
-    A length is None for what is unusable; a column that no record has is left out. Of a record that cannot be read
-    nothing else is asked.
+    An unusable field has no length, and a column that no record has is left out. An unreadable record passes all other
+    checks.
     """
     import pandas as pd
 
@@ -224,22 +221,22 @@ def _frame(splits: Records, identity: Identity, texts: Sequence[str], lists: Seq
     }
     places: dict[str, str] = {}
 
-    def told(split: str, row: int, record: JsonObject) -> dict[str, str | int | None]:
+    def measure(split: str, row: int, record: JsonObject) -> dict[str, str | int | None]:
         if isinstance(record, UnreadableRecord):
-            fine = dict.fromkeys((_CHARS, *readers), 1)
-            return {"id": place_id(split, row), _UNREADABLE: record.reason, **fine}
-        found, here = _identified(identity, record), f"{split} row {row}"
-        first = here if found["id"] is None else places.setdefault(found["id"], here)
+            valid = dict.fromkeys((_CHARS, *readers), 1)
+            return {"id": place_id(split, row), _UNREADABLE: record.reason, **valid}
+        identified, here = _identify(identity, record), f"{split} row {row}"
+        first = here if identified["id"] is None else places.setdefault(identified["id"], here)
         lengths = {name: read(record.get(column)) for name, (column, read) in readers.items()}
         return {
-            **found,
+            **identified,
             _EARLIER: None if first == here else first,
             _CHARS: len(canonical_json(record)),
             **lengths,
         }
 
     rows = [
-        {"split": split, "row": row, **told(split, row, record)}
+        {"split": split, "row": row, **measure(split, row, record)}
         for split, records in splits.items()
         for row, record in enumerate(records, start=1)
     ]
@@ -250,9 +247,9 @@ def _sizes(splits: Records, needs: Sequence[Need]) -> Iterator[Any]:
     from great_expectations import expectations as gxe
     from great_expectations.expectations.row_conditions import Column
 
-    wanted = [(split, 1, "") for split in splits]
-    wanted += [(need.split.value, need.rows, f" {need.reason}") for need in needs]
-    for split, rows, reason in wanted:
+    minima = [(split, 1, "") for split in splits]
+    minima += [(need.split.value, need.rows, f" {need.reason}") for need in needs]
+    for split, rows, reason in minima:
         problem = f"{len(splits[split])} rows in split {split}, at least {rows} needed{reason}"
         yield gxe.ExpectTableRowCountToBeBetween(
             min_value=rows, row_condition=Column("split") == split, meta=about(None, problem)
@@ -264,9 +261,9 @@ def _identities(frame: "pd.DataFrame") -> Iterator[Any]:
 
     problem = f"a record cannot be read ({_reasons(frame, _UNREADABLE)})"
     yield gxe.ExpectColumnValuesToBeNull(column=_UNREADABLE, meta=about("whole record", problem))
-    problem = f"no id can be told ({_reasons(frame, _UNIDENTIFIED)})"
+    problem = f"no usable id ({_reasons(frame, _UNIDENTIFIED)})"
     yield gxe.ExpectColumnValuesToNotBeNull(column="id", meta=about("id", problem))
-    problem = f"the same id is used by an earlier record ({_reasons(frame, _EARLIER)})"
+    problem = f"an earlier record has the same id ({_reasons(frame, _EARLIER)})"
     yield gxe.ExpectColumnValuesToBeNull(column=_EARLIER, meta=about("id", problem))
 
 
@@ -281,7 +278,7 @@ def _columns(frame: "pd.DataFrame", texts: Sequence[str], lists: Sequence[str]) 
         yield gxe.ExpectColumnToExist(column=name, meta=about(column, f"no record has the column {column}"))
         if name not in frame:
             continue
-        kind = "a text" if name.startswith(_TEXT) else "a list of texts that are not blank"
+        kind = "a string" if name.startswith(_TEXT) else "a list of non-blank strings"
         missing = f"{column} is missing{', blank' if name.startswith(_TEXT) else ''} or not {kind}"
         yield gxe.ExpectColumnValuesToNotBeNull(column=name, meta=about(column, missing))
         if name.startswith(_LIST):
@@ -291,7 +288,7 @@ def _columns(frame: "pd.DataFrame", texts: Sequence[str], lists: Sequence[str]) 
     yield gxe.ExpectColumnValuesToBeBetween(column=_CHARS, max_value=MAX_CHARS, meta=about("whole record", problem))
 
 
-def _identified(identity: Identity, record: JsonObject) -> dict[str, str | None]:
+def _identify(identity: Identity, record: JsonObject) -> dict[str, str | None]:
     try:
         return {"id": identity(record), _UNIDENTIFIED: None}
     except DataError as error:

@@ -1,7 +1,4 @@
-"""The loop over all sandboxes of one task, the same on every runtime.
-
-Two threads store rows while containers still work, and end a container early where they have to.
-"""
+"""The loop over all sandboxes of one task, the same on every runtime."""
 
 import logging
 import math
@@ -16,13 +13,13 @@ from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.values.types import Item, ModelCall, Status, Trajectory
 from skillopt_airflow.sandbox.docker.limits import MEGABYTE
-from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder, staged
+from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder, open_task_folder
 from skillopt_airflow.sandbox.task_workload import Outcome, SandboxSeconds, Workload, union_seconds
 from skillopt_airflow.sandbox.untrusted_output import FileReader, TrajectoryReader, written_bytes
 
 POLL_SECONDS = 0.5
 STORE_SECONDS = 3.0
-"""Seconds between two times that rows or calls are stored where nothing waits for them: each makes objects more."""
+"""Interval of storing rows and calls while nothing waits for them; each time adds objects to the store."""
 
 log = logging.getLogger(__name__)
 
@@ -33,9 +30,8 @@ class Watch:
     ) -> None:
         ids = [item.id for item in items]
         self.ended: str | None = None
-        """Reason why items are unfinished once the container has ended; empty if nothing is to be said of them."""
+        """Reason why items are unfinished, once the container has ended; if empty, they get no rows."""
         self.recorded = threading.Event()
-        """Set once nothing more is to come of it."""
         self._size = len(items)
         self._kill = kill
         self._killed = False
@@ -54,19 +50,19 @@ class Watch:
         self._folder.release(count)
 
     def read(self) -> list[Outcome]:
-        """Return what is new; a container in which items end has its time anew."""
+        """Return the new outcomes; if there are any, the timeout starts again."""
         self._folder.fetch()
-        found = [self._files.outcome(trajectory) for trajectory in self._rows.read()]
-        if found:
+        outcomes = [self._files.outcome(trajectory) for trajectory in self._rows.read()]
+        if outcomes:
             self._deadline = time.monotonic() + self._limits.timeout
-        return found
+        return outcomes
 
     def check_lines(self) -> None:
         if self._rows.is_flooded:
-            self._stop("it wrote too many lines that are no rows")
+            self._stop("it wrote too many invalid rows")
 
     def unfinished(self) -> list[Outcome]:
-        """Return the rows of items that have none, now that the container has ended."""
+        """Return an outcome for each item without a row; called once the container has ended."""
         with self._ending:
             why = self._stopped_for or self.ended or ""
         missing = self._rows.missing if self.ended else ()
@@ -75,14 +71,14 @@ class Watch:
         return [Outcome(Trajectory(item_id=i, status=Status.SANDBOX_ERROR, error=why)) for i in missing]
 
     def check_time(self) -> None:
-        """End a container in which no item ends for too long; to be called once what it wrote is read."""
+        # Called after `read`, so that rows that arrived late extend the deadline first.
         if time.monotonic() > self._deadline:
             self._stop(f"no item ended for {self._limits.timeout} s (sandbox.timeout)")
 
     def check_output(self) -> None:
-        """End a container that writes too much; may be called from another thread than the rest."""
-        most = self._limits.output_mb * MEGABYTE
-        if self.ended is None and not self._stopped_for and written_bytes(self._folder.outputs, most) > most:
+        """End a container that writes too much; safe to call from another thread."""
+        limit = self._limits.output_mb * MEGABYTE
+        if self.ended is None and not self._stopped_for and written_bytes(self._folder.outputs, limit) > limit:
             self._stop(f"it wrote more than {self._limits.output_mb} MB (sandbox.output_mb)")
 
     def _stop(self, reason: str) -> None:
@@ -91,25 +87,22 @@ class Watch:
                 self._stopped_for = f"the container was stopped: {reason}"
 
     def kill(self) -> bool:
-        """End the container, unless that is done; return False if it has not begun yet."""
+        """End the container once; return False if it hasn't started yet."""
         self._killed = self._killed or self._kill()
         return self._killed
 
 
-def _limit(check: Callable[[], None]) -> None:
-    """End a container that is beyond a limit; if the engine cannot do it now, the next look tries again."""
+def _enforce(check: Callable[[], None]) -> None:
     try:
         check()
-    except Exception as error:  # noqa: BLE001 - of whatever engine, and the other containers would end with this one
-        log.warning("A container beyond its limits could not be ended, which is tried again: %s", error)
+    except Exception as error:  # noqa: BLE001 - any engine's error; raising it would end the other containers
+        log.warning("A container over its limits could not be ended; trying again: %s", error)
 
 
 class Watcher:
-    """Between `start` and `stop` a thread of its own calls `workload.record`; after that, `finish` does.
+    """Calls `workload.record` from its own thread between `start` and `stop`; after that, `finish` does.
 
-    Another thread limits what containers write, because `record` may take as long as tests and other judges do.
-
-    `stopped` is set when the task is stopped.
+    A second thread limits the containers' output, because `record` may wait for tests and judge models.
     """
 
     def __init__(self, workload: Workload, stopped: threading.Event) -> None:
@@ -119,13 +112,13 @@ class Watcher:
         self._watches: list[Watch] = []
         self._rows = 0
         self._found: list[Outcome] = []
-        """What the containers wrote and is not recorded yet."""
+        """Outcomes that aren't recorded yet."""
         self._recorded = -math.inf
-        """When something was recorded last, by the monotonic clock."""
+        """Time of the last `record`, by the monotonic clock."""
         self._calls: list[ModelCall] = []
-        """The calls that are not recorded yet; the gateway's thread adds to them."""
+        """Calls that aren't recorded yet; the gateway's thread appends to it."""
         self._refused: tuple[Sequence[Outcome], Sequence[ModelCall]] | None = None
-        """What `record` was given last, if it raised."""
+        """Arguments of the last `record`, if it raised."""
         self._intervals: list[tuple[float, float]] = []
         self._stopping = threading.Event()
         self._wake = threading.Event()
@@ -133,14 +126,13 @@ class Watcher:
             threading.Thread(target=self._follow, name="watcher", daemon=True),
             threading.Thread(target=self._limit_output, name="output", daemon=True),
         ]
-        self.settled = False
-        """True once no further row matters, so that this thread ends the containers."""
+        self.is_decided = False
+        """True once no further row matters, so this thread ends the containers."""
         self.error: Exception | None = None
-        """The error that `record` or `settled` raised, if one did."""
+        """Error that `record` or `is_decided` raised."""
 
     @property
     def model_seconds(self) -> float:
-        """Return the wall seconds in which at least one model call was under way."""
         return union_seconds(self._intervals)
 
     def on_call(self, call: ModelCall) -> None:
@@ -151,7 +143,7 @@ class Watcher:
             thread.start()
 
     def is_over(self) -> bool:
-        return self.settled or self.error is not None or self._stopped.is_set()
+        return self.is_decided or self.error is not None or self._stopped.is_set()
 
     def watch(self, items: Sequence[Item], folder: ContainerFolder, kill: Callable[[], bool]) -> Watch:
         watch = Watch(items, folder, self._workload.limits, kill)
@@ -160,38 +152,33 @@ class Watcher:
         return watch
 
     def end(self, watch: Watch, why_unfinished: str) -> None:
-        """Return once all that an ended container wrote is recorded; its folder may be removed then.
+        """Wait until all rows of an ended container are recorded, so that its folder can be removed.
 
-        Items without a trajectory become sandbox_error, if there is a reason to give. Of a settled workload they are
-        left out instead.
+        If there is a reason, items without a trajectory become sandbox_error, except in a decided workload.
         """
         watch.ended = why_unfinished
         self._wake.set()
         watch.recorded.wait()
 
     def stop(self) -> None:
-        """End the threads; from here on nobody else calls `record`."""
+        """End the threads; from here on only `finish` calls `record`."""
         self._stopping.set()
         self._wake.set()
         for thread in self._threads:
             thread.join()
 
     def finish(self) -> None:
-        """Store the last rows and calls.
-
-        Raises:
-            Exception: what `record` or `settled` raised, now or in the thread.
-        """
-        # Of a stopped task the containers are gone, and that it was stopped is said already.
+        """Store the last rows and calls, and raise the thread's error."""
+        # If the task was stopped, its containers are gone, and the caller raises that instead.
         if self.error is not None and not self._stopped.is_set():
-            # What was read before is paid for.
+            # Rows that were read before the error are paid for.
             with suppress(Exception):
                 self._store()
             raise self.error
         self._store()
-        if self.settled:
+        if self.is_decided:
             left = self._total - self._rows
-            log.info("%d of %d items were left out: they can decide nothing any more", left, self._total)
+            log.info("%d of %d items were left out: they can no longer change the decision", left, self._total)
 
     def _follow(self) -> None:
         while not self._stopping.is_set():
@@ -199,25 +186,25 @@ class Watcher:
             self._wake.clear()
             if self.error is None:
                 try:
-                    self._look()
-                except Exception as error:  # noqa: BLE001 - handed to the task's thread, where finish raises it
+                    self._poll()
+                except Exception as error:  # noqa: BLE001 - `finish` raises it in the task's thread
                     self.error = error
             if self.is_over():
                 self._end_all()
 
-    def _look(self) -> None:
-        # Those that end from here on may still write, and are left to the next look.
+    def _poll(self) -> None:
+        # Containers that end after this line may still write; the next poll handles them.
         ended = [watch for watch in self._watches if watch.ended is not None]
         for watch in list(self._watches):
-            # One by one: what was read of one container is kept if that of the next cannot be.
+            # One by one, so that an unreadable container doesn't lose the rows of those before it.
             self._found += watch.read()
-        # The time in which these are judged is not the containers'.
+        # Before scoring, whose time doesn't count toward the containers' timeouts.
         for watch in list(self._watches):
-            _limit(watch.check_time)
-            _limit(watch.check_lines)
+            _enforce(watch.check_time)
+            _enforce(watch.check_lines)
         if ended or self._is_due():
             self._judge()
-        if not self.settled and (left := [outcome for watch in ended for outcome in watch.unfinished()]):
+        if not self.is_decided and (left := [outcome for watch in ended for outcome in watch.unfinished()]):
             self._found += left
             self._judge()
         for watch in ended:
@@ -229,7 +216,7 @@ class Watcher:
     def _limit_output(self) -> None:
         while not self._stopping.wait(POLL_SECONDS):
             for watch in list(self._watches):
-                _limit(watch.check_output)
+                _enforce(watch.check_output)
 
     def _release(self, watch: Watch) -> None:
         released = self._workload.released
@@ -237,15 +224,15 @@ class Watcher:
             watch.release(released)
 
     def _is_due(self) -> bool:
-        """Return whether what is new is to be recorded at once: it may decide which items begin, or it is time."""
+        # New rows may decide which items start next.
         return self._workload.released is not None or time.monotonic() >= self._recorded + STORE_SECONDS
 
     def _judge(self) -> None:
         self._store()
-        self.settled = self.settled or self._workload.settled()
+        self.is_decided = self.is_decided or self._workload.is_decided()
 
     def _store(self) -> None:
-        """Record what is new, after what `record` refused: that as it was, since some of it may be stored."""
+        # A refused `record` is repeated with the same arguments, because some of its rows may be stored.
         if self._refused is not None:
             self._record(*self._refused)
         outcomes, calls = self._found, [*self._calls]
@@ -264,13 +251,13 @@ class Watcher:
         log.info("%d of %d items", self._rows, self._total)
 
     def _end_all(self) -> None:
-        """End what still runs; called again and again, because a container may not have begun yet."""
+        """Kill all running containers; called repeatedly, because some may not have started yet."""
         for watch in list(self._watches):
             if watch.ended is None:
                 try:
                     watch.kill()
-                except Exception as error:  # noqa: BLE001 - of whatever engine; without this thread the task would hang
-                    log.warning("A container could not be ended, which is tried again: %s", error)
+                except Exception as error:  # noqa: BLE001 - any engine's error; the task would hang without this thread
+                    log.warning("A container could not be ended; trying again: %s", error)
             elif self.error is not None:
                 watch.recorded.set()
 
@@ -280,17 +267,17 @@ class Sandbox(Protocol):
 
     @property
     def folder(self) -> ContainerFolder:
-        """The worker's side of its folders."""
+        """The worker's view of the sandbox's folders."""
 
     def run(self, on_start: Callable[[], None]) -> str:
-        """Create it, call `on_start` once it runs, and return why items that have no row when it ends are unfinished.
+        """Create it, call `on_start` once it runs, and return the reason why items without a row are unfinished.
 
         Raises:
-            SandboxError: of the kind that says what the engine refused, or that the task was stopped.
+            SandboxError: the engine refused the sandbox, or the task was stopped.
         """
 
     def kill(self) -> bool:
-        """End it, from another thread; return False if it has not begun yet."""
+        """End it, from another thread; return False if it hasn't started yet."""
 
 
 class Runtime(Protocol):
@@ -299,43 +286,43 @@ class Runtime(Protocol):
     def at_once(self) -> int: ...
 
     def serving(self, on_call: Callable[[ModelCall], None]) -> AbstractContextManager[Any]:
-        """Serve the model to the sandboxes for as long as the block runs."""
+        """Serve the model to the sandboxes while the block runs."""
 
     def sandbox(self, number: int, items: Sequence[Item], files: Files) -> AbstractContextManager[Sandbox]:
-        """Stage the inputs of a sandbox, and remove all that belongs to it afterwards."""
+        """Stage a sandbox's inputs, and remove everything of the sandbox afterwards."""
 
     def remove_all(self) -> None: ...
 
 
 def run_workload(
-    workload: Workload, opened: Callable[[TaskFolder], AbstractContextManager[Runtime]], stopped: threading.Event
+    workload: Workload, open_runtime: Callable[[TaskFolder], AbstractContextManager[Runtime]], stopped: threading.Event
 ) -> SandboxSeconds:
-    """Run the open items that still matter, record their rows as they come, and leave no sandbox behind.
+    """Run the open items that still matter, record their rows as they arrive, and remove all sandboxes.
 
     Args:
-        opened: opens the runtime; not called if there is nothing to run.
+        open_runtime: not called if there is nothing to run.
         stopped: set when the task is stopped.
 
     Raises:
-        SandboxError: of the kind that says what the engine refused, or that the task was stopped.
+        SandboxError: the engine refused a sandbox, or the task was stopped.
     """
     try:
-        return _run(workload, opened, stopped)
+        return _run(workload, open_runtime, stopped)
     finally:
-        workload.settle()
+        workload.release_budget()
 
 
 def _run(
-    workload: Workload, opened: Callable[[TaskFolder], AbstractContextManager[Runtime]], stopped: threading.Event
+    workload: Workload, open_runtime: Callable[[TaskFolder], AbstractContextManager[Runtime]], stopped: threading.Event
 ) -> SandboxSeconds:
     if not workload.items:
         log.info("Every item has a stored row; no container is needed")
         return SandboxSeconds(wall=0.0, model=0.0)
-    if workload.settled():
-        log.info("All %d open items were left out: they can decide nothing any more", len(workload.items))
+    if workload.is_decided():
+        log.info("All %d open items were left out: they can no longer change the decision", len(workload.items))
         return SandboxSeconds(wall=0.0, model=0.0)
     clock = time.monotonic()
-    with staged() as folder, opened(folder) as runtime:
+    with open_task_folder() as folder, open_runtime(folder) as runtime:
         watcher = Watcher(workload, stopped)
         try:
             with runtime.serving(watcher.on_call):
@@ -354,7 +341,7 @@ def _run_all(runtime: Runtime, workload: Workload, watcher: Watcher, stopped: th
     containers = [[item] for item in items] if workload.one_item_each else [items]
 
     def read(items: Sequence[Item]) -> Files:
-        # One after the other: the files of all would not fit into memory.
+        # One item at a time: the files of all items may not fit into memory.
         for item in items:
             with reading:
                 contents = workload.files(item)
@@ -383,4 +370,4 @@ def _run_all(runtime: Runtime, workload: Workload, watcher: Watcher, stopped: th
             runtime.remove_all()
             raise
     if stopped.is_set():
-        raise SandboxError("the task was stopped, and its sandboxes removed")
+        raise SandboxError("the task was stopped, and its sandboxes were removed")

@@ -1,10 +1,9 @@
 """Containers on a Docker engine.
 
-An engine of the worker's host sees the worker's files: folders are mounted, and the gateway runs in the task. On
-another machine, what is in a pod (`pod.py`) stands beside each container of the rollout program: the courier carries
-its files through the object store, and the gateway has its socket in a volume, so that the container has no network
-there either. A private network of the two would be more than it needs: on its bridge the engine's host has an address,
-and older engines resolve foreign names even for networks that lead nowhere (CVE-2024-29018).
+On the worker's host, the engine mounts the worker's folders, and the gateway runs in the task. On another machine,
+each container gets the same helpers as a pod (`pod.py`). The courier moves its files through the object store, and the
+gateway's socket is in a volume, so the container needs no network there either. Docker's internal networks are too
+open: the engine's host has an address on their bridge, and older engines resolve external names (CVE-2024-29018).
 """
 
 import json
@@ -28,13 +27,13 @@ from skillopt_airflow.sandbox.docker.container import (
     ITEM_LABEL,
     Container,
     Plan,
-    executed,
+    execute,
     expiry,
     identity,
     lines,
-    reap,
     remove_all,
     remove_container,
+    remove_expired,
     temporary_volume,
 )
 from skillopt_airflow.sandbox.docker.item_images import ItemImages
@@ -42,9 +41,9 @@ from skillopt_airflow.sandbox.docker.limits import (
     CORPUS_FOLDER,
     MEGABYTE,
     helper_options,
+    parallel_containers,
     repository_seconds,
     task_seconds,
-    together,
 )
 from skillopt_airflow.sandbox.kubernetes.courier import CALLS_PATH
 from skillopt_airflow.sandbox.kubernetes.pod import (
@@ -57,15 +56,15 @@ from skillopt_airflow.sandbox.kubernetes.pod import (
     gateway_command,
     workload_label,
 )
-from skillopt_airflow.sandbox.kubernetes.remote_folder import Exchanges, Secrets, shipped, task_gateway
-from skillopt_airflow.sandbox.staging import Files, TaskFolder, staged_corpus
+from skillopt_airflow.sandbox.kubernetes.remote_folder import Exchanges, Secrets, open_remote_folder, task_gateway
+from skillopt_airflow.sandbox.staging import Files, TaskFolder, stage_corpus
 from skillopt_airflow.sandbox.task_workload import Workload
 
 MAX_ENTRIES = 10_000
-"""Files and folders that a container may make."""
+"""Maximum number of files and folders of a container's output."""
 CALLS_MEGABYTES = 64
 READY_SECONDS = 60.0
-"""Seconds in which the gateway has to listen."""
+"""Timeout of the gateway's start."""
 POLL_SECONDS = 0.1
 STOP_SECONDS = 5
 LAST_LINES = 5
@@ -91,11 +90,10 @@ class DockerRuntime:
             return 1
         memory = int(self.client.info()["MemTotal"])
         workload = self.workload
-        return together(workload.limits, workload.settings.concurrency, workload.run_concurrency, memory)
+        return parallel_containers(workload.limits, workload.settings.concurrency, workload.run_concurrency, memory)
 
     @contextmanager
     def serving(self, on_call: Callable[[ModelCall], None]) -> Iterator[None]:
-        """Serve the model, at a socket in each container's folder, for as long as the block runs."""
         with task_gateway(self.workload, on_call) as self._gateway:
             yield
 
@@ -119,7 +117,7 @@ class DockerRuntime:
             yield Container(self.client, self._plan(number, image, mounts), staged, self.stopped)
 
     def remove_all(self) -> None:
-        """Remove every container of the task; if the engine has gone away, the next attempt does."""
+        # If the engine doesn't answer, the next attempt removes them.
         from docker.errors import DockerException
         from requests import RequestException
 
@@ -132,11 +130,11 @@ class DockerRuntime:
         return expiry(task_seconds(limits, len(items)) + repositories * repository_seconds(limits))
 
     def _image(self, items: Sequence[Item]) -> str:
-        return self._images.of(items[0]) if self.workload.one_item_each else self.workload.image
+        return self._images.target_image(items[0]) if self.workload.one_item_each else self.workload.image
 
     def _plan(self, number: int, image: str, mounts: Sequence[Any] = ()) -> Plan:
-        """Return the plan of a container, whose time begins now: to build its image may take longer than the task."""
         workload = self.workload
+        # The expiry starts now, because building the image may take longer than the task.
         labels = self.labels | self._expiry()
         if workload.one_item_each:
             labels[ITEM_LABEL] = str(number)
@@ -145,7 +143,7 @@ class DockerRuntime:
     @cached_property
     def _corpus(self) -> Path | None:
         corpus = self.workload.corpus
-        return None if corpus is None else staged_corpus(corpus, self.folder.path.parent)
+        return None if corpus is None else stage_corpus(corpus, self.folder.path.parent)
 
     @cached_property
     def _images(self) -> ItemImages:
@@ -154,7 +152,7 @@ class DockerRuntime:
 
 
 @contextmanager
-def opened_runtime(
+def open_runtime(
     workload: Workload,
     folder: TaskFolder,
     attempt: int,
@@ -162,23 +160,19 @@ def opened_runtime(
     exchanges: Exchanges,
     stopped: threading.Event,
 ) -> Iterator[DockerRuntime]:
-    """Yield the runtime of the workload's engine, after removing what killed tasks left there.
+    """Yield the runtime of the workload's engine, after removing leftovers of killed tasks.
 
     Args:
-        workload: what is to run; its limits may name the connection of an engine.
-        docker_url: address of the worker's own engine; that of its environment when None.
-        exchanges: opens folders of the store, for an engine of another machine.
-
-    Raises:
-        SandboxError: or EngineUnavailable or ImageMissing, as the engine says.
+        docker_url: URL of the worker's engine; if None, the environment's.
+        exchanges: opens folders of the store, for an engine on another machine.
     """
     limits = workload.limits
-    engine = docker_connection.found(limits.conn_id, docker_url)
-    with engine.opened() as client, docker_connection.judged(engine.url):
-        left = remove_all(client, identity(workload.labels)) + reap(client)
+    engine = docker_connection.find_engine(limits.conn_id, docker_url)
+    with engine.open_client() as client, docker_connection.engine_errors(engine.url):
+        left = remove_all(client, identity(workload.labels)) + remove_expired(client)
         if left:
-            log.warning("Removed %d container(s) that killed tasks left behind", left)
-        # The run has pinned its image: if it is missing here, it is that very one that has to be pulled.
+            log.warning("Removed %d containers of killed tasks", left)
+        # The run has pinned its image, so nothing newer is pulled.
         docker_connection.ensure_image(client, workload.image)
         runtime = DockerRuntime(client, workload, folder, attempt, stopped)
         if not engine.shares_files:
@@ -190,10 +184,11 @@ def opened_runtime(
 
 @dataclass(kw_only=True)
 class RemoteRuntime(DockerRuntime):
-    """The `Runtime` of an engine of another machine; helpers that need a network are on `network`."""
+    """The `Runtime` of an engine on another machine."""
 
     exchanges: Exchanges
     network: str | None
+    """Network of the gateway and the courier."""
 
     @contextmanager
     def serving(self, on_call: Callable[[ModelCall], None]) -> Iterator[None]:
@@ -201,7 +196,7 @@ class RemoteRuntime(DockerRuntime):
         again, image = limits.renews(limits.gateway_image), limits.gateway_image
         docker_connection.ensure_image(self.client, image, again=again, knob="sandbox.registry")
         self._on_call = on_call
-        # What the attempt before left there.
+        # Leftovers of the previous attempt.
         self.exchanges(self._name).clear()
         yield
 
@@ -211,7 +206,10 @@ class RemoteRuntime(DockerRuntime):
         exchange = self.exchanges(f"{self._name}/{self.attempt}-{number}-{os.urandom(3).hex()}")
         with (
             self.folder.container(str(number), workload, items, files) as staged,
-            shipped(workload, number, items, staged, exchange, self.at_once(), self._on_call) as (folder, secrets),
+            open_remote_folder(workload, number, items, staged, exchange, self.at_once(), self._on_call) as (
+                folder,
+                secrets,
+            ),
         ):
             yield RemoteContainer(
                 self.client,
@@ -231,12 +229,12 @@ class RemoteRuntime(DockerRuntime):
 
 @dataclass(kw_only=True)
 class RemoteContainer(Container):
-    """A container of the rollout program, and beside it, as long as it runs, its courier and its gateway."""
+    """A container of the rollout program, with its courier and its gateway."""
 
     secrets: Secrets
     network: str | None
     seconds: int
-    """After which the helpers end by themselves."""
+    """Lifetime of the helpers; they end by themselves after it."""
     has_corpus: bool
 
     @contextmanager
@@ -253,7 +251,7 @@ class RemoteContainer(Container):
             socket = volume(f"size={MEGABYTE},mode=0777")
             inputs = {"/in": volume()} | ({CORPUS_FOLDER: volume()} if self.has_corpus else {})
 
-            # A volume in memory lasts while a container mounts it, and the courier sees the gateway's last calls.
+            # A volume in memory exists while a container mounts it. The courier ends last, so it sees all calls.
             command = courier_command("deliver", "-", "/out", CALLS_PATH)
             mounts = [_mount("/out", out, read_only=True), _mount("/calls", calls, read_only=True)]
             opened.enter_context(self._helper(command, courier, mounts, grace=GRACE_SECONDS))
@@ -267,10 +265,10 @@ class RemoteContainer(Container):
                 *(_mount(target, name, read_only=True) for target, name in inputs.items()),
             ]
             if not self._is_running(serving):
-                log.error("The model gateway ended before its container, so items fail: %s", self._last_words(serving))
+                log.error("The model gateway ended before its container, so items fail: %s", self._last_lines(serving))
 
     def _fetch(self, courier: JsonObject, volumes: Mapping[str, str]) -> None:
-        """Fill the volumes of the container, of which those on the engine's disk are root's."""
+        # As root, who owns the volumes on the engine's disk.
         command = courier_command("fetch", "-", "/in", "/out", *([CORPUS_FOLDER] if self.has_corpus else []))
         mounts = [_mount(target, name) for target, name in volumes.items()]
         with self._helper(command, courier, mounts, user=0) as fetch:
@@ -278,7 +276,7 @@ class RemoteContainer(Container):
             if status and not self.stopped.is_set():
                 raise SandboxError(
                     f"the engine could not fetch the inputs of a container (exit status {status}): "
-                    f"{self._last_words(fetch)}; it has to reach the object store at the address that the worker uses"
+                    f"{self._last_lines(fetch)}. Make sure that it reaches the object store at the worker's URL."
                 )
 
     @contextmanager
@@ -291,10 +289,10 @@ class RemoteContainer(Container):
         user: int = HELPER_UID,
         grace: int = 0,
     ) -> Iterator[str]:
-        """Run a program of the gateway's image until the block ends, and yield the container's id.
+        """Run a program of the gateway's image until the block ends, and yield the container's ID.
 
-        Its document, which has secrets, comes through its standard input and is nowhere else. That stays open: a
-        gateway ends when it ends, also because this task is dead.
+        The document contains secrets, so it's only sent through standard input. That stays open until the block ends or
+        this process dies, and a gateway ends when it closes.
         """
         limits = self.plan.limits
         host = helper_options(self.network, courier_megabytes(limits))
@@ -325,16 +323,16 @@ class RemoteContainer(Container):
         end = time.monotonic() + READY_SECONDS
         while not self.stopped.wait(POLL_SECONDS):
             if not self._is_running(gateway) or time.monotonic() > end:
-                raise SandboxError(f"the model gateway did not start on the engine: {self._last_words(gateway)}")
-            status, _ = executed(self.client, gateway, ["test", "-S", SOCKET], user=str(HELPER_UID), most=0)
+                raise SandboxError(f"the model gateway did not start on the engine: {self._last_lines(gateway)}")
+            status, _ = execute(self.client, gateway, ["test", "-S", SOCKET], user=str(HELPER_UID), limit=0)
             if status == 0:
                 return
 
     def _is_running(self, container: str) -> bool:
         return bool(self.client.inspect_container(container)["State"]["Running"])
 
-    def _last_words(self, container: str) -> str:
-        return " | ".join(lines([self.client.logs(container, tail=LAST_LINES)])) or "it said nothing"
+    def _last_lines(self, container: str) -> str:
+        return " | ".join(lines([self.client.logs(container, tail=LAST_LINES)])) or "no output"
 
 
 def _mount(target: str, volume: str, *, read_only: bool = False) -> Any:

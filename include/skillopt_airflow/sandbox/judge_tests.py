@@ -1,8 +1,7 @@
 """The program that runs the tests in the judge's container: `python -s judge_tests.py RUNNER ROOTS ARGUMENT...`.
 
-The runner and its plugins are imported before the repository is on Python's path, so that no file there is taken for
-one of them. Nothing of the environment leads Python into the repository before this program does. It runs with the
-repository's own Python, which may be as old as 3.5.
+It imports the runner and its plugins before the repository is on Python's path, so no file there can replace them.
+It runs with the repository's Python, which may be as old as 3.5.
 """
 
 import os
@@ -16,8 +15,7 @@ DJANGO_TESTS = WORK + "/tests"
 
 
 def main(runner: str, roots: str, arguments: List[str]) -> None:  # noqa: UP006 - as above
-    """Run the tests, and exit as the runner does."""
-    # The folder of this program, which has nothing to import.
+    # The folder of this program, which contains nothing to import.
     del sys.path[0]
     if runner == "pytest":
         run = pytest_run(arguments)
@@ -31,7 +29,7 @@ def main(runner: str, roots: str, arguments: List[str]) -> None:  # noqa: UP006 
 
         def run() -> object:
             sys.argv = ["runtests.py"] + options + arguments  # noqa: RUF005 - as above
-            # Where its settings lie, and the tests as packages.
+            # The folder of its settings and its test packages.
             sys.path.insert(0, DJANGO_TESTS)
             return runpy.run_path(DJANGO_TESTS + "/runtests.py", run_name="__main__")
     else:
@@ -47,10 +45,10 @@ def main(runner: str, roots: str, arguments: List[str]) -> None:  # noqa: UP006 
 
 
 def pytest_run(arguments: List[str]) -> Callable[[], object]:  # noqa: UP006 - as above
-    """Return what runs pytest with the plugins of the environment, and none that the repository declares."""
+    """Return a runner of pytest with the environment's plugins and none that the repository declares."""
     import pytest
 
-    plugins = [found.load() for found in declared("pytest11")]
+    plugins = [point.load() for point in entry_points("pytest11")]
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
 
     def run() -> object:
@@ -61,18 +59,18 @@ def pytest_run(arguments: List[str]) -> Callable[[], object]:  # noqa: UP006 - a
 
 
 def sympy_test() -> Any:
-    """Return SymPy's own runner, which `sympy.test` is no more since 1.13."""
+    # `sympy.test` isn't SymPy's own runner since 1.13.
     try:
         return import_module("sympy.testing.runtests").test
     except ImportError:
         return import_module("sympy").test
 
 
-def declared(group: str) -> Any:
+def entry_points(group: str) -> Any:
     try:
         metadata = import_module("importlib.metadata")
     except ImportError:
-        # What pytest itself needs before Python 3.8.
+        # A requirement of pytest itself before Python 3.8.
         metadata = import_module("importlib_metadata")
     try:
         return metadata.entry_points(group=group)

@@ -1,7 +1,6 @@
 """The program that lays out a changed repository in the judge's container, before any code of it runs.
 
-It is a program of the standard library alone, copied there; its folder holds order.json, the two changes as files, and
-the files that are added. Its exit status says what went wrong.
+It only uses the standard library. Its folder contains order.json and the two changes.
 """
 
 import json
@@ -18,20 +17,19 @@ MAX_NAMED = 5
 
 
 def main() -> None:
-    """Copy the tree, apply the candidate's change, put back what is the judge's, and apply the tests' change."""
     order = json.loads((HERE / "order.json").read_text())
     subprocess.run(["cp", "-r", "--no-dereference", f"{TREE}/.", str(WORK)], check=False)
     before = stamps()
-    if not applied("candidate.diff"):
+    if not apply("candidate.diff"):
         sys.exit(NOT_APPLIED)
-    # Git may read a header in another way than the judge that let it pass.
+    # Git may parse a header differently than the judge that checked it.
     others = {path for path, _ in before ^ stamps()} - set(order["touched"])
     if others:
-        sys.stderr.write(f"the change is also of {sorted(others)[:MAX_NAMED]}, which its headers do not name\n")
+        sys.stderr.write(f"the patch also changes {sorted(others)[:MAX_NAMED]}, which its headers do not name\n")
         sys.exit(NOT_APPLIED)
     for path in order["restored"]:
         restore(path)
-    if order["has_test_patch"] and not applied("tests.diff"):
+    if order["has_test_patch"] and not apply("tests.diff"):
         sys.exit(TESTS_NOT_APPLIED)
     for path, content in order["added"].items():
         target = WORK / path
@@ -39,8 +37,8 @@ def main() -> None:
         target.write_text(content, encoding="utf-8")
 
 
-def applied(name: str) -> bool:
-    """Apply a change, and return whether it fits; git says why not."""
+def apply(name: str) -> bool:
+    """Apply a change and return whether it fits; if not, git prints the reason."""
     env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "GIT_CEILING_DIRECTORIES": "/", "HOME": "/tmp"}  # noqa: S108
     for fitting in ([], ["--recount", "--ignore-whitespace", "-C1"]):
         command = ["git", "apply", "--whitespace=nowarn", *fitting, str(HERE / name)]
@@ -50,7 +48,7 @@ def applied(name: str) -> bool:
 
 
 def stamps() -> set[tuple[str, tuple[int, ...]]]:
-    """Return the files of the work folder, each with what changes when it is written anew."""
+    """Return the files of the work folder with inode, change time and size."""
     states = {path: path.lstat() for path in WORK.rglob("*")}
     return {
         (str(path.relative_to(WORK)), (state.st_ino, state.st_ctime_ns, state.st_size))
@@ -60,7 +58,7 @@ def stamps() -> set[tuple[str, tuple[int, ...]]]:
 
 
 def restore(path: str) -> None:
-    """Put a file back to what the tree has; where a candidate put a link or a folder in its way, that goes first."""
+    """Restore a file from the tree, after removing links and folders that a candidate put in its place."""
     target = WORK / path
     for place in [*reversed(target.parents), target]:
         if place != WORK and place.is_relative_to(WORK) and place.is_symlink():

@@ -1,4 +1,4 @@
-"""The rollout program as a plain process beside the model gateway, for benchmarks whose rollouts execute nothing."""
+"""The rollout program as a plain process on the worker, for benchmarks whose rollouts execute nothing."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from skillopt_airflow.core.values.types import Item, ModelCall
 from skillopt_airflow.sandbox.container_loop import Sandbox
 from skillopt_airflow.sandbox.docker.container import lines
 from skillopt_airflow.sandbox.kubernetes.remote_folder import task_gateway
-from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder, staged_corpus
+from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder, stage_corpus
 from skillopt_airflow.sandbox.task_workload import Workload
 
 LAST_LINES = 5
@@ -19,7 +19,7 @@ LAST_LINES = 5
 
 @dataclass
 class RolloutProcess:
-    """A `Sandbox` that is none: the program can read and reach what its user can, but is given no credentials."""
+    """A `Sandbox` without isolation: the program has its user's rights, but gets no credentials."""
 
     folder: ContainerFolder
     gateway: str
@@ -27,8 +27,8 @@ class RolloutProcess:
 
     def run(self, on_start: Callable[[], None]) -> str:
         command = (sys.executable, "-P", "-m", "skillopt_airflow.rollout", self.folder.inputs, self.folder.outputs)
-        said = self.folder.path / "said"
-        with said.open("wb") as output:
+        log_file = self.folder.path / "log"
+        with log_file.open("wb") as output:
             corpus = () if self.folder.corpus is None else ("--corpus", self.folder.corpus)
             self._process = subprocess.Popen(
                 [*command, "--gateway", self.gateway, *corpus],
@@ -39,8 +39,8 @@ class RolloutProcess:
             )
             on_start()
             code = self._process.wait()
-        ending = " ".join(list(lines([said.read_bytes()]))[-LAST_LINES:])
-        return f"the rollout program ended with exit status {code}: {ending}" if code else "it left no trajectory"
+        ending = " ".join(list(lines([log_file.read_bytes()]))[-LAST_LINES:])
+        return f"the rollout program ended with exit status {code}: {ending}" if code else "it wrote no trajectory"
 
     def kill(self) -> bool:
         if self._process is None:
@@ -51,12 +51,12 @@ class RolloutProcess:
 
 @dataclass
 class ProcessRuntime:
-    """The `Runtime` of one process at a time, or of another sandbox that needs no engine."""
+    """The `Runtime` of sandboxes that need no engine, one at a time."""
 
     workload: Workload
     folder: TaskFolder
     make: Callable[[ContainerFolder, str], Sandbox] = RolloutProcess
-    """Makes a sandbox of its folder and the gateway's socket."""
+    """Makes a sandbox from its folder and the gateway's socket."""
     _made: list[Sandbox] = field(default_factory=list)
 
     def at_once(self) -> int:
@@ -75,7 +75,7 @@ class ProcessRuntime:
             self._gateway.listening(staged.socket, concurrency),
         ):
             if self.workload.corpus is not None:
-                staged.corpus = staged_corpus(self.workload.corpus, self.folder.path.parent)
+                staged.corpus = stage_corpus(self.workload.corpus, self.folder.path.parent)
             made = self.make(staged, str(staged.socket))
             self._made.append(made)
             yield made
@@ -86,7 +86,7 @@ class ProcessRuntime:
 
 
 def _environment() -> dict[str, str]:
-    """Return what the program needs, and nothing of the user's that may be a secret or lead its calls elsewhere."""
+    """Return the environment without variables that may be secrets or redirect calls, such as proxies."""
     own = {name: value for name, value in os.environ.items() if name.startswith("SKILLOPT_")}
-    found = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    return own | found | {"LANG": "C.UTF-8"}
+    paths = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return own | paths | {"LANG": "C.UTF-8"}

@@ -1,6 +1,6 @@
-"""The folders that a container sees: /in with its work, /out for what it leaves, /gateway with its socket, /corpus.
+"""The folders that a container sees: /in for inputs, /out for outputs, /gateway for its socket, and /corpus.
 
-A corpus is staged once per host from where it is stored, and mounted read-only into every container.
+A corpus is staged once per host, and mounted read-only into every container.
 """
 
 import fcntl
@@ -27,17 +27,17 @@ from skillopt_airflow.tasks.corpus import CorpusFile, CorpusManifest
 from skillopt_airflow.tasks.protocols import SEALED
 
 Files = Iterable[Mapping[str, bytes]]
-"""Contents by name, one mapping an item."""
+"""Contents by name, one mapping per item."""
 
 PREFIX = "skillopt-"
-HELD = "held"
-"""File that a task locks for as long as it lives."""
+LOCK_FILE = "held"
+"""File that a task keeps locked while it's alive."""
 ABANDONED_SECONDS = 3600
 SANDBOX_UID = 10001
 MAX_SOCKET_CHARS = 100
 
 KEPT_DAYS = 14
-"""Days after which a corpus that nobody used is removed when another one is staged."""
+"""Days after which an unused corpus is removed, at the next staging of another one."""
 NAME_CHARS = 32
 
 log = logging.getLogger(__name__)
@@ -49,13 +49,12 @@ class ContainerFolder:
 
     path: Path
     ended: bool = False
-    """True once the container has ended, so that the next `fetch` is the last."""
+    """True once the container has ended, so the next `fetch` is the last."""
     corpus: Path | None = None
-    """The worker's folder of the run's corpus, for a program that runs beside the worker and mounts nothing."""
+    """The worker's folder of the run's corpus, for a program that mounts nothing."""
 
     @property
     def inputs(self) -> Path:
-        """Folder of settings.json, skill.md, items.jsonl and the items' files; read-only in the container."""
         return self.path / "in"
 
     @property
@@ -64,7 +63,7 @@ class ContainerFolder:
 
     @property
     def gateway(self) -> Path:
-        """Folder of the container's own socket; read-only there, which forbids making files, not connecting."""
+        """Folder of the container's socket. It's read-only there, but a socket in it accepts connections."""
         return self.path / "gateway"
 
     @property
@@ -77,7 +76,7 @@ class ContainerFolder:
 
     @property
     def sealed(self) -> Path:
-        """Folder of what worlds are made of, which the program reads and removes before the first item begins."""
+        """Folder of the worlds' files, which the program reads and removes before the first item starts."""
         return self.outputs / SEALED
 
     @property
@@ -85,19 +84,17 @@ class ContainerFolder:
         return self.outputs / "trajectories.jsonl"
 
     def release(self, count: int) -> None:
-        """Let the program begin its first items, so many; until this was called, it may begin all of them."""
-        told = self.path / "released"
-        _write(told, str(count).encode())
-        # The program reads either number, and never a part of one.
-        told.rename(self.inputs / "released")
+        """Let the program start its first `count` items; without a call, it may start all of them."""
+        written = self.path / "released"
+        _write(written, str(count).encode())
+        # Renaming makes the new number appear atomically.
+        written.rename(self.inputs / "released")
 
     def fetch(self) -> None:
-        """Copy what the container wrote to `outputs`, unless it writes there itself."""
+        """Copy the container's output to `outputs`, unless the container writes there itself."""
 
 
 class TaskFolder:
-    """The folder of one task, whose containers see nothing of each other's folders."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
 
@@ -109,10 +106,9 @@ class TaskFolder:
         try:
             for folder in (made.path, made.inputs, made.outputs, made.gateway):
                 _make(folder)
-            # What is sealed lies where the program can remove it.
             write_inputs(workload, items, made.inputs)
             write_files(files, made.sealed if workload.seals_files else made.inputs / "files")
-            # Whichever user the container has may write here; on the host the task's folder lets nobody else in.
+            # Writable by any user in the container; on the host, only the worker's user can enter the task's folder.
             for folder in (made.outputs, made.files, *(made.files / str(index) for index in range(len(items)))):
                 folder.mkdir(exist_ok=True)
                 folder.chmod(0o777)
@@ -124,37 +120,37 @@ class TaskFolder:
 
 
 @contextmanager
-def staged() -> Iterator[TaskFolder]:
-    sweep(Path(_short_folder()))
-    with held_folder() as path:
+def open_task_folder() -> Iterator[TaskFolder]:
+    remove_abandoned(Path(_short_folder()))
+    with temporary_folder() as path:
         yield TaskFolder(path)
 
 
 @contextmanager
-def held_folder() -> Iterator[Path]:
-    """Create a temporary folder, and remove it afterwards; that of a task that is killed is swept by a later one."""
+def temporary_folder() -> Iterator[Path]:
+    """Create a temporary folder and remove it afterwards; if the task is killed, `sweep` removes it later."""
     path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_short_folder()))
     try:
-        with (path / HELD).open("w") as held:
+        with (path / LOCK_FILE).open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             yield path
     finally:
         remove(path)
 
 
-def sweep(place: Path) -> None:
-    """Remove the folders of tasks that were killed: their locks are an hour old, and no task holds them any more."""
-    for lock in place.glob(f"{PREFIX}*/{HELD}"):
+def remove_abandoned(place: Path) -> None:
+    """Remove the folders of killed tasks: those with a free lock that is more than an hour old."""
+    for lock in place.glob(f"{PREFIX}*/{LOCK_FILE}"):
         with suppress(OSError):
-            if time.time() - lock.lstat().st_mtime > ABANDONED_SECONDS and not is_held(lock.parent):
+            if time.time() - lock.lstat().st_mtime > ABANDONED_SECONDS and not is_locked(lock.parent):
                 remove(lock.parent)
 
 
-def is_held(folder: Path) -> bool:
-    """Return whether a task of this host that lives has the folder."""
+def is_locked(folder: Path) -> bool:
+    """Return whether a live task on this host uses the folder."""
     try:
-        # In /tmp, another user can make a pipe or a link of this name; opening a pipe would wait for its writer.
-        held = os.open(folder / HELD, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        # In /tmp, another user can create a pipe or a link with this name; opening a pipe would wait for a writer.
+        held = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
         return False
     try:
@@ -167,7 +163,7 @@ def is_held(folder: Path) -> bool:
 
 
 def write_inputs(workload: Workload, items: Sequence[Item], folder: Path) -> None:
-    """Write what the program reads; of an item only its id and its public part."""
+    # Only an item's public part enters the sandbox.
     lines = [json.dumps({"id": item.id, "public": item.public}) + "\n" for item in items]
     _write(folder / "settings.json", workload.settings.model_dump_json().encode())
     _write(folder / "skill.md", workload.skill.encode())
@@ -175,7 +171,6 @@ def write_inputs(workload: Workload, items: Sequence[Item], folder: Path) -> Non
 
 
 def write_files(files: Files, folder: Path) -> None:
-    """Write the files of each item that has any into a folder of its own."""
     for index, contents in enumerate(files):
         if contents:
             _make(folder, exist_ok=True)
@@ -200,46 +195,46 @@ def remove(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    # A container may leave a tree that is too deep for `shutil.rmtree`.
+    # A container's output can be too deeply nested for `shutil.rmtree`.
     subprocess.run(["rm", "-rf", "--", folder], stderr=subprocess.DEVNULL, check=False)  # noqa: S603, S607
 
 
 def container_user() -> str:
-    """Return the worker's own user, so that it can remove what the container leaves behind, but never root."""
+    """Return the worker's user, so that the worker can remove the container's output, but never root."""
     uid, gid = os.getuid(), os.getgid()
     return f"{SANDBOX_UID}:{SANDBOX_UID}" if uid == 0 else f"{uid}:{gid}"
 
 
 def _short_folder() -> str:
-    """Return a folder in which a socket's path has at most 107 bytes."""
+    # The path of a Unix socket can have at most 107 bytes.
     usual = tempfile.gettempdir()
     longest = len(os.fsencode(usual)) + len("/skillopt-12345678/12345/gateway/model.sock")
     return usual if longest <= MAX_SOCKET_CHARS else "/tmp"  # noqa: S108
 
 
-def staged_corpus(corpus: Corpus, beside: Path) -> Path:
-    """Return the host's folder of a corpus, staged by whichever task of the host is first; the others wait for it.
+def stage_corpus(corpus: Corpus, parent: Path) -> Path:
+    """Return the host's folder of a corpus. The host's first task stages it, and the others wait.
 
     Args:
-        beside: the folder of temporary files, which the engine sees.
+        parent: the folder of temporary files, which the engine sees.
 
     Raises:
-        SandboxError: the host's folder is not this user's own, or what is stored is not what the manifest says.
+        SandboxError: another user owns the host's folder, or the stored corpus doesn't match its manifest.
     """
-    home = _home(beside)
+    home = _home(parent)
     folder, manifest = home / corpus.manifest.sha256[:NAME_CHARS], corpus.manifest
-    with of_one_task(beside, folder.name):
+    with host_lock(parent, folder.name):
         if not is_complete(folder, manifest):
             _drop_unused(home)
             log.info("staging the corpus: %d files, %d bytes", len(manifest.files), manifest.size)
             _stage(corpus, home, folder)
-        # The moment of its last use.
+        # Records the last use, for `_drop_unused`.
         os.utime(folder)
     return folder
 
 
 def is_complete(folder: Path, manifest: CorpusManifest) -> bool:
-    """Return whether all files are there with their sizes; a host may clean up what lies among temporary files."""
+    # The host may delete old temporary files one by one.
     try:
         return all(_plain_size(folder / file.name) == file.size for file in manifest.files)
     except OSError:
@@ -253,8 +248,8 @@ def _stage(corpus: Corpus, home: Path, folder: Path) -> None:
         for files, archive in zip(corpus.manifest.packed(), corpus.archives(), strict=True):
             _unpack(archive, files, new)
         if folder.exists():
-            folder.rename(Path(scratch) / "former")
-        # Who mounts it sees all of it or nothing.
+            folder.rename(Path(scratch) / "previous")
+        # Renaming makes the corpus appear atomically.
         new.rename(folder)
 
 
@@ -266,8 +261,8 @@ def _unpack(archive: bytes, files: Sequence[CorpusFile], folder: Path) -> None:
             content = b"" if stored is None else stored.read()
             if hashlib.sha256(content).hexdigest() != file.sha256:
                 raise SandboxError(
-                    f"the stored corpus is damaged: {file.name} is not what its manifest says; remove the corpus's "
-                    "folder below corpora/ in the bucket and start the run again"
+                    f"the stored corpus is damaged: {file.name} does not match its manifest. Remove the corpus's "
+                    "folder below corpora/ in the bucket and start the run again."
                 )
             path = folder / file.name
             for parent in reversed(path.relative_to(folder).parents[:-1]):
@@ -277,30 +272,29 @@ def _unpack(archive: bytes, files: Sequence[CorpusFile], folder: Path) -> None:
 
 
 def _plain_size(path: Path) -> int:
-    found = path.lstat()
-    return found.st_size if stat.S_ISREG(found.st_mode) else -1
+    state = path.lstat()
+    return state.st_size if stat.S_ISREG(state.st_mode) else -1
 
 
-def _home(beside: Path) -> Path:
-    """Return the folder of this user's corpora, into which nobody else of the host can look."""
-    home = beside / f"skillopt-corpora-{os.getuid()}"
+def _home(parent: Path) -> Path:
+    home = parent / f"skillopt-corpora-{os.getuid()}"
     with suppress(FileExistsError):
         home.mkdir(mode=0o700)
-    found = home.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise SandboxError(f"{home} is not this user's own folder: remove it, or set TMPDIR to another one")
+    state = home.lstat()
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid():
+        raise SandboxError(f"{home}: another user owns this folder. Remove it, or set TMPDIR to another one.")
     home.chmod(0o700)
     return home
 
 
 @contextmanager
-def of_one_task(beside: Path, name: str) -> Iterator[None]:
-    """Let one task of the host at a time, and one thread, into the block of a name; `beside` is as in `staged_corpus`.
+def host_lock(parent: Path, name: str) -> Iterator[None]:
+    """Lock a name for one thread on the whole host.
 
-    Raises:
-        SandboxError: the host's folder is not this user's own.
+    Args:
+        parent: the folder of temporary files, which the engine sees.
     """
-    with (_home(beside) / f"{name}.lock").open("w") as file:
+    with (_home(parent) / f"{name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -310,5 +304,5 @@ def _drop_unused(home: Path) -> None:
     for folder in home.iterdir():
         with suppress(OSError):
             if folder.is_dir() and folder.stat().st_mtime < oldest:
-                log.info("removing the corpus %s, which was not used for %d days", folder.name, KEPT_DAYS)
+                log.info("removing the corpus %s, unused for %d days", folder.name, KEPT_DAYS)
                 shutil.rmtree(folder)

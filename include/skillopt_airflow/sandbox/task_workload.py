@@ -1,4 +1,4 @@
-"""The work that a caller gives to sandboxes, what comes out, and how long it took."""
+"""The work of one task's sandboxes, its outcomes, and its seconds."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -14,11 +14,11 @@ from skillopt_airflow.tasks.corpus import CorpusManifest
 
 
 class Settings(Protocol):
-    """The part of the program's settings that the host acts on; the rest passes through as JSON."""
+    """The rollout program's settings that the host reads; the others pass through as JSON."""
 
     @property
     def call_timeout(self) -> float:
-        """Seconds that one try of a model call may take."""
+        """Seconds that one attempt of a model call may take."""
 
     @property
     def max_attempts(self) -> int: ...
@@ -36,7 +36,7 @@ class Settings(Protocol):
 class Outcome:
     trajectory: Trajectory
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """Contents of the files that the trajectory names and that were found to be plain and small enough."""
+    """Contents of the trajectory's files that are plain and small enough."""
 
 
 class Corpus(Protocol):
@@ -47,10 +47,10 @@ class Corpus(Protocol):
 
     @property
     def archive_keys(self) -> Sequence[str]:
-        """Keys of the archives in the run's bucket; none if they are not there."""
+        """Keys of the archives in the run's bucket; empty if they aren't there."""
 
     def archives(self) -> Iterator[bytes]:
-        """Yield a tar for each of the manifest's archives."""
+        """Yield one tar per archive of the manifest."""
 
 
 class Allotment(Protocol):
@@ -60,7 +60,7 @@ class Allotment(Protocol):
     def count(self, call: ModelCall) -> None: ...
 
     def complete(self) -> None:
-        """Free what it has not spent: it has ended, and every call of it is counted."""
+        """Release the rest, once the gateway has ended and all its calls are counted."""
 
 
 class Workload(Protocol):
@@ -71,31 +71,31 @@ class Workload(Protocol):
 
     @property
     def run_concurrency(self) -> int:
-        """Model calls that the whole run may have in flight, of which `settings` have this workload's share."""
+        """Limit of the run's concurrent model calls; `settings` contain this workload's share."""
 
     @property
     def skill(self) -> str: ...
 
     @property
     def items(self) -> Sequence[Item]:
-        """Items that have no stored row yet, the same at each call; none means that no container is needed."""
+        """Items without a stored row, the same at each call."""
 
     @property
     def one_item_each(self) -> bool:
-        """True if every item gets a container of its own, because what the model writes is executed there."""
+        """True if each item needs a separate container, because the container executes the model's output."""
 
     def files(self, item: Item) -> Mapping[str, bytes]:
-        """Return the contents of the item's public files by name; one thread calls it at a time, beside `record`."""
+        """Return the item's public files by name. Only one thread calls it at a time, but during `record`, too."""
 
     def image_files(self, item: Item) -> Mapping[str, bytes]:
-        """Return what an item's own image is built from, by name; only called for an item that has such an image."""
+        """Return the build files of an item's image by name; only called for an item with an image."""
 
     @property
     def corpus(self) -> Corpus | None: ...
 
     @property
     def seals_files(self) -> bool:
-        """True if the files are those of worlds, which nothing in the container may find once the items begin."""
+        """True for the files of worlds, which must be gone from the container before the first item starts."""
 
     @property
     def upstream(self) -> Upstream:
@@ -103,17 +103,17 @@ class Workload(Protocol):
 
     @property
     def search(self) -> WebSearch | None:
-        """The search that the container may ask, through the gateway in this process; None if the run has none."""
+        """The web search behind this process's gateway; None if the run has none."""
 
     def allotted(self, gateways: int = 1) -> AbstractContextManager[Allotment]:
-        """Yield a part of the run's budget for as long as a gateway spends from it; raise StoreError.
+        """Yield a gateway's part of the run's budget.
 
         Args:
-            gateways: those of the task that are still to come, this one included; each gets as much.
+            gateways: number of the task's remaining gateways, including this one; each gets the same part.
         """
 
-    def settle(self) -> None:
-        """Free what the task holds of the budget and has not spent; called last, when all is recorded."""
+    def release_budget(self) -> None:
+        """Release the task's unspent budget; called last, after everything is recorded."""
 
     @property
     def image(self) -> str: ...
@@ -127,31 +127,28 @@ class Workload(Protocol):
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Labels that only this task's containers have, such as run, step and chunk; the same at every attempt."""
+        """Labels that identify this task's containers, such as run, step and chunk; the same at every attempt."""
 
     @property
     def released(self) -> int | None:
-        """Items, from the first, that may begin before it is known whether the others matter; None for all of them.
+        """Number of first items that may start while `is_decided` is open for the others; None for all.
 
-        Each `settled` may change it. Containers of an item each, and those that share no files with the worker, begin
-        all.
+        Each `is_decided` may change it. Containers of one item, and those without shared files, ignore it.
         """
 
-    def settled(self) -> bool:
-        """Return whether no further row can change the decision that the workload is for, so that it may be ended.
+    def is_decided(self) -> bool:
+        """Return whether no further row can change the workload's decision.
 
-        Called before the first container starts, after rows were recorded, and twice a second, because the rows of
-        other tasks may count. One thread calls it at a time, and never while `record` runs.
+        Called before the first container starts, after each `record`, and twice per second, because other tasks' rows
+        may count. Only one thread calls it at a time, and never during `record`.
         """
 
     def record(self, outcomes: Sequence[Outcome], calls: Sequence[ModelCall]) -> None:
-        """Score and store what is new; called every few seconds, by one thread at a time, last at the end."""
+        """Score and store new outcomes; called every few seconds, by one thread at a time, and at the end."""
 
 
 @dataclass(frozen=True)
 class SandboxSeconds:
-    """Wall seconds of one task's containers."""
-
     wall: float
     """Seconds from staging to the last row."""
     model: float
@@ -159,15 +156,15 @@ class SandboxSeconds:
 
     @property
     def container(self) -> float:
-        """Return the seconds without a model call under way: start-up, the program, tear-down, storing rows."""
+        """Return the seconds without a model call: startup, the program, teardown, storing rows."""
         return max(0.0, self.wall - self.model)
 
 
 def union_seconds(intervals: Iterable[tuple[float, float]]) -> float:
     """Return the seconds covered by at least one of the intervals (start, end)."""
     total = 0.0
-    reached = float("-inf")
+    covered = float("-inf")
     for start, end in sorted(intervals):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
+        total += max(0.0, end - max(start, covered))
+        covered = max(covered, end)
     return total

@@ -1,4 +1,4 @@
-"""Reading the output of a container, which is not to be trusted, and tar archives to and from containers."""
+"""Readers of a container's untrusted output, and tar archives to and from containers."""
 
 import io
 import logging
@@ -21,24 +21,23 @@ from skillopt_airflow.sandbox.task_workload import Outcome
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
 MAX_PARTS = 10_000
-"""Strings, lists, objects and commas in a line, about seven per message. Each takes far more memory than text does."""
+"""Limit of strings, lists, objects and commas per line, about seven per message. Each takes much memory."""
 _PART = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{,]', re.DOTALL)
 MAX_READ_BYTES = 64 * 1024 * 1024
-"""What is read at a look, in pieces of MAX_LINE_BYTES."""
+"""Limit per `read`, in pieces of MAX_LINE_BYTES."""
 MAX_REFUSED = 1000
-"""Lines of no use, after which nothing more of a container is read."""
+"""Stop reading a container's output after this many invalid lines."""
 MAX_REFUSED_LOGGED = 20
 MAX_ENTRIES = 10_000
 FOLLOW_NOTHING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 REFUSED_NAMED = 3
-"""Refused files that a log names."""
 
 log = logging.getLogger(__name__)
 
 
 class TrajectoryReader:
-    """Follows a trajectories.jsonl; a line counts once it is complete, valid and about an open item."""
+    """Reads a growing trajectories.jsonl; accepts complete, valid lines of open items."""
 
     def __init__(self, path: Path, item_ids: Iterable[str]) -> None:
         self._path = path
@@ -54,11 +53,10 @@ class TrajectoryReader:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Items without an accepted line, in their original order."""
         return tuple(self._open)
 
     def read(self) -> list[Trajectory]:
-        """Return the trajectories completed since the last call; everything else is logged and left out."""
+        """Return the trajectories completed since the last call; log and skip everything else."""
         accepted: list[Trajectory] = []
         before = self._offset
         while not self.is_flooded and self._offset - before < MAX_READ_BYTES and (more := self._read_bytes()):
@@ -81,9 +79,8 @@ class TrajectoryReader:
         return accepted
 
     def _read_bytes(self) -> bytes:
-        """Read on; the container may have put a link or a pipe there, of which neither is followed or blocks."""
         try:
-            with _opened_plain(self._path) as file:
+            with _open_plain(self._path) as file:
                 file.seek(self._offset)
                 content = file.read(MAX_LINE_BYTES)
         except FileNotFoundError:
@@ -114,11 +111,11 @@ class TrajectoryReader:
         if self._refused <= MAX_REFUSED_LOGGED:
             log.warning("Refused a line of the container's output: %s", why)
         elif self.is_flooded:
-            log.warning("Refused %d lines of the container's output; the rest of it is not read", self._refused)
+            log.warning("Refused %d lines of the container's output; stopped reading it", self._refused)
 
 
 class FileReader:
-    """Takes what items left in /out/files/<index>, as many bytes of all of them together as a container may write."""
+    """Reads the items' files in /out/files/<index>, up to `limit` bytes in total."""
 
     def __init__(self, outputs: Path, item_ids: Sequence[str], limit: int) -> None:
         self._outputs = outputs
@@ -126,38 +123,34 @@ class FileReader:
         self._left = limit
 
     def outcome(self, trajectory: Trajectory) -> Outcome:
-        """Return the trajectory with the files that it names; what is no plain file of the item is left out."""
+        """Return the trajectory with its files; skip names that aren't plain files of the item."""
         if not trajectory.files:
             return Outcome(trajectory)
         names = tuple(dict.fromkeys(trajectory.files))
         if len(names) > MAX_FILES:
-            log.warning("Item %s names %d files; %d are looked at", trajectory.item_id, len(names), MAX_FILES)
+            log.warning("Item %s names %d files; reading the first %d", trajectory.item_id, len(names), MAX_FILES)
         files = self._read(self._index[trajectory.item_id], names[:MAX_FILES])
         return Outcome(trajectory.model_copy(update={"files": tuple(files)}), files)
 
     def _read(self, folder: str, names: Iterable[str]) -> Mapping[str, bytes]:
         files: dict[str, bytes] = {}
         try:
-            with opened_folder(self._outputs, "files", folder) as descriptor:
+            with open_folder(self._outputs, "files", folder) as descriptor:
                 for name in names:
                     try:
                         files[name] = plain_file(descriptor, name, self._left)
                     except OSError as error:
-                        _refused_file(folder, name, error)
+                        _log_refused(folder, name, error)
                     else:
                         self._left -= len(files[name])
         except OSError as error:
-            _refused_file(folder, "", error)
+            _log_refused(folder, "", error)
         return files
 
 
 @contextmanager
-def opened_folder(root: Path, *names: str) -> Iterator[int]:
-    """Yield the descriptor of a folder below `root`, reached without following a link on the way.
-
-    Raises:
-        OSError: one of the names is not there or not a folder.
-    """
+def open_folder(root: Path, *names: str) -> Iterator[int]:
+    """Yield the descriptor of a folder below `root`, without following a link on the way."""
     descriptor = os.open(root, os.O_DIRECTORY | FOLLOW_NOTHING)
     try:
         for name in names:
@@ -173,19 +166,19 @@ def plain_file(folder: int, name: str, limit: int) -> bytes:
     """Return the content of a plain file in an opened folder.
 
     Raises:
-        OSError: the name is not a plain one, or what it names is no plain file or has more than `limit` bytes.
+        OSError: the name or the file isn't plain, or the file has more than `limit` bytes.
     """
     if re.fullmatch(FILE_NAME, name) is None:
         raise OSError("not a plain name")
-    with _opened_plain(name, folder) as file:
+    with _open_plain(name, folder) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
-        raise OSError(f"more than the {limit} bytes that are left to its container")
+        raise OSError(f"more than the container's remaining {limit} bytes")
     return content
 
 
 @contextmanager
-def _opened_plain(name: str | Path, folder: int | None = None) -> Iterator[BinaryIO]:
+def _open_plain(name: str | Path, folder: int | None = None) -> Iterator[BinaryIO]:
     descriptor = os.open(name, FOLLOW_NOTHING, dir_fd=folder)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -193,18 +186,18 @@ def _opened_plain(name: str | Path, folder: int | None = None) -> Iterator[Binar
         yield file
 
 
-def _refused_file(folder: str, name: str, error: OSError) -> None:
+def _log_refused(folder: str, name: str, error: OSError) -> None:
     log.warning("Refused a file of the container's output: %.120r: %s", f"{folder}/{name}", error.strerror or error)
 
 
 def written_bytes(folder: Path, limit: int) -> int:
-    """Return the bytes on disk below a folder; above `limit` also for too many entries, or one that is unreadable."""
+    """Return the bytes on disk below a folder; more than `limit` for too many or unreadable entries."""
     total = entries = 0
     pending = [folder]
     while pending and total <= limit:
         try:
-            with os.scandir(pending.pop()) as found:
-                for entry in found:
+            with os.scandir(pending.pop()) as listed:
+                for entry in listed:
                     entries += 1
                     if entries > MAX_ENTRIES:
                         return limit + 1
@@ -212,7 +205,7 @@ def written_bytes(folder: Path, limit: int) -> int:
                         pending.append(Path(entry.path))
                     total += _disk_bytes(entry)
         except FileNotFoundError:
-            # Removed by the container between the listing and the look.
+            # The container removed it after the listing.
             continue
         except OSError:
             return limit + 1
@@ -226,8 +219,8 @@ def _disk_bytes(entry: os.DirEntry[str]) -> int:
         return 0
 
 
-def packed(folder: Path) -> bytes:
-    """Pack all that is below a folder of the task's own, as root's."""
+def pack_folder(folder: Path) -> bytes:
+    """Pack a folder, with root as the owner of its files."""
     body = io.BytesIO()
     pack_into(body, folder)
     return body.getvalue()
@@ -239,7 +232,7 @@ def pack_into(body: IO[bytes], folder: Path) -> None:
             tar.add(path, arcname=str(path.relative_to(folder)), recursive=False, filter=_as_root)
 
 
-def packed_files(files: Iterable[tuple[str, bytes]]) -> bytes:
+def pack_files(files: Iterable[tuple[str, bytes]]) -> bytes:
     body = io.BytesIO()
     with tarfile.open(fileobj=body, mode="w:") as tar:
         for name, content in files:
@@ -250,16 +243,16 @@ def packed_files(files: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def plain_files(body: bytes, limit: int) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of the plain files of a tar, at most `limit` bytes of content; skip all else.
+    """Yield name and content of a tar's plain files; skip everything else.
 
     Raises:
-        OSError: the contents are larger, or it is no tar.
+        OSError: the contents have more than `limit` bytes, or it isn't a tar.
     """
     left = limit
     try:
         with tarfile.open(fileobj=io.BytesIO(body), mode="r|") as tar:
             for member in tar:
-                # A sparse file says one size and holds another.
+                # The declared size of a sparse file isn't its real one.
                 if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
                     continue
                 left -= member.size
@@ -273,22 +266,22 @@ def plain_files(body: bytes, limit: int) -> Iterator[tuple[str, bytes]]:
 
 
 def extract(chunks: Iterable[bytes], folder: Path) -> None:
-    """Write what a stream of the project's own holds.
+    """Extract a tar stream that this project wrote.
 
     Raises:
-        OSError: it leads out of the folder, or is no tar.
+        OSError: a path is outside the folder, or it isn't a tar.
     """
     try:
         with tarfile.open(fileobj=_Stream(chunks), mode="r|") as tar:
-            # Python before 3.11.4, such as Debian 12's, has no filter and does not take the argument.
+            # Python before 3.11.4, such as Debian 12's, has no filters and rejects the argument.
             tar.extraction_filter = getattr(tarfile, "data_filter", None)
-            tar.extractall(folder)  # noqa: S202 - of the project's own
+            tar.extractall(folder)  # noqa: S202 - trusted
     except (tarfile.TarError, EOFError, ValueError) as error:
-        raise OSError(f"not a tar of the project's own: {error}") from error
+        raise OSError(f"not a tar of this project: {error}") from error
 
 
 def unpack(body: bytes, folder: Path, limit: int) -> None:
-    """Write the plain files <index>/<name> of a tar into those folders of `folder` that exist; refuse all else."""
+    """Extract a tar's plain files <index>/<name> into existing folders; refuse everything else."""
     counts: Counter[str] = Counter()
     refused: list[str] = []
     try:
@@ -303,7 +296,7 @@ def unpack(body: bytes, folder: Path, limit: int) -> None:
     except OSError as error:
         log.warning("Refused the container's output: %s", error)
     if refused:
-        # One line: a container is fetched from again and again, and may leave thousands.
+        # One line, because a container can leave thousands of files, and each fetch repeats the refusals.
         named = ", ".join(f"{path:.120}" for path in refused[:REFUSED_NAMED])
         log.warning("Refused %d files of the container's output, such as %r", len(refused), named)
 

@@ -1,4 +1,4 @@
-"""Aliases of published skills: the only objects that are ever overwritten, moved by conditional writes alone."""
+"""Aliases of published skills: the only objects that are ever overwritten, and only by conditional writes."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,76 +13,76 @@ from skillopt_airflow.store.objects import ObjectStore, model_bytes
 
 
 class Alias(Document):
-    """The version that an alias names, and the move that led to it."""
+    """The version that an alias names, and the move to it."""
 
     version: str
     sha256: str
     run: str
-    """The run that moved it here."""
+    """The run that moved the alias."""
     previous: str | None
-    """The version that it left."""
+    """The previous version."""
     moved: AwareDatetime
     """UTC."""
     sequence: int = 0
-    """Number of the move: how many aliases the history has before it."""
+    """Number of earlier moves."""
     reason: str = ""
-    """Reason for the move, in the words of who moved it."""
+    """Reason for the move, as entered by the user."""
     rolled_back: bool = False
-    """Whether it went back; false if a publication led to it."""
+    """True for a rollback, false for a publication."""
 
 
 class ChampionAlias:
-    """The alias that deployments follow. Before it moves, its content is filed in its history."""
+    """The alias that deployments follow. Each move first copies the alias to its history."""
 
     def __init__(self, store: ObjectStore, keys: ArtifactKeys) -> None:
         self._store = store
         self._keys = keys
 
     def read(self) -> Alias | None:
-        """Return what it says now; None before the first publication."""
+        """Return the current alias; None before the first publication."""
         return self._read()[0]
 
     def history(self) -> list[Alias]:
-        """Return everything it ever said, oldest first, the present last."""
-        # The present one first: what it leaves meanwhile is filed by then, what it comes to is not listed.
-        present = self.read()
-        if present is None:
+        """Return all aliases, oldest first, including the current one."""
+        # The current one is read first: a move after that files it, and the new alias isn't listed.
+        current = self.read()
+        if current is None:
             return self._filed()
-        return [alias for alias in self._filed() if alias.sequence < present.sequence] + [present]
+        return [alias for alias in self._filed() if alias.sequence < current.sequence] + [current]
 
-    def was(self, sequence: int) -> Alias | None:
-        """Return what it said after so many moves; None if that was never filed, or is what it says now."""
-        return self._store.find_model(self._keys.champion_was(sequence), Alias)
+    def find(self, sequence: int) -> Alias | None:
+        """Return a previous alias by its number of earlier moves; None if it isn't in the history."""
+        return self._store.find_model(self._keys.previous_alias(sequence), Alias)
 
     def versions(self) -> set[str]:
-        present = self.read()
-        return {alias.version for alias in (*self._filed(), *([] if present is None else [present]))}
+        current = self.read()
+        return {alias.version for alias in (*self._filed(), *([] if current is None else [current]))}
 
     def ever_named(self) -> set[str]:
-        """Return every version that it named or was about to name, also where that is lost with it or was prevented."""
+        """Return all versions that it named or was about to name, even if the alias was lost or the move failed."""
         return self.versions() | {key.removeprefix(self._keys.named) for key in self._store.list_keys(self._keys.named)}
 
     def move(
         self, version: str, sha256: str, run: str, reason: str, seen: Alias | None, *, rolled_back: bool = False
     ) -> Alias:
-        """Name a version, if nobody moved the alias since `seen`; safe to repeat after a failure at any point.
+        """Move the alias to a version, if it's still `seen`; safe to repeat after a failure at any point.
 
-        Returns the alias that stands: another run's, if that one moved it to the same skill first.
+        Returns the current alias, which is another run's if that one moved it to the same skill first.
 
         Raises:
-            Conflict: somebody moved it to another skill; the text says who.
+            Conflict: another run moved it to another skill.
         """
-        present, etag = self._read()
-        if present != seen:
-            return self._standing(version, sha256, seen, rolled_back=rolled_back)
-        # What it says is filed when it is left, which does not happen to an alias that is removed or overwritten.
+        current, etag = self._read()
+        if current != seen:
+            return self._moved_elsewhere(version, sha256, seen, rolled_back=rolled_back)
+        # A removed or overwritten alias isn't in the history, so the name is recorded before the move.
         with suppress(Conflict):
             self._store.create(self._keys.naming(version), b"")
-        if present is not None:
+        if current is not None:
             # Another publisher may have filed it, and lost the race to move the alias.
             with suppress(Conflict):
-                self._store.create_model(self._keys.champion_was(present.sequence), present)
-        wanted = Alias(
+                self._store.create_model(self._keys.previous_alias(current.sequence), current)
+        alias = Alias(
             version=version,
             sha256=sha256,
             run=run,
@@ -93,16 +93,15 @@ class ChampionAlias:
             rolled_back=rolled_back,
         )
         try:
-            if present is None:
-                self._store.create_model(self._keys.champion, wanted)
+            if current is None:
+                self._store.create_model(self._keys.champion, alias)
             else:
-                self._store.replace(self._keys.champion, model_bytes(wanted), etag)
+                self._store.replace(self._keys.champion, model_bytes(alias), etag)
         except (Conflict, ObjectMissing):
-            return self._standing(version, sha256, seen, rolled_back=rolled_back)
-        return wanted
+            return self._moved_elsewhere(version, sha256, seen, rolled_back=rolled_back)
+        return alias
 
     def _read(self) -> tuple[Alias | None, str]:
-        """Return the alias and its tag, which is empty if there is no alias."""
         try:
             return self._store.get_tagged_model(self._keys.champion, Alias)
         except ObjectMissing:
@@ -111,32 +110,35 @@ class ChampionAlias:
     def _filed(self) -> list[Alias]:
         return [self._store.get_model(key, Alias) for key in self._store.list_keys(self._keys.champion_history)]
 
-    def _standing(self, version: str, sha256: str, seen: Alias | None, *, rolled_back: bool) -> Alias:
-        """Return the alias as somebody else left it, if it names the wanted skill.
+    def _moved_elsewhere(self, version: str, sha256: str, seen: Alias | None, *, rolled_back: bool) -> Alias:
+        """Return the current alias if it names the same skill; otherwise raise Conflict.
 
-        The answer to our own write may have been lost, or another run published the same skill.
+        The response to our own write may have been lost, or another run published the same skill.
         """
-        present = self.read()
-        if present is not None and present.sha256 == sha256 and present != seen:
-            return present
-        stands = "the alias was removed"
-        if present is not None:
-            stands = f"run {present.run} made {present.version} the champion"
-        advice = f"{version} is stored but not the champion, with which it has to be compared first"
+        current = self.read()
+        if current is not None and current.sha256 == sha256 and current != seen:
+            return current
+        change = "the alias was removed"
+        if current is not None:
+            change = f"run {current.run} made {current.version} the champion"
+        advice = f"{version} is stored, and must beat that champion first"
         if rolled_back:
-            advice = "look at that champion, and ask for the rollback again if it is still wanted"
-        raise Conflict(f"{self._store.address(self._keys.champion)}: {stands} while {version} was on its way; {advice}")
+            advice = "Check that champion, and trigger the rollback again if you still want it."
+        raise Conflict(
+            f"{self._store.address(self._keys.champion)}: {change} before this run could name {version}. {advice}"
+        )
 
 
 def champion_before(history: Sequence[Alias]) -> Alias | None:
-    """Return the version that the champion followed; a rollback leaves behind all that came after its target.
+    """Return the alias before the champion's.
 
-    A former champion that is published again follows the one that it was better than.
+    A rollback discards all aliases after its target. A previous champion that is published again follows the champion
+    that it beat.
     """
-    standing: list[Alias] = []
+    line: list[Alias] = []
     for alias in history:
-        earlier = [one.sha256 for one in standing]
+        earlier = [one.sha256 for one in line]
         if alias.rolled_back and alias.sha256 in earlier:
-            standing = standing[: earlier.index(alias.sha256)]
-        standing = [*(one for one in standing if one.sha256 != alias.sha256), alias]
-    return standing[-2] if len(standing) > 1 else None
+            line = line[: earlier.index(alias.sha256)]
+        line = [*(one for one in line if one.sha256 != alias.sha256), alias]
+    return line[-2] if len(line) > 1 else None

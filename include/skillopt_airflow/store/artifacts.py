@@ -1,4 +1,4 @@
-"""Published skills: immutable versions, and the champion alias that deployments follow."""
+"""Published skills: immutable versions, and the ledger of looks at their items."""
 
 import logging
 import re
@@ -23,7 +23,7 @@ from skillopt_airflow.store.objects import ObjectStore
 
 
 class LookLedger:
-    """The looks of one benchmark and target: numbered, written once, never removed."""
+    """The statistical looks of one benchmark and target: numbered, written once, never removed."""
 
     def __init__(self, store: ObjectStore, keys: ArtifactKeys) -> None:
         self._store = store
@@ -35,20 +35,20 @@ class LookLedger:
     def enter(
         self, marks: Sequence[str], question: Question, split: Split, run: str, publication: str, *, stored: bool
     ) -> Look:
-        """Enter a look, and return it; the same question about the same rollouts is the same look, whoever asks.
+        """Enter a look and return it; the same question about the same rollouts is the same look.
 
         Args:
-            split: which split of the run the items are.
-            publication: name of its attempt to publish; asked again by the same one, it is the same look.
-            stored: whether the rollouts of an earlier look are there; else they would be made again.
+            split: the run's split of the items.
+            publication: name of the attempt to publish; a repeated question of the same attempt is the same look.
+            stored: True if the rollouts of earlier looks are still stored.
         """
         while True:
-            before, place = self._looks()
-            for look in before:
+            earlier, place = self._looks()
+            for look in earlier:
                 if look.question == question and (stored or (look.run, look.publication) == (run, publication)):
                     return look
             look = Look(
-                number=next_number(before, marks),
+                number=next_number(earlier, marks),
                 split=split,
                 items=len(marks),
                 marks=tuple(marks),
@@ -68,7 +68,7 @@ class LookLedger:
         """Return all looks, and the place of the next one in the ledger."""
         keys = self._store.list_keys(self._keys.looks)
         looks = [self._store.get_model(key, Look) for key in keys]
-        # After one that an administrator removed, the others keep their places.
+        # If an administrator removed one, the others keep their places.
         return looks, 1 + max((ArtifactKeys.place_of(key) for key in keys), default=0)
 
 
@@ -78,55 +78,52 @@ _VERSION = re.compile(r"v(\d+)-([0-9a-f]{12})")
 
 
 def is_version(name: str) -> bool:
-    """Return whether this is the name of a version, such as v0003-0123456789ab."""
     return _VERSION.fullmatch(name) is not None
 
 
 class PublishedScore(MeasuredScore):
-    """Mean scores on a split as the manifest keeps them."""
-
     items: int
-    """Number of items that have a score."""
+    """Number of items with a score."""
 
 
 class SplitScores(Value):
-    """A skill's scores; None on a split where it was not measured."""
+    """A skill's scores by split; None if it wasn't measured there."""
 
     publish: PublishedScore | None = None
     test: PublishedScore | None = None
     val: PublishedScore | None = None
-    """On the selection split, by which the skill was chosen: it flatters the skill."""
+    """Score on the selection split, with optimistic bias."""
     promised: PublishedScore | None = None
-    """On items that decided nothing: the part of the test split that the publish gate did not look at, or all of it
-    where the gate looked at a split publish."""
+    """Score on held-out items: the test split without the publish gate's items, or, if there is a split publish, all of
+    the test split."""
 
 
 class PublishGate(Value):
-    """The comparison by which a skill was published, on items by which nothing was selected."""
+    """The comparison that published a skill, on held-out items."""
 
     split: Split
     look: int
     """Number of this look at these items."""
     level: float | None
-    """Level of the gate's test at this look; None under a policy without one."""
+    """Significance level of this look; None if the policy has none."""
     score: PublishedScore
-    """The skill's, on the items that decided: it flatters the skill."""
+    """Score of the skill on the gate's items, with optimistic bias."""
     rival: str
-    """The one that it beat."""
+    """The skill that it beat."""
     rival_score: PublishedScore
 
 
 class Provenance(Value):
-    """The origin of a skill, as the run that trained it knows it."""
+    """The origin of a skill, from the run that trained it."""
 
     publish_gate: PublishGate | None = None
-    """None if the rows of its rollouts were removed between the gate and the approval."""
+    """None if its rollouts were removed between the gate and the approval."""
     selected_on: Split = Split.VAL
-    """Split by whose scores the training chose the skill."""
+    """Split on which the training selected the skill."""
     run: str
     config: JsonObject
     models: dict[str, str]
-    """Model names: target, optimizer, and trained_for, the target that the training asked."""
+    """Model names: target, optimizer, and trained_for, the target of the training."""
     harness: str
     data_fingerprints: dict[Split, str]
     seed_scores: SplitScores
@@ -157,11 +154,11 @@ class Published(NamedTuple):
     """Key of best_skill.md."""
     sha256: str
     created: bool
-    """False if the skill was the champion already."""
+    """False if the skill was already the champion."""
 
 
 class PublishedSkill(NamedTuple):
-    """One version, verified."""
+    """One verified version."""
 
     skill: str
     manifest: SkillManifest
@@ -185,17 +182,16 @@ class ArtifactStore:
     ) -> Published:
         """Write the skill as a version and make it the champion; safe to repeat after a failure at any point.
 
-        A skill keeps its version if that is unfinished, was a champion, or tells of the same gate; else its manifest
-        would tell of a gate that published nothing. Publishers of different skills that race can draw the same number,
-        never the same version.
+        A skill keeps its version if that is unfinished, was a champion, or has the same gate; otherwise its manifest
+        would describe a gate that published nothing. Concurrent publishers of different skills may get the same number,
+        but never the same version.
 
         Args:
-            seen: the champion that it was compared with.
-            description: when an agent should use it; None: its own title and first sentence.
+            seen: the champion that the skill was compared with.
+            description: when an agent should use the skill; None: the skill's title and first sentence.
 
         Raises:
-            Conflict: another publisher moved the champion since; the text names its version. The version written
-                here stays, and is not the champion.
+            Conflict: another publisher moved the champion since. The new version is stored, but isn't the champion.
         """
         digest = sha256(skill)
         champion = self.champion.read()
@@ -206,29 +202,29 @@ class ArtifactStore:
         return self._published(self.champion.move(version, digest, provenance.run, reason, seen), created=True)
 
     def roll_back(self, version: str, run: str, reason: str, seen: Alias | None) -> Alias:
-        """Move the champion to a version that was published before, or to one that never became it.
+        """Move the champion to a stored version, even if that never was the champion.
 
         Raises:
-            ObjectMissing: there is no such version, or it was never completed.
+            ObjectMissing: the version doesn't exist or isn't complete.
             StoreError: the version was tampered with.
-            Conflict: somebody else moved the champion since.
+            Conflict: another publisher moved the champion since.
         """
         manifest = self.read(version).manifest
         return self.champion.move(version, manifest.sha256, run, reason, seen, rolled_back=True)
 
     def drop_unused(self, before: datetime) -> list[str]:
-        """Remove versions that no alias named or was to name, if written before a moment; returns their names.
+        """Remove versions that no alias ever named, if they are older than `before`; return their names.
 
-        An unfinished one stays: it may be about to be completed, and costs next to nothing.
+        Unfinished versions stay, because a publisher may still complete them.
         """
         used, dropped = self.champion.ever_named(), []
         for version in self.list_versions():
-            # Asked anew before each removal: somebody may have published an old one meanwhile.
+            # Read again before each removal: another publisher may have published an old version since.
             if version in used or not self._is_old(version, before) or version in self.champion.ever_named():
                 continue
             dropped.append(version)
             keys = self._keys.version(version)
-            # The manifest first: what lacks it is no version to anybody.
+            # The manifest first, because a version without a manifest doesn't count.
             for key in (keys.manifest, keys.skill_md, keys.best_skill):
                 self._store.delete(key)
             log.info("removed %s, which no alias ever named", version)
@@ -241,7 +237,6 @@ class ArtifactStore:
             return False
 
     def address(self, key: str) -> str:
-        """Return `s3://<bucket>/<key>`."""
         return self._store.address(key)
 
     def list_versions(self) -> list[str]:
@@ -251,22 +246,21 @@ class ArtifactStore:
         return sorted((name for name in folders if is_version(name)), key=_number)
 
     def manifest(self, version: str) -> SkillManifest:
-        """Return what a version states of itself, without a look at its skill; raises ObjectMissing."""
         return self._store.get_model(self._keys.version(version).manifest, SkillManifest)
 
     def read(self, version: str) -> PublishedSkill:
         """Return a complete version.
 
         Raises:
-            ObjectMissing: there is no such version, or it was never completed.
-            StoreError: the skill is not the one that its manifest describes.
+            ObjectMissing: the version doesn't exist or isn't complete.
+            StoreError: the skill doesn't match its manifest.
         """
         keys, manifest = self._keys.version(version), self.manifest(version)
         skill = self._store.get_text(keys.best_skill)
         if sha256(skill) != manifest.sha256:
             raise StoreError(
-                f"{self._store.address(keys.best_skill)} has SHA-256 {sha256(skill)}, but its manifest says "
-                f"{manifest.sha256}: it was changed after it was published; restore it or move the champion elsewhere"
+                f"{self._store.address(keys.best_skill)}: it was changed after it was published, from SHA-256 "
+                f"{manifest.sha256} to {sha256(skill)}. Restore it, or move the champion to another version."
             )
         return PublishedSkill(skill, manifest)
 
@@ -274,7 +268,6 @@ class ArtifactStore:
         return Published(alias.version, self._keys.version(alias.version).best_skill, alias.sha256, created)
 
     def _version_for(self, digest: str, provenance: Provenance) -> str:
-        """Return the version that this skill keeps, or else the next one."""
         versions = self.list_versions()
         for version in versions:
             if version.endswith(digest[:12]) and self._keeps(version, provenance):
@@ -286,8 +279,8 @@ class ArtifactStore:
             manifest = self.manifest(version)
         except ObjectMissing:
             return True
-        told = (manifest.run, manifest.publish_gate) == (provenance.run, provenance.publish_gate)
-        return told or version in self.champion.versions()
+        is_same_gate = (manifest.run, manifest.publish_gate) == (provenance.run, provenance.publish_gate)
+        return is_same_gate or version in self.champion.versions()
 
     def _write_version(self, version: str, skill: str, provenance: Provenance, description: str | None) -> None:
         keys = self._keys.version(version)
@@ -300,7 +293,7 @@ class ArtifactStore:
             created=datetime.now(UTC),
         )
         self._create_same(keys.best_skill, skill.encode())
-        # What is there already is this skill's: of an earlier publisher, or of this one before it failed.
+        # Existing objects are this skill's, from an earlier publisher or an attempt of this one that failed.
         with suppress(Conflict):
             document = skill_md(skill, version, skill_name(self._keys.benchmark), description)
             self._store.create(keys.skill_md, document.encode())
@@ -309,7 +302,7 @@ class ArtifactStore:
         self.read(version)
 
     def _create_same(self, key: str, body: bytes) -> None:
-        """Write once; a retry finds its own bytes."""
+        """Write an object once; accept an existing one with the same bytes."""
         try:
             self._store.create(key, body)
         except Conflict:

@@ -1,4 +1,4 @@
-"""Every object key, in one place; nothing else in the project builds one. Folders and prefixes end with a slash."""
+"""All object keys. Folders and prefixes end with a slash."""
 
 import re
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def run_name(dag_run_id: str) -> str:
-    """Return a run's name in keys and partitions: the id itself if it is safe, else a slug of it and 8 hex digits.
+    """Return a run's name in keys and partitions: a safe ID itself, otherwise its slug and 8 digits of its hash.
 
-    The digits are of the id's hash and keep ids with equal slugs apart. The name of a name is that name.
+    The function is idempotent.
     """
     slug = _UNSAFE.sub("-", dag_run_id).lstrip(".")
     if slug == dag_run_id and 0 < len(slug) <= MAX_RUN_NAME:
@@ -26,31 +26,29 @@ def run_name(dag_run_id: str) -> str:
 
 
 def publication_name(dag_run_id: str, run: str) -> str:
-    """Return the name of an attempt of the publish DAG to publish a run, which may have the DAG run's id.
-
-    That names the attempt of the training itself.
-    """
+    """Return the name of the publish DAG's attempt to publish a run."""
     name = run_name(dag_run_id)
+    # The run's own name is that of the training's attempt.
     return run_name(f"publish-{name}") if name == run else name
 
 
 def scoring_name(dag_run_id: str) -> str:
-    """Return the name of a run of the evaluation DAG; a training may have the same id."""
+    """Return the name of an evaluation DAG's run, different from that of a training with the same ID."""
     return run_name(f"evaluate-{dag_run_id}")
 
 
 def cell_name(run: str, place: int) -> str:
-    """Return the name of the run of a matrix's cell, by its place; the first cell's is that of the matrix."""
+    """Return the name of a matrix cell's run by the cell's index; the first cell has the matrix's name."""
     return run_name(f"{run}-cell{place + 1}") if place else run
 
 
 def night_name(date: str, target: str) -> str:
-    """Return the name of a night's run (YYYY-MM-DD), which stays the same when the night is cleared."""
+    """Return the name of a night's run (YYYY-MM-DD), which stays the same if the night is cleared."""
     return run_name(f"regate-{date}-{target}")
 
 
 def partition_value(name: str) -> str:
-    """Return a name percent-encoded as the value of a Hive partition; pyarrow and DuckDB decode it."""
+    """Return a name percent-encoded as a Hive partition value, which pyarrow and DuckDB decode."""
     encoded = quote(name, safe="")
     return encoded.replace(".", "%2E") if encoded in {".", ".."} else encoded
 
@@ -64,7 +62,7 @@ def target_of(folder: str) -> str:
 
 
 class Below:
-    """A key at a fixed place below the `folder` of whatever has it as an attribute."""
+    """An attribute that is a key below its object's `folder`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -75,31 +73,29 @@ class Below:
 
 @dataclass(frozen=True)
 class MomentKeys:
-    """Keys that one moment of a run writes, most often a step; `state` comes last and commits it."""
+    """Keys that one moment of a run writes, most often a step; `state` is written last and commits it."""
 
     folder: str
 
     merged_patch = Below("merged_patch.json")
     """The patch after aggregation."""
     ranked_edits = Below("ranked_edits.json")
-    """The edits that selection kept, best first."""
+    """The selected edits, best first."""
     learning_rate = Below("learning_rate.json")
-    """The learning rate that the optimizer chose, where it may."""
+    """The learning rate, if the optimizer chose it."""
     applied_patch = Below("applied_patch.json")
-    """The edits that made the candidate, notes and rewrites included."""
+    """The candidate's edits, including notes and rewrites."""
     notes = Below("notes.json")
-    """The edits that add the step's notes, where these do not pass the gate."""
+    """The edits that add the step's notes, if these bypass the gate."""
     notes_apply_report = Below("notes_apply_report.json")
-    """The outcome of each of them; they are counted on from those of the candidate."""
+    """The outcome of each of them, numbered after the candidate's edits."""
     line_origins = Below("line_origins.json")
-    """For each line of the candidate, the edit that wrote it."""
+    """The edit that wrote each line of the candidate."""
     comparison = Below("comparison.json")
     """The longitudinal comparison of two epochs' last skills."""
     reflected_items = Below("reflected_items.json")
-    """The items that the step's reflection is about, fixed by the first task that asks."""
-    """What the optimizer was asked for the next step, before the step's candidate was judged."""
+    """The items of the step's reflection, fixed by the first task that reads them."""
     answers = Below("answers/")
-    """Prefix of the optimizer's answers."""
     candidate_skill = Below("candidate_skill.md")
     """The skill after the edits."""
     edit_apply_report = Below("edit_apply_report.json")
@@ -111,19 +107,17 @@ class MomentKeys:
     state = Below("state.json")
     """The run's state after the moment."""
     reflections = Below("reflections/")
-    """Prefix of the step's reflections."""
     timings = Below("timing/")
-    """Prefix of the step's timings."""
 
     def plan(self, stage: str) -> str:
         return f"{self.folder}plans/{stage}.json"
 
     def reflection(self, source: SourceType, index: int) -> str:
-        """Return the key of one minibatch's patch (0-based)."""
+        """Return the key of a minibatch's patch (0-based)."""
         return f"{self.reflections}{source}-{index}.json"
 
     def timing(self, stage: str, index: int) -> str:
-        """Return the key of one task's timing (0-based map index)."""
+        """Return the key of a task's timing (0-based map index)."""
         return f"{self.timings}{stage}-{index}.json"
 
 
@@ -134,9 +128,9 @@ class PublicationKeys:
     folder: str
 
     contest = Below("contest.json")
-    """The two skills that compete, fixed by the first task that asks for this candidate."""
+    """The two skills of the comparison, fixed by the first task that reads them for this candidate."""
     rival_skill = Below("rival_skill.md")
-    """The skill that the candidate has to beat."""
+    """The skill that the candidate must beat."""
     gate = Below("gate.json")
     """The publish gate's verdict."""
 
@@ -148,7 +142,7 @@ class RunKeys:
     prefix: str
     benchmark: str
     run: str
-    """As `run_name` gives it."""
+    """The run's `run_name`."""
 
     @property
     def folder(self) -> str:
@@ -157,18 +151,17 @@ class RunKeys:
     config = Below("config.json")
     """The resolved configuration."""
     data_manifest = Below("data_manifest.json")
-    """Counts, ids and fingerprints of the splits."""
-    """Marks of all records of the held-out splits."""
+    """Counts, IDs and fingerprints of the splits."""
     quality = Below("data_quality.json")
     """Result of the data quality suite over the records."""
     rollout_quality = Below("rollout_quality.json")
-    """Result of the suite over the rollouts from which something is concluded."""
+    """Result of the suite over the rollouts of comparisons."""
     quality_page = Below("data_quality.html")
-    """Both results, for people."""
+    """Page with both results."""
     estimate = Below("estimate.json")
     """The estimate of calls, tokens and price before the first call."""
     history = Below("history.json")
-    """The rows of all moments, and the run as a whole."""
+    """The rows of all moments, and data of the whole run."""
     contest = Below("contest.json")
     """The skills that a night of re-gating measures."""
     runtime_state = Below("runtime_state.json")
@@ -176,10 +169,8 @@ class RunKeys:
     best_skill = Below("best_skill.md")
     """The best skill so far."""
     report = Below("report.html")
-    """The report for people."""
-    """What was read of another project's run, where this one is that."""
     write_probe = Below("write_probe")
-    """An empty object that is there for a moment, while a write is tried."""
+    """A temporary empty object of the check that writing works."""
 
     def items(self, split: Split) -> str:
         return f"{self.folder}data/{split.value}.parquet"
@@ -188,11 +179,11 @@ class RunKeys:
         return f"{self.folder}scores/{name}.parquet"
 
     def in_text(self, role: str) -> str:
-        """Return the key of an empty object: the optimizer, or the judge, is asked for answers in plain text."""
+        """Return the key of an empty object, which exists if this role's model answers in plain text."""
         return f"{self.folder}answers_in_text/{role}"
 
     def publication(self, name: str) -> PublicationKeys:
-        """Return the keys of an attempt to publish; see `publication_name` for the name that its DAG run gives it."""
+        """Return the keys of an attempt to publish, by its `publication_name`."""
         return PublicationKeys(f"{self.folder}publish/{name}/")
 
     def budget_shares(self, account: str) -> str:
@@ -213,24 +204,24 @@ class RunKeys:
         return MomentKeys(f"{self.folder}{moment.name}/")
 
     def sandbox(self, name: str) -> str:
-        """Return the prefix of what a task and its sandboxes exchange; it is gone when the sandboxes are."""
+        """Return the prefix of a task's temporary file transfer to its sandboxes."""
         return f"{self.folder}sandboxes/{name}/"
 
 
 @dataclass(frozen=True)
 class RegateKeys:
-    """Documents of the nights of one benchmark and target, below `<prefix>regate/`; `night` is written once."""
+    """Keys of the nights of one benchmark and target, below `<prefix>regate/`; `night` is written once."""
 
     prefix: str
     benchmark: str
     target: str
 
     nights = Below("nights.json")
-    """All nights together, which saves reading them one by one."""
+    """All nights in one document, to avoid reading them one by one."""
     contents = Below("contents.parquet")
-    """The fingerprints of all nights' items, one row an item."""
+    """The fingerprints of all nights' items, one row per item."""
     series = Below("series.json")
-    """What charts and lists show of all nights."""
+    """All nights' data for charts and lists."""
 
     @property
     def folder(self) -> str:
@@ -241,12 +232,12 @@ class RegateKeys:
 
     @staticmethod
     def date_of(folder: str) -> str:
-        """Return the date of the night whose folder has this name; empty if it is no night's."""
+        """Return the date of a night's folder name; empty for other folders."""
         column, _, date = folder.partition("=")
         return date if column == "date" else ""
 
     def night(self, date: str) -> str:
-        """Return the key of what a night (YYYY-MM-DD) measured."""
+        """Return the key of a night's measurements (YYYY-MM-DD)."""
         return f"{self._of(date)}night.json"
 
     def paired(self, date: str) -> str:
@@ -255,13 +246,13 @@ class RegateKeys:
     def report(self, date: str) -> str:
         return f"{self._of(date)}report.json"
 
-    def told(self, champion_sha256: str, what: str) -> str:
-        """Return the key that names the run which reported what became of this champion, such as `declined`."""
-        return f"{self.folder}{what}/{champion_sha256}.json"
+    def reported(self, champion_sha256: str, event: str) -> str:
+        """Return the key with the run that reported an event of this champion, such as `declined`."""
+        return f"{self.folder}{event}/{champion_sha256}.json"
 
     @staticmethod
     def targets(keys: Iterable[str], prefix: str, benchmark: str) -> list[str]:
-        """Return the target models that have settled nights among the keys."""
+        """Return the target models with a night among the keys."""
         folder = f"{RegateKeys.of_benchmark(prefix, benchmark)}target="
         nights = (key for key in keys if key.startswith(folder) and key.endswith("/night.json"))
         return sorted({partition_name(key.removeprefix(folder).partition("/")[0]) for key in nights})
@@ -271,10 +262,7 @@ class RegateKeys:
         return f"{prefix}regate/{_partitions({'benchmark': benchmark})}"
 
     def target_change(self, other: str) -> str:
-        """Return the key, without a suffix, of the report on the change from another target to this one.
-
-        Its folder is named otherwise because the key of a stable document stays.
-        """
+        """Return the key, without a file extension, of the report on the change from another target to this one."""
         return f"{self.folder}transfer/{partition_value(other)}"
 
 
@@ -302,7 +290,7 @@ class MatrixKeys:
         return f"{self.folder}skills/{sha256}/"
 
     def naming(self, sha256: str, created: datetime, run: str) -> str:
-        """Return the key of an empty object that names a matrix of a skill; later ones sort behind earlier ones."""
+        """Return the key of an empty object that names a matrix of a skill; keys sort by time."""
         return f"{self.of_skill(sha256)}{created:%Y%m%dT%H%M%SZ}-{run}"
 
     @staticmethod
@@ -313,7 +301,7 @@ class MatrixKeys:
 def trajectories(
     prefix: str, benchmark: str, target: str, harness: str, split: Split, skill_sha256: str, draw: int
 ) -> str:
-    """Return the prefix of one skill's rollouts in the trajectory table; 12 digits of the skill's hash will do."""
+    """Return the prefix of one skill's rollouts in the trajectory table; 12 digits of the skill's hash suffice."""
     values = {
         "benchmark": benchmark,
         "target": target,
@@ -326,13 +314,13 @@ def trajectories(
 
 
 def item_file(prefix: str, digest: str) -> str:
-    """Return the key of an item's file by the hex SHA-256 of its content, for all runs and benchmarks."""
+    """Return the key of an item's file, shared by all runs and benchmarks, by its SHA-256."""
     return f"{prefix}files/{digest}"
 
 
 @dataclass(frozen=True)
 class CorpusKeys:
-    """Keys of a corpus by the hash of what it holds, for all runs and benchmarks; `manifest` comes last."""
+    """Keys of a corpus by the hash of its files, shared by all runs and benchmarks; `manifest` is written last."""
 
     prefix: str
     sha256: str
@@ -342,20 +330,20 @@ class CorpusKeys:
         return f"{corpora_of(self.prefix)}{self.sha256}/"
 
     manifest = Below("manifest.json")
-    """Names, sizes and hashes of its files."""
+    """Names, sizes and hashes of the files."""
 
     def archive(self, number: int) -> str:
-        """Return the key of one of the archives that hold the files (0-based)."""
+        """Return the key of one of the files' archives (0-based)."""
         return f"{self.folder}{number:04d}.tar"
 
 
 def corpora_of(prefix: str) -> str:
-    """Return the prefix of all corpora, for all runs and benchmarks; a folder a corpus."""
+    """Return the prefix of all corpora, with one folder per corpus."""
     return f"{prefix}corpora/"
 
 
 def corpus_folder(key: str) -> str:
-    """Return the folder of the corpus that a key is of."""
+    """Return the folder of a key's corpus."""
     return f"{key.rpartition('/')[0]}/"
 
 
@@ -364,7 +352,7 @@ def grades_of(prefix: str, benchmark: str) -> str:
 
 
 def searches_of(prefix: str, benchmark: str) -> str:
-    """Return the prefix of what searches for a benchmark's items found, for all runs; a folder a day."""
+    """Return the prefix of a benchmark's search results, with one folder per day."""
     return f"{prefix}searches/{partition_value(benchmark)}/"
 
 
@@ -382,29 +370,29 @@ def usage(prefix: str, *, benchmark: str, run: str) -> str:
 
 
 def part(partition: str, identity: str, writer: str = "") -> str:
-    """Return the key of one file of a partition; of a writer that closes its files with one, its name comes first."""
+    """Return the key of one file of a partition; the name of a writer that merges its files comes first."""
     name = f"{writer}-{identity}" if writer else identity
     return f"{partition}part-{name}.parquet"
 
 
 def parts_of_writer(partition: str, writer: str) -> str:
-    """Return the prefix of the files that a writer closes; a listing has the closing one, `part`, after them."""
+    """Return the prefix of a writer's small files; a listing has the merged one after them."""
     return f"{partition}part-{writer}-"
 
 
 def closing_part(part: str) -> str:
-    """Return the key of the file that has the rows of a writer's own when there is one."""
+    """Return the key of the merged file that replaces a writer's small file; empty for other files."""
     folder, _, name = part.rpartition("/")
     return f"{folder}/{'-'.join(name.split('-')[:2])}.parquet" if name.count("-") > 1 else ""
 
 
 def write_probe(document: str, identity: str) -> str:
-    """Return the key of an empty object that is beside a document for a moment, while a write is tried."""
+    """Return the key of a temporary empty object next to a document, for the check that writing works."""
     return f"{document}.{identity}"
 
 
 def item_refs(items: str) -> str:
-    """Return the key of the ids and fingerprints of a split's items, beside the key of these."""
+    """Return the key of the IDs and fingerprints of a split's items."""
     return f"{items.removesuffix('.parquet')}.refs.parquet"
 
 
@@ -413,20 +401,20 @@ def batch_job(plan: str) -> str:
 
 
 def batch_folder(plan: str, number: int) -> str:
-    """Return the prefix of what one batch job of a plan leaves (0-based), without a slash at its end."""
+    """Return the prefix of a batch job's objects (0-based), without a slash at the end."""
     return f"{plan.removesuffix('.json')}/batch-{number}"
 
 
 @dataclass(frozen=True)
 class VersionKeys:
-    """Keys of one published version; `manifest` comes last and completes it."""
+    """Keys of one published version; `manifest` is written last and completes it."""
 
     folder: str
 
     best_skill = Below("best_skill.md")
     """The skill, byte for byte."""
     skill_md = Below("SKILL.md")
-    """The skill behind front matter, as agents load it."""
+    """The skill with front matter, for agents."""
     manifest = Below("manifest.json")
     """The skill's provenance."""
 
@@ -444,13 +432,12 @@ class ArtifactKeys:
         return f"{self.of_benchmark(self.prefix, self.benchmark)}{partition_value(self.target)}/"
 
     versions = Below("versions/")
-    """Prefix of all versions."""
     champion = Below("aliases/champion.json")
     """The alias that deployments follow; the only object that is ever overwritten."""
     champion_history = Below("aliases/champion/")
-    """Prefix of what the alias said before it was moved."""
+    """Prefix of previous aliases."""
     named = Below("named/")
-    """Prefix of empty objects, one for each version that the alias named, or was about to."""
+    """Prefix of empty objects, one per version that the alias named or was about to name."""
 
     looks = Below("looks/")
     """Prefix of the ledger of looks."""
@@ -465,22 +452,22 @@ class ArtifactKeys:
 
     @staticmethod
     def of_benchmark(prefix: str, benchmark: str) -> str:
-        """Return the prefix of what is published for all targets; a folder a target."""
+        """Return the prefix of a benchmark's published skills, with one folder per target."""
         return f"{prefix}skills/{partition_value(benchmark)}/"
 
     def version(self, name: str) -> VersionKeys:
         return VersionKeys(f"{self.versions}{name}/")
 
     def write_probe(self, run: str) -> str:
-        """Return the key of an empty object that is there for a moment, while a run tries a write."""
+        """Return the key of a temporary empty object, for the check that writing works."""
         return f"{self.folder}write_probe/{run}"
 
     def naming(self, version: str) -> str:
-        """Return the key of an empty object that is there from before the alias first names a version."""
+        """Return the key of an empty object that is created before the alias first names a version."""
         return f"{self.named}{version}"
 
-    def champion_was(self, sequence: int) -> str:
-        """Return the key of what the alias said after so many moves."""
+    def previous_alias(self, sequence: int) -> str:
+        """Return the key of a previous alias by its number of earlier moves."""
         return f"{self.champion_history}{sequence:06d}.json"
 
 

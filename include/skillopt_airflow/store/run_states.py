@@ -1,4 +1,4 @@
-"""The states of a run, which name the scores of items: these are stored apart, equal ones once."""
+"""The states of a run. Equal scores of items are stored once, in separate tables that the states name."""
 
 from collections.abc import Sequence
 from functools import cache, lru_cache
@@ -17,27 +17,21 @@ from skillopt_airflow.store.tables.parquet import from_parquet, to_parquet
 SCORES: pa.Schema = pa.schema(
     [("item_id", pa.string()), ("hard", pa.float64()), ("soft", pa.float64()), ("group", pa.string())]
 )
-"""The items of an evaluation; one without scores is there for its group."""
+"""The items of an evaluation; one without scores is included for its group."""
 RECORD: pa.Schema = pa.schema([("item_id", pa.string()), ("total", pa.float64()), ("count", pa.int64())])
 """The items of a track record."""
 
 
 class RunStates:
-    """The states of one run."""
-
     def __init__(self, store: ObjectStore, keys: RunKeys) -> None:
         self._store, self._keys = store, keys
-        # Current and best are most often one, and what a name stands for never changes.
+        # Current and best are usually the same, and a table with a given name never changes.
         self._items = lru_cache(maxsize=2)(self._read_items)
-        # A running evaluation asks for it every second.
+        # A running evaluation reads it every second.
         self._tries = lru_cache(maxsize=1)(self._read_tries)
 
     def read(self, key: str) -> RunState:
-        """Return a state with its evaluations; of its track record only the name is read, see `record`.
-
-        Raises:
-            ObjectMissing: nothing is stored under the key.
-        """
+        """Return a state with its evaluations, but only the name of its track record; see `record`."""
         state = self._store.get_model(key, RunState)
         return state.model_copy(update={"current": self._whole(state.current), "best": self._whole(state.best)})
 
@@ -45,8 +39,8 @@ class RunStates:
         return self._tries(state.record.stored) if state.record.stored else state.record
 
     def write(self, keys: Sequence[str], state: RunState) -> None:
-        """Store a state under each of the keys, one after the other, when all that it names is there."""
-        named, tables = _named(state)
+        """Store the tables that a state names, then the state under each of the keys."""
+        named, tables = _separate(state)
         for name, table in tables.items():
             self._store.put_bytes(self._keys.scores(name), to_parquet(table))
         for key in keys:
@@ -61,7 +55,7 @@ class RunStates:
     def _read_items(self, name: str) -> tuple[dict[str, ItemScore], dict[str, str]]:
         @cache
         def score(hard: float, soft: float) -> ItemScore:
-            # Many items have the same one.
+            # Many items have the same score.
             return ItemScore(hard=hard, soft=soft)
 
         table = self._table(name)
@@ -77,12 +71,12 @@ class RunStates:
         return from_parquet(self._store.get_bytes(self._keys.scores(name)))
 
 
-def same(one: RunState, other: RunState) -> bool:
-    return _named(one)[0] == _named(other)[0]
+def equal_states(one: RunState, other: RunState) -> bool:
+    return _separate(one)[0] == _separate(other)[0]
 
 
-def _named(state: RunState) -> tuple[RunState, dict[str, pa.Table]]:
-    """Return the state as it is stored, and the tables by name that it does not name yet."""
+def _separate(state: RunState) -> tuple[RunState, dict[str, pa.Table]]:
+    """Return the state with names of tables instead of scores, and the new tables by name."""
     tables: dict[str, pa.Table] = {}
 
     def add(table: pa.Table) -> str:
@@ -108,12 +102,12 @@ def _named(state: RunState) -> tuple[RunState, dict[str, pa.Table]]:
 def _scores(evaluation: Evaluation) -> pa.Table:
     scores, groups = evaluation.scores, evaluation.groups
     items = list(scores | groups)
-    found = [scores.get(item) for item in items]
+    of_items = [scores.get(item) for item in items]
     return pa.table(
         {
             "item_id": items,
-            "hard": [None if score is None else score.hard for score in found],
-            "soft": [None if score is None else score.soft for score in found],
+            "hard": [None if score is None else score.hard for score in of_items],
+            "soft": [None if score is None else score.soft for score in of_items],
             "group": [groups.get(item) for item in items],
         },
         schema=SCORES,

@@ -137,14 +137,14 @@ class Trial:
     def seals_files(self) -> bool:
         return isinstance(self.adapter, PlaysSession)
 
-    def settled(self) -> bool:
+    def is_decided(self) -> bool:
         """Return False: every item is wanted."""
         return False
 
     def allotted(self, gateways: int = 1) -> "AbstractContextManager[NoLimit]":
         return nullcontext(NoLimit())
 
-    def settle(self) -> None:
+    def release_budget(self) -> None:
         """Free nothing."""
 
     def record(self, outcomes: "Sequence[Outcome]", calls: Sequence[ModelCall]) -> None:

@@ -221,9 +221,9 @@ def _item(subject: Subject, rows: "Sequence[RolloutRow]") -> Item | None:
 
 
 def _side(subject: Subject, label: str, rows: "Sequence[RolloutRow]", thumbnails: Pictures) -> Side:
-    from skillopt_airflow.store.tables.rollout_browser import counting
+    from skillopt_airflow.store.tables.rollout_browser import listed_try
 
-    rules, counted = subject.rules, counting(rows, subject.run)
+    rules, counted = subject.rules, listed_try(rows, subject.run)
 
     def scored(row: "RolloutRow") -> Try:
         found = row.rollout.score
@@ -376,20 +376,20 @@ def find(subject: Subject, asked: RolloutQuery) -> Found:
 
     def listing_of(key: "RolloutKey") -> "Listing":
         found = browser.listing(key, subject.run, subject.items, alone=subject.alone)
-        return found._replace(rows=stored.scored_by(found.rows, rules.gate_metric, rules.gate_mixed_weight))
+        return found._replace(rows=stored.with_scores(found.rows, rules.gate_metric, rules.gate_mixed_weight))
 
     if subject.key is None:
         raise ValueError("nothing was rolled out")
     listing = listing_of(subject.key)
     other = None if subject.other is None else listing_of(subject.other).rows
-    rows = stored.beside(stored.typed_by(listing.rows, subject.types), other)
+    rows = stored.with_other(stored.with_task_types(listing.rows, subject.types), other)
     said = asked.text if asked.within == "said" else ""
     status = Status(asked.status) if asked.status else None
-    places, unsearched = stored.filtered(rows, asked.show, status, asked.task_type, "" if said else asked.text), 0
+    places, unsearched = stored.filter_rows(rows, asked.show, status, asked.task_type, "" if said else asked.text), 0
     if said:
-        having, searched = browser.saying(listing, places, said, MAX_SEARCHED)
+        having, searched = browser.search(listing, places, said, MAX_SEARCHED)
         places, unsearched = having, len(places) - searched
-    return Found(rows, stored.sorted_by(rows, places, asked.sort, descending=asked.order == "down"), unsearched)
+    return Found(rows, stored.sort_rows(rows, places, asked.sort, descending=asked.order == "down"), unsearched)
 
 
 def listed(found: Found, asked: RolloutQuery) -> RolloutList:

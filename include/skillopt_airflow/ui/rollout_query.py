@@ -247,7 +247,7 @@ def of_skill(benchmark: str, asked: RolloutQuery) -> Subject:
         raise DataError(f"the rollouts of skill {asked.skill!r} were removed just now")
     variant = variants[min(asked.variant, len(variants) - 1)]
     published = published_skills(buckets.KeptConnections(), config.storage, benchmark, one.target).list_versions()
-    names = _names(published, [*partitions.skills_beside(one), one.skill])
+    names = _names(published, [*partitions.comparable_skills(one), one.skill])
     other = asked.other[:DIGITS]
     other = other if other in names and other != one.skill else ""
     other_key, notes = _like(browser.variants(one._replace(skill=other)), variant) if other else (None, ())

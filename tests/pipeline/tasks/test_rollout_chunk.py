@@ -26,7 +26,7 @@ CONTEXT = {"ti": SimpleNamespace(try_number=1, max_tries=2), "run_id": "manual"}
 
 class InThreads:
     @contextmanager
-    def opened(self, workload: Any, folder: Any, attempt: int) -> Iterator[ProcessRuntime]:
+    def open_runtime(self, workload: Any, folder: Any, attempt: int) -> Iterator[ProcessRuntime]:
         yield ProcessRuntime(workload, folder, Sandbox)
 
 

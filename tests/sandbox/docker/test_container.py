@@ -31,24 +31,24 @@ from skillopt_airflow.sandbox.docker.container import (
     SANDBOX_LABEL,
     Container,
     Plan,
-    attached,
     capped,
     expiry,
     identity,
     lines,
-    reap,
+    open_frames,
     remove_all,
+    remove_expired,
 )
 from skillopt_airflow.sandbox.docker.limits import (
     BUILD_SECONDS,
     LAYOUT_SECONDS,
     PACKAGES_SECONDS,
     build_options,
-    end_of,
+    end_reason,
     host_options,
+    parallel_containers,
     repository_seconds,
     task_seconds,
-    together,
 )
 from skillopt_airflow.sandbox.docker_runtime import RemoteContainer
 from skillopt_airflow.sandbox.staging import ContainerFolder
@@ -197,7 +197,7 @@ def engine(sent: list[bytes], done: threading.Event, context: ssl.SSLContext | N
 def read(client: docker.APIClient, done: threading.Event, count: int) -> list[tuple[int, bytes]]:
     """All frames; the connection is closed when so many have come."""
     found = []
-    with attached(client.exec_start("id", stream=True)) as frames:
+    with open_frames(client.exec_start("id", stream=True)) as frames:
         for one in frames:
             found.append(one)
             if len(found) == count:
@@ -270,11 +270,11 @@ def test_the_reaper_takes_what_is_dead_for_certain_and_nothing_that_may_live(cli
     alive = started(client, **expiry(1))
     unknown = started(client)
     monkeypatch.setenv("SKILLOPT_HOME", "/srv/another")
-    assert reap(client.api) == 0
+    assert remove_expired(client.api) == 0
     monkeypatch.undo()
     monkeypatch.setenv("SKILLOPT_HOME", dead.labels[SANDBOX_LABEL])
 
-    assert reap(client.api) == 1
+    assert remove_expired(client.api) == 1
 
     left = client.containers.list(
         filters={"label": f"{SANDBOX_LABEL}={dead.labels[SANDBOX_LABEL]}"}, ignore_removed=True
@@ -305,16 +305,16 @@ def test_the_reaper_leaves_a_task_that_lives_its_container_and_its_folder(tmp_pa
     late = expiry(-GRACE_SECONDS - 10)
     killed = tmp_path / f"{staging.PREFIX}killed"
     killed.mkdir()
-    (killed / staging.HELD).touch()
-    with staging.staged() as living:
+    (killed / staging.LOCK_FILE).touch()
+    with staging.open_task_folder() as living:
         folders = [living.path, killed, tmp_path / f"{staging.PREFIX}elsewhere"]
         engine = Engine(*(late | {FOLDER_LABEL: str(folder)} for folder in folders))
-        assert reap(engine) == 2
+        assert remove_expired(engine) == 2
         assert list(engine.left) == ["0"]
         assert living.path.is_dir()
         assert not killed.exists()
     # What never expires stays, and an expiry leaves the task its time.
-    assert reap(Engine({EXPIRES_LABEL: NEVER})) == 0
+    assert remove_expired(Engine({EXPIRES_LABEL: NEVER})) == 0
     assert int(expiry(60)[EXPIRES_LABEL]) >= time.time() + 60
 
 
@@ -341,11 +341,11 @@ def test_an_image_is_made_with_rights_over_files_alone():
 def test_containers_at_the_same_time_leave_half_of_the_engines_memory():
     limits = SandboxGroup(memory="512m")
     gigabyte = 2**30
-    assert together(limits, 8, 32, 64 * gigabyte) == 8
-    assert together(limits, 8, 32, 24 * gigabyte) == 6
-    assert together(limits, 8, 32, 2 * gigabyte) == 1
-    assert together(limits, 32, 32, 24 * gigabyte) == 24
-    assert together(SandboxGroup(memory="2g"), 8, 8, 24 * gigabyte) == 6
+    assert parallel_containers(limits, 8, 32, 64 * gigabyte) == 8
+    assert parallel_containers(limits, 8, 32, 24 * gigabyte) == 6
+    assert parallel_containers(limits, 8, 32, 2 * gigabyte) == 1
+    assert parallel_containers(limits, 32, 32, 24 * gigabyte) == 24
+    assert parallel_containers(SandboxGroup(memory="2g"), 8, 8, 24 * gigabyte) == 6
 
 
 def test_a_container_has_time_for_items_one_after_the_other_and_a_task_for_more():
@@ -358,6 +358,6 @@ def test_a_container_has_time_for_items_one_after_the_other_and_a_task_for_more(
 def test_an_end_is_told_and_a_kill_that_the_engine_has_not_explained_yet_names_the_limit() -> None:
     limits = SandboxGroup(memory="1g")
     for state in ({"OOMKilled": True, "ExitCode": 137}, {"ExitCode": 137}):
-        assert "sandbox.memory = 1g" in end_of(state, limits)
-    assert "most often" in end_of({"ExitCode": 137}, limits)
-    assert "exit status 3" in end_of({"OOMKilled": False, "ExitCode": 3}, limits)
+        assert "sandbox.memory = 1g" in end_reason(state, limits)
+    assert "most often" in end_reason({"ExitCode": 137}, limits)
+    assert "exit status 3" in end_reason({"OOMKilled": False, "ExitCode": 3}, limits)

@@ -13,7 +13,7 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.values.types import Item, ItemImage
-from skillopt_airflow.sandbox.docker.container import executed, remove_container
+from skillopt_airflow.sandbox.docker.container import execute, remove_container
 from skillopt_airflow.sandbox.docker.item_images import ItemImages, ensure_named, full_name
 from skillopt_airflow.sandbox.judge_container import JudgeContainer
 from skillopt_airflow.tasks.protocols import JudgesRepository
@@ -44,13 +44,13 @@ def client(docker_host: str) -> Iterator[docker.APIClient]:
 @pytest.fixture(scope="module")
 def published(client: docker.APIClient) -> Iterator[str]:
     """An image with the layout of SWE-bench's own; its tests' packages are those of the small repository's image."""
-    packages = ItemImages(client, image.IMAGE, LIMITS, lambda _: CONTENTS).of(small_item())
+    packages = ItemImages(client, image.IMAGE, LIMITS, lambda _: CONTENTS).target_image(small_item())
     made = client.create_container(packages, entrypoint=["sleep", "600"], user="0:0")["Id"]
     try:
         client.start(made)
-        assert executed(client, made, ["mkdir", "/testbed"], user="0:0", most=10_000) == (0, "")
+        assert execute(client, made, ["mkdir", "/testbed"], user="0:0", limit=10_000) == (0, "")
         client.put_archive(made, "/testbed", tree())
-        status, said = executed(client, made, ["sh", "-c", MAKE], user="0:0", most=10_000)
+        status, said = execute(client, made, ["sh", "-c", MAKE], user="0:0", limit=10_000)
         assert status == 0, said
         client.commit(made, PUBLISHED, "latest")
     finally:
@@ -72,8 +72,8 @@ def test_the_target_gets_repository_and_packages_on_the_sandbox_image(client: An
     item = named_item()
     assert item.image is not None
     assert item.image.name == published
-    tag = images(client).of(item)
-    assert images(client).of(item) == tag
+    tag = images(client).target_image(item)
+    assert images(client).target_image(item) == tag
     base, made = (client.inspect_image(name)["Config"] for name in (image.IMAGE, tag))
     assert made["Entrypoint"] == base["Entrypoint"]
     container = client.create_container(tag, entrypoint=["sleep", "60"], user="0:0")["Id"]
@@ -81,7 +81,7 @@ def test_the_target_gets_repository_and_packages_on_the_sandbox_image(client: An
         client.start(container)
         look = "cat /opt/item/item.json; readlink /testbed /opt/item/venv; ls -A /opt/item/tree; "
         look += "GIT_DIR=/opt/item/git git log --all --format=%s; /opt/item/venv/bin/python -c 'import pytest'"
-        status, said = executed(client, container, ["sh", "-c", look], user="0:0", most=10_000)
+        status, said = execute(client, container, ["sh", "-c", look], user="0:0", limit=10_000)
     finally:
         remove_container(client, container)
     assert status == 0, said
@@ -97,8 +97,8 @@ def test_the_target_gets_repository_and_packages_on_the_sandbox_image(client: An
 def test_its_tests_run_in_what_the_named_image_has(client: Any, published: str) -> None:
     benchmark, item = benchmarks.load("swebench"), named_item()
     assert isinstance(benchmark, JudgesRepository)
-    tag = images(client).judging(item)
-    assert tag != images(client).of(item)
+    tag = images(client).judge_image(item)
+    assert tag != images(client).target_image(item)
 
     def judged(patch: str) -> tuple[float, str]:
         wanted = benchmark.tests(item, patch)
@@ -115,7 +115,7 @@ def test_an_image_without_such_folders_is_named(client: Any) -> None:
     item = named_item()
     other = ItemImage(name=image.IMAGE, folder="/nowhere", environment="/usr")
     with pytest.raises(ImageMissing, match="has no folder /nowhere"):
-        images(client).of(item.model_copy(update={"image": other}))
+        images(client).target_image(item.model_copy(update={"image": other}))
 
 
 def test_all_missing_images_are_named_at_once(docker_host: str, monkeypatch: pytest.MonkeyPatch) -> None:

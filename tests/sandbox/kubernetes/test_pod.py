@@ -14,11 +14,11 @@ from skillopt_airflow.sandbox.kubernetes.network_policy import network_policy
 from skillopt_airflow.sandbox.kubernetes.pod import (
     PodPlan,
     deadline,
-    end_of,
+    end_reason,
     installation_label,
-    labels_of,
-    pinned,
+    pod_labels,
     pod_manifest,
+    require_digest,
     secret_manifest,
     workload_label,
 )
@@ -33,7 +33,7 @@ IDENTITY = {
 
 
 def plan(**limits: Any) -> PodPlan:
-    labels = labels_of(IDENTITY, 2_000_000_000.0)
+    labels = pod_labels(IDENTITY, 2_000_000_000.0)
     return PodPlan("skillopt-1", "skills", IMAGE, SandboxGroup(**limits), 3, labels)
 
 
@@ -129,7 +129,7 @@ def test_the_limits_are_those_of_the_configuration_and_helpers_stay_to_the_end()
 
 
 def test_labels_tell_run_and_step_and_fit():
-    labels = labels_of(IDENTITY | {"skillopt.moment": "steps/" + "x" * 100}, 5.4)
+    labels = pod_labels(IDENTITY | {"skillopt.moment": "steps/" + "x" * 100}, 5.4)
     assert labels["skillopt/run"] == "manual__2026-11-21T10-00-00-00-00"
     assert labels["skillopt/step"] == "3"
     assert labels["skillopt/expires"] == "5"
@@ -156,13 +156,13 @@ def ended(kind: str, name: str, **terminated: Any) -> dict[str, Any]:
     ],
 )
 def test_the_end_of_a_pod_is_told(status, why):
-    assert re.search(why, end_of(status, SandboxGroup()))
+    assert re.search(why, end_reason(status, SandboxGroup()))
 
 
 def test_an_image_behind_a_tag_is_refused():
-    assert pinned(IMAGE) == IMAGE
+    assert require_digest(IMAGE) == IMAGE
     with pytest.raises(ConfigError, match="skillopt-sandbox:latest"):
-        pinned("skillopt-sandbox:latest")
+        require_digest("skillopt-sandbox:latest")
 
 
 def test_the_policy_lets_nothing_in_and_names_alone_out():

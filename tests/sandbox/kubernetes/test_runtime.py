@@ -17,9 +17,9 @@ from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, ImageMi
 from skillopt_airflow.core.values.types import Item, ModelCall, Status, Trajectory
 from skillopt_airflow.sandbox.docker.container import identity
 from skillopt_airflow.sandbox.kubernetes import runtime as kubernetes_module
-from skillopt_airflow.sandbox.kubernetes.pod import EXPIRES_LABEL, labels_of, workload_label
+from skillopt_airflow.sandbox.kubernetes.pod import EXPIRES_LABEL, pod_labels, workload_label
 from skillopt_airflow.sandbox.kubernetes.runtime import PodRuntime
-from skillopt_airflow.sandbox.staging import Files, staged
+from skillopt_airflow.sandbox.staging import Files, open_task_folder
 from skillopt_airflow.store.data.corpora import SourceCorpus, StoredCorpus, store_corpus
 from skillopt_airflow.store.objects import ObjectStore
 from tests.gateway.scripted_provider import ScriptedProvider
@@ -230,12 +230,12 @@ def test_a_stopped_task_leaves_no_pod(cluster, task):
 
 def test_what_a_killed_attempt_left_is_removed_first(cluster, task):
     operator = task(SLOW)
-    mine, others = labels_of(identity(operator.fake.labels), 4e9), labels_of(identity({"run": "another"}), 4e9)
+    mine, others = pod_labels(identity(operator.fake.labels), 4e9), pod_labels(identity({"run": "another"}), 4e9)
     expired = others | {EXPIRES_LABEL: "1000"}
     for name, labels in (("mine", mine), ("others", others), ("expired", expired)):
         cluster.create("pods", bare_pod(name, labels))
 
-    with staged() as folder, operator.opened(operator.fake, folder, 1):
+    with open_task_folder() as folder, operator.open_runtime(operator.fake, folder, 1):
         pass
     assert set(cluster.left()) == {"others"}
 
@@ -268,7 +268,7 @@ def test_a_cluster_that_cannot_answer_for_a_while_costs_no_item(cluster, task):
 
 
 def test_a_cluster_that_cannot_answer_for_long_is_not_one_without_rights(cluster, store, workload, monkeypatch):
-    monkeypatch.setattr(kubernetes_module, "UNANSWERED_SECONDS", 0.2)
+    monkeypatch.setattr(kubernetes_module, "RETRY_SECONDS", 0.2)
     cluster.unwell = [503] * 1000
     with pytest.raises(EngineUnavailable, match="503"):
         FakeOperator(fake=workload(None, image=IMAGE, engine="kubernetes"), store=store).execute({})

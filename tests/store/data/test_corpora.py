@@ -87,7 +87,7 @@ def test_links_and_what_is_no_file_are_refused(folder: Path) -> None:
             _ = at(folder).manifest
         link.unlink()
     os.mkfifo(folder / "pipe")
-    with pytest.raises(DataError, match="pipe is no plain file"):
+    with pytest.raises(DataError, match="pipe is not a plain file"):
         _ = at(folder).manifest
 
 

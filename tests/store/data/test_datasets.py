@@ -127,7 +127,7 @@ def test_a_manifest_splits_a_file_or_a_folder(folder: Path, bucket: str, s3_clie
     (folder / "text.json").write_text("train: a")
     for uri, reason in {
         "one file.json": "",
-        "ids.json": r".*splits\.train\.ids\.2: .* and 2 more$",
+        "ids.json": r".*splits\.train\.ids\.2: .* and 2 more\.",
         "text.json": ".*Invalid JSON",
         f"s3://{bucket}/none": "",
     }.items():
@@ -158,7 +158,7 @@ def test_a_folder_of_lists_of_ids_is_a_manifest(
         assert read_split_list(uri, tmp_path, s3_client) == expected
     (tmp_path / "x_id_split" / "val" / "items.json").write_text('[{"name": "c"}]')
     for uri in ("x_id_split", "x_id_split/split_manifest.json"):
-        with pytest.raises(DataError, match=rf"^data\.split_manifest = {uri}: it is no manifest"):
+        with pytest.raises(DataError, match=rf"^data\.split_manifest = {uri}: \w+"):
             read_split_list(uri, tmp_path, s3_client)
 
 

@@ -77,7 +77,7 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "y.parquet").write_bytes(b"nothing")
     files = DataFiles(str(tmp_path), tmp_path, None)  # type: ignore[arg-type]
     for cell, message in {
-        Cell("x.parquet", "image", 0): "its name alone",
+        Cell("x.parquet", "image", 0): "only the file's name",
         Cell("x.parquet", "image", 1): "no such cell",
         Cell("x.parquet", "image", 0, 2): "no such cell",
         Cell("x.parquet", "n", 0): "no such cell",

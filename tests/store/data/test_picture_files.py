@@ -18,7 +18,7 @@ from skillopt_airflow.store.data.picture_files import (
     MAX_SIDE,
     page_of,
     picture_reader,
-    prepared,
+    prepare_picture,
     size_of,
     thumbnail,
 )
@@ -57,14 +57,14 @@ def opened(content: bytes) -> Image.Image:
 @pytest.mark.parametrize(("kind", "name"), [("PNG", "a.png"), ("JPEG", "a.jpg")])
 def test_what_is_fit_is_stored_as_it_is(kind: str, name: str) -> None:
     content = drawn(kind)
-    assert prepared(content, name) == content
+    assert prepare_picture(content, name) == content
     assert size_of(content) == (60, 40)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["WEBP", "GIF", "TIFF", "JPEG"])
 def test_other_formats_become_png(kind: str) -> None:
-    image = opened(prepared(drawn(kind), "a.png"))
+    image = opened(prepare_picture(drawn(kind), "a.png"))
     assert (image.format, image.size, image.mode) == ("PNG", (60, 40), "RGB")
     red, _, blue = image.getpixel((30, 20))  # type: ignore[misc]
     assert red > 180
@@ -73,14 +73,14 @@ def test_other_formats_become_png(kind: str) -> None:
 
 @pytest.mark.nightly
 def test_the_name_decides_the_format_and_a_photo_that_lies_on_its_side_is_turned() -> None:
-    assert opened(prepared(drawn("PNG"), "photo.JPG")).format == "JPEG"
+    assert opened(prepare_picture(drawn("PNG"), "photo.JPG")).format == "JPEG"
     # What is transparent stays so in a PNG and is white in a JPEG.
     clear = drawn("PNG", size=(3000, 10), colour=(0, 0, 0, 0), mode="RGBA")
-    assert opened(prepared(clear, "a.png")).mode == "RGBA"
-    assert min(opened(prepared(clear, "a.jpg")).getpixel((5, 3))) > 250  # type: ignore[arg-type, type-var]
+    assert opened(prepare_picture(clear, "a.png")).mode == "RGBA"
+    assert min(opened(prepare_picture(clear, "a.jpg")).getpixel((5, 3))) > 250  # type: ignore[arg-type, type-var]
     exif = Image.Exif()
     exif[0x0112] = 6
-    assert opened(prepared(drawn("JPEG", exif=exif), "a.jpg")).size == (40, 60)
+    assert opened(prepare_picture(drawn("JPEG", exif=exif), "a.jpg")).size == (40, 60)
 
 
 @pytest.mark.nightly
@@ -90,7 +90,7 @@ def test_shades_of_more_than_eight_bits_stay_apart(mode: str, largest: float) ->
     for place in range(64):
         image.putpixel((place, 0), largest * place / 63 if mode == "F" else int(largest * place / 63))
     image.save(made, "TIFF")
-    found = opened(prepared(made.getvalue(), "x.tiff"))
+    found = opened(prepare_picture(made.getvalue(), "x.tiff"))
     shades = [found.convert("L").getpixel((place, 0)) for place in range(64)]
     assert shades[0] == 0
     assert shades[-1] in (254, 255)
@@ -100,12 +100,12 @@ def test_shades_of_more_than_eight_bits_stay_apart(mode: str, largest: float) ->
 @pytest.mark.nightly
 def test_a_picture_of_many_pixels_or_bytes_is_scaled_until_it_has_few() -> None:
     # Forty megapixels.
-    image = opened(prepared(drawn("PNG", size=(8000, 5000)), "a.png"))
+    image = opened(prepare_picture(drawn("PNG", size=(8000, 5000)), "a.png"))
     assert image.size == (MAX_SIDE, MAX_SIDE * 5 // 8)
     made = BytesIO()
     Image.effect_noise((1900, 1900), 100).convert("RGB").save(made, "PNG")
     assert len(made.getvalue()) > MAX_BYTES
-    found = prepared(made.getvalue(), "a.png")
+    found = prepare_picture(made.getvalue(), "a.png")
     assert len(found) <= MAX_BYTES
     assert 500 < max(size_of(found)) < 1900
 
@@ -113,15 +113,15 @@ def test_a_picture_of_many_pixels_or_bytes_is_scaled_until_it_has_few() -> None:
 @pytest.mark.nightly
 def test_one_page_of_many() -> None:
     tiff = pages("TIFF", 500)
-    assert opened(prepared(tiff, "a.png")).getpixel((5, 5)) == RED
-    assert opened(prepared(tiff, "a.png", 500)).getpixel((5, 5)) == BLUE
+    assert opened(prepare_picture(tiff, "a.png")).getpixel((5, 5)) == RED
+    assert opened(prepare_picture(tiff, "a.png", 500)).getpixel((5, 5)) == BLUE
     with pytest.raises(DataError, match="no page 501"):
-        prepared(tiff, "a.png", 501)
-    second = opened(prepared(pdf(2), "a.png", 2))
+        prepare_picture(tiff, "a.png", 501)
+    second = opened(prepare_picture(pdf(2), "a.png", 2))
     assert (second.format, second.size) == ("PNG", (MAX_SIDE, MAX_SIDE))
-    assert opened(prepared(pdf(2), "a.jpg")).size == (MAX_SIDE, MAX_SIDE * 2 // 3 + 1)
+    assert opened(prepare_picture(pdf(2), "a.jpg")).size == (MAX_SIDE, MAX_SIDE * 2 // 3 + 1)
     with pytest.raises(DataError, match="no page 3"):
-        prepared(pdf(2), "a.png", 3)
+        prepare_picture(pdf(2), "a.png", 3)
 
 
 def png_that_claims(width: int, height: int) -> bytes:
@@ -139,19 +139,19 @@ def png_that_claims(width: int, height: int) -> bytes:
     ("content", "message"),
     [
         (png_that_claims(30_000, 30_000), "damaged or too large"),
-        (png_that_claims(9000, 9000), rf"has 9,000 x 9,000 pixels; it may have {MAX_PIXELS:,} in all"),
+        (png_that_claims(9000, 9000), rf"has 9,000 x 9,000 pixels\. The limit is {MAX_PIXELS:,}"),
         (png_that_claims(100, 100), "damaged"),
         (drawn("JPEG", size=(900, 900))[:2000], "damaged"),
-        (b"\x89PNG\r\n\x1a\nI only say so", "damaged|no picture"),
-        (b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>', "no picture"),
-        (drawn("BMP"), "no picture"),
-        (b"", "no picture"),
+        (b"\x89PNG\r\n\x1a\nI only say so", "damaged|not a picture"),
+        (b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>', "not a picture"),
+        (drawn("BMP"), "not a picture"),
+        (b"", "not a picture"),
         (b"%PDF-1.7 and nothing else", "the PDF is damaged"),
     ],
 )
 def test_what_is_of_no_use_is_refused_with_the_reason(content: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        prepared(content, "a.png")
+        prepare_picture(content, "a.png")
 
 
 def pdf_of_forms_that_draw_each_other(depth: int) -> bytes:
@@ -185,8 +185,8 @@ def test_a_small_file_that_takes_long_is_refused_alone(
     monkeypatch.setattr(picture_files, "LIMITS", picture_files.LIMITS._replace(cpu_seconds=1))
     with picture_reader() as reader:
         with pytest.raises(DataError, match="1 s of a processor"):
-            prepared(content, "a.png", page, reader)
-        assert prepared(drawn("PNG"), "a.png", 1, reader) == drawn("PNG")
+            prepare_picture(content, "a.png", page, reader)
+        assert prepare_picture(drawn("PNG"), "a.png", 1, reader) == drawn("PNG")
 
 
 def test_a_path_may_name_a_page() -> None:

@@ -40,7 +40,7 @@ def not_utf8(*texts: str) -> "pa.Array":
 def parsed(name: str, content: bytes) -> list[Any]:
     if name.lower().endswith(PARQUET):
         return list(table_records(name, lambda: pa.parquet.ParquetFile(pa.BufferReader(content))))
-    return list(record_files.parsed(name, content))
+    return list(record_files.parse_records(name, content))
 
 
 @given(records=st.lists(st.dictionaries(st.text(), JSON, max_size=3), max_size=4))
@@ -114,7 +114,7 @@ def test_a_parquet_file_keeps_its_types_and_what_is_null_or_json_cannot_hold_is_
         ("x.json", b"", "line 1, column 1: not JSON"),
         ("x.json", b"5", "got a number"),
         ("x.json", b'{"train": [{}], "test": [{}], "n": 1}', r"2 arrays \(train, test\)"),
-        ("x.json", b'{"question": {"0": "q"}, "answer": {"0": "a"}}', "got an object; with pandas write"),
+        ("x.json", b'{"question": {"0": "q"}, "answer": {"0": "a"}}', "got an object\\. With pandas"),
         ("x.json", b'[{"id": NaN}]', "NaN"),
         ("x.json", b'[{"id": "\xe9"}]', "UTF-8 text .* at byte 9"),
         ("x.csv", b"", "line 1: expected a header"),
@@ -148,7 +148,7 @@ def test_a_file_that_holds_no_records_is_named(name: str, content: bytes, messag
         ("x.csv", b"id,q\n1,\xed\xa0\xbd\n2,a\n", 1, "record 1: .* UTF-8"),
         ("x.csv", b"id,q\n1,a\n2,b,c\n", 2, "line 3: 3 cells, .* 2 columns"),
         ("x.csv", b"id,q,\n1,a,\n2\n", 2, "line 3: 1 cells, .* 3 columns"),
-        ("x.csv", b'id,q\n1, "a, b"\n2,c\n', 1, "line 2: 3 cells, .* no space before"),
+        ("x.csv", b'id,q\n1, "a, b"\n2,c\n', 1, "line 2: 3 cells, .* without a space before"),
         ("x.parquet", parquet(x=[1, 2], q=not_utf8("\xff", "b")), 1, "record 1: .* UTF-8"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from skillopt_airflow.core.values.types import ItemRef
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.tables.parquet import RolloutRow, parts_of, rollouts_to_table, to_parquet
-from skillopt_airflow.store.tables.retention import Cleaned, compact
+from skillopt_airflow.store.tables.retention import CleanupCounts, compact
 from skillopt_airflow.store.tables.rollout_table import KnownParts, RolloutTable
 from tests.store.stored_rollouts import BEGINNING, Try, rollout_key
 from tests.training.local_store import LocalStore
@@ -40,7 +40,7 @@ def peak(merged: bool) -> float:
         refs += found
     if merged:
         later = datetime.now(UTC) + timedelta(days=1)
-        assert compact(store, key.partition(""), None, later) == Cleaned(CHUNKS, 10, CHUNKS * ROWS, 0)
+        assert compact(store, key.partition(""), None, later) == CleanupCounts(CHUNKS, 10, CHUNKS * ROWS, 0)
     assert len(parts_of(store, "")) == (10 if merged else CHUNKS)
     table = RolloutTable(store, "")
     known: KnownParts = {}

@@ -106,7 +106,7 @@ def test_the_newest_matrices_of_a_skill_are_found_by_few_reads(store: LocalStore
         table.save(example(f"run-{29 - day}-x", day), "")
     read: list[str] = []
     store.before_read = read.append
-    found = table.of_skill("1", most=4)
+    found = table.of_skill("1", limit=4)
     assert [one.run for one in found] == [f"run-{place}-x" for place in range(4)]
     assert len(read) == 4
     assert len(table.of_skill("1")) == 10

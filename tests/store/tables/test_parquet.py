@@ -11,7 +11,7 @@ from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.values.types import Grade, Message, ModelCall, Rollout, Score, Status, Trajectory
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.tables import parquet as tables
-from skillopt_airflow.store.tables.parquet import RolloutRow, UsageRow, opened, text_bounds, to_parquet
+from skillopt_airflow.store.tables.parquet import RolloutRow, UsageRow, open_parquet, text_bounds, to_parquet
 from tests.training.local_store import LocalStore
 
 COUNTS = st.integers(0, 10**12)
@@ -103,15 +103,15 @@ TABLE = pa.table(
 def test_what_is_read_is_what_was_stored(store: ObjectStore, monkeypatch: pytest.MonkeyPatch, tail: int) -> None:
     monkeypatch.setattr(tables, "TAIL", tail)
     store.put_bytes("key", to_parquet(TABLE))
-    assert opened(store, "key").read().equals(TABLE)
-    assert opened(store, "key").read(columns=["id", "score"]).equals(TABLE.drop_columns(["text"]))
+    assert open_parquet(store, "key").read().equals(TABLE)
+    assert open_parquet(store, "key").read(columns=["id", "score"]).equals(TABLE.drop_columns(["text"]))
 
 
 def test_columns_that_are_not_read_are_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "TAIL", 1000)
     store, body = LocalStore(), to_parquet(TABLE)
     store.put_bytes("key", body)
-    opened(store, "key").read(columns=["id", "score"])
+    open_parquet(store, "key").read(columns=["id", "score"])
     assert 0 < store.fetched < len(body) / 3
 
 
@@ -120,9 +120,9 @@ def test_an_object_that_is_not_there_or_goes_meanwhile_is_missing(
 ) -> None:
     monkeypatch.setattr(tables, "TAIL", 1000)
     with pytest.raises(ObjectMissing):
-        opened(store, "key")
+        open_parquet(store, "key")
     store.put_bytes("key", to_parquet(TABLE))
-    file = opened(store, "key")
+    file = open_parquet(store, "key")
     store.delete("key")
     with pytest.raises(ObjectMissing):
         file.read(columns=["id"])

@@ -16,7 +16,7 @@ from skillopt_airflow.store.keys import CorpusKeys, grades_of, parts_of_writer, 
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.tables import retention
 from skillopt_airflow.store.tables.parquet import from_parquet, parts_of, to_parquet
-from skillopt_airflow.store.tables.retention import Cleaned, compact, drop_corpora, drop_old, partitions
+from skillopt_airflow.store.tables.retention import CleanupCounts, compact, drop_corpora, drop_old, partitions
 from skillopt_airflow.store.tables.rollout_table import RolloutTable
 from tests.store.stored_rollouts import rollout_key
 from tests.store.test_artifacts import KEYS, provenance, publish
@@ -43,11 +43,11 @@ def test_many_parts_become_one_and_read_the_same(store: ObjectStore, table: Roll
     before = table.read(KEY, ITEMS)
     assert before["i-0"].score == rollout(ITEMS[0]).score
     [partition] = partitions(store, "team/", "searchqa")
-    assert compact(store, partition, None, FUTURE) == Cleaned(7, 1, 7, 0)
+    assert compact(store, partition, None, FUTURE) == CleanupCounts(7, 1, 7, 0)
     assert table.read(KEY, ITEMS) == before
     assert len(parts_of(store, partition)) == 1
     again = store.list_keys("")
-    assert compact(store, partition, None, FUTURE) == Cleaned(1, 1, 0, 0)
+    assert compact(store, partition, None, FUTURE) == CleanupCounts(1, 1, 0, 0)
     assert store.list_keys("") == again
 
 
@@ -55,9 +55,9 @@ def test_old_rows_go_and_new_ones_stay(store: ObjectStore, table: RolloutTable) 
     [partition] = partitions(store, "team/", "searchqa")
     moment = datetime.now(UTC)
     table.append(KEY, "run-2", [(ITEMS[0], rollout(ITEMS[0], hard=0.0))])
-    assert compact(store, partition, moment, FUTURE) == Cleaned(7, 1, 1, 6)
+    assert compact(store, partition, moment, FUTURE) == CleanupCounts(7, 1, 1, 6)
     assert set(table.read(KEY, ITEMS)) == {"i-0"}
-    assert compact(store, partition, FUTURE, FUTURE) == Cleaned(1, 0, 0, 1)
+    assert compact(store, partition, FUTURE, FUTURE) == CleanupCounts(1, 0, 0, 1)
     assert store.list_keys(partition) == []
 
 
@@ -67,7 +67,7 @@ def test_columns_of_another_version_stay(store: ObjectStore, table: RolloutTable
         rows = from_parquet(store.get_bytes(part))
         later = rows.append_column("reasoning_tokens", pa.array([7], pa.int64()))
         store.put_bytes(part, to_parquet(later.set_column(6, "status", pa.array(["of a later version"]))))
-    assert compact(store, partition, None, FUTURE) == Cleaned(6, 2, 6, 0)
+    assert compact(store, partition, None, FUTURE) == CleanupCounts(6, 2, 6, 0)
     tables = [from_parquet(store.get_bytes(part)) for part in parts_of(store, partition)]
     [kept] = [table.to_pylist() for table in tables if "reasoning_tokens" in table.column_names]
     assert [(row["status"], row["reasoning_tokens"]) for row in kept] == [("of a later version", 7)] * 2
@@ -92,7 +92,7 @@ def test_who_reads_while_parts_are_merged_misses_nothing(store: ObjectStore, tab
 def test_parts_of_the_last_day_are_left_alone(store: ObjectStore, table: RolloutTable) -> None:
     [partition] = partitions(store, "team/", "searchqa")
     before = store.list_keys(partition)
-    assert compact(store, partition, FUTURE, datetime.now(UTC) - timedelta(days=1)) == Cleaned()
+    assert compact(store, partition, FUTURE, datetime.now(UTC) - timedelta(days=1)) == CleanupCounts()
     assert store.list_keys(partition) == before
 
 
@@ -105,7 +105,7 @@ def test_what_a_writer_that_died_has_closed_goes(store: ObjectStore, table: Roll
     table.close(KEY, "w")
     for key, body in zip(small, bodies, strict=True):
         store.put_bytes(key, body)
-    assert compact(store, partition, None, FUTURE) == Cleaned(7, 1, 8, 0)
+    assert compact(store, partition, None, FUTURE) == CleanupCounts(7, 1, 8, 0)
     assert len(store.list_keys(partition)) == 1
 
 
@@ -146,10 +146,10 @@ def test_merged_parts_are_no_larger_than_a_task_can_hold(
 ) -> None:
     [partition] = partitions(store, "team/", "searchqa")
     monkeypatch.setattr(retention, "LARGE_BYTES", 1)
-    assert compact(store, partition, None, FUTURE) == Cleaned(6, 6, 6, 0)
+    assert compact(store, partition, None, FUTURE) == CleanupCounts(6, 6, 6, 0)
     monkeypatch.undo()
     monkeypatch.setattr(retention, "LARGE_ROWS", 4)
-    assert compact(store, partition, None, FUTURE) == Cleaned(6, 2, 6, 0)
+    assert compact(store, partition, None, FUTURE) == CleanupCounts(6, 2, 6, 0)
     assert set(table.read(KEY, ITEMS)) == {item.id for item in ITEMS}
 
 

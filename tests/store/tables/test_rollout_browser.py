@@ -15,15 +15,15 @@ from skillopt_airflow.store.tables.rollout_browser import (
     MARK,
     RolloutBrowser,
     Sort,
-    beside,
-    counting,
     counts,
-    filtered,
+    filter_rows,
+    listed_try,
     page,
-    scored_by,
-    sorted_by,
+    sort_rows,
     task_types,
-    typed_by,
+    with_other,
+    with_scores,
+    with_task_types,
 )
 from skillopt_airflow.store.tables.rollout_table import Partition, RolloutTable
 from tests.store.stored_rollouts import OTHER, SKILL, Try, put, rollout_key
@@ -92,10 +92,10 @@ def test_an_item_is_read_with_all_its_tries(store: LocalStore, browser: RolloutB
     put(store, rollout_key(), [[Try("b"), tries[0]], [tries[1], Try("c")], [tries[2]]])
     found = browser.tries(rollout_key(), mark("a"))
     assert [row.rollout for row in found] == [tries[1].rollout, tries[2].rollout, tries[0].rollout]
-    counted = counting(found, "run")
+    counted = listed_try(found, "run")
     assert counted.rollout == tries[1].rollout
-    assert counting([found[2]], "another") is None
-    assert counting([found[2]]) == found[2]
+    assert listed_try([found[2]], "another") is None
+    assert listed_try([found[2]]) == found[2]
     assert browser.tries(rollout_key(), "0" * MARK) == []
 
 
@@ -127,7 +127,7 @@ def test_a_search_finds_what_was_said_in_any_case_but_not_the_skill(store: Local
     listing = browser.listing(rollout_key())
 
     def search(text: str, places: Sequence[int] = range(4), most: int = ALL) -> tuple[list[int], int]:
-        found, searched = browser.saying(listing, pa.array(places, pa.uint64()), text, most)
+        found, searched = browser.search(listing, pa.array(places, pa.uint64()), text, most)
         return found.to_pylist(), searched
 
     assert search("paris") == ([0, 2], 4)
@@ -148,7 +148,7 @@ def test_a_search_finds_answers_and_feedback(store: LocalStore, browser: Rollout
         rollout = Rollout(trajectory=trajectory, score=Score(hard=1, soft=1, feedback=feedback))
         table.append(rollout_key(), "run", [(one.ref, rollout)])
     listing = browser.listing(rollout_key())
-    assert browser.saying(listing, pa.array([0, 1, 2], pa.uint64()), "sofia", ALL)[0].to_pylist() == [0, 1]
+    assert browser.search(listing, pa.array([0, 1, 2], pa.uint64()), "sofia", ALL)[0].to_pylist() == [0, 1]
 
 
 def test_rows_in_the_middle_of_a_row_group_are_found(store: LocalStore, browser: RolloutBrowser) -> None:
@@ -156,7 +156,7 @@ def test_rows_in_the_middle_of_a_row_group_are_found(store: LocalStore, browser:
     put(store, rollout_key(), [tries], group_bytes=ALL)
     assert [row.rollout for row in browser.tries(rollout_key(), mark("13"))] == [tries[13].rollout]
     listing = browser.listing(rollout_key())
-    found, _ = browser.saying(listing, pa.array(range(20), pa.uint64()), "word1", ALL)
+    found, _ = browser.search(listing, pa.array(range(20), pa.uint64()), "word1", ALL)
     assert found.to_pylist() == [1, *range(10, 20)]
 
 
@@ -169,8 +169,8 @@ def test_rows_of_parts_that_are_being_merged_are_there_once(store: LocalStore, b
 
 def test_nothing_is_stored(browser: RolloutBrowser) -> None:
     listing = browser.listing(rollout_key())
-    rows = beside(typed_by(scored_by(listing.rows, "hard", 0.5), None), None)
-    assert filtered(rows).to_pylist() == []
+    rows = with_other(with_task_types(with_scores(listing.rows, "hard", 0.5), None), None)
+    assert filter_rows(rows).to_pylist() == []
     assert browser.variants(PLACE) == []
     assert browser.tries(rollout_key(), mark("a")) == []
 
@@ -257,10 +257,10 @@ def test_a_list_is_what_a_plain_filter_finds(
     browser = RolloutBrowser(store, "")
 
     def listed(skill: str) -> pa.Table:
-        return scored_by(browser.listing(rollout_key(skill), "run").rows, metric, WEIGHT)
+        return with_scores(browser.listing(rollout_key(skill), "run").rows, metric, WEIGHT)
 
-    rows = beside(typed_by(listed("a" * 64), None), None if right is None else listed(OTHER))
-    places = sorted_by(rows, filtered(rows, show, status, text=text), sort, descending=descending)
+    rows = with_other(with_task_types(listed("a" * 64), None), None if right is None else listed(OTHER))
+    places = sort_rows(rows, filter_rows(rows, show, status, text=text), sort, descending=descending)
     found = page(rows, places)
 
     others = {} if right is None else counted(right, "run")
@@ -286,14 +286,14 @@ def test_a_list_is_what_a_plain_filter_finds(
 def rows_of(*tries: Try) -> pa.Table:
     store = LocalStore()
     put(store, rollout_key(), [tries])
-    rows = scored_by(RolloutBrowser(store, "").listing(rollout_key()).rows, "hard", WEIGHT)
-    return beside(typed_by(rows, None), None)
+    rows = with_scores(RolloutBrowser(store, "").listing(rollout_key()).rows, "hard", WEIGHT)
+    return with_other(with_task_types(rows, None), None)
 
 
 def test_equal_rows_keep_the_order_of_their_ids() -> None:
     rows = rows_of(*(Try(f"{number:02d}", hard=number % 2) for number in range(40)))
     for descending in (False, True):
-        places = sorted_by(rows, filtered(rows), "score", descending=descending)
+        places = sort_rows(rows, filter_rows(rows), "score", descending=descending)
         found = [row.item_id for row in page(rows, places)]
         assert found == sorted(found[:20]) + sorted(found[20:])
 
@@ -301,9 +301,9 @@ def test_equal_rows_keep_the_order_of_their_ids() -> None:
 def test_items_of_a_type_and_how_many_there_are_of_each_kind() -> None:
     rows = rows_of(Try("a"), Try("b", 0.5), Try("c", None, status=Status.REFUSED))
     items = pa.table({"id": ["c", "a", "d"], "task_types": ['["x","y"]', '["y"]', '["z"]']})
-    rows = beside(typed_by(rows.drop_columns(["task_types", *OF_OTHER]), items), rows)
+    rows = with_other(with_task_types(rows.drop_columns(["task_types", *OF_OTHER]), items), rows)
     assert task_types(rows) == ["x", "y"]
-    places = filtered(rows, task_type="x")
+    places = filter_rows(rows, task_type="x")
     assert [(row.item_id, row.types) for row in page(rows, places)] == [("c", ["x", "y"])]
     found = counts(rows)
     assert (found.items, found.successes, found.failures) == (3, 1, 1)
@@ -317,5 +317,5 @@ OF_OTHER = ["other_status", "other_hard", "other_score", "difference"]
 
 def test_another_content_of_an_item_is_no_rollout_beside_it() -> None:
     rows, other = (rows_of(Try("a", content=content)).drop_columns(OF_OTHER) for content in ("", "changed"))
-    [row] = page(beside(rows, other), pa.array([0]))
+    [row] = page(with_other(rows, other), pa.array([0]))
     assert (row.score, row.other_score, row.difference) == (1.0, None, None)

@@ -104,8 +104,8 @@ def test_who_looks_again_reads_what_is_new(
 ) -> None:
     known: KnownParts = {}
     opened: list[str] = []
-    reading = parts.opened
-    monkeypatch.setattr(parts, "opened", lambda store, key: opened.append(key) or reading(store, key))
+    reading = parts.open_parquet
+    monkeypatch.setattr(parts, "open_parquet", lambda store, key: opened.append(key) or reading(store, key))
     table.append(KEY, "run", [failed(ITEMS[0])])
     table.append(KEY, "other", [ok(ITEMS[1])])
     assert set(table.results(KEY, "run", ITEMS, known=known)) == {"a", "b"}
@@ -290,5 +290,5 @@ def test_what_a_benchmark_and_a_skill_have_rollouts_of(partitions: RolloutPartit
     for skill, target in ((OTHER[:12], "a:b"), ("0" * 12, ""), (SKILL[:12], "no such model")):
         assert partitions.of_skill("searchqa", skill, target) == []
     # Which skills ran on the same.
-    assert partitions.skills_beside(PLACE) == sorted([SKILL[:12], OTHER[:12]])
-    assert partitions.skills_beside(CODEX) == [SKILL[:12]]
+    assert partitions.comparable_skills(PLACE) == sorted([SKILL[:12], OTHER[:12]])
+    assert partitions.comparable_skills(CODEX) == [SKILL[:12]]

@@ -404,7 +404,7 @@ def test_pooled_nights_are_one_observation_each_and_rest_on_the_groups_of_their_
                 },
                 settled=datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC),
             )
-            NightTable(store, RegateKeys("", "searchqa", target)).settle(night, found, 0.5)
+            NightTable(store, RegateKeys("", "searchqa", target)).conclude(night, found, 0.5)
     pooled = target_change(store, *(RegateKeys("", "searchqa", target) for target in (TARGET, f"{TARGET}-2"))).pooled
     assert pooled is not None
     assert pooled.old == pooled.new
@@ -497,7 +497,7 @@ def test_going_back_leaves_all_behind_that_came_after(moves: str, previous: str)
 
 
 @pytest.mark.nightly
-def test_what_a_champion_was_long_before_it_came_back_counts_for_nothing(nights: Nights) -> None:
+def test_what_a_previous_alias_long_before_it_came_back_counts_for_nothing(nights: Nights) -> None:
     bad, good = nights.night(date(1), changed(1)).night, nights.night(date(2), healthy(2, 40)).night
     other = good.model_copy(update={"champion": good.champion.model_copy(update={"sha256": "0" * 64})})
 

@@ -210,7 +210,7 @@ def test_a_split_of_its_own_is_looked_at_by_publishing_alone(tmp_path: Path, art
     assert looks_at(training.run, artifacts, Split.PUBLISH) == 1
     # What publishing judges by is not learned from either.
     (tmp_path / "publish" / "items.json").write_text(json.dumps(items[30:]), encoding="utf-8")
-    with pytest.raises(DataQualityError, match=r"the same id is used by an earlier record .* in publish row 1 "):
+    with pytest.raises(DataQualityError, match=r"an earlier record has the same id .* in publish row 1 "):
         Training.of(**knobs).prepare()
 
 
@@ -484,7 +484,7 @@ def test_of_two_trainings_that_publish_at_the_same_moment_one_has_to_compare_aga
     [(winner, published)] = [(who, one) for who, one in outcomes.items() if isinstance(one, Publication)]
     [(loser, refused)] = [(who, one) for who, one in outcomes.items() if isinstance(one, Conflict)]
     assert f"run {winner} made {published.version} the champion" in str(refused)
-    assert "with which it has to be compared first" in str(refused)
+    assert "is stored, and must beat that champion first" in str(refused)
     after = artifacts.champion.read()
     assert after is not None
     assert (after.version, after.run, after.sequence) == (published.version, winner, int(champion))

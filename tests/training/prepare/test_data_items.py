@@ -90,13 +90,13 @@ def test_few_records_of_no_use_become_items_that_say_why() -> None:
     assert quality.success
     assert {row: item.id for row, item in enumerate(items, start=1) if item.unusable} == {3: "q2", 8: "val-row-8"}
     assert "context" in items[2].unusable
-    assert items[7].unusable.startswith("no id can be told")
+    assert items[7].unusable.startswith("no usable id")
     assert unusable_items({Split.VAL: items})[0].startswith("val row 3 (id q2) ")
     items, quality = questions({3: UnreadableRecord("x.jsonl: line 4: not JSON"), 9: record(8)})
     assert quality.success
     assert {item.id: item.unusable for item in items if item.unusable} == {
         "val-row-4": "x.jsonl: line 4: not JSON",
-        "val-row-10": "the same id is used by an earlier record (val row 9)",
+        "val-row-10": "an earlier record has the same id (val row 9)",
     }
     assert (items[8].id, items[8].unusable) == ("q8", "")
 

@@ -17,7 +17,7 @@ from benchmarks.swebench.scoring import ELSEWHERE
 from skillopt_airflow import benchmarks, limited_process
 from skillopt_airflow.core.errors import ProcessLost, SandboxError
 from skillopt_airflow.core.values.types import Item, Rollout, Status, Trajectory
-from skillopt_airflow.sandbox.staging import is_held
+from skillopt_airflow.sandbox.staging import is_locked
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.tasks.repository_tests import PATCH_FILE, Canaries, RepositoryTests, RunEnd, TestedRepository
 from skillopt_airflow.training.rollouts import judging
@@ -272,7 +272,7 @@ def test_the_folder_of_a_judge_is_swept_when_its_task_was_killed(monkeypatch: py
     held: list[bool] = []
 
     def start(process: Any) -> Any:
-        held.append(is_held(process._folder.parent))
+        held.append(is_locked(process._folder.parent))
         raise ProcessLost("no memory", None, "")
 
     monkeypatch.setattr(limited_process.LimitedProcess, "_start", start)

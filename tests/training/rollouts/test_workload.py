@@ -11,7 +11,7 @@ from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.values.types import Item, JsonObject, Message, Score, Split, Status, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.sandbox.docker.container import identity
-from skillopt_airflow.sandbox.kubernetes.pod import labels_of, workload_label
+from skillopt_airflow.sandbox.kubernetes.pod import pod_labels, workload_label
 from skillopt_airflow.sandbox.kubernetes.remote_folder import gateway_settings
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.data.items import save_items
@@ -53,7 +53,7 @@ def test_equal_runs_of_installations_with_stores_of_their_own_do_not_remove_each
     one, again, other, below = named(), named(), named(bucket="other"), named(prefix="team/")
     assert one == again
     assert len({workload_label(each) for each in (one, other, below)}) == 3
-    assert labels_of(below, 5.4)["skillopt/store"] == "skillopt-team"
+    assert pod_labels(below, 5.4)["skillopt/store"] == "skillopt-team"
 
 
 def test_cut_answers_are_scored_and_not_made_again() -> None:
@@ -123,7 +123,7 @@ def test_rollouts_and_judge_share_what_a_chunk_may_spend() -> None:
         first.count(call("target", "seed", 400))
         first.complete()
     for chunk in chunks:
-        chunk.settle()
+        chunk.release_budget()
     # The second has died, as far as anybody can tell.
     assert left_of_run(training.run).calls == 101 - 1 - 12
 
@@ -160,7 +160,7 @@ def test_a_chunk_whose_first_items_are_refused_ends_there(monkeypatch: pytest.Mo
     with served(monkeypatch, server, "sk-wrong", evaluation__val_limit=60) as (trained, chunk):
         work = trained.run_program(chunk)
     assert str(work.hopeless).startswith("8 of 8 items: model_error: status_code: 401")
-    assert work.settled()
+    assert work.is_decided()
     key = trained.run.rollout_key(Split.VAL, trained.run.skill(0), 0)
     stored = trained.run.rollouts.errors(key, "run", work.items)
     assert {row.trajectory.status for row in stored.values()} == {Status.MODEL_ERROR}

@@ -158,14 +158,14 @@ class AirflowConnections:
     def image(self, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
         """Return the image's digest, after the models of these roles and the engine have shown that they are there."""
         from skillopt_airflow.sandbox.docker.connection import image_digest
-        from skillopt_airflow.sandbox.kubernetes.pod import pinned
+        from skillopt_airflow.sandbox.kubernetes.pod import require_digest
 
         self._check_models(config.model, asked)
         if config.search.conn_id is not None:
             self.search(config.search)
         check_engine(config.sandbox)
         if config.sandbox.engine == "kubernetes":
-            return pinned(config.image)
+            return require_digest(config.image)
         digest = image_digest(config.image, config.sandbox)
         check_image(config, digest)
         return digest

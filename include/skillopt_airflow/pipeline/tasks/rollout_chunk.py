@@ -69,7 +69,7 @@ class RolloutChunk(RolloutOperator):
                 f"{work.run.config.model.target_conn_id}, then clear {task_to_clear(self._dag_run_id)}"
             )
         tally, wanted = work.tally(), work.wanted_coverage
-        tell_rollouts(tally, wanted, may_retry=self._may_retry and (tally.coverage >= wanted or not work.settled()))
+        tell_rollouts(tally, wanted, may_retry=self._may_retry and (tally.coverage >= wanted or not work.is_decided()))
         return {"items": tally.planned, "coverage": tally.coverage}
 
     def _save_timing(self, seconds: "SandboxSeconds") -> None:

@@ -1,4 +1,4 @@
-"""Reaching a Docker engine, and having the sandbox image there."""
+"""The connection to a Docker engine, and pulling images there."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "unix:///var/run/docker.sock"
 TIMEOUT = 60
-"""Seconds that the engine may take for an answer."""
+"""Seconds to wait for a response of the engine."""
 
 
 def image_digest(image: str, sandbox: SandboxGroup) -> str:
-    """Have an image on the engine, and return the digest under which a registry has it, or else its id.
+    """Pull an image if necessary; return its digest in a registry, or else its ID.
 
     Raises:
-        EngineUnavailable: no engine answers.
-        ImageMissing: the engine does not have the image and cannot pull it.
+        EngineUnavailable: the engine doesn't respond.
+        ImageMissing: the engine doesn't have the image and can't pull it.
     """
-    with found(sandbox.conn_id).opened() as client:
+    with find_engine(sandbox.conn_id).open_client() as client:
         ensure_image(client, image, again=sandbox.renews(image))
         details = client.inspect_image(image)
     repository = image.partition("@")[0]
@@ -38,15 +38,15 @@ def image_digest(image: str, sandbox: SandboxGroup) -> str:
 
 
 def has_image(image: str, sandbox: SandboxGroup) -> bool:
-    """Return whether the engine has an image, without a try to pull it.
+    """Return whether the engine already has an image.
 
     Raises:
-        EngineUnavailable: no engine answers.
+        EngineUnavailable: the engine doesn't respond.
     """
     from docker.errors import ImageNotFound
 
-    engine = found(sandbox.conn_id)
-    with reached(engine.url), engine.opened() as client:
+    engine = find_engine(sandbox.conn_id)
+    with connection_errors(engine.url), engine.open_client() as client:
         try:
             client.inspect_image(image)
         except ImageNotFound:
@@ -56,30 +56,26 @@ def has_image(image: str, sandbox: SandboxGroup) -> bool:
 
 @dataclass(frozen=True)
 class Engine:
-    """The address of an engine, from a connection or the worker's environment."""
-
     hook: DockerHook
     url: str
     network: str | None = None
-    """The network of gateways and couriers that run there; the engine's default one when unset."""
+    """Network of gateways and couriers on this engine; if None, the engine's default network."""
 
     @property
     def shares_files(self) -> bool:
-        """Return whether it mounts the worker's files: it has a socket on the worker's host, not an address."""
+        """Return whether the engine can mount the worker's files, because it runs on the same host."""
         return self.url.startswith("unix://")
 
     @contextmanager
-    def opened(self) -> Iterator[Any]:
-        """Yield its low-level client, whose connections break within three minutes of its host's end.
-
-        It reads what containers say without a time limit.
+    def open_client(self) -> Iterator[Any]:
+        """Yield the engine's low-level client. Keepalive ends its connections within 3 minutes of the host's failure.
 
         Raises:
-            EngineUnavailable: no engine answers.
+            EngineUnavailable: the engine doesn't respond.
         """
         from urllib3.connection import HTTPConnection
 
-        with reached(self.url):
+        with connection_errors(self.url):
             client: Any = self.hook.api_client
         options = [
             *HTTPConnection.default_socket_options,
@@ -94,14 +90,14 @@ class Engine:
             yield client
 
 
-def found(conn_id: str | None, docker_url: str | None = None) -> Engine:
+def find_engine(conn_id: str | None, docker_url: str | None = None) -> Engine:
     """Return the engine of a connection, or the worker's own.
 
-    The connection's host is the address, such as tcp://10.0.0.5:2376; its extra may hold `ca_cert`, `client_cert` and
-    `client_key`, paths of PEM files as DockerOperator takes them, `verify`, and `network` for gateways and couriers.
+    The connection's host is a URL such as tcp://10.0.0.5:2376. Its extra may contain `verify`, `network` for gateways
+    and couriers, and `ca_cert`, `client_cert` and `client_key`, which are paths of PEM files.
 
     Raises:
-        ConfigError: the connection has no host, or only a part of the three files.
+        ConfigError: the connection has no host, or only some of the three files.
     """
     from airflow.providers.docker.hooks.docker import DockerHook
 
@@ -110,21 +106,22 @@ def found(conn_id: str | None, docker_url: str | None = None) -> Engine:
         return Engine(DockerHook(docker_conn_id=None, base_url=url, timeout=TIMEOUT), url)
     connection = DockerHook.get_connection(conn_id)
     if not connection.host:
-        raise ConfigError(f"the connection {conn_id} has no host: give it one such as tcp://10.0.0.5:2376")
+        raise ConfigError(f"connection {conn_id}: it has no host. Set one, such as tcp://10.0.0.5:2376.")
     url = connection.host if "://" in connection.host else f"tcp://{connection.host}:{connection.port or 2376}"
     extra = connection.extra_dejson
     files = {name: extra.get(name) for name in ("ca_cert", "client_cert", "client_key")}
     if any(files.values()) and not all(files.values()):
-        raise ConfigError(f"the connection {conn_id} needs ca_cert, client_cert and client_key, or none of them")
+        raise ConfigError(
+            f"connection {conn_id}: its extra has only some of ca_cert, client_cert and client_key. Set all or none."
+        )
     tls = DockerHook.construct_tls_config(**files, verify=bool(extra.get("verify", True)))
-    # The connection is the engine's, not a registry's: with its id the hook would log in there.
+    # With the connection's ID, the hook would use it to log in to a registry.
     hook = DockerHook(docker_conn_id=None, base_url=url, tls=tls, timeout=TIMEOUT)
     return Engine(hook, url, extra.get("network"))
 
 
 @contextmanager
-def reached(url: str) -> Iterator[None]:
-    """Raise EngineUnavailable, which says what to do, for errors of the engine's client."""
+def connection_errors(url: str) -> Iterator[None]:
     from airflow.sdk.exceptions import AirflowException
     from docker.errors import DockerException
     from requests import RequestException
@@ -133,13 +130,12 @@ def reached(url: str) -> Iterator[None]:
         yield
     except (AirflowException, DockerException, RequestException) as error:
         raise EngineUnavailable(
-            f"no Docker engine answers at {url}: start one, or point DOCKER_HOST at one that runs ({error})"
+            f"no Docker engine responds at {url} ({error}). Start one, or set DOCKER_HOST to a running one."
         ) from error
 
 
 @contextmanager
-def judged(url: str) -> Iterator[None]:
-    """Raise EngineUnavailable, ImageMissing or SandboxError for errors of the engine's client at work."""
+def engine_errors(url: str) -> Iterator[None]:
     from docker.errors import APIError, DockerException, ImageNotFound
     from requests import RequestException
     from urllib3.exceptions import HTTPError
@@ -158,12 +154,12 @@ def ensure_image(client: Any, image: str, *, again: bool = False, knob: str = "s
     """Pull the image, which a knob names, if it is missing, or `again`.
 
     Raises:
-        ImageMissing: the engine does not have the image and cannot pull it.
+        ImageMissing: the engine doesn't have the image and can't pull it.
     """
     from docker.errors import APIError, ImageNotFound
     from requests import RequestException
 
-    reason = "an id is no name in any registry"
+    reason = "no registry knows an image by its ID"
     pulls = [True] if again else [False] if image.startswith("sha256:") else [False, True]
     for pull in pulls:
         try:
@@ -176,7 +172,7 @@ def ensure_image(client: Any, image: str, *, again: bool = False, knob: str = "s
         except (APIError, RequestException) as error:
             reason = str(error)
     raise ImageMissing(
-        f"the engine does not have the image {image} and cannot pull it: build it (`make up` does for the sandbox, and "
-        f"for an agent CLI, ALFWorld or the gateway `make image NAME=codex`, NAME=claude_code, NAME=alfworld or "
-        f"NAME=gateway), or set {knob} to one that can be pulled ({reason})"
+        f"{knob} = {image}: the engine does not have this image and cannot pull it ({reason}). Build it, or set {knob} "
+        "to an image that it can pull. `make up` builds the sandbox image; `make image NAME=...` builds codex, "
+        "claude_code, alfworld and gateway."
     )

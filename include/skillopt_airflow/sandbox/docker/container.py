@@ -1,6 +1,6 @@
-"""Containers of a Docker engine: one of the rollout program from its making to its removal, and others that wait.
+"""Containers of a Docker engine: those of the rollout program, and idle ones for commands and archives.
 
-Their labels say whose they are, so that what nobody needs any more is removed.
+Labels name their owner, so that later tasks can remove leftovers.
 """
 
 import logging
@@ -18,7 +18,7 @@ from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.values.text import visible
 from skillopt_airflow.sandbox import staging
-from skillopt_airflow.sandbox.docker.limits import MAX_LOG_BYTES, end_of, host_options
+from skillopt_airflow.sandbox.docker.limits import MAX_LOG_BYTES, end_reason, host_options
 from skillopt_airflow.sandbox.staging import ContainerFolder, container_user
 
 SANDBOX_LABEL = "skillopt.sandbox"
@@ -26,51 +26,50 @@ SANDBOX_LABEL = "skillopt.sandbox"
 FOLDER_LABEL = "skillopt.folder"
 ATTEMPT_LABEL = "skillopt.attempt"
 ITEM_LABEL = "skillopt.item"
-"""Place of its item in the workload, where an item has a container of its own."""
+"""Index of the container's item in the workload, if each item has a separate container."""
 EXPIRES_LABEL = "skillopt.expires"
-"""Unix time after which no live task can need it: each task ends its containers before."""
+"""Unix time by which the container's task has certainly ended it."""
 NEVER = ""
-"""In the place of that time."""
+"""Value of `EXPIRES_LABEL` for images."""
 GRACE_SECONDS = 300
 CONFLICT = 409
 REMOVAL_SECONDS = 3
-"""Seconds that another thread may take to remove a container; a task that is stopped has only seconds."""
+"""Seconds to wait while another thread removes a container; a stopped task only has seconds."""
 
 HEADER = struct.Struct(">BxxxL")
-"""The number of the stream and the length of what follows (Docker Engine API, "Attach to a container")."""
+"""Stream number and payload length of a frame (Docker Engine API, "Attach to a container")."""
 
 log = logging.getLogger(__name__)
 
 
 def identity(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels that every attempt of one workload shares; the installation is part of them."""
+    """Return the labels that all attempts of one workload share, including the installation."""
     installation = os.environ.get("SKILLOPT_HOME") or os.environ.get("AIRFLOW_HOME") or "skillopt"
     return {SANDBOX_LABEL: installation} | {f"skillopt.{name}": value for name, value in labels.items()}
 
 
 def expiry(seconds: float) -> dict[str, str]:
-    """Return the label of what a task needs for at most so many seconds from now on."""
     return {EXPIRES_LABEL: str(round(time.time() + seconds + GRACE_SECONDS))}
 
 
 def remove_all(client: Any, labels: Mapping[str, str]) -> int:
-    """Remove the containers with all the labels, their volumes and folders, and return how many containers."""
-    containers, volumes = _found(client, labels)
+    """Remove the containers with all these labels, their volumes and folders; return the number of containers."""
+    containers, volumes = _list(client, labels)
     _remove(client, containers, volumes)
     return len(containers)
 
 
-def reap(client: Any) -> int:
-    """Remove what tasks of this installation that are certainly dead left behind, and return how many containers."""
+def remove_expired(client: Any) -> int:
+    """Remove leftovers of this installation's dead tasks; return the number of containers."""
     containers, volumes = (
-        [one for one in found if _is_dead(one.get("Labels") or {})] for found in _found(client, identity({}))
+        [one for one in listed if _is_dead(one.get("Labels") or {})] for listed in _list(client, identity({}))
     )
     _remove(client, containers, volumes)
     return len(containers)
 
 
 def remove_container(client: Any, container_id: str) -> None:
-    """Remove it, running or not, unless someone else did or is at it."""
+    """Remove it, running or not; if another thread is removing it, wait for that."""
     from docker.errors import APIError, NotFound
     from requests import RequestException
 
@@ -85,16 +84,16 @@ def remove_container(client: Any, container_id: str) -> None:
             client.wait(container_id, timeout=REMOVAL_SECONDS, condition="removed")
 
 
-def _found(client: Any, labels: Mapping[str, str]) -> tuple[list[Any], list[Any]]:
-    wanted = {"label": [f"{name}={value}" for name, value in labels.items()]}
-    return client.containers(all=True, filters=wanted), client.volumes(filters=wanted)["Volumes"] or []
+def _list(client: Any, labels: Mapping[str, str]) -> tuple[list[Any], list[Any]]:
+    filters = {"label": [f"{name}={value}" for name, value in labels.items()]}
+    return client.containers(all=True, filters=filters), client.volumes(filters=filters)["Volumes"] or []
 
 
 def _is_dead(labels: Mapping[str, str]) -> bool:
-    moment, folder = labels.get(EXPIRES_LABEL, NEVER), labels.get(FOLDER_LABEL)
-    # Of a task of another host only the time is known.
-    lives = folder is not None and staging.is_held(Path(folder))
-    return moment.isdecimal() and int(moment) < time.time() and not lives
+    expires, folder = labels.get(EXPIRES_LABEL, NEVER), labels.get(FOLDER_LABEL)
+    # The folder's lock only shows a task of this host.
+    is_alive = folder is not None and staging.is_locked(Path(folder))
+    return expires.isdecimal() and int(expires) < time.time() and not is_alive
 
 
 def _remove(client: Any, containers: Iterable[Any], volumes: Iterable[Any]) -> None:
@@ -106,7 +105,7 @@ def _remove(client: Any, containers: Iterable[Any], volumes: Iterable[Any]) -> N
         if folder:
             staging.remove(Path(folder))
     for volume in volumes:
-        # Another attempt may be at it.
+        # Another attempt may be removing it.
         with suppress(APIError):
             client.remove_volume(volume["Name"], force=True)
 
@@ -117,14 +116,13 @@ class Plan:
     limits: SandboxGroup
     labels: Mapping[str, str]
     mounts: Sequence[Any]
-    """docker.types.Mount of /in, /out, /gateway, and /corpus if there is one."""
+    """docker.types.Mount of /in, /out, /gateway, and, if the run has one, /corpus."""
     has_repository: bool = False
-    """True if the image is one of an item's repository."""
 
 
 @dataclass
 class Container:
-    """A container of the rollout program; `stopped` says that its task ends, so that it must not begin any more."""
+    """A container of the rollout program; once `stopped` is set, it doesn't start any more."""
 
     client: Any
     plan: Plan
@@ -133,12 +131,7 @@ class Container:
     _id: str = ""
 
     def run(self, on_start: Callable[[], None]) -> str:
-        """Run it to its end, and return why an item that has no row by then is unfinished.
-
-        Raises:
-            SandboxError: the task was stopped.
-            DockerException: the engine refused the container; or another error of its client.
-        """
+        """Run it to its end, and return the reason why items without a row are unfinished."""
         from docker.errors import DockerException
         from requests import RequestException
         from urllib3.exceptions import HTTPError
@@ -158,8 +151,8 @@ class Container:
             if not self.stopped.is_set():
                 raise
         if self.stopped.is_set():
-            raise SandboxError("the task was stopped, and its container removed")
-        return end_of(state, self.plan.limits)
+            raise SandboxError("the task was stopped, and its container was removed")
+        return end_reason(state, self.plan.limits)
 
     def kill(self) -> bool:
         from docker.errors import APIError
@@ -169,7 +162,7 @@ class Container:
         try:
             self.client.kill(self._id)
         except APIError as error:
-            if self._is_to_start():
+            if self._is_created():
                 return False
             log.info("The container had already ended: %s", error.explanation)
         return True
@@ -188,15 +181,15 @@ class Container:
             user=container_user(),
             labels=dict(plan.labels),
             host_config=config,
-            # The proxies of the worker's Docker configuration may have passwords.
+            # The proxy URLs of the worker's Docker configuration may contain passwords.
             use_config_proxy=False,
         )
         return str(made["Id"])
 
     def _follow(self) -> Mapping[str, Any]:
-        """Start it, wait for its end, and return Docker's State of it then."""
-        # Attached before the start: what a container says at once would be lost.
-        with attached(self.client.attach(self._id, stdout=True, stderr=True, stream=True)) as frames:
+        """Start it, wait for its end, and return its final State."""
+        # Attached before the start, so that no output is lost.
+        with open_frames(self.client.attach(self._id, stdout=True, stderr=True, stream=True)) as frames:
             self.client.start(self._id)
             for line in lines(capped((part for _, part in frames), MAX_LOG_BYTES)):
                 log.info("[sandbox] %s", line)
@@ -204,7 +197,7 @@ class Container:
         state: Mapping[str, Any] = self.client.inspect_container(self._id)["State"]
         return state
 
-    def _is_to_start(self) -> bool:
+    def _is_created(self) -> bool:
         from docker.errors import APIError
 
         try:
@@ -214,26 +207,26 @@ class Container:
 
 
 @contextmanager
-def attached(stream: Any) -> Iterator[Iterator[tuple[int, bytes]]]:
-    """Yield the frames of an attached stream until its end, each with its number; close the connection in any case.
+def open_frames(stream: Any) -> Iterator[Iterator[tuple[int, bytes]]]:
+    """Yield the frames of an attached stream with their stream numbers, and close the connection afterwards.
 
-    The client's own iterator waits for the socket alone, and so misses what was read from it before: the first frame,
-    if it came together with the answer's headers, and over TLS the rest of a record.
+    The client's own iterator only polls the socket, so it misses buffered data: a first frame that arrived with the
+    response headers, and the rest of a TLS record.
     """
     try:
         yield _frames(stream._response.raw._fp.fp)
     finally:
-        # The client leaves the connection open at the end of the output, and its own `close` leaves a reader.
+        # The client doesn't close the connection at the end of the output, and its `close` leaves a reader open.
         with suppress(OSError):
-            # It shuts down what the engine may have closed already.
+            # The engine may have closed the connection already.
             stream.close()
         stream._response.close()
 
 
 def _frames(reader: Any) -> Iterator[tuple[int, bytes]]:
-    # A container may say nothing for longer than a request may take.
+    # A container may print nothing for longer than the client's timeout.
     reader.raw._sock.settimeout(None)
-    # A connection that breaks off ends the output; what became of the container is asked afterwards.
+    # A broken connection only ends the output; the caller inspects the container afterwards.
     with suppress(OSError):
         while len(header := reader.read(HEADER.size)) == HEADER.size:
             number, length = HEADER.unpack(header)
@@ -241,7 +234,7 @@ def _frames(reader: Any) -> Iterator[tuple[int, bytes]]:
 
 
 def capped(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
-    """Yield the first `limit` bytes; read the rest, so that the writer never blocks, and drop it."""
+    """Yield the first `limit` bytes; read and drop the rest, so that the writer never blocks."""
     left = limit
     for chunk in chunks:
         if left <= 0:
@@ -253,7 +246,7 @@ def capped(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
 
 
 def lines(chunks: Iterable[bytes]) -> Iterator[str]:
-    """Yield lines that are safe to show: what a terminal or a log viewer would obey is made visible."""
+    """Yield lines that are safe to show, with visible control characters."""
     rest = b""
     for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")
@@ -267,25 +260,22 @@ def _shown(line: bytes) -> str:
 
 
 @contextmanager
-def waiting(client: Any, image: str, seconds: int, **options: Any) -> Iterator[str]:
-    """Run a container that only waits, for commands and archives, until the block ends; yield its id.
-
-    The arguments are those of `created`.
-    """
-    with created(client, image, seconds, **options) as container:
+def idle_container(client: Any, image: str, seconds: int, **options: Any) -> Iterator[str]:
+    """Run an idle container for commands and archives until the block ends, and yield its ID."""
+    with created_container(client, image, seconds, **options) as container:
         client.start(container)
         yield container
 
 
 @contextmanager
-def created(
+def created_container(
     client: Any, image: str, seconds: int, *, user: str, labels: Mapping[str, str], **host: Any
 ) -> Iterator[str]:
-    """Keep a container that is not started, for archives out of its image, until the block ends; yield its id.
+    """Create a container without starting it, for archives of its image, and yield its ID.
 
     Args:
-        seconds: after which it ends by itself once it is started.
-        host: limits and mounts, as the engine's host configuration takes them.
+        seconds: lifetime of the container if it's started.
+        host: options of the engine's HostConfig, such as limits and mounts.
     """
     made = client.create_container(
         image,
@@ -303,10 +293,10 @@ def created(
 
 @contextmanager
 def temporary_volume(client: Any, labels: Mapping[str, str], memory: str | None = None) -> Iterator[str]:
-    """Make a volume until the block ends; yield its name.
+    """Create a volume until the block ends, and yield its name.
 
     Args:
-        memory: options of its mount, its size among them, if it is in the engine's memory; on its disk when None.
+        memory: mount options of a volume in memory, including its size; if None, the volume is on disk.
     """
     from docker.errors import DockerException
     from requests import RequestException
@@ -316,22 +306,22 @@ def temporary_volume(client: Any, labels: Mapping[str, str], memory: str | None 
     try:
         yield str(made["Name"])
     finally:
-        # A killed task's volumes are gone by now.
+        # If the task was stopped, the volume is already gone.
         with suppress(DockerException, RequestException):
             client.remove_volume(made["Name"], force=True)
 
 
-def executed(
-    client: Any, container: str, command: Sequence[str], *, user: str, most: int, **options: Any
+def execute(
+    client: Any, container: str, command: Sequence[str], *, user: str, limit: int, **options: Any
 ) -> tuple[int | None, str]:
-    """Run a command to its end; return its exit status, None if the container ended first, and what it printed.
+    """Run a command, and return its exit status and output; the status is None if the container ended first.
 
     Args:
-        most: bytes of output that are kept, from the beginning.
-        options: further ones of the engine's exec, such as environment and workdir.
+        limit: maximum of the output in bytes; the rest is dropped.
+        options: further options of the engine's exec, such as environment and workdir.
     """
     made = client.exec_create(container, list(command), user=user, **options)
-    with attached(client.exec_start(made["Id"], stream=True)) as frames:
-        said = b"".join(capped((part for _, part in frames), most)).decode(errors="replace")
-    found: Mapping[str, Any] = client.exec_inspect(made["Id"])
-    return found["ExitCode"], said
+    with open_frames(client.exec_start(made["Id"], stream=True)) as frames:
+        output = b"".join(capped((part for _, part in frames), limit)).decode(errors="replace")
+    details: Mapping[str, Any] = client.exec_inspect(made["Id"])
+    return details["ExitCode"], output

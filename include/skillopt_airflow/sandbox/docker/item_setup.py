@@ -1,7 +1,7 @@
-"""The program that runs in a container from which an item's image is made: it lays out tree, history, packages.
+"""The program that lays out tree, history and packages in the container from which an item's image is made.
 
-It is a program of the standard library alone, copied there with the tree and the packages that it finds beside itself.
-The history has one commit, so that nothing of what came later can be looked up.
+It only uses the standard library, and is copied there with the tree and the packages. The history has one commit, so
+that a target can't look up later ones.
 """
 
 import compileall
@@ -30,7 +30,7 @@ GIT_CONFIG = """[safe]
 """
 AUTHORED = "2000-01-01T00:00:00+00:00"
 PROFILE = Path("/etc/profile.d/item.sh")
-"""What a login shell reads after it has set a path of its own; codex runs commands in one."""
+"""File that a login shell reads after it resets PATH; codex runs commands in login shells."""
 SCRIPT = """#!{python}
 import sys
 from {module} import {name}
@@ -39,11 +39,10 @@ sys.exit({call}())
 
 
 def main() -> None:
-    """Lay out everything, and remove what it was made from."""
     if shutil.which("git") is None:
         sys.exit(
-            "the sandbox image has no git, because Debian's mirror did not answer when it was built: remove the image "
-            "and build it anew with `make up`, or add Debian's package git to your own"
+            "the sandbox image has no git, because Debian's mirror did not respond during its build. Remove the image "
+            "and build it again with `make up`, or add Debian's package git to your own image."
         )
     order = json.loads((HERE / "item.json").read_text())
     TREE.parent.mkdir(parents=True)
@@ -72,32 +71,32 @@ def main() -> None:
 
 def unpack() -> None:
     TREE.mkdir()
-    # It makes links that lead out last, so that nothing is written through them.
+    # tar creates links to the outside last, so it writes nothing through them.
     subprocess.run(["tar", "-xzf", str(HERE / "repo.tar.gz"), "--no-same-owner", "-C", str(TREE)], check=True)
 
 
 def adopt(folder: Path) -> None:
-    """Make the tree of a folder, which leads to the copy that is worked in from now on.
+    """Move a folder to the tree, and link its old path to the work folder.
 
-    Packages that are installed in place are imported from that folder, and programs built in it find each other there.
+    Packages that are installed in place, and programs that were built there, keep using the old path.
     """
     shutil.move(folder, TREE)
     folder.symlink_to(WORK)
 
 
 def record() -> None:
-    """Make the one commit that the target's work is compared with."""
+    """Create the commit that the target's work is compared with."""
     Path("/etc/gitconfig").write_text(GIT_CONFIG)
     env = {**os.environ, "GIT_DIR": str(GIT), "GIT_WORK_TREE": str(TREE)}
     env |= {"GIT_AUTHOR_DATE": AUTHORED, "GIT_COMMITTER_DATE": AUTHORED}
     for command in (
         ["init", "--quiet", "--initial-branch=main"],
-        # What .gitignore names is a part of the tree as well.
+        # Ignored files are a part of the tree as well.
         ["add", "--all", "--force"],
         ["commit", "--quiet", "--allow-empty", "--no-verify", "--message=base"],
         ["repack", "-adq"],
         ["config", "core.bare", "false"],
-        # The history is copied to where the target works, and belongs to the files there.
+        # The history is copied to the target's work folder.
         ["config", "--unset", "core.worktree"],
     ):
         subprocess.run(["git", *command], cwd=TREE, env=env, check=True)
@@ -105,17 +104,17 @@ def record() -> None:
 
 
 def environment() -> None:
-    """Make the environment of the packages, and the commands that they bring."""
+    """Create the packages' virtual environment with their commands."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(VENV)], check=True)
     (target,) = (VENV / "lib").glob("python*/site-packages")
     for path in (HERE / "packages").iterdir():
         if path.name != "bin":
             shutil.move(path, target / path.name)
     for scripts in target.glob("*.dist-info/entry_points.txt"):
-        found = configparser.ConfigParser(delimiters=("=",), interpolation=None)
-        setattr(found, "optionxform", str)  # noqa: B010 - names of commands keep their capitals
-        found.read(scripts)
-        for name, place in found["console_scripts"].items() if "console_scripts" in found else ():
+        parser = configparser.ConfigParser(delimiters=("=",), interpolation=None)
+        setattr(parser, "optionxform", str)  # noqa: B010 - command names are case-sensitive
+        parser.read(scripts)
+        for name, place in parser["console_scripts"].items() if "console_scripts" in parser else ():
             module, _, call = place.partition("[")[0].strip().partition(":")
             text = SCRIPT.format(python=VENV / "bin" / "python", module=module, name=call.partition(".")[0], call=call)
             (VENV / "bin" / name).write_text(text)

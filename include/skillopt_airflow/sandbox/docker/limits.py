@@ -7,23 +7,23 @@ from typing import Any
 from skillopt_airflow.core.config.resource_groups import SandboxGroup
 
 KILLED = 128 + signal.SIGKILL
-"""Exit status of a process that the kernel ended at once."""
+"""Exit status of a process that was killed."""
 KILOBYTE = 1024
 MEGABYTE = 1024 * KILOBYTE
 TMP_MEGABYTES = 64
 WORK_FOLDER = "/work"
-"""Where an item's repository lies."""
+"""Folder of an item's repository."""
 CORPUS_FOLDER = "/corpus"
 PACKAGES_SECONDS = 1200
-"""Time in which the packages of an item's image are fetched."""
+"""Timeout of fetching the packages of an item's image."""
 BUILD_SECONDS = 600
-"""Time in which an item's image is put together."""
+"""Timeout of building an item's image."""
 LAYOUT_SECONDS = 120
-"""Time in which a tree is laid out for the tests that judge it."""
+"""Timeout of laying out a tree for its tests."""
 MAX_OPEN_FILES = 1024
 PIDS = 128
 MAX_LOG_BYTES = 64 * KILOBYTE
-"""Of a container's output, in the task log."""
+"""Limit of a container's output in the task log."""
 BUILD_MEMORY = "2g"
 BUILD_PIDS = 256
 NANO = 1_000_000_000
@@ -31,7 +31,7 @@ MEMORY_UNITS = {"k": KILOBYTE, "m": MEGABYTE, "g": KILOBYTE * MEGABYTE}
 
 
 def host_options(limits: SandboxGroup, *, has_repository: bool = False) -> dict[str, Any]:
-    """Return all of the HostConfig but the mounts; a repository gets a folder in memory, where programs may lie."""
+    """Return the HostConfig without mounts; a repository gets an executable folder in memory."""
     from docker.types import Ulimit
 
     output_bytes = limits.output_mb * MEGABYTE
@@ -50,13 +50,13 @@ def host_options(limits: SandboxGroup, *, has_repository: bool = False) -> dict[
 
 
 def helper_options(network: str | None, megabytes: int) -> dict[str, Any]:
-    """Return the HostConfig of a gateway or courier but the mounts; on the engine's default network when unset."""
+    """Return the HostConfig of a gateway or courier without mounts; None is the engine's default network."""
     options = _closed(f"{megabytes}m", PIDS)
     return options if network is None else options | {"network_mode": network}
 
 
 def build_options(limits: SandboxGroup) -> dict[str, Any]:
-    """Return the HostConfig of the container in which an item's image is made, by root, out of any user's files."""
+    """Return the HostConfig of the container that builds an item's image as root from any user's files."""
     return _confined(BUILD_MEMORY, BUILD_PIDS) | {
         "network_mode": "none",
         "cap_add": ["DAC_OVERRIDE", "FOWNER"],
@@ -80,24 +80,24 @@ def _confined(memory: str, pids: int) -> dict[str, Any]:
         "mem_limit": memory,
         "memswap_limit": memory,
         "pids_limit": pids,
-        # The engine's own copy of the output, on its disk.
+        # The engine's copy of the output on its disk.
         "log_config": LogConfig(type=LogConfig.types.JSON, config={"max-size": "1m", "max-file": "1"}),
     }
 
 
-def together(limits: SandboxGroup, concurrency: int, run_concurrency: int, engine_memory: int) -> int:
-    """Return how many containers of a task may run at once: an item each, as far as half of the memory allows.
+def parallel_containers(limits: SandboxGroup, concurrency: int, run_concurrency: int, engine_memory: int) -> int:
+    """Return the number of one-item containers that a task may run at the same time.
 
-    The task has as large a part of that as of the run's model calls in flight; the run's other tasks have the rest.
+    The run's tasks share half of the engine's memory in proportion to their concurrency.
     """
     each = int(limits.memory[:-1]) * MEMORY_UNITS[limits.memory[-1]]
     return max(1, min(concurrency, engine_memory // 2 * concurrency // (each * run_concurrency)))
 
 
 def task_seconds(limits: SandboxGroup, items: int, start_seconds: int = 0) -> int:
-    """Return the seconds that a task may take: its items one by one, each to its limit, and one limit more.
+    """Return the timeout of a task: enough for its items one by one, each up to its limit, and one more limit.
 
-    That is enough both where they share a container and where each has its own and there is room for one at a time.
+    It suffices for a shared container, and for one container per item where only one fits at a time.
     """
     return (items + 1) * (limits.timeout + start_seconds)
 
@@ -107,17 +107,17 @@ def judging_seconds(limits: SandboxGroup) -> int:
 
 
 def repository_seconds(limits: SandboxGroup) -> int:
-    """Return the seconds that an item with a repository may take besides: its image is built, and tests judge it."""
+    """Return the additional seconds of an item with a repository, for its image and its tests."""
     return PACKAGES_SECONDS + BUILD_SECONDS + judging_seconds(limits)
 
 
-def end_of(state: Mapping[str, Any], limits: SandboxGroup) -> str:
-    """Return why a container's items are unfinished, from Docker's State."""
+def end_reason(state: Mapping[str, Any], limits: SandboxGroup) -> str:
+    """Return the reason why a container's items are unfinished, from Docker's State."""
     if state.get("OOMKilled"):
         return f"the container ran out of memory (sandbox.memory = {limits.memory})"
     status = state.get("ExitCode", "unknown")
     if status == KILLED:
-        # A busy engine hears of the kernel's reason after it has said that the container has ended.
+        # A busy engine may not know the kernel's reason yet when it reports the end.
         return (
             f"the container was killed (exit status {status}), most often because it ran out of memory "
             f"(sandbox.memory = {limits.memory}), before it finished the item"

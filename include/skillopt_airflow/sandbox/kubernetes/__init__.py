@@ -1,5 +1,5 @@
-"""Pods on a Kubernetes cluster, and the way of files where worker and sandbox share no folder.
+"""Pods on a Kubernetes cluster, and file transfer if worker and sandbox share no folder.
 
 Enter by runtime.py; courier.py moves files, for remote Docker engines as well.
-The limits of a pod are those of sandbox/docker/limits.py.
+The limits of a pod are in sandbox/docker/limits.py.
 """

@@ -1,9 +1,8 @@
-"""The program that moves a sandbox's inputs in and its outputs out, where it sees none of the worker's files.
+"""The program that moves a remote sandbox's inputs in and its outputs out.
 
-`python -m skillopt_airflow.sandbox.kubernetes.courier fetch CONFIG /in /out` runs before the rollout program, with
-/corpus at its end where the run has a corpus, and `deliver CONFIG /out CALLS` beside it until it is told to end. CONFIG
-is a file, or `-` for a line of standard input. Both hold addresses of single objects of the store and no other
-credentials.
+`python -m skillopt_airflow.sandbox.kubernetes.courier fetch CONFIG /in /out [/corpus]` runs before the rollout program.
+`deliver CONFIG /out CALLS` runs next to it until SIGTERM. CONFIG is a file, or `-` for a line of standard input. Its
+only credentials are signed URLs of single objects of the store.
 """
 
 import hashlib
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.values.types import Value, files_to_score
-from skillopt_airflow.sandbox.untrusted_output import extract, opened_folder, packed_files, plain_file
+from skillopt_airflow.sandbox.untrusted_output import extract, open_folder, pack_files, plain_file
 from skillopt_airflow.tasks.protocols import SEALED
 
 if TYPE_CHECKING:
@@ -38,29 +37,29 @@ log = logging.getLogger(__name__)
 
 
 class TransferConfig(Value):
-    """Signed addresses, good for the sandbox's life, and limits."""
+    """Signed URLs, valid for the sandbox's lifetime, and limits."""
 
     inputs: str
-    """GET: a tar of what /in holds."""
+    """GET: a tar of /in."""
     trajectories: str
-    """PUT: trajectories.jsonl as it is so far."""
+    """PUT: the current trajectories.jsonl."""
     files: str
-    """PUT: a tar of what the items left so far."""
+    """PUT: a tar of the items' current files."""
     calls: str
-    """PUT: the gateway's calls so far, a line each."""
+    """PUT: the gateway's calls so far, one line per call."""
     items: int
     most_bytes: int
-    """Limit of each upload; what is larger stays where it is."""
+    """Limit of each upload; larger files aren't uploaded."""
     corpus: tuple[str, ...] = ()
     """GET: the tars of the run's corpus."""
 
 
 def fetch(config: TransferConfig, inputs: Path, outputs: Path) -> None:
-    """Fill the folder of the inputs, and make the folders that items may leave files in; exit if that fails."""
+    """Download the inputs, and create the items' output folders; exit on failure."""
     fetch_archive("the inputs", config.inputs, inputs)
     sealed, files = outputs / SEALED, outputs / "files"
     if (inputs / SEALED).is_dir():
-        # Only there can the rollout program remove it.
+        # The rollout program can remove it there, because /in is read-only.
         shutil.copytree(inputs / SEALED, sealed)
         shutil.rmtree(inputs / SEALED)
     for folder in (files, *(files / str(index) for index in range(config.items))):
@@ -70,23 +69,23 @@ def fetch(config: TransferConfig, inputs: Path, outputs: Path) -> None:
         folder.chmod(0o777)
 
 
-def fetch_archive(what: str, address: str, folder: Path) -> None:
-    """Fill a folder from the tar at an address; exit if that fails."""
+def fetch_archive(what: str, url: str, folder: Path) -> None:
+    """Download a tar and extract it into a folder; exit on failure."""
     import httpx
 
     try:
-        # In pieces: the inputs of a large stage are more than the container's memory.
-        with httpx.stream("GET", address, timeout=HTTP_SECONDS) as answer:
-            answer.raise_for_status()
-            extract(answer.iter_bytes(), folder)
+        # Streamed, because the inputs of a large stage don't fit into the container's memory.
+        with httpx.stream("GET", url, timeout=HTTP_SECONDS) as response:
+            response.raise_for_status()
+            extract(response.iter_bytes(), folder)
     except (httpx.HTTPError, OSError) as error:
-        # Its text would tell the signed address.
+        # The error's message contains the signed URL.
         sys.exit(f"{what} could not be fetched: {type(error).__name__}")
 
 
 @dataclass
 class Delivery:
-    """Uploads what has changed since the last time."""
+    """Uploads everything that changed since the last time."""
 
     config: TransferConfig
     client: "httpx.Client"
@@ -95,7 +94,7 @@ class Delivery:
     _sent: dict[str, str] = field(default_factory=dict)
 
     def deliver(self) -> bool:
-        """Upload files before the rows that name them, and return whether all of it succeeded."""
+        """Upload files before the rows that name them, and return whether all uploads succeeded."""
         import httpx
 
         rows = self._plain(self.outputs, TRAJECTORIES)
@@ -105,20 +104,20 @@ class Delivery:
             self._put(self.config.trajectories, rows)
             self._put(self.config.calls, self._plain(self.calls.parent, self.calls.name))
         except httpx.HTTPError as error:
-            # Its text would tell the signed address.
+            # The error's message contains the signed URL.
             log.warning("An upload failed: %s", type(error).__name__)
             return False
         return True
 
     def _plain(self, folder: Path, name: str) -> bytes:
-        """Return the content of a plain file, empty if there is none; a container may have left a link or a pipe."""
+        """Return the content of a plain file; empty if it's missing, a link or a pipe."""
         try:
-            with opened_folder(folder) as descriptor:
+            with open_folder(folder) as descriptor:
                 return plain_file(descriptor, name, self.config.most_bytes)
         except FileNotFoundError:
             return b""
         except OSError as error:
-            log.warning("%s is left where it is: %s", name, error)
+            log.warning("%s is not uploaded: %s", name, error)
             return b""
 
     def _put(self, url: str, content: bytes) -> None:
@@ -128,34 +127,34 @@ class Delivery:
             self._sent[url] = digest
 
 
-def tar_of_files(outputs: Path, items: int, most: int) -> bytes:
-    """Return the plain files below files/<index>, up to `most` bytes of them, as a tar; empty if there is none."""
-    files = _files(outputs, items, most)
+def tar_of_files(outputs: Path, items: int, limit: int) -> bytes:
+    """Return a tar of the plain files below files/<index>, up to `limit` bytes; empty if there are none."""
+    files = _files(outputs, items, limit)
     first = next(files, None)
-    return b"" if first is None else packed_files(chain([first], files))
+    return b"" if first is None else pack_files(chain([first], files))
 
 
-def _files(outputs: Path, items: int, most: int) -> Iterator[tuple[str, bytes]]:
+def _files(outputs: Path, items: int, limit: int) -> Iterator[tuple[str, bytes]]:
     for index in range(items):
         try:
-            with opened_folder(outputs, "files", str(index)) as folder:
+            with open_folder(outputs, "files", str(index)) as folder:
                 with os.scandir(folder) as entries:
                     names = files_to_score(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
                 for name in names:
                     try:
-                        content = plain_file(folder, name, most)
+                        content = plain_file(folder, name, limit)
                     except OSError as error:
-                        log.warning("File %.100r of item %d is left where it is: %s", name, index, error)
+                        log.warning("File %.100r of item %d is not uploaded: %s", name, index, error)
                         continue
-                    most -= len(content)
+                    limit -= len(content)
                     yield f"{index}/{name}", content
         except OSError:
-            # The program has not made the folder, or put something else there.
+            # The folder is missing, or the program replaced it with something else.
             continue
 
 
 def deliver(config: TransferConfig, outputs: Path, calls: Path, ended: threading.Event) -> None:
-    """Upload every few seconds until `ended`, and then once more."""
+    """Upload every few seconds until `ended` is set, and once more then."""
     import httpx
 
     with httpx.Client(timeout=HTTP_SECONDS) as client:
@@ -170,7 +169,7 @@ def deliver(config: TransferConfig, outputs: Path, calls: Path, ended: threading
 
 def main(arguments: list[str]) -> None:
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
-    # It tells the addresses that it asks for.
+    # httpx logs the signed URLs at level INFO.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     what, config_path, *folders = arguments
     document = sys.stdin.buffer.readline() if config_path == "-" else Path(config_path).read_bytes()
@@ -179,11 +178,11 @@ def main(arguments: list[str]) -> None:
     if what == "fetch":
         fetch(config, first, second)
         for corpus in third:
-            for address in config.corpus:
-                fetch_archive("the corpus", address, corpus)
+            for url in config.corpus:
+                fetch_archive("the corpus", url, corpus)
         return
     ended = threading.Event()
-    # In a thread, since the signal may come while this one holds the event's lock.
+    # In a thread, because this one may hold the event's lock when the signal arrives.
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=ended.set).start())
     deliver(config, first, second, ended)
 

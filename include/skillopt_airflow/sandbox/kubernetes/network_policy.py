@@ -1,7 +1,7 @@
 """The NetworkPolicy of an installation's sandboxes on Kubernetes.
 
-`python -m skillopt_airflow.sandbox.kubernetes.network_policy NAMESPACE NETWORK:PORT...` writes it as YAML for
-`kubectl apply -f -`; the networks are those of the model's provider and of the object store.
+`python -m skillopt_airflow.sandbox.kubernetes.network_policy NAMESPACE NETWORK:PORT...` prints it as YAML for
+`kubectl apply -f -`. Pass the networks of the model's provider and of the object store.
 """
 
 import ipaddress
@@ -19,13 +19,10 @@ MAX_PORT = 65535
 
 
 def network_policy(namespace: str, allowed: Sequence[str]) -> JsonObject:
-    """Return a policy that lets nothing in, and nothing out but DNS queries to the cluster and what is allowed.
+    """Return a policy that only allows DNS queries to the cluster and connections to `allowed`.
 
     Args:
-        allowed: networks with a port, such as 192.0.2.0/24:443; Kubernetes knows no names here.
-
-    Raises:
-        ConfigError: one of them is something else.
+        allowed: networks with a port, such as 192.0.2.0/24:443; a NetworkPolicy can't contain host names.
     """
     dns: JsonObject = {
         "to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}],

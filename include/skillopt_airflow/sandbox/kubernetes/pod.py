@@ -1,7 +1,7 @@
-"""The pod that takes the place of a container where a Kubernetes cluster runs the sandboxes: pure manifests.
+"""The manifests of a sandbox's pod on a Kubernetes cluster.
 
-In the pod, one container runs the rollout program; beside it are the model gateway and the courier, which alone hold
-credentials: the key of the model, and addresses of single objects of the store.
+One container of the pod runs the rollout program. Only the gateway and the courier have credentials: the model's key,
+and signed URLs of single objects of the store.
 """
 
 import hashlib
@@ -22,21 +22,21 @@ from skillopt_airflow.sandbox.staging import SANDBOX_UID
 BASE = "rollout"
 """Name of the container that runs the rollout program."""
 HELPER_UID = 10002
-"""User of the gateway and the courier, who share none with the rollout program."""
+"""User of the gateway and the courier, different from the rollout program's."""
 APP_LABEL = "app.kubernetes.io/name"
 APP = "skillopt-sandbox"
-"""Value of `APP_LABEL`, by which the NetworkPolicy finds the pods."""
+"""Value of `APP_LABEL`, which the NetworkPolicy selects."""
 WORKLOAD_LABEL = "skillopt/workload"
-"""The same at every attempt of a task, and of no other task."""
+"""Label with the same value at every attempt of one task."""
 INSTALLATION_LABEL = "skillopt/installation"
 EXPIRES_LABEL = "skillopt/expires"
-"""Unix time after which no task can need the pod."""
+"""Unix time by which the pod's task has certainly ended it."""
 START_SECONDS = 300
-"""Seconds that a pod may wait for a node, and then for its images."""
+"""Timeout of a pod's wait for a node, and then again for its images."""
 GRACE_SECONDS = 45
-"""Seconds that the courier has for its last upload."""
+"""Timeout of the courier's last upload."""
 HELPER_MB = 512
-"""Memory of the project's own containers."""
+"""Memory of a gateway or courier."""
 MEMORY_UNITS = {"k": "Ki", "m": "Mi", "g": "Gi"}
 GATEWAY_CONFIG = "gateway.json"
 SOCKET = "/gateway/model.sock"
@@ -52,11 +52,10 @@ class PodPlan:
     items: int
     labels: Mapping[str, str]
     corpus_mb: int = 0
-    """Megabytes of disk that the run's corpus takes; 0 if it has none."""
+    """Megabytes of the run's corpus on disk; 0 if it has none."""
 
 
 def pod_manifest(plan: PodPlan) -> JsonObject:
-    """Return the pod, whose Secret is `secret_manifest`."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -77,7 +76,7 @@ def pod_manifest(plan: PodPlan) -> JsonObject:
                 "runAsGroup": SANDBOX_UID,
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
-            # Kubernetes stops them in the opposite order, so the courier sees the gateway's last calls.
+            # Kubernetes stops them in reverse order, so the courier sees the gateway's last calls.
             "initContainers": [_courier(plan), _gateway(plan), _fetch(plan)],
             "containers": [_rollout(plan)],
             "volumes": _volumes(plan),
@@ -86,7 +85,7 @@ def pod_manifest(plan: PodPlan) -> JsonObject:
 
 
 def secret_manifest(plan: PodPlan, pod_uid: str, gateway: JsonObject, courier: JsonObject) -> JsonObject:
-    """Return what gateway and courier read; Kubernetes removes it with the pod, which owns it."""
+    """Return the Secret with the settings of gateway and courier. The pod owns it, so both are deleted together."""
     owner: JsonObject = {"apiVersion": "v1", "kind": "Pod", "name": plan.name, "uid": pod_uid}
     return {
         "apiVersion": "v1",
@@ -108,7 +107,7 @@ def deadline(limits: SandboxGroup, items: int) -> int:
 
 
 def gateway_command(*options: str) -> list[str]:
-    """Return the command of a gateway that listens at SOCKET; without a config, it reads it from standard input."""
+    """Return the command of a gateway that listens at SOCKET; without --config, it reads standard input."""
     serve = " ".join(["exec python3 -m skillopt_airflow.gateway.serve --listen", f"unix:{SOCKET}", *options])
     return ["sh", "-c", f"{serve} >> {CALLS_PATH}"]
 
@@ -118,14 +117,14 @@ def courier_command(*arguments: str) -> list[str]:
 
 
 def courier_megabytes(limits: SandboxGroup) -> int:
-    """Return the memory of a courier, which packs what it delivers there, and has the largest file beside that."""
+    # It packs the outputs in memory, in addition to the largest file.
     return HELPER_MB + 2 * limits.output_mb
 
 
-def labels_of(identity: Mapping[str, str], expires: float) -> dict[str, str]:
-    """Return labels as Kubernetes takes them, short and without the characters of a path."""
-    texts = {f"skillopt/{name.removeprefix('skillopt.')}": _label(value) for name, value in identity.items()}
-    return texts | {
+def pod_labels(identity: Mapping[str, str], expires: float) -> dict[str, str]:
+    """Return the pod's labels, shortened and without characters that Kubernetes rejects."""
+    labels = {f"skillopt/{name.removeprefix('skillopt.')}": _label(value) for name, value in identity.items()}
+    return labels | {
         APP_LABEL: APP,
         WORKLOAD_LABEL: workload_label(identity),
         INSTALLATION_LABEL: installation_label(identity),
@@ -141,8 +140,8 @@ def installation_label(identity: Mapping[str, str]) -> str:
     return _digest(identity[SANDBOX_LABEL])
 
 
-def end_of(status: Mapping[str, Any], limits: SandboxGroup) -> str:
-    """Return why a pod's items are unfinished, from its PodStatus as JSON."""
+def end_reason(status: Mapping[str, Any], limits: SandboxGroup) -> str:
+    """Return the reason why a pod's items are unfinished, from its PodStatus as JSON."""
     if status.get("reason") == "Evicted":
         return f"the pod was evicted (sandbox.output_mb = {limits.output_mb}): {status.get('message', '')}"
     if status.get("reason") == "DeadlineExceeded":
@@ -154,30 +153,30 @@ def end_of(status: Mapping[str, Any], limits: SandboxGroup) -> str:
     if ended.get("reason") == "OOMKilled":
         return f"the container ran out of memory (sandbox.memory = {limits.memory})"
     if not ended:
-        told = ": ".join(str(status[key]) for key in ("reason", "message") if status.get(key))
-        return f"the pod ended before its container did: {told or 'the cluster gives no reason'}"
+        reason = ": ".join(str(status[key]) for key in ("reason", "message") if status.get(key))
+        return f"the pod ended before its container did: {reason or 'the cluster gives no reason'}"
     return f"the container ended with exit status {ended['exitCode']} before it finished the item"
 
 
-def pinned(image: str) -> str:
-    """Return the image if its name contains its digest, by which stored rollouts are found again.
+def require_digest(image: str) -> str:
+    """Return the image if its name contains its digest, which stored rollouts refer to.
 
     Raises:
-        ConfigError: it names a tag, behind which another image may be tomorrow.
+        ConfigError: the name contains a tag, which can later refer to another image.
     """
     if "@sha256:" not in image:
         raise ConfigError(
-            f"sandbox.image = {image!r}: on Kubernetes it needs the image's digest, such as "
-            "registry/skillopt-sandbox@sha256:..., because the worker cannot ask the cluster for it"
+            f"sandbox.image = {image!r}: on Kubernetes the image needs a digest, which the worker cannot get from the "
+            "cluster. Set it, such as registry/skillopt-sandbox@sha256:..."
         )
     return image
 
 
 def _terminated(statuses: Sequence[Mapping[str, Any]] | None, name: str) -> Mapping[str, Any]:
-    """Return how the container of this name ended, empty if it did not."""
+    """Return the `terminated` state of the container with this name; empty if it hasn't ended."""
     states = [one.get("state") or {} for one in statuses or () if one.get("name") == name]
-    found: Mapping[str, Any] = next((state["terminated"] for state in states if state.get("terminated")), {})
-    return found
+    state: Mapping[str, Any] = next((state["terminated"] for state in states if state.get("terminated")), {})
+    return state
 
 
 def _rollout(plan: PodPlan) -> JsonObject:
@@ -205,7 +204,7 @@ def _gateway(plan: PodPlan) -> JsonObject:
     return {
         **_helper(plan, "gateway", gateway_command("--config", f"/secret/{GATEWAY_CONFIG}"), mounts, GATEWAY_CONFIG),
         "restartPolicy": "Always",
-        # Only when it listens does the next container start.
+        # The next container only starts once the gateway listens.
         "startupProbe": {"exec": {"command": ["test", "-S", SOCKET]}, "periodSeconds": 1, "failureThreshold": 60},
     }
 
@@ -258,7 +257,7 @@ def _volumes(plan: PodPlan) -> list[Any]:
         {"name": "calls", "emptyDir": {"sizeLimit": "64Mi"}},
         {"name": "tmp", "emptyDir": tmp},
         {"name": "gateway-tmp", "emptyDir": tmp},
-        # Readable by whoever mounts it, which is gateway and courier, one file each.
+        # Only gateway and courier mount it, one file each.
         {"name": "secret", "secret": {"secretName": plan.name, "defaultMode": 0o444}},
     ]
 
@@ -272,7 +271,7 @@ def _resources(cpu: str, memory: str, storage_mb: int, corpus_mb: int) -> JsonOb
 
 
 def _restricted(user: int) -> JsonObject:
-    """Return what Kubernetes' own standard `restricted` asks for, and a root that cannot be written."""
+    """Return the security context of Kubernetes' standard `restricted`, plus a read-only root filesystem."""
     return {
         "runAsNonRoot": True,
         "runAsUser": user,

@@ -1,7 +1,7 @@
-"""The files of a sandbox that sees none of the worker's: a pod, or a container on an engine of another machine.
+"""The files of a sandbox without access to the worker's: a pod, or a container on another machine's engine.
 
-Inputs go in, and outputs come out, through a folder of the object store that the courier beside the sandbox
-(`courier.py`) reaches by signed addresses. The sandbox has its own gateway, with a fixed share of the budget.
+The courier (`courier.py`) moves inputs and outputs through a folder of the object store, with signed URLs. The sandbox
+has its own gateway, with a fixed share of the budget.
 """
 
 import logging
@@ -24,17 +24,17 @@ from skillopt_airflow.sandbox.kubernetes.courier import TransferConfig
 from skillopt_airflow.sandbox.kubernetes.pod import START_SECONDS, deadline
 from skillopt_airflow.sandbox.staging import ContainerFolder
 from skillopt_airflow.sandbox.task_workload import Allotment, Workload
-from skillopt_airflow.sandbox.untrusted_output import packed, unpack
+from skillopt_airflow.sandbox.untrusted_output import pack_folder, unpack
 from skillopt_airflow.tasks.protocols import SEALED
 
 PROXIES = tuple(
     spelled for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy") for spelled in (name, name.upper())
 )
-"""Variables of a worker that say by which proxies it reaches the model; they may have passwords."""
+"""Environment variables with the worker's proxies; their URLs may contain passwords."""
 
 FETCH_SECONDS = 2.0
 MAX_ADDRESS_SECONDS = 7 * 24 * 3600
-"""Seconds for which S3 accepts a signed address at most."""
+"""Maximum lifetime of a signed URL on S3."""
 INPUTS, TRAJECTORIES, FILES, CALLS = "inputs.tar", "trajectories.jsonl", "files.tar", "calls.jsonl"
 
 Secrets = tuple[JsonObject, JsonObject]
@@ -44,13 +44,13 @@ log = logging.getLogger(__name__)
 
 
 def gateway_settings(workload: Workload, allowance: RemainingBudget, gateways: int = 1) -> GatewaySettings:
-    """Return how a gateway is to treat the calls of a task's sandboxes.
+    """Return the settings of a gateway for a task's sandboxes.
 
-    It sees no other task's gateway, so it has no more of the run's limit than its equal share.
+    Gateways don't coordinate, so each gets an equal share of the concurrency.
 
     Args:
         allowance: amount that the gateway may spend.
-        gateways: those that the task has at the same time.
+        gateways: number of the task's concurrent gateways.
     """
     return GatewaySettings(
         stage=workload.stage,
@@ -63,20 +63,20 @@ def gateway_settings(workload: Workload, allowance: RemainingBudget, gateways: i
     )
 
 
-def counting(allotment: Allotment, on_call: Callable[[ModelCall], None]) -> Callable[[ModelCall], None]:
-    def counted(call: ModelCall) -> None:
+def count_calls(allotment: Allotment, on_call: Callable[[ModelCall], None]) -> Callable[[ModelCall], None]:
+    def count(call: ModelCall) -> None:
         allotment.count(call)
         on_call(call)
 
-    return counted
+    return count
 
 
 @contextmanager
 def task_gateway(workload: Workload, on_call: Callable[[ModelCall], None]) -> Iterator[ModelGateway]:
-    """Yield the model's gateway in the task itself, for as long as the block runs; each sandbox has its own socket."""
+    """Run the model's gateway in the task itself; each sandbox has its own socket."""
     with workload.allotted() as allotment:
         settings = dict(gateway_settings(workload, allotment.budget))
-        count = counting(allotment, on_call)
+        count = count_calls(allotment, on_call)
         try:
             with ModelGateway(workload.upstream, on_call=count, search=workload.search, **settings) as gateway:
                 yield gateway
@@ -85,15 +85,15 @@ def task_gateway(workload: Workload, on_call: Callable[[ModelCall], None]) -> It
 
 
 def gateway_document(workload: Workload, allowance: RemainingBudget, gateways: int = 1) -> JsonObject:
-    """Return what the gateway's program reads, `skillopt_airflow.gateway.serve.ServeConfig`, with its secrets.
+    """Return the gateway's configuration (`skillopt_airflow.gateway.serve.ServeConfig`), with its secrets.
 
     Raises:
-        ConfigError: the run has a search, whose answers only a gateway in the task can store.
+        ConfigError: the run has a web search, whose results only a gateway in the task can store.
     """
     if workload.search is not None:
         raise ConfigError(
-            "search.conn_id: on this engine the gateway is a container of its own, which has no search; use a Docker "
-            "engine of the worker's host, or leave search.conn_id unset for the documents of the items"
+            "search.conn_id: on this engine the gateway is a separate container, which has no web search. Use a Docker "
+            "engine on the worker's host, or unset search.conn_id to search the items' documents."
         )
     settings = gateway_settings(workload, allowance, gateways).model_dump(mode="json")
     proxies: JsonObject = {name: os.environ[name] for name in PROXIES if name in os.environ}
@@ -101,8 +101,8 @@ def gateway_document(workload: Workload, allowance: RemainingBudget, gateways: i
 
 
 def report_calls(lines: Iterable[bytes], allotment: Allotment, on_call: Callable[[ModelCall], None]) -> None:
-    """Report the model calls that a gateway's program wrote, a line each; a bad line is a bug and not an attack."""
-    count = counting(allotment, on_call)
+    """Report the model calls that a gateway wrote, one line per call."""
+    count = count_calls(allotment, on_call)
     for line in lines:
         if line == ENDED:
             allotment.complete()
@@ -110,71 +110,70 @@ def report_calls(lines: Iterable[bytes], allotment: Allotment, on_call: Callable
         try:
             count(ModelCall.model_validate_json(line))
         except ValidationError:
-            log.warning("The gateway wrote what is no model call: %.200r", line)
+            log.warning("The gateway wrote an invalid model call: %.200r", line)
 
 
 class Exchange(Protocol):
-    """A folder of the store that a sandbox reaches by signed addresses."""
+    """A folder of the store that a sandbox accesses by signed URLs."""
 
     def put(self, name: str, body: bytes) -> None: ...
 
-    def address(self, name: str, method: Literal["get", "put"], seconds: int) -> str:
-        """Return where the sandbox fetches or leaves an object, for so many seconds."""
+    def signed_url(self, name: str, method: Literal["get", "put"], seconds: int) -> str: ...
 
-    def shared_address(self, key: str, seconds: int) -> str:
-        """Return where the sandbox fetches another object of the bucket, for so many seconds."""
+    def shared_url(self, key: str, seconds: int) -> str:
+        """Return the signed URL for a GET of another object of the bucket."""
 
-    def take(self, name: str, most: int) -> bytes | None:
-        """Return what the sandbox left since the last time, if it did, and if it has at most `most` bytes."""
+    def take(self, name: str, limit: int) -> bytes | None:
+        """Return a changed object of at most `limit` bytes, or None."""
 
     def clear(self) -> None: ...
 
 
 Exchanges = Callable[[str], Exchange]
-"""Opens a folder of the store for a workload or, inside of it, a sandbox; a name may have slashes."""
+"""Opens the store's folder of a workload or a sandbox; a name may contain slashes."""
 
 
 class RemoteFolder(ContainerFolder):
-    """The task's copy of a sandbox's folders, which is trusted as little as what a container wrote."""
+    """The task's copy of a sandbox's folders, as untrusted as a container's output."""
 
     def __init__(
-        self, path: Path, exchange: Exchange, most: int, allotment: Allotment, on_call: Callable[[ModelCall], None]
+        self, path: Path, exchange: Exchange, limit: int, allotment: Allotment, on_call: Callable[[ModelCall], None]
     ) -> None:
         super().__init__(path)
         self._allotment = allotment
         self._exchange = exchange
-        self._most = most
+        self._limit = limit
         self._on_call = on_call
         self._calls = 0
         self._next_fetch = 0.0
 
     def release(self, count: int) -> None:
-        """Let the program begin all items: what is written later does not reach it."""
+        """Do nothing: later writes don't reach the program, so it may start all items."""
 
     def fetch(self) -> None:
-        """Take what is new, every FETCH_SECONDS and once more when the sandbox has ended.
+        """Copy new outputs every FETCH_SECONDS, and once more when the sandbox has ended.
 
-        Rows are taken first and written last: the courier leaves the files that they name before them.
+        Rows are read first and written last, because the courier uploads their files before them.
         """
         if not self.ended and time.monotonic() < self._next_fetch:
             return
         self._next_fetch = time.monotonic() + FETCH_SECONDS
-        rows = self._exchange.take(TRAJECTORIES, self._most)
-        files = self._exchange.take(FILES, 2 * self._most)
-        calls = self._exchange.take(CALLS, self._most)
+        rows = self._exchange.take(TRAJECTORIES, self._limit)
+        files = self._exchange.take(FILES, 2 * self._limit)
+        calls = self._exchange.take(CALLS, self._limit)
         if files is not None:
-            unpack(files, self.files, self._most)
+            unpack(files, self.files, self._limit)
         if rows is not None:
             self.trajectories.write_bytes(rows)
         if calls is not None:
-            # Complete lines only, each once.
+            # Only complete lines, each once.
             *lines, _ = calls.split(b"\n")
             report_calls(lines[self._calls :], self._allotment, self._on_call)
             self._calls = max(self._calls, len(lines))
 
 
 @contextmanager
-def shipped(
+def open_remote_folder(
     workload: Workload,
     number: int,
     items: Sequence[Item],
@@ -183,39 +182,39 @@ def shipped(
     gateways: int,
     on_call: Callable[[ModelCall], None],
 ) -> Iterator[tuple[RemoteFolder, Secrets]]:
-    """Leave a sandbox's inputs in the store, and remove all that it exchanged afterwards.
+    """Upload a sandbox's inputs, and clear its folder of the store afterwards.
 
     Args:
-        number: the sandbox's, from 0 on.
-        staged: its folders on the worker.
-        exchange: its folder of the store.
-        gateways: how many sandboxes of the task run at the same time, each with its gateway.
-        on_call: takes the model calls that its gateway reports.
+        number: index of the sandbox, from 0.
+        staged: the sandbox's folders on the worker.
+        exchange: the sandbox's folder of the store.
+        gateways: number of the task's concurrent sandboxes, each with its gateway.
+        on_call: called with each model call that the gateway reports.
     """
-    most, corpus = workload.limits.output_mb * MEGABYTE, workload.corpus
-    seconds = address_seconds(workload, len(items))
+    limit, corpus = workload.limits.output_mb * MEGABYTE, workload.corpus
+    seconds = url_seconds(workload, len(items))
     if staged.sealed.is_dir():
         staged.sealed.rename(staged.inputs / SEALED)
     try:
-        exchange.put(INPUTS, packed(staged.inputs))
+        exchange.put(INPUTS, pack_folder(staged.inputs))
         transfer = TransferConfig(
-            inputs=exchange.address(INPUTS, "get", seconds),
-            trajectories=exchange.address(TRAJECTORIES, "put", seconds),
-            files=exchange.address(FILES, "put", seconds),
-            calls=exchange.address(CALLS, "put", seconds),
+            inputs=exchange.signed_url(INPUTS, "get", seconds),
+            trajectories=exchange.signed_url(TRAJECTORIES, "put", seconds),
+            files=exchange.signed_url(FILES, "put", seconds),
+            calls=exchange.signed_url(CALLS, "put", seconds),
             items=len(items),
-            most_bytes=most,
-            corpus=() if corpus is None else [exchange.shared_address(key, seconds) for key in corpus.archive_keys],
+            most_bytes=limit,
+            corpus=() if corpus is None else [exchange.shared_url(key, seconds) for key in corpus.archive_keys],
         )
-        coming = len(workload.items) - number if workload.one_item_each else 1
-        with workload.allotted(coming) as allotment:
+        remaining = len(workload.items) - number if workload.one_item_each else 1
+        with workload.allotted(remaining) as allotment:
             gateway = gateway_document(workload, allotment.budget, gateways)
-            folder = RemoteFolder(staged.path, exchange, most, allotment, on_call)
+            folder = RemoteFolder(staged.path, exchange, limit, allotment, on_call)
             yield folder, (gateway, transfer.model_dump(mode="json"))
     finally:
         exchange.clear()
 
 
-def address_seconds(workload: Workload, items: int) -> int:
-    """Return the seconds for which the signed addresses of a sandbox of so many items are good: its whole life."""
+def url_seconds(workload: Workload, items: int) -> int:
+    """Return the lifetime of a sandbox's signed URLs, which covers the sandbox's own."""
     return min(deadline(workload.limits, items) + START_SECONDS, MAX_ADDRESS_SECONDS)

@@ -34,14 +34,14 @@ from skillopt_airflow.sandbox.kubernetes.pod import (
     START_SECONDS,
     WORKLOAD_LABEL,
     PodPlan,
-    end_of,
+    end_reason,
     installation_label,
-    labels_of,
+    pod_labels,
     pod_manifest,
     secret_manifest,
     workload_label,
 )
-from skillopt_airflow.sandbox.kubernetes.remote_folder import address_seconds, shipped
+from skillopt_airflow.sandbox.kubernetes.remote_folder import open_remote_folder, url_seconds
 from skillopt_airflow.sandbox.staging import ContainerFolder
 
 if TYPE_CHECKING:
@@ -53,28 +53,28 @@ if TYPE_CHECKING:
     from skillopt_airflow.sandbox.task_workload import Corpus, Workload
 
 POLL_SECONDS = 1.0
-UNANSWERED_SECONDS = 300.0
-"""For which a pod is left alone by a cluster that cannot say how it is."""
+RETRY_SECONDS = 300.0
+"""Time limit of a request's retries while the cluster doesn't respond; the pod keeps running."""
 MAX_PAUSE = 15.0
 GONE = 404
-NOT_NOW = (429, 500, 502, 503, 504)
-"""Statuses of a cluster that is overloaded or being replaced."""
+TEMPORARY = (429, 500, 502, 503, 504)
+"""HTTP statuses of a cluster that is overloaded or being replaced."""
 ENDED = ("Succeeded", "Failed")
 NO_IMAGE = ("InvalidImageName", "ErrImageNeverPull")
-PULLED_AGAIN = ("ErrImagePull", "ImagePullBackOff")
+PULL_RETRIED = ("ErrImagePull", "ImagePullBackOff")
 PULL_SECONDS = 120.0
-"""For which a node may try to pull again, a few times by then: a registry may be away for a moment."""
-STOPPED = "the task was stopped, and its pods removed"
+"""Time limit of a node's attempts to pull, because a registry may fail briefly."""
+STOPPED = "the task was stopped, and its pods were removed"
 
 BLOCK = 4096
-"""Bytes of a file system's block."""
+"""Block size of a filesystem in bytes."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass
 class Pod:
-    """A pod of the rollout program; `stopped` says that its task ends, so that it must not begin any more."""
+    """A pod of the rollout program; once `stopped` is set, it doesn't start any more."""
 
     client: Any
     plan: PodPlan
@@ -85,14 +85,14 @@ class Pod:
     _made: bool = False
 
     def run(self, on_start: Callable[[], None]) -> str:
-        """Run it to its end, and return why an item that has no row by then is unfinished.
+        """Run it to its end, and return the reason why items without a row are unfinished.
 
         Raises:
-            EngineUnavailable: the cluster does not answer.
-            ImageMissing: an image cannot be pulled.
+            EngineUnavailable: the cluster doesn't respond.
+            ImageMissing: an image can't be pulled.
             SandboxError: the cluster refused the pod or found no node for it, or the task was stopped.
         """
-        with reached(self.plan.namespace):
+        with cluster_errors(self.plan.namespace):
             try:
                 if self.stopped.is_set():
                     raise SandboxError(STOPPED)
@@ -100,7 +100,7 @@ class Pod:
                 return self._follow(on_start)
             finally:
                 if self._made:
-                    self._patiently(remove_pod, self.client, self.plan.namespace, self.plan.name)
+                    self._retry(remove_pod, self.client, self.plan.namespace, self.plan.name)
 
     def kill(self) -> bool:
         if self._made:
@@ -110,11 +110,11 @@ class Pod:
     def _make(self) -> None:
         """Create the pod first: it waits for its Secret, and one without an owner would outlive a killed task."""
         plan, namespace = self.plan, self.plan.namespace
-        made = self._patiently(_create, self.client.create_namespaced_pod, namespace, pod_manifest(plan))
+        made = self._retry(_create, self.client.create_namespaced_pod, namespace, pod_manifest(plan))
         self._made = True
-        pod = self._patiently(self.client.read_namespaced_pod, plan.name, namespace) if made is None else made
+        pod = self._retry(self.client.read_namespaced_pod, plan.name, namespace) if made is None else made
         secret = secret_manifest(plan, str(pod.metadata.uid), *self.secrets)
-        self._patiently(_create, self.client.create_namespaced_secret, namespace, secret)
+        self._retry(_create, self.client.create_namespaced_secret, namespace, secret)
 
     def _follow(self, on_start: Callable[[], None]) -> str:
         started, latest = False, time.monotonic() + 2 * START_SECONDS
@@ -122,10 +122,10 @@ class Pod:
         while not self.stopped.is_set():
             status = self._status()
             if status is None:
-                return "the pod was removed from outside"
+                return "something else deleted the pod"
             if status.get("phase") in ENDED:
                 self._show_log()
-                return end_of(status, self.plan.limits)
+                return end_reason(status, self.plan.limits)
             if status.get("phase") == "Running" and not started:
                 started = True
                 on_start()
@@ -141,7 +141,7 @@ class Pod:
         from kubernetes.client.exceptions import ApiException
 
         try:
-            pod = self._patiently(self.client.read_namespaced_pod, self.plan.name, self.plan.namespace)
+            pod = self._retry(self.client.read_namespaced_pod, self.plan.name, self.plan.namespace)
         except ApiException as error:
             if error.status == GONE:
                 return None
@@ -149,21 +149,21 @@ class Pod:
         status: Mapping[str, Any] = self.client.api_client.sanitize_for_serialization(pod.status)
         return status
 
-    def _patiently(self, ask: Callable[..., Any], *arguments: Any) -> Any:
-        """Ask the cluster, and again for a while if it cannot answer now: the other pods would go with this one."""
+    def _retry(self, request: Callable[..., Any], *arguments: Any) -> Any:
+        """Send a request to the cluster, with retries, because an error would also end the task's other pods."""
 
-        def tell(state: RetryCallState) -> None:
+        def log_error(state: RetryCallState) -> None:
             error = None if state.outcome is None else state.outcome.exception()
-            log.warning("Pod %s: the cluster cannot answer now (%s)", self.plan.name, getattr(error, "reason", error))
+            log.warning("Pod %s: the cluster does not respond (%s)", self.plan.name, getattr(error, "reason", error))
 
         return Retrying(
-            retry=retry_if_exception(_passes),
-            stop=stop_after_delay(UNANSWERED_SECONDS) | stop_when_event_set(self.stopped),
+            retry=retry_if_exception(_is_temporary),
+            stop=stop_after_delay(RETRY_SECONDS) | stop_when_event_set(self.stopped),
             wait=wait_exponential(POLL_SECONDS, max=MAX_PAUSE),
             sleep=sleep_using_event(self.stopped),
-            before_sleep=tell,
+            before_sleep=log_error,
             reraise=True,
-        )(ask, *arguments)
+        )(request, *arguments)
 
     def _show_log(self) -> None:
         from kubernetes.client.exceptions import ApiException
@@ -171,8 +171,8 @@ class Pod:
 
         limit = MAX_LOG_BYTES
         try:
-            # The cluster stops a byte behind the limit, so that a longer log is known to be one.
-            said = self.client.read_namespaced_pod_log(
+            # One byte above the limit, so that `capped` marks a longer log as truncated.
+            output = self.client.read_namespaced_pod_log(
                 self.plan.name,
                 self.plan.namespace,
                 container=BASE,
@@ -182,12 +182,12 @@ class Pod:
         except (ApiException, HTTPError) as error:
             log.info("The pod has no log: %s", getattr(error, "reason", error))
             return
-        for line in lines(capped([said.data], limit)):
+        for line in lines(capped([output.data], limit)):
             log.info("[sandbox] %s", line)
 
 
 def _create(create: Callable[..., Any], namespace: str, manifest: JsonObject) -> Any:
-    """Return what was created; None if it is there already, since the answer to a try before was lost."""
+    """Create an object; return None if it already exists because the response to an earlier attempt was lost."""
     from kubernetes.client.exceptions import ApiException
 
     try:
@@ -198,9 +198,9 @@ def _create(create: Callable[..., Any], namespace: str, manifest: JsonObject) ->
         return None
 
 
-def clear_away(client: Any, namespace: str, same: str, installation: str) -> int:
-    """Remove the pods that the label selector `same` finds, and expired ones of `installation`; return how many."""
-    with reached(namespace):
+def remove_pods(client: Any, namespace: str, same: str, installation: str) -> int:
+    """Remove the pods that match the label selector `same`, and expired ones of `installation`; return the number."""
+    with cluster_errors(namespace):
         left = {pod.metadata.name for pod in client.list_namespaced_pod(namespace, label_selector=same).items}
         for pod in client.list_namespaced_pod(namespace, label_selector=installation).items:
             expires = (pod.metadata.labels or {}).get(EXPIRES_LABEL, "")
@@ -212,7 +212,7 @@ def clear_away(client: Any, namespace: str, same: str, installation: str) -> int
 
 
 def remove_pod(client: Any, namespace: str, name: str, *, at_once: bool = True) -> None:
-    """Remove it, and with it its Secret, unless someone else did."""
+    """Remove a pod and its Secret, if they still exist."""
     from kubernetes.client.exceptions import ApiException
 
     removals: list[Callable[[], Any]] = [lambda: client.delete_namespaced_pod(name, namespace)]
@@ -230,8 +230,7 @@ def remove_pod(client: Any, namespace: str, name: str, *, at_once: bool = True) 
 
 
 @contextmanager
-def reached(namespace: str) -> Iterator[None]:
-    """Raise EngineUnavailable or SandboxError for errors of the cluster's client."""
+def cluster_errors(namespace: str) -> Iterator[None]:
     from kubernetes.client.exceptions import ApiException
     from kubernetes.config.config_exception import ConfigException
     from urllib3.exceptions import HTTPError
@@ -244,36 +243,35 @@ def reached(namespace: str) -> Iterator[None]:
             f"{KubernetesHook.default_conn_name} ({error})"
         ) from error
     except ApiException as error:
-        # Its text would repeat the request, the Secret's content included.
-        if _passes(error):
+        # The error's message repeats the request, including the Secret's content.
+        if _is_temporary(error):
             raise EngineUnavailable(
                 f"the Kubernetes cluster cannot serve namespace {namespace} now: {error.status} {error.reason}"
             ) from None
         raise SandboxError(
-            f"the Kubernetes cluster refused the sandbox in namespace {namespace}: {error.status} {error.reason}; see "
-            "docs/kubernetes.md for the rights that a worker needs"
+            f"the Kubernetes cluster refused the sandbox in namespace {namespace}: {error.status} {error.reason}. See "
+            "docs/kubernetes.md for the worker's permissions."
         ) from None
 
 
-def _passes(error: BaseException) -> bool:
-    """Return whether the cluster may answer the same request later."""
+def _is_temporary(error: BaseException) -> bool:
     from kubernetes.client.exceptions import ApiException
     from urllib3.exceptions import HTTPError
 
-    return isinstance(error, HTTPError) or (isinstance(error, ApiException) and error.status in NOT_NOW)
+    return isinstance(error, HTTPError) or (isinstance(error, ApiException) and error.status in TEMPORARY)
 
 
 def _check_images(status: Mapping[str, Any], refused: float | None) -> float | None:
-    """Return since when an image cannot be pulled, None if all can; raise ImageMissing if that lasts.
+    """Return the time of an image's first failed pull, or None; raise ImageMissing after PULL_SECONDS.
 
     Args:
-        refused: what the look before returned.
+        refused: result of the previous call.
     """
     now = time.monotonic()
     containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     waiting = [(one, (one.get("state") or {}).get("waiting") or {}) for one in containers]
     missing = [(one, why) for one, why in waiting if why.get("reason") in NO_IMAGE]
-    failed = [(one, why) for one, why in waiting if why.get("reason") in PULLED_AGAIN]
+    failed = [(one, why) for one, why in waiting if why.get("reason") in PULL_RETRIED]
     since = None if not failed else now if refused is None else refused
     if since is not None and now - since >= PULL_SECONDS:
         missing += failed
@@ -286,18 +284,18 @@ def _check_images(status: Mapping[str, Any], refused: float | None) -> float | N
 
 
 def _conditions(status: Mapping[str, Any]) -> str:
-    said = [str(one.get("message")) for one in status.get("conditions") or () if one.get("message")]
-    return "; ".join(said) or str(status.get("phase"))
+    messages = [str(one.get("message")) for one in status.get("conditions") or () if one.get("message")]
+    return "; ".join(messages) or str(status.get("phase"))
 
 
 @contextmanager
-def opened_runtime(
+def open_runtime(
     workload: Workload, folder: TaskFolder, attempt: int, exchanges: Exchanges, stopped: threading.Event
 ) -> Iterator[PodRuntime]:
     """Yield the runtime of the workload's cluster, after removing what killed tasks left there and in the store."""
     hook = KubernetesHook(conn_id=workload.limits.conn_id or KubernetesHook.default_conn_name)
     namespace = hook.get_namespace() or hook.DEFAULT_NAMESPACE
-    with reached(namespace):
+    with cluster_errors(namespace):
         client = hook.core_v1_client
     runtime = PodRuntime(client, namespace, workload, folder, attempt, exchanges, stopped)
     runtime.remove_all()
@@ -331,25 +329,28 @@ class PodRuntime:
         workload = self.workload
         name = f"skillopt-{self._label}-{self.attempt}-{number}-{os.urandom(3).hex()}"
         exchange = self.exchanges(f"{self._label}/{name}")
-        labels = labels_of(self._identity, time.time() + address_seconds(workload, len(items)))
-        room = _room(workload.corpus) // MEGABYTE
+        labels = pod_labels(self._identity, time.time() + url_seconds(workload, len(items)))
+        room = _disk_bytes(workload.corpus) // MEGABYTE
         plan = PodPlan(name, self.namespace, workload.image, workload.limits, len(items), labels, room)
         with (
             self.folder.container(str(number), workload, items, files) as staged,
-            shipped(workload, number, items, staged, exchange, self.at_once(), self._on_call) as (folder, secrets),
+            open_remote_folder(workload, number, items, staged, exchange, self.at_once(), self._on_call) as (
+                folder,
+                secrets,
+            ),
         ):
             yield Pod(self.client, plan, folder, secrets, self.stopped)
 
     def remove_all(self) -> None:
         same = f"{WORKLOAD_LABEL}={self._label}"
         installation = f"{INSTALLATION_LABEL}={installation_label(self._identity)}"
-        left = clear_away(self.client, self.namespace, same, installation)
+        left = remove_pods(self.client, self.namespace, same, installation)
         if left:
-            log.info("Removed %d pod(s) of this task, or of tasks that were killed", left)
+            log.info("Removed %d pods of this task or of killed tasks", left)
 
 
-def _room(corpus: Corpus | None) -> int:
-    """Return the bytes on disk that a corpus takes, if there is one: whole blocks for each file and its folder."""
+def _disk_bytes(corpus: Corpus | None) -> int:
+    """Return the bytes of a corpus on disk, with whole blocks for each file and its folder."""
     if corpus is None:
         return 0
     return MEGABYTE + sum(file.size + 2 * BLOCK for file in corpus.manifest.files)

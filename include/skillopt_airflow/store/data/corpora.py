@@ -1,7 +1,7 @@
-"""Corpora: read from where the user keeps them, and stored once under the hash of what they hold.
+"""Corpora: read from the user's folder, and stored once under the hash of their files.
 
-A stored corpus is some archives and a manifest. Whoever runs sandboxes stages it from there, so a run does not change
-with its source, and needs no folder that every host can see.
+A stored corpus consists of archives and a manifest. Sandboxes use the stored one, so later changes of the source don't
+affect a run, and the hosts need no shared folder.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.errors import Conflict, DataError
-from skillopt_airflow.store.data.places import LocalPlace, located, opened_without_links
+from skillopt_airflow.store.data.places import LocalPlace, locate, open_without_links
 from skillopt_airflow.store.keys import CorpusKeys
 from skillopt_airflow.store.objects import ObjectStore, data_errors
 from skillopt_airflow.tasks.corpus import CorpusFile, CorpusManifest, corpus_manifest, why_no_name
@@ -24,47 +24,40 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 HIDDEN = "."
-"""Files and folders whose names begin so are no part of a corpus: programs leave their notes in them."""
-_CHANGED = "leave the folder alone and start the run again"
+"""Prefix of ignored files and folders, in which programs keep metadata."""
+_CHANGED = "Don't change the folder during a run, and start the run again."
 
 
 class SourceCorpus:
-    """A corpus where the user keeps it."""
+    """A corpus in the user's folder or bucket."""
 
-    def __init__(self, address: str, root: Path, client: "S3Client") -> None:
-        """Open a folder.
-
-        Args:
-            address: a local path, relative ones from `root`, a file:// or an s3:// address.
-
-        Raises:
-            DataError: the address is of no kind that is known.
-        """
-        self.address = address
-        place = located(address, root, client, "data.corpus")
+    def __init__(self, url: str, root: Path, client: "S3Client") -> None:
+        """Open a folder; the arguments are those of `located`."""
+        self.url = url
+        place = locate(url, root, client, "data.corpus")
         self._source = _Folder(place.path) if isinstance(place, LocalPlace) else _Bucket(*place)
 
     @cached_property
     def manifest(self) -> CorpusManifest:
-        """Return the names, sizes and hashes of all files, which are read for it.
+        """Read all files and return their names, sizes and hashes.
 
         Raises:
-            DataError: there is no such folder, or one of its files is of no use, such as a link; the text names it.
+            DataError: the folder doesn't exist, or contains an unusable file, such as a link.
         """
         try:
             return corpus_manifest(self._source.files())
         except DataError as error:
-            raise DataError(f"data.corpus = {self.address}: {error}") from error
+            raise DataError(f"data.corpus = {self.url}: {error}") from error
 
     @property
     def archive_keys(self) -> Sequence[str]:
         return ()
 
     def archives(self) -> Iterator[bytes]:
-        """Yield the archives that the manifest tells of.
+        """Yield the manifest's archives.
 
         Raises:
-            DataError: a file is not what it was when the manifest was made.
+            DataError: a file changed since the manifest was made.
         """
         for group in self.manifest.packed():
             body = io.BytesIO()
@@ -78,14 +71,12 @@ class SourceCorpus:
     def _unchanged(self, file: CorpusFile) -> bytes:
         content = self._source.read(file.name)
         if hashlib.sha256(content).hexdigest() != file.sha256:
-            raise DataError(
-                f"data.corpus = {self.address}: {file.name} changed while the corpus was stored; {_CHANGED}"
-            )
+            raise DataError(f"data.corpus = {self.url}: {file.name} changed while the corpus was stored. {_CHANGED}")
         return content
 
 
 class StoredCorpus:
-    """A corpus as a run keeps it."""
+    """A corpus in a run's bucket."""
 
     def __init__(self, store: ObjectStore, prefix: str, sha256: str) -> None:
         self._store = store
@@ -93,7 +84,6 @@ class StoredCorpus:
 
     @cached_property
     def manifest(self) -> CorpusManifest:
-        """Return what it holds; raises ObjectMissing if it is not stored."""
         return self._store.get_model(self._keys.manifest, CorpusManifest)
 
     @property
@@ -101,9 +91,9 @@ class StoredCorpus:
         return [self._keys.archive(number) for number in range(len(self.manifest.archives))]
 
     def keep(self) -> None:
-        """Tell the cleanup that it is in use; raises ObjectMissing if it is not stored."""
+        """Update its time of last use, for the cleanup; raise ObjectMissing if it isn't stored."""
         body, etag = self._store.get(self._keys.manifest)
-        # By its tag, so that it does not come back without the archives; another task may tell the same meanwhile.
+        # By ETag, so that a removed manifest doesn't reappear without its archives. Another task may write the same.
         with suppress(Conflict):
             self._store.replace(self._keys.manifest, body, etag)
 
@@ -113,18 +103,14 @@ class StoredCorpus:
 
 
 def store_corpus(store: ObjectStore, prefix: str, source: SourceCorpus) -> str:
-    """Store a corpus that is not stored yet; return the hash under which `StoredCorpus` finds it.
-
-    Raises:
-        DataError: as `SourceCorpus` does.
-    """
+    """Store a corpus if it isn't stored yet; return its hash, for `StoredCorpus`."""
     keys = CorpusKeys(prefix, source.manifest.sha256)
     archives = {keys.archive(number) for number in range(len(source.manifest.archives))}
-    # A cleanup may be removing it, the manifest first.
+    # A concurrent cleanup removes the manifest first.
     if not {keys.manifest, *archives} <= set(store.list_keys(keys.folder)):
         for number, body in enumerate(source.archives()):
             store.put_bytes(keys.archive(number), body)
-    # It comes last and says that the corpus is complete; written again, it tells the cleanup that the corpus is used.
+    # Written last, because it marks the corpus as complete; its time is the last use, for the cleanup.
     store.put_model(keys.manifest, source.manifest)
     return source.manifest.sha256
 
@@ -135,18 +121,20 @@ class _Folder:
 
     def files(self) -> list[CorpusFile]:
         if not self._path.is_dir():
-            raise DataError(f"there is no folder {self._path}; expected one with the documents")
+            raise DataError(f"the folder {self._path} does not exist. Set data.corpus to a folder of documents.")
         return [self._file(name) for name in self._names("")]
 
     def read(self, name: str) -> bytes:
-        with self._opened(name) as file:
+        with self._open(name) as file:
             return file.read()
 
     def _names(self, below: str) -> Iterator[str]:
-        """Yield the paths of the files below a folder of the corpus, none of which is a link."""
-        with os.scandir(self._path / below) as entries:
-            found = sorted((entry for entry in entries if not entry.name.startswith(HIDDEN)), key=lambda one: one.name)
-        for entry in found:
+        """Yield the paths of the files below a folder of the corpus; raise DataError for links."""
+        with os.scandir(self._path / below) as scanned:
+            entries = sorted(
+                (entry for entry in scanned if not entry.name.startswith(HIDDEN)), key=lambda one: one.name
+            )
+        for entry in entries:
             name = f"{below}{entry.name}"
             if reason := why_no_name(name):
                 raise DataError(reason)
@@ -155,18 +143,18 @@ class _Folder:
             elif entry.is_file(follow_symlinks=False):
                 yield name
             else:
-                what = f"a link to {Path(entry.path).readlink()}" if entry.is_symlink() else "no plain file"
-                raise DataError(f"{name} is {what}; a corpus holds plain files and folders: put the file itself there")
+                kind = f"a link to {Path(entry.path).readlink()}" if entry.is_symlink() else "not a plain file"
+                raise DataError(f"{name} is {kind}. Replace it with a plain file or folder.")
 
     def _file(self, name: str) -> CorpusFile:
-        with self._opened(name) as file:
+        with self._open(name) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             return CorpusFile(name=name, size=file.tell(), sha256=digest)
 
-    def _opened(self, name: str) -> io.BufferedReader:
+    def _open(self, name: str) -> io.BufferedReader:
         path = self._path / name
         try:
-            return opened_without_links(self._path, path)
+            return open_without_links(self._path, path)
         except OSError as error:
             raise DataError(f"{path}: {error.strerror or error}") from error
 
@@ -177,12 +165,12 @@ class _Bucket:
         self._prefix = f"{prefix.rstrip('/')}/" if prefix else ""
 
     def files(self) -> list[CorpusFile]:
-        found = []
+        files = []
         with data_errors("", _CHANGED):
-            listed = self._store.list_keys(self._prefix)
-        for key in listed:
+            keys = self._store.list_keys(self._prefix)
+        for key in keys:
             name = key.removeprefix(self._prefix)
-            # An object whose key ends in a slash stands for a folder.
+            # An object whose key ends with a slash represents a folder.
             if name.endswith("/") or any(
                 part.startswith(HIDDEN) for part in name.split("/") if part not in {".", ".."}
             ):
@@ -190,8 +178,8 @@ class _Bucket:
             if reason := why_no_name(name):
                 raise DataError(reason)
             content = self.read(name)
-            found.append(CorpusFile(name=name, size=len(content), sha256=hashlib.sha256(content).hexdigest()))
-        return found
+            files.append(CorpusFile(name=name, size=len(content), sha256=hashlib.sha256(content).hexdigest()))
+        return files
 
     def read(self, name: str) -> bytes:
         key = self._prefix + name

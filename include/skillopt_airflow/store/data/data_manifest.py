@@ -1,4 +1,4 @@
-"""The data that a run was made from, by which runs are comparable or not."""
+"""The manifest of a run's data, which shows whether two runs are comparable."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -12,19 +12,17 @@ from skillopt_airflow.core.values.types import Item, Split, Value, items_fingerp
 
 
 class SplitManifest(Value):
-    """The items of one split."""
-
     count: int
     fingerprint: str
     """See `items_fingerprint`."""
     ids: tuple[str, ...]
-    """Ids of the items in the split's order."""
+    """IDs of the items in the split's order."""
     groups: int | None = None
-    """Groups that the items come from; None if they have none, and are taken as independent of each other."""
+    """Number of the items' groups; None if the items are independent."""
 
 
 class DataManifest(Document):
-    """The splits, and the settings that they were cut with."""
+    """The splits, and the settings that produced them."""
 
     uri: str
     split_mode: str
@@ -34,7 +32,7 @@ class DataManifest(Document):
     """None unless a file was cut by ratio."""
     limit: int | None
     split_manifest: str = ""
-    """Address of the manifest that listed the items, if one did."""
+    """URL of the manifest that listed the items, if any."""
     splits: dict[Split, SplitManifest]
 
 
@@ -43,26 +41,25 @@ def _ids(listed: Any) -> Any:
 
 
 class ListedItems(BaseModel):
-    """The items of one split, as whoever wants them lists them."""
+    """The wanted items of one split."""
 
-    # Records may have whole numbers as ids, and so may the list.
+    # Records may have integers as IDs, so the list may, too.
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
     ids: Annotated[tuple[str, ...], BeforeValidator(_ids)]
-    """In the split's order; a list may have objects with an id."""
+    """IDs in the split's order; the input may contain objects with an `id`."""
     fingerprint: str = ""
-    """What they were, see `items_fingerprint`; empty where nobody says."""
+    """The expected `items_fingerprint`, or empty."""
 
 
 class SplitList(BaseModel):
-    """The part of a manifest, of a run or written by hand, by which a data set is split in the same way."""
+    """The part of a manifest, from a run or written by hand, that reproduces the splits of a dataset."""
 
     contract: int = Field(default=1, le=DataManifest.contract)
     splits: dict[Split, ListedItems]
 
 
 def data_manifest(data: DataGroup, splits: Mapping[Split, Sequence[Item]]) -> DataManifest:
-    """Return the manifest of the splits that `data` led to."""
     cut = data.split_mode == "ratio"
     return DataManifest(
         uri=data.uri,

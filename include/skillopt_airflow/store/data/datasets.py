@@ -1,4 +1,4 @@
-"""The records of a data set, from a local path or an object store."""
+"""The records of a dataset, from a local path or an object store."""
 
 import re
 from pathlib import Path
@@ -13,8 +13,8 @@ from skillopt_airflow.core.values.documents import flaws
 from skillopt_airflow.core.values.text import storable
 from skillopt_airflow.core.values.types import ALL_DATA_SPLITS, JsonObject, Split
 from skillopt_airflow.store.data.data_manifest import ListedItems, SplitList
-from skillopt_airflow.store.data.places import ANY, located
-from skillopt_airflow.store.data.record_files import FORMATS, PARQUET, parsed, table_records
+from skillopt_airflow.store.data.places import ANY, locate
+from skillopt_airflow.store.data.record_files import FORMATS, PARQUET, parse_records, table_records
 from skillopt_airflow.tasks.record_fields import UnreadableRecord
 
 if TYPE_CHECKING:
@@ -23,72 +23,73 @@ if TYPE_CHECKING:
 SplitMode = Literal["ratio", "split_dir", "manifest"]
 
 ALL = "all"
-"""Key of the records of a file that is still to be cut."""
+"""Key of the records of a file that is split later."""
 FOLDER = "folder"
-"""Key of a record that says where its file is, if a pattern leads into several folders."""
+"""A record's key for the folder of its file, if a pattern matches several folders."""
 PROBLEMS = 3
-"""Flaws of a document that an error names."""
-ENDINGS = ", ".join(FORMATS)
+"""Limit of a document's flaws in an error."""
+EXTENSIONS = ", ".join(FORMATS)
 
 
 def read_records(uri: str, root: Path, split_mode: SplitMode, client: "S3Client") -> dict[str, list[JsonObject]]:
-    """Return the records by split, or under "all" if one file is to be cut by ratio.
+    """Return the records by split, or under "all" for one file.
 
     Args:
-        uri: a local path, relative ones from `root`, a file:// or an s3:// address.
-        split_mode: ratio wants one file of records, split_dir a folder with the folders train, val and test,
-            and publish where there is one; manifest takes either.
+        uri: a local path (relative to `root`), or a file:// or s3:// URL.
+        split_mode: ratio needs one file of records; split_dir a folder with the folders train, val, test and
+            optionally publish; manifest accepts both.
 
     Raises:
-        DataError: a folder, file or bucket is missing, or a file does not hold records.
-        StoreUnavailable: the bucket does not answer now.
+        DataError: a folder, file or bucket is missing, or a file doesn't contain records.
+        StoreUnavailable: the bucket doesn't respond now.
     """
     one_file = is_one_file(uri)
     if split_mode == "ratio" and not one_file:
         raise DataError(
-            f"data.uri = {uri}: split_mode ratio expects one file that ends in {ENDINGS}; for a folder with "
-            "train|val|test/items.json set data.split_mode to split_dir"
+            f"data.uri = {uri}: split_mode ratio expects one file with an extension of {EXTENSIONS}. For a folder with "
+            "train|val|test/items.json, set data.split_mode to split_dir."
         )
     if split_mode == "split_dir" and one_file:
         raise DataError(
-            f"data.uri = {uri}: split_mode split_dir expects a folder with train|val|test/items.json (or {ENDINGS}); "
-            "for one file set data.split_mode to ratio"
+            f"data.uri = {uri}: split_mode split_dir expects a folder with train|val|test/items.json (or "
+            f"{EXTENSIONS}). For one file, set data.split_mode to ratio."
         )
     if one_file:
         return {ALL: read_file(uri, root, client, _fixed_folder(uri))}
     folders = {split.value: f"{uri.rstrip('/')}/{split.value}" for split in ALL_DATA_SPLITS}
     optional = folders.pop(Split.PUBLISH)
-    found = {
+    records = {
         split: read_file(_items_file(folder, root, client), root, client, uri) for split, folder in folders.items()
     }
-    published = read_partition(optional, root, client, uri)
-    return found if published is None else found | {Split.PUBLISH.value: published}
+    publish = read_partition(optional, root, client, uri)
+    return records if publish is None else records | {Split.PUBLISH.value: publish}
 
 
 def is_one_file(uri: str) -> bool:
-    """Return whether an address is that of a file of records, or of several, and not of a folder of splits."""
+    """Return whether a URL names a file of records, or a pattern of files, rather than a folder of splits."""
     return uri.lower().endswith(FORMATS)
 
 
 def read_file(uri: str, root: Path, client: "S3Client", folder: str = "") -> list[JsonObject]:
-    """Return the records of a file, or of all that match; arguments are those of `read_records`, and the folder of
-    the data set.
+    """Return the records of a file, or of all files that match a pattern.
+
+    The arguments are those of `read_records`; `folder` is the dataset's.
 
     Raises:
-        DataError: it is missing, which the error's cause tells, or does not hold records.
+        DataError: the file is missing (see the error's cause), or doesn't contain records.
     """
-    found = _matching(uri, root, client) if ANY in uri else [uri]
-    return [record for one in found for record in _records(one, uri, root, client, folder)]
+    urls = _matching(uri, root, client) if ANY in uri else [uri]
+    return [record for url in urls for record in _records(url, uri, root, client, folder)]
 
 
 def _records(uri: str, pattern: str, root: Path, client: "S3Client", folder: str) -> list[JsonObject]:
-    """Return the records of one of the files that match; they say in which folder it is, where several are."""
-    path, place = storable(_below(folder, uri)), located(uri, root, client)
+    """Return the records of one file, each with its FOLDER if the pattern matches several folders."""
+    path, place = storable(_below(folder, uri)), locate(uri, root, client)
     address = storable(place.address)
     if uri.lower().endswith(PARQUET):
         records = table_records(address, lambda: place.table(_CHECK), path)
     else:
-        records = parsed(address, place.read(_CHECK))
+        records = parse_records(address, place.read(_CHECK))
     if ANY not in pattern.rpartition("/")[0]:
         return records
     of_folder: JsonObject = {FOLDER: path.rpartition("/")[0]}
@@ -96,18 +97,14 @@ def _records(uri: str, pattern: str, root: Path, client: "S3Client", folder: str
 
 
 def _matching(uri: str, root: Path, client: "S3Client") -> list[str]:
-    """Return the addresses of the files that a pattern stands for, in alphabetical order.
-
-    Raises:
-        DataError: there is none, or the bucket cannot be listed.
-    """
+    """Return the URLs of the files that match a pattern, in alphabetical order."""
     fixed = _fixed_folder(uri)
     pattern = _below(fixed, uri)
-    wanted = re.compile("[^/]*".join(map(re.escape, pattern.split(ANY))))
-    found = sorted(path for path in located(fixed, root, client).paths(pattern, _CHECK) if wanted.fullmatch(path))
-    if not found:
-        raise DataError(f"data.uri = {uri}: no file matches; {ANY} stands for any characters but /")
-    return [f"{fixed}/{path}" if fixed else path for path in found]
+    regex = re.compile("[^/]*".join(map(re.escape, pattern.split(ANY))))
+    paths = sorted(path for path in locate(fixed, root, client).paths(pattern, _CHECK) if regex.fullmatch(path))
+    if not paths:
+        raise DataError(f"data.uri = {uri}: no file matches. {ANY} matches any characters except /.")
+    return [f"{fixed}/{path}" if fixed else path for path in paths]
 
 
 def _fixed_folder(uri: str) -> str:
@@ -119,18 +116,18 @@ def _below(folder: str, uri: str) -> str:
 
 
 def read_split_list(uri: str, root: Path, client: "S3Client") -> SplitList:
-    """Return the manifest at a URL, or that of a folder with train|val|test/items.json; arguments as `read_records`.
+    """Return the manifest at a URL, or that of a folder with train|val|test/items.json.
 
-    SkillOpt publishes such folders, in which the files hold objects with an id
-    (https://github.com/microsoft/SkillOpt/tree/main/data); ids alone will do.
+    The arguments are those of `read_records`. The files of a folder contain IDs or, like SkillOpt's
+    (https://github.com/microsoft/SkillOpt/tree/main/data), objects with an `id`.
 
     Raises:
-        DataError: it is missing, or holds something else.
+        DataError: it's missing or invalid.
     """
     folders = {split: f"{uri.rstrip('/')}/{split}" for split in ALL_DATA_SPLITS}
 
     def content(file: str) -> bytes:
-        return located(file, root, client).read(_CHECK)
+        return locate(file, root, client).read(_CHECK)
 
     try:
         lists = {
@@ -143,14 +140,14 @@ def read_split_list(uri: str, root: Path, client: "S3Client") -> SplitList:
         raise DataError(f"data.split_manifest = {uri}: {error}") from error
     except ValidationError as error:
         raise DataError(
-            f"data.split_manifest = {uri}: it is no manifest, such as a run's data_manifest.json, no folder with lists "
-            'of ids in train|val|test/items.json, and no list of the form {"splits": {"train": {"ids": ["a", "b"]}, '
-            f"...}}}}: {flaws(error, PROBLEMS)}"
+            f"data.split_manifest = {uri}: {flaws(error, PROBLEMS)}. Set it to a manifest, such as a run's "
+            "data_manifest.json; to a folder with lists of ids in train|val|test/items.json; or to a file such as "
+            '{"splits": {"train": {"ids": ["a", "b"]}, ...}}.'
         ) from error
 
 
 def folder_of(data: DataGroup) -> str:
-    """Return the folder of a data set: that of its splits, or the one that its file is in, or that all are below."""
+    """Return the folder of a dataset: of its splits, or of its file, or the common one of all files."""
     return _fixed_folder(data.uri) if is_one_file(data.uri) else data.uri
 
 
@@ -158,20 +155,20 @@ def partition_uri(data: DataGroup, regate: RegateGroup, date: str) -> str:
     """Return the folder of the fresh items of a date (YYYY-MM-DD)."""
     folder = regate.fresh_uri
     if folder is None:
-        beside = folder_of(data)
-        folder = f"{beside.rstrip('/')}/fresh" if beside else "fresh"
+        parent = folder_of(data)
+        folder = f"{parent.rstrip('/')}/fresh" if parent else "fresh"
     return f"{folder.rstrip('/')}/date={date}"
 
 
 def read_partition(
     folder: str, root: Path, client: "S3Client", data_folder: str | None = None
 ) -> list[JsonObject] | None:
-    """Return the records of a night's folder; None while they are missing or empty, since items may come late.
+    """Return the records of a night's folder, or None if they are missing or empty, because items may be late.
 
-    The arguments are those of `read_records`; a night is a data set by itself unless the folder of one is given.
+    The arguments are those of `read_records`. Without `data_folder`, the night is a separate dataset.
 
     Raises:
-        DataError: the file does not hold records, or there are two.
+        DataError: the file doesn't contain records, or there are two files.
     """
     try:
         records = read_file(
@@ -185,16 +182,16 @@ def read_partition(
 
 
 def _items_files(folder: str, root: Path, client: "S3Client") -> list[str]:
-    names = located(folder, root, client).paths(f"items.{ANY}", _CHECK)
+    names = locate(folder, root, client).paths(f"items.{ANY}", _CHECK)
     return [f"{folder}/{name}" for name in sorted(names) if is_one_file(name) and "/" not in name]
 
 
 def _items_file(folder: str, root: Path, client: "S3Client") -> str:
-    """Return the address of a folder's `items` in whichever format is there, or of the items.json that is missing."""
-    found = _items_files(folder, root, client)
-    if len(found) > 1:
-        raise DataError(f"{folder}: expected one file of records, found {' and '.join(found)}; remove what is old")
-    return found[0] if found else f"{folder}/items.json"
+    """Return the URL of a folder's `items` in any format; that of a missing items.json if there is none."""
+    files = _items_files(folder, root, client)
+    if len(files) > 1:
+        raise DataError(f"{folder}: expected one file of records, found {' and '.join(files)}. Remove the old one.")
+    return files[0] if files else f"{folder}/items.json"
 
 
-_CHECK = "expected a file of records: check data.uri and data.split_mode"
+_CHECK = "expected a file of records. Check data.uri and data.split_mode."

@@ -1,4 +1,4 @@
-"""Files that belong to items: read from the data set, and stored once under the hash of their content."""
+"""Files of items: read from the dataset, and stored once under the hash of their content."""
 
 import hashlib
 import re
@@ -12,7 +12,7 @@ from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.values.types import ItemFile
 from skillopt_airflow.store.data.datasets import folder_of
 from skillopt_airflow.store.data.parquet_cells import Cell, Cells
-from skillopt_airflow.store.data.places import ANY, located
+from skillopt_airflow.store.data.places import ANY, locate
 from skillopt_airflow.store.keys import item_file
 from skillopt_airflow.store.objects import ObjectStore
 
@@ -22,77 +22,72 @@ if TYPE_CHECKING:
     from skillopt_airflow.limited_process import LimitedProcess
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
-"""Limit of one file of an item; a container gets all files of its items, and the scorer opens them."""
+"""Limit of one file of an item."""
 MAX_PICTURE_BYTES = 20_000_000
-"""Limit of all pictures of an item: in Base64 they still fit into one request to any provider."""
-REMEMBERED_PICTURES = 8
-"""Pictures that are kept while items are read, in the order of their files: many may ask about one page."""
-_NAMED = "the record names this file"
+"""Limit of all pictures of an item; in Base64 they still fit into one request to any provider."""
+CACHED_PICTURES = 8
+"""Size of the cache of pictures while items are read, because many items may ask about the same page."""
+_NAMED = "The record names this file."
 
 
 class DataFiles:
-    """The files below the folder of a data set, by their path in it."""
+    """The files below a dataset's folder, by their path in it."""
 
     def __init__(self, uri: str, root: Path, client: "S3Client") -> None:
-        """Open a folder; the arguments are those of `read_records`.
-
-        Raises:
-            DataError: the address is of no kind that is known.
-        """
-        self._folder = located(uri, root, client).without_links()
+        self._folder = locate(uri, root, client).without_links()
         self._tables: dict[str, Cells] = {}
         self._reader: LimitedProcess | None = None
-        self._pictures = lru_cache(maxsize=REMEMBERED_PICTURES)(self._picture)
+        self._pictures = lru_cache(maxsize=CACHED_PICTURES)(self._picture)
 
     @classmethod
     def of(cls, data: DataGroup, root: Path, client: "S3Client") -> "DataFiles":
         return cls(folder_of(data), root, client)
 
     def read(self, path: str) -> bytes:
-        """Return the content of a file, or of one in the cell of a table.
+        """Return the content of a file, or of a file in a table's cell.
 
         Raises:
-            DataError: the path leads out of the folder; or not one file, with at most MAX_FILE_BYTES, is there.
-            StoreUnavailable: the bucket does not answer now.
+            DataError: the path is outside the folder, or doesn't name one file of at most MAX_FILE_BYTES.
+            StoreUnavailable: the bucket doesn't respond now.
         """
         cell = Cell.of(path)
         file = path if cell is None else cell.path
         folder, _, name = file.rpartition("/")
         if any(part in {"", ".", ".."} for part in file.split("/")) or ANY in folder:
-            raise DataError(f"{path!r}: expected a path below {self._folder.address}, with {ANY} in its last part only")
+            raise DataError(f"{path!r}: expected a path below {self._folder.address}, with {ANY} only in its last part")
         if cell is not None:
             return self._in_table(cell)
         place = self._folder.below(f"{folder}/{self._name(folder, name)}".lstrip("/"))
-        return _small_enough(place.address, place.read(_NAMED, MAX_FILE_BYTES + 1))
+        return _check_size(place.address, place.read(_NAMED, MAX_FILE_BYTES + 1))
 
     def _in_table(self, cell: Cell) -> bytes:
         if cell.path not in self._tables:
             self._tables[cell.path] = Cells(partial(self._folder.below(cell.path).table, _NAMED))
-        return _small_enough(str(cell), self._tables[cell.path].read(cell))
+        return _check_size(str(cell), self._tables[cell.path].read(cell))
 
     def contents(self, files: Sequence[ItemFile]) -> dict[str, bytes]:
-        """Return what an item's files hold, by name; its pictures as every provider takes them.
+        """Return the contents of an item's files by name, with pictures converted for all providers.
 
         Raises:
-            DataError: as `read` does; or a picture is damaged or too large, or all together are.
-            StoreUnavailable: the bucket does not answer now.
+            DataError: see `read`; or a picture is damaged, or the pictures are too large.
+            StoreUnavailable: the bucket doesn't respond now.
         """
-        found = {
+        contents = {
             file.name: self._pictures(file.path, file.name) if file.picture else self.read(file.path) for file in files
         }
-        together = sum(len(found[file.name]) for file in files if file.picture)
-        if together > MAX_PICTURE_BYTES:
-            raise DataError(f"the pictures have {together:,} bytes together; they may have {MAX_PICTURE_BYTES:,}")
-        return found
+        total = sum(len(contents[file.name]) for file in files if file.picture)
+        if total > MAX_PICTURE_BYTES:
+            raise DataError(f"the pictures have {total:,} bytes in total. The limit is {MAX_PICTURE_BYTES:,}.")
+        return contents
 
     def _picture(self, path: str, name: str) -> bytes:
-        from skillopt_airflow.store.data.picture_files import page_of, picture_reader, prepared
+        from skillopt_airflow.store.data.picture_files import page_of, picture_reader, prepare_picture
 
         file, page = page_of(path)
         content = self.read(file)
         self._reader = self._reader or picture_reader()
         try:
-            return prepared(content, name, page, self._reader)
+            return prepare_picture(content, name, page, self._reader)
         except DataError as error:
             raise DataError(f"{path}: {error}") from error
 
@@ -100,18 +95,18 @@ class DataFiles:
         if ANY not in name:
             return name
         pattern = re.compile("[^/]*".join(map(re.escape, name.split(ANY))))
-        there = self._folder.below(folder).paths(name, _NAMED)
-        found = sorted(one for one in there if pattern.fullmatch(one))
-        if len(found) != 1:
+        names = self._folder.below(folder).paths(name, _NAMED)
+        matches = sorted(one for one in names if pattern.fullmatch(one))
+        if len(matches) != 1:
             raise DataError(
-                f"{self._folder.address}/{folder}: expected one file {name}, found {', '.join(found[:5]) or 'none'}"
+                f"{self._folder.address}/{folder}: expected one file {name}, found {', '.join(matches[:5]) or 'none'}"
             )
-        return found[0]
+        return matches[0]
 
 
-def _small_enough(address: str, content: bytes) -> bytes:
+def _check_size(address: str, content: bytes) -> bytes:
     if len(content) > MAX_FILE_BYTES:
-        raise DataError(f"{address}: an item's file may have {MAX_FILE_BYTES} bytes; this one has more")
+        raise DataError(f"{address}: the file has more than {MAX_FILE_BYTES} bytes, the limit of an item's file")
     return content
 
 
@@ -123,7 +118,7 @@ class FileStore:
         self._prefix = prefix
 
     def put(self, content: bytes) -> str:
-        """Store what is not stored yet; returns its hex SHA-256, under which `get` finds it."""
+        """Store a file if it isn't stored yet; return its SHA-256, for `get`."""
         digest = hashlib.sha256(content).hexdigest()
         key = item_file(self._prefix, digest)
         if not self._store.exists(key):
@@ -131,9 +126,4 @@ class FileStore:
         return digest
 
     def get(self, digest: str) -> bytes:
-        """Return what was stored.
-
-        Raises:
-            ObjectMissing: nothing was.
-        """
         return self._store.get_bytes(item_file(self._prefix, digest))

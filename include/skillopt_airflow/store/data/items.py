@@ -1,4 +1,4 @@
-"""The items of a run's splits, stored once so that every task of the run sees the same ones."""
+"""The items of a run's splits, stored once so that all tasks of the run use the same ones."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -13,7 +13,7 @@ from skillopt_airflow.core.errors import DataError, ObjectMissing
 from skillopt_airflow.core.values.types import Item, ItemFile, ItemRef, canonical_json
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.tables.parquet import opened, to_parquet
+from skillopt_airflow.store.tables.parquet import open_parquet, to_parquet
 
 ITEMS: pa.Schema = pa.schema(
     [
@@ -24,24 +24,20 @@ ITEMS: pa.Schema = pa.schema(
         )
     ]
 )
-"""One row an item, in the split's order; all but id, group, unusable and fingerprint are JSON."""
+"""One row per item, in the split's order; all columns except id, group, unusable and fingerprint are JSON."""
 GROUP = 2000
-"""Items that are read together: who wants some of them reads few others."""
+"""Items per row group, which limits the read of a few items."""
 _PARTS = ("public", "reference", "files", "reference_files", "task_types", "image")
 
 
 def save_items(store: ObjectStore, key: str, items: Sequence[Item]) -> None:
-    """Write a split; equal items give equal rows.
-
-    Raises:
-        DataError: a file of an item was not stored before.
-    """
+    """Write a split, whose files must be stored already; equal items give equal rows."""
     for item in items:
         for file in (*item.files, *item.reference_files, *(item.image.files if item.image else ())):
             if not file.sha256:
                 raise DataError(f"item {item.id}: its file {file.name} was not stored before the item")
     refs = [ITEMS.empty_table().select(ItemRef._fields)]
-    # The items are in memory already, and need not be there once more.
+    # On disk, to avoid a second copy of the items in memory.
     with TemporaryFile() as spool:
         with pq.ParquetWriter(spool, ITEMS, compression="zstd") as writer:
             for start in range(0, len(items), GROUP):
@@ -54,23 +50,23 @@ def save_items(store: ObjectStore, key: str, items: Sequence[Item]) -> None:
 
 
 def load_items(store: ObjectStore, key: str, places: Collection[int] | None = None) -> list[Item]:
-    """Return the items of a split, in its order, or those at these places (0-based), of which there are few.
+    """Return the items of a split in its order, or only those at a few places (0-based).
 
     Raises:
-        ObjectMissing: the split was not saved.
+        ObjectMissing: the split isn't stored.
     """
-    file, first, found = opened(store, key), 0, []
+    file, first, items = open_parquet(store, key), 0, []
     for group in range(file.num_row_groups):
         size = file.metadata.row_group(group).num_rows
         wanted = range(size) if places is None else [n for n in range(size) if first + n in places]
         if wanted:
-            found += [_item(row) for row in file.read_row_group(group).take(pa.array(wanted)).to_pylist()]
+            items += [_item(row) for row in file.read_row_group(group).take(pa.array(wanted)).to_pylist()]
         first += size
-    return found
+    return items
 
 
 def find_item(store: ObjectStore, key: str, item_id: str) -> Item | None:
-    """Return an item of a split by its id; None if it is not among them, or the split is not stored."""
+    """Return an item of a split by its ID; None if the item or the split doesn't exist."""
     try:
         place = pc.index(load_ref_table(store, key, ["id"])["id"], item_id).as_py()
         return load_items(store, key, {place})[0] if place >= 0 else None
@@ -79,32 +75,23 @@ def find_item(store: ObjectStore, key: str, item_id: str) -> Item | None:
 
 
 def load_item_refs(store: ObjectStore, key: str) -> list[ItemRef]:
-    """Return the ids and fingerprints of a split's items, in its order.
-
-    Raises:
-        ObjectMissing: the split was not saved.
-    """
     table = load_ref_table(store, key)
     return list(map(ItemRef, *(_values(table, column) for column in table.column_names)))
 
 
 def load_ref_table(store: ObjectStore, key: str, columns: Sequence[str] = ItemRef._fields) -> pa.Table:
-    """Return columns of ItemRef of a split's items in its order; task_types are JSON.
-
-    Raises:
-        ObjectMissing: the split was not saved.
-    """
-    # Of these few bytes each thread would keep memory of its own.
-    return opened(store, keys.item_refs(key)).read(columns=[*columns], use_threads=False)
+    """Return columns of ItemRef of a split's items in its order; task_types are JSON."""
+    # Each thread would keep a separate memory pool for these few bytes.
+    return open_parquet(store, keys.item_refs(key)).read(columns=[*columns], use_threads=False)
 
 
 def count_items(store: ObjectStore, key: str) -> int:
-    """Return the number of items of a split, of which none is read; raises ObjectMissing."""
-    return int(opened(store, key).metadata.num_rows)
+    """Return the number of items of a split, from the file's footer."""
+    return int(open_parquet(store, key).metadata.num_rows)
 
 
 def _values(table: pa.Table, column: str) -> list[Any]:
-    """Return a column as `ItemRef` has it; equal lists of types are one object, since many items have the same."""
+    """Return a column's values for `ItemRef`; equal lists of types share one object."""
     if column != "task_types":
         return cast("list[Any]", table[column].to_pylist())
     encoded = table[column].combine_chunks().dictionary_encode()

@@ -1,6 +1,6 @@
-"""Files in the cells of a Parquet file: structures with their bytes, as the Hugging Face hub has pictures.
+"""Files in the cells of a Parquet file: structs with their bytes, like the pictures of the Hugging Face Hub.
 
-Records have references to them, by column and row, so that no record ever holds a file.
+Records contain references to cells instead of the files.
 """
 
 import re
@@ -17,63 +17,57 @@ from skillopt_airflow.core.errors import DataError
 
 _REFERENCE = re.compile(r"(?is)(?P<path>.+\.parquet)#cell=(?P<column>.+?)/(?P<row>\d{9})(?:/(?P<place>\d+))?$")
 BYTES = "bytes"
-"""The field of the structure that holds the content; another one has the name that the file had."""
+"""Field of the content in the struct; another field has the file's original name."""
 
 
 class Cell(NamedTuple):
     """The place of a file's content."""
 
     path: str
-    """The Parquet file, below the folder of its data set."""
+    """Path of the Parquet file, below the folder of its dataset."""
     column: str
     row: int
-    """From 0."""
+    """0-based."""
     place: int | None = None
-    """In the cell's list; None where the cell holds one file."""
+    """Index in the cell's list; None if the cell contains one file."""
 
     @classmethod
     def of(cls, reference: str) -> "Cell | None":
-        """Return the cell that a path leads to; None if it is the path of a file."""
-        found = _REFERENCE.match(reference)
-        if found is None:
+        """Return the cell that a reference names; None for the path of a plain file."""
+        match = _REFERENCE.match(reference)
+        if match is None:
             return None
-        place = None if found["place"] is None else int(found["place"])
-        return cls(found["path"], found["column"], int(found["row"]), place)
+        place = None if match["place"] is None else int(match["place"])
+        return cls(match["path"], match["column"], int(match["row"]), place)
 
     def __str__(self) -> str:
-        # Filled up, so that sorted references are in the order of rows.
+        # Zero-padded, so that references sort by row.
         at = "" if self.place is None else f"/{self.place}"
         return f"{self.path}#cell={self.column}/{self.row:09d}{at}"
 
 
 class Cells:
-    """The cells of one Parquet file; the last part that was read of it is kept, since rows are read in order."""
+    """The cells of one Parquet file, with a cache of the last row group, because rows are read in order."""
 
-    def __init__(self, opened: Callable[[], "pa.parquet.ParquetFile"]) -> None:
-        """Open a file; raise DataError if it is no Parquet file."""
+    def __init__(self, open_file: Callable[[], "pa.parquet.ParquetFile"]) -> None:
         try:
-            self._file = opened()
+            self._file = open_file()
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"not a Parquet file ({error})") from error
         sizes = (self._file.metadata.row_group(number).num_rows for number in range(self._file.num_row_groups))
         self._starts = [0, *accumulate(sizes)]
-        """First row of each part, and the number of all rows."""
+        """First row of each row group, and the total number of rows."""
         self._column = lru_cache(maxsize=1)(self._read)
 
     def read(self, cell: Cell) -> bytes:
-        """Return the content of a file.
-
-        Raises:
-            DataError: it is not there.
-        """
         try:
             group = bisect_right(self._starts, cell.row) - 1
             value = self._column(group, cell.column)[cell.row - self._starts[group]].as_py()
             content = (value if cell.place is None else value[cell.place])[BYTES]
         except (LookupError, TypeError, pa.ArrowException) as error:
-            raise DataError(f"{cell}: there is no such cell with a file ({error})") from error
+            raise DataError(f"{cell}: no such cell with a file ({error})") from error
         if not isinstance(content, bytes):
-            raise DataError(f"{cell}: the file is not in the table, which has its name alone")
+            raise DataError(f"{cell}: the table contains only the file's name, not its content")
         return content
 
     def _read(self, group: int, column: str) -> "pa.ChunkedArray":
@@ -85,13 +79,13 @@ def file_columns(schema: "pa.Schema") -> frozenset[str]:
 
 
 def leaves(file: "pa.parquet.ParquetFile", without: Collection[str]) -> list[str]:
-    """Return what has to be read for the records: all but the bytes in these columns."""
+    """Return the columns of the records: all except the bytes of files in these columns."""
     paths = [file.schema.column(number).path for number in range(len(file.schema.names))]
     return [path for path in paths if path.partition(".")[0] not in without or not path.endswith(f".{BYTES}")]
 
 
 def with_references(row: Mapping[str, object], columns: Collection[str], path: str, number: int) -> dict[str, object]:
-    """Return a row (counted from 0) with references in the place of files; `path` is where the table lies."""
+    """Return a row (0-based) with references instead of files; `path` is the table's."""
 
     def reference(column: str, value: object) -> object:
         if isinstance(value, list):

@@ -1,6 +1,6 @@
-"""Pictures of items, as every provider takes them: checked, of one of two formats, and no larger than they use.
+"""Pictures of items in a form that all providers accept: checked, PNG or JPEG, and scaled down.
 
-They come from strangers, as scans do, so a process with limits opens them.
+Pictures are untrusted, so a process with limits opens them.
 """
 
 import re
@@ -17,59 +17,59 @@ if TYPE_CHECKING:
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "TIFF")
 MAX_SIDE = 2000
-"""Pixels; Anthropic takes no more in a request with many pictures, and OpenAI scales to 2,048 itself."""
+"""Limit in pixels, from Anthropic's limit for requests with many pictures; OpenAI scales to 2,048 itself."""
 MAX_PIXELS = 50_000_000
-"""Of a picture before it is scaled, which takes up to four bytes a pixel of memory."""
+"""Limit of a picture before scaling, which takes up to 4 bytes of memory per pixel."""
 MAX_BYTES = 3_750_000
-"""Of a picture as it is stored; 5 MB in Base64 is Anthropic's limit."""
+"""Limit of a stored picture, from Anthropic's limit of 5 MB in Base64."""
 LIMITS = Limits(megabytes=1536, cpu_seconds=20, wall_seconds=60)
-"""Four copies of a picture with MAX_PIXELS, beside the libraries."""
+"""Enough memory for the libraries and four copies of a picture with MAX_PIXELS."""
 THUMBNAIL_SIDE = 320
-SMALLER = 0.75
-"""Factor by which a picture that has more bytes is scaled, as often as it takes."""
+SCALE_STEP = 0.75
+"""Factor by which a picture is scaled repeatedly until it has at most MAX_BYTES."""
 _PAGE = re.compile(r"#page=([1-9]\d{0,5})$")
 
 
 def page_of(path: str) -> tuple[str, int]:
-    """Return the path of a file, and the page (1-based) that `#page=3` behind it names; the first one by default."""
-    found = _PAGE.search(path)
-    return (path[: found.start()], int(found[1])) if found else (path, 1)
+    """Return the path of a file, and the page (1-based) of a suffix such as `#page=3`, by default the first one."""
+    match = _PAGE.search(path)
+    return (path[: match.start()], int(match[1])) if match else (path, 1)
 
 
 def picture_reader() -> LimitedProcess:
-    return LimitedProcess("skillopt_airflow.store.data.picture_files:prepared_here", LIMITS)
+    return LimitedProcess("skillopt_airflow.store.data.picture_files:prepare_in_process", LIMITS)
 
 
-def prepared(content: bytes, name: str, page: int = 1, reader: LimitedProcess | None = None) -> bytes:
-    """Return a picture as it is stored: the file itself if it is fit for that, and otherwise made anew.
+def prepare_picture(content: bytes, name: str, page: int = 1, reader: LimitedProcess | None = None) -> bytes:
+    """Return a picture for storing: the file itself if it's suitable, otherwise converted.
 
     Args:
-        content: a PNG, JPEG, WebP, GIF or TIFF, of which one page (or frame) is taken, or a PDF, of which one is drawn.
-        name: its name among the item's files, whose ending says the format.
-        page: which one, 1-based.
+        content: a PNG, JPEG, WebP, GIF, TIFF or PDF.
+        name: name among the item's files, whose extension is the target format.
+        page: page or frame, 1-based.
 
     Raises:
-        DataError: it is none of these, damaged, too large, takes too long, or has no such page.
+        DataError: the file has another format, is damaged or too large, takes too long, or has no such page.
     """
     process = picture_reader() if reader is None else reader
     try:
         return process.call(content, name, str(page))
     except ProcessLost as error:
-        raise DataError(f"the picture cannot be read: {error}. Save it as a plain picture") from error
+        raise DataError(f"the picture cannot be read: {error}. Save it as a plain picture.") from error
     finally:
         if reader is None:
             process.close()
 
 
-def prepared_here(content: bytes, name: str, page_number: str) -> bytes:
-    """Return what `prepared` does, without limits."""
+def prepare_in_process(content: bytes, name: str, page_number: str) -> bytes:
+    """Do the work of `prepared`, without limits."""
     page = int(page_number)
     kind: Literal["JPEG", "PNG"] = "JPEG" if name.lower().endswith(JPEG_SUFFIXES) else "PNG"
     if content.startswith(b"%PDF-"):
-        return _encoded(_pdf_page(content, page), kind)
-    image = _opened(content, page)
-    fit = image.format == kind and max(image.size) <= MAX_SIDE and len(content) <= MAX_BYTES
-    return content if fit and not _needs_turning(image) and page == 1 else _encoded(image, kind)
+        return _encode(_pdf_page(content, page), kind)
+    image = _open(content, page)
+    fits = image.format == kind and max(image.size) <= MAX_SIDE and len(content) <= MAX_BYTES
+    return content if fits and not _is_rotated(image) and page == 1 else _encode(image, kind)
 
 
 def size_of(content: bytes) -> tuple[int, int]:
@@ -81,12 +81,12 @@ def size_of(content: bytes) -> tuple[int, int]:
 
 
 def thumbnail(content: bytes) -> bytes:
-    """Return a stored picture made anew, at most THUMBNAIL_SIDE pixels wide and high."""
+    """Return a JPEG of a stored picture, at most THUMBNAIL_SIDE pixels wide and high."""
     from PIL import Image
 
     with Image.open(BytesIO(content)) as image:
         small = image.convert("RGB")
-    # Comments and the like would be written again.
+    # Otherwise Pillow copies comments and other metadata.
     small.info.clear()
     small.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
     made = BytesIO()
@@ -94,12 +94,12 @@ def thumbnail(content: bytes) -> bytes:
     return made.getvalue()
 
 
-def _opened(content: bytes, page: int) -> "Image":
+def _open(content: bytes, page: int) -> "Image":
     from PIL import Image, UnidentifiedImageError
 
     try:
         with warnings.catch_warnings():
-            # It is told by the size, below.
+            # `_check_size` refuses such pictures.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             image = Image.open(BytesIO(content), formats=FORMATS)
         _check_size(*image.size)
@@ -107,7 +107,7 @@ def _opened(content: bytes, page: int) -> "Image":
         _check_size(*image.size)
         image.load()
     except UnidentifiedImageError:
-        raise DataError(f"it is no picture that can be read: expected one of {', '.join((*FORMATS, 'PDF'))}") from None
+        raise DataError(f"not a picture in a supported format: {', '.join((*FORMATS, 'PDF'))}") from None
     except EOFError:
         raise DataError(f"the picture has no page {page}") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
@@ -117,7 +117,7 @@ def _opened(content: bytes, page: int) -> "Image":
 
 def _check_size(width: int, height: int) -> None:
     if width * height > MAX_PIXELS:
-        raise DataError(f"the picture has {width:,} x {height:,} pixels; it may have {MAX_PIXELS:,} in all")
+        raise DataError(f"the picture has {width:,} x {height:,} pixels. The limit is {MAX_PIXELS:,} in total.")
 
 
 def _pdf_page(content: bytes, page: int) -> "Image":
@@ -127,7 +127,7 @@ def _pdf_page(content: bytes, page: int) -> "Image":
         document = pypdfium2.PdfDocument(content)
         try:
             if page > len(document):
-                raise DataError(f"the PDF has no page {page}, but {len(document)}")
+                raise DataError(f"the PDF has no page {page}, only {len(document)}")
             drawn = document[page - 1]
             return cast("Image", drawn.render(scale=MAX_SIDE / max(drawn.get_size())).to_pil())
         finally:
@@ -136,15 +136,15 @@ def _pdf_page(content: bytes, page: int) -> "Image":
         raise DataError(f"the PDF is damaged: {error}") from error
 
 
-def _needs_turning(image: "Image") -> bool:
-    """Return whether a camera's note says to turn it, which providers may not read."""
+def _is_rotated(image: "Image") -> bool:
+    # Providers may ignore this EXIF field.
     from PIL import ExifTags
 
     return bool(image.getexif().get(ExifTags.Base.Orientation, 1) != 1)
 
 
 def _eight_bit(image: "Image") -> "Image":
-    """Return a picture whose shades have more than 8 bits with 256 of them, which a conversion would cut off."""
+    """Scale shades of more than 8 bits to 256, because Pillow's conversion would clip them."""
     if image.mode.startswith("I;16"):
         return image.point(lambda shade: shade * (1 / 256)).convert("L")
     if image.mode not in ("I", "F"):
@@ -156,12 +156,12 @@ def _eight_bit(image: "Image") -> "Image":
     return image.point(lambda shade: shade * scale - low * scale).convert("L")
 
 
-def _encoded(image: "Image", kind: Literal["JPEG", "PNG"]) -> bytes:
+def _encode(image: "Image", kind: Literal["JPEG", "PNG"]) -> bytes:
     from PIL import Image, ImageOps
 
     upright = ImageOps.exif_transpose(_eight_bit(image)).convert("RGBA")
     if kind == "JPEG" or upright.getchannel("A").getextrema() == (255, 255):
-        # What is transparent looks white on paper, and black where it is merely dropped.
+        # On white, because simply dropping the transparency makes it black.
         upright = Image.alpha_composite(Image.new("RGBA", upright.size, "white"), upright).convert("RGB")
     side = MAX_SIDE
     while True:
@@ -170,4 +170,4 @@ def _encoded(image: "Image", kind: Literal["JPEG", "PNG"]) -> bytes:
         upright.save(made, kind, **({"quality": 90} if kind == "JPEG" else {"optimize": True}))
         if len(made.getvalue()) <= MAX_BYTES:
             return made.getvalue()
-        side = round(max(upright.size) * SMALLER)
+        side = round(max(upright.size) * SCALE_STEP)

@@ -1,4 +1,4 @@
-"""Where files of a dataset are: a local path, or a key in a bucket, which are read alike."""
+"""The places of a dataset's files, a local path or a key in a bucket, with the same methods."""
 
 import glob
 import os
@@ -12,14 +12,14 @@ from urllib.parse import unquote, urlsplit
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.store.objects import ObjectStore, data_errors
-from skillopt_airflow.store.tables.parquet import opened
+from skillopt_airflow.store.tables.parquet import open_parquet
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from pyarrow.parquet import ParquetFile
 
 ANY = "*"
-"""Stands for any characters in a name."""
+"""Wildcard for any characters of a name."""
 
 
 class LocalPlace(NamedTuple):
@@ -27,7 +27,7 @@ class LocalPlace(NamedTuple):
 
     path: Path
     top: Path | None = None
-    """A folder from which no link leads on; None if links may."""
+    """Folder below which links are refused; None if links are allowed."""
 
     @property
     def address(self) -> str:
@@ -37,48 +37,48 @@ class LocalPlace(NamedTuple):
         return LocalPlace(self.path / name, self.top)
 
     def without_links(self) -> "LocalPlace":
-        """Return this folder as one below which no link is followed: it may lead to any file of this machine."""
+        """Refuse links below this folder, because they can lead to any file of this machine."""
         return LocalPlace(self.path, self.path)
 
     def read(self, hint: str, limit: int | None = None) -> bytes:
-        """Return a file's content, or its beginning up to a limit.
+        """Return a file's content, or its first `limit` bytes.
 
         Raises:
-            DataError: there is no such file, or it is behind a link; the text ends in the hint.
+            DataError: the file doesn't exist, or a link leads to it; the error ends with the hint.
         """
-        with self._explained(hint), self._opened() as file:
+        with self._data_errors(hint), self._open() as file:
             return file.read(-1 if limit is None else limit)
 
     def table(self, hint: str) -> "ParquetFile":
-        """Open a Parquet file; raise as `read` does."""
+        """Open a Parquet file; raise DataError like `read`."""
         from pyarrow.parquet import ParquetFile
 
-        with self._explained(hint), self._opened() as file:
-            # Pyarrow leaves a file open that it's given, so it opens the same one, which no link can replace meanwhile.
+        with self._data_errors(hint), self._open() as file:
+            # By descriptor, so that no link can replace the file. pyarrow wouldn't close a given file object.
             return ParquetFile(f"/dev/fd/{file.fileno()}")
 
     def paths(self, pattern: str, hint: str) -> list[str]:
-        """Return paths below this folder, among them all that match the pattern, in which ANY is no `/`."""
+        """Return paths below this folder, including all that match the pattern, in which ANY doesn't match `/`."""
         escaped = ANY.join(map(glob.escape, pattern.split(ANY)))
         return glob.glob(escaped, root_dir=self.path, include_hidden=True)  # noqa: PTH207 - Path.glob enters no links
 
-    def _opened(self) -> BufferedReader:
+    def _open(self) -> BufferedReader:
         if self.top is None:
             return self.path.open("rb")
-        return opened_without_links(self.top, self.path)
+        return open_without_links(self.top, self.path)
 
     @contextmanager
-    def _explained(self, hint: str) -> Iterator[None]:
+    def _data_errors(self, hint: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             missing = next((folder for folder in reversed(self.path.parents) if not folder.exists()), None)
             problem = f"the folder {missing} does not exist" if missing else (error.strerror or str(error))
-            raise DataError(f"{self.path}: {problem}; {hint}") from error
+            raise DataError(f"{self.path}: {problem}. {hint}") from error
 
 
 class StoredPlace(NamedTuple):
-    """An object in a bucket, or all whose keys begin with a key and `/`; see LocalPlace for its methods."""
+    """An object in a bucket, or a folder of objects; see LocalPlace for its methods."""
 
     store: ObjectStore
     key: str
@@ -91,7 +91,6 @@ class StoredPlace(NamedTuple):
         return StoredPlace(self.store, f"{self.key.rstrip('/')}/{name}".lstrip("/"))
 
     def without_links(self) -> "StoredPlace":
-        """Return this place, as a bucket has no links."""
         return self
 
     def read(self, hint: str, limit: int | None = None) -> bytes:
@@ -100,10 +99,10 @@ class StoredPlace(NamedTuple):
 
     def table(self, hint: str) -> "ParquetFile":
         with data_errors(self.address, hint):
-            return opened(self.store, self.key)
+            return open_parquet(self.store, self.key)
 
     def paths(self, pattern: str, hint: str) -> list[str]:
-        """Return the keys below this one that begin like the pattern."""
+        """Return the keys below this one that start with the pattern's part before ANY."""
         prefix = self.below("").key
         with data_errors(self.address, hint):
             return [key.removeprefix(prefix) for key in self.store.list_keys(prefix + pattern.partition(ANY)[0])]
@@ -112,31 +111,31 @@ class StoredPlace(NamedTuple):
 Place = LocalPlace | StoredPlace
 
 
-def opened_without_links(top: Path, path: Path) -> BufferedReader:
-    """Open a plain file below a folder, to which no link leads.
+def open_without_links(top: Path, path: Path) -> BufferedReader:
+    """Open a plain file below a folder.
 
     Raises:
-        DataError: a part of the path below the folder is a link, or the file is no plain one.
-        OSError: it cannot be opened.
+        DataError: a part of the path below the folder is a link, or the file isn't plain.
+        OSError: the file can't be opened.
     """
     place = top
     for part in path.relative_to(top).parts:
         place /= part
         if place.is_symlink():
-            raise DataError(f"{place} is a link to {place.readlink()}: put the file itself there")
-    # Nor is a link followed that has come since, and a pipe is not waited for.
+            raise DataError(f"{place} is a link to {place.readlink()}. Replace it with the file itself.")
+    # The flags also refuse a link that was created since, and avoid waiting for a pipe.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise DataError(f"{path} is no plain file")
+        raise DataError(f"{path} is not a plain file")
     return os.fdopen(descriptor, "rb")
 
 
-def located(uri: str, root: Path, client: "S3Client", knob: str = "data.uri") -> Place:
-    """Return the place that a URL leads to: a local path, relative ones from `root`, a file:// or an s3:// URL.
+def locate(uri: str, root: Path, client: "S3Client", knob: str = "data.uri") -> Place:
+    """Return the place of a local path (relative to `root`), or of a file:// or s3:// URL.
 
     Raises:
-        DataError: it is none of these; the text names the knob.
+        DataError: the URL has another scheme; the error names the knob.
     """
     if "://" not in uri:
         return LocalPlace(root / uri)
@@ -144,7 +143,7 @@ def located(uri: str, root: Path, client: "S3Client", knob: str = "data.uri") ->
     if parts.scheme == "file" and parts.netloc in {"", "localhost"}:
         return LocalPlace(Path(unquote(parts.path)))
     if parts.scheme == "s3" and parts.netloc:
-        # An S3 key is taken literally: '?', '#' and '%' are legal in it.
+        # Not parsed further, because an S3 key may contain '?', '#' and '%'.
         bucket, _, key = uri.removeprefix("s3://").partition("/")
         return StoredPlace(ObjectStore(client, bucket), key)
     raise DataError(f"{knob} = {uri}: expected a local path, file:///path or s3://bucket/key")

@@ -1,4 +1,4 @@
-"""The formats of a file of records: JSON, JSON Lines, CSV, TSV and Parquet, by the extension of the file's name."""
+"""The formats of a file of records by file extension: JSON, JSON Lines, CSV, TSV and Parquet."""
 
 import csv
 import datetime
@@ -25,45 +25,45 @@ from skillopt_airflow.store.data.parquet_cells import file_columns, leaves, with
 from skillopt_airflow.tasks.record_fields import UnreadableRecord
 
 BATCH = 2000
-NAMED = 5
-"""Arrays that an error names."""
+MAX_NAMED = 5
+"""Limit of arrays that an error names."""
 ID = "id"
-"""Column of the key by which an object holds a record, or of the name of the file that is one record."""
+"""Column of a record's key in an object of records, or of the file name if the file is one record."""
 DELIMITERS = ",;\t|"
 Rows = Callable[[Iterable[str]], Iterator[list[str]]]
 """Reads lines as rows of cells."""
 SAMPLED_ROWS = 20
-"""Rows that are compared with the header to find the delimiter."""
+"""Number of rows that are compared with the header to find the delimiter."""
 
-# Of the whole process and for good: set and put back around a file, it would change under another thread's reader. How
-# long a record may be is decided when all formats are read.
+# The limit is global, so changing it per file would affect other threads. The size of records of all formats is checked
+# later.
 csv.field_size_limit(sys.maxsize)
 
 
-def parsed(address: str, content: bytes) -> list[JsonObject]:
-    """Return the records of a file of text, JSON or CSV by the end of its name; one that cannot be read says why.
+def parse_records(address: str, content: bytes) -> list[JsonObject]:
+    """Return the records of a JSON or CSV file by its extension; an unreadable one becomes an UnreadableRecord.
 
     Raises:
-        DataError: the file as a whole is in another format; the text names it, and the line as far as it is known.
+        DataError: the whole file has another format; the error names the file and, if known, the line.
     """
     extension = next(extension for extension in _TEXTS if address.lower().endswith(extension))
     return _records(address, _TEXTS[extension](address, content))
 
 
 def table_records(address: str, table: Callable[[], "pa.parquet.ParquetFile"], path: str = "") -> list[JsonObject]:
-    """Return the records of a Parquet file, a row each; what is null, or no number, is missing.
+    """Return the records of a Parquet file, one per row; null and NaN become missing fields.
 
     Args:
-        table: opens it; files in its cells are not read.
-        path: of the file below the folder of its data set, for references to files in its cells.
+        table: opens the file.
+        path: path of the file below its dataset's folder, for references to files in its cells.
 
     Raises:
-        DataError: it is no Parquet file.
+        DataError: it isn't a Parquet file.
     """
     try:
         file = table()
         files = file_columns(file.schema_arrow)
-        # Batch by batch, so that a large file is not in memory as a table, too.
+        # In batches, so that a large file isn't also in memory as a table.
         batches = file.iter_batches(BATCH, columns=leaves(file, files))
         read = (row for batch in batches for row in _rows(batch))
         rows = [with_references(row, files, path, number) for number, row in enumerate(read)]
@@ -89,23 +89,23 @@ def _json(address: str, content: bytes) -> list[object]:
 
 
 def _in_object(address: str, value: object) -> list[object]:
-    """Return the records of an object: its one array of them, those that it has by key, or the object itself."""
-    # An object may say more of the data set next to its records.
+    """Return the records of an object: its only array of records, its records by key, or the object itself."""
+    # An object may contain other data about the dataset next to its records.
     fields = value if isinstance(value, dict) else {}
     arrays = {name: field for name, field in fields.items() if isinstance(field, list)}
     tables = [field for field in arrays.values() if any(isinstance(entry, dict) for entry in field)]
     if len(tables) == 1:
         return tables[0]
     by_key = {key: field for key, field in fields.items() if isinstance(field, dict)}
-    # The columns that pandas writes by default have the numbers of rows as keys.
+    # By default, pandas writes columns whose keys are row numbers.
     if 0 < len(by_key) == len(fields) and not all(key.isdecimal() for row in by_key.values() for key in row):
         return [{ID: key} | record for key, record in by_key.items()]
     if not tables and any(not isinstance(field, list | dict) for field in fields.values()):
         return [{ID: PurePosixPath(address).stem} | fields]
-    several = f" with {len(arrays)} arrays ({', '.join(islice(arrays, NAMED))})" if arrays else ""
+    several = f" with {len(arrays)} arrays ({', '.join(islice(arrays, MAX_NAMED))})" if arrays else ""
     raise DataError(
         f"{address}: expected an array of records, an object with one such array, or an object of records by key, got "
-        f'{_kind(value)}{several}; with pandas write it by to_json(orient="records")'
+        f'{_kind(value)}{several}. With pandas, write it with to_json(orient="records").'
     )
 
 
@@ -113,7 +113,7 @@ def _json_lines(address: str, content: bytes) -> list[object]:
     if content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
         with suppress(DataError):
             return _json(address, content)
-    # Line by line, so that a large file is not in memory as a text, too; only b"\n" ends a line.
+    # Line by line, so that a large file isn't also in memory as a string. Only b"\n" ends a line.
     values: list[object] = []
     for number, raw in enumerate(io.BytesIO(content), start=1):
         try:
@@ -128,11 +128,11 @@ def _json_lines(address: str, content: bytes) -> list[object]:
 
 
 def _csv(address: str, content: bytes, delimiters: str = DELIMITERS) -> list[object]:
-    """Return a record per row; every cell is a string, and an empty one is missing, as is a column without a name."""
+    """Return one record per row, with strings; empty cells and columns without a name are left out."""
     lines = [*io.StringIO(_text(address, content, by_row=True), newline="")] or [""]
-    # Excel takes the delimiter from such a line.
-    told = re.fullmatch(r'"?sep=([^\w\s"]|\t)\1*"?\s*', lines[0], re.IGNORECASE)
-    start, delimiter = (1, told[1]) if told else (0, _delimiter(lines, delimiters))
+    # Excel reads the delimiter from such a line.
+    declared = re.fullmatch(r'"?sep=([^\w\s"]|\t)\1*"?\s*', lines[0], re.IGNORECASE)
+    start, delimiter = (1, declared[1]) if declared else (0, _delimiter(lines, delimiters))
     padded = f"{delimiter} " in "".join(lines[start : start + 1])
     rows = partial(csv.reader, delimiter=delimiter, skipinitialspace=padded, strict=True)
     source = iter(lines[start:])
@@ -147,7 +147,7 @@ def _csv(address: str, content: bytes, delimiters: str = DELIMITERS) -> list[obj
 
 
 def _csv_records(address: str, lines: Sequence[str], at: int, rows: Rows, columns: Sequence[str]) -> list[object]:
-    """Return the records of the lines from a place on; a stray quotation mark costs its row and no other."""
+    """Return the records of the lines from `at`; a stray quotation mark only affects its own row."""
 
     def following() -> Iterator[str]:
         nonlocal at
@@ -158,7 +158,7 @@ def _csv_records(address: str, lines: Sequence[str], at: int, rows: Rows, column
     def may_begin_a_row(line: str) -> bool:
         try:
             record = _csv_record(columns, next(rows([line])))
-            # A mark within a cell that has none around it is most likely the end of the broken cell.
+            # A mark inside an unquoted cell is probably the end of the broken cell.
             return bool(record) and sum(cell.count('"') for cell in record.values()) <= line.count('""')
         except csv.Error:
             return True
@@ -173,20 +173,21 @@ def _csv_records(address: str, lines: Sequence[str], at: int, rows: Rows, column
             records += [record] if record else []
         except (csv.Error, ValueError) as error:
             if isinstance(error, csv.Error) or at > first + 1:
-                # The mark makes one cell of all lines up to the next mark: they are read again, but for the cell's own.
+                # The mark merged all lines up to the next mark into one cell, so the lines after the cell's row are
+                # read again.
                 at = next((at for at in range(first + 1, len(lines)) if may_begin_a_row(lines[at])), len(lines))
                 reader = rows(following())
             until = f" to {at}" if at > first + 1 else ""
             problem = (
-                f"{error}; put quotation marks around a cell that holds a delimiter, with no space before them, and "
-                "write a mark inside the cell twice"
+                f"{error}. Put quotation marks around a cell that contains a delimiter, without a space before them, "
+                "and double a mark inside the cell."
             )
             records.append(UnreadableRecord(f"{address}: line {first + 1}{until}: {problem}"))
     return records
 
 
 def _delimiter(lines: Sequence[str], delimiters: str) -> str:
-    """Return the delimiter that cuts most of the first rows like the header, into several cells."""
+    """Return the delimiter that gives most of the first rows as many cells as the header, and more than one."""
 
     def rows_like_header(delimiter: str) -> int:
         header, *rows = [len(row) for row in islice(csv.reader(lines, delimiter=delimiter), SAMPLED_ROWS + 1)] or [0]
@@ -196,7 +197,7 @@ def _delimiter(lines: Sequence[str], delimiters: str) -> str:
 
 
 def _csv_record(columns: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
-    """Return what a row has in its named columns; raise ValueError if it has other cells than the header."""
+    """Return a row's cells in named columns; raise ValueError if their number differs from the header's."""
     record = {column: cell for column, cell in zip(columns, cells, strict=False) if column and cell}
     missing = [column for column in columns[len(cells) :] if column]
     if cells and (missing or any(cells[len(columns) :])):
@@ -205,7 +206,7 @@ def _csv_record(columns: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
 
 
 def _rows(batch: "pa.RecordBatch") -> list[dict[str, object]]:
-    """Return the rows; one with text that isn't UTF-8, which Parquet files can hold, is lost alone."""
+    """Return the rows; one with strings that aren't UTF-8, which Parquet can contain, becomes a row with the error."""
     try:
         rows: list[dict[str, object]] = batch.to_pylist()
     except UnicodeDecodeError as error:
@@ -217,7 +218,7 @@ def _rows(batch: "pa.RecordBatch") -> list[dict[str, object]]:
 
 def _plain_row(address: str, number: int, row: Mapping[str, object]) -> object:
     if isinstance(row.get(""), UnicodeDecodeError):
-        return UnreadableRecord(f"{address}: record {number}: holds text that isn't UTF-8")
+        return UnreadableRecord(f"{address}: record {number}: a string is not UTF-8")
     plain = {column: _plain(value) for column, value in row.items()}
     return {column: value for column, value in plain.items() if value is not None}
 
@@ -230,20 +231,20 @@ _TEXTS: Mapping[str, Callable[[str, bytes], list[object]]] = {
     ".tsv": partial(_csv, delimiters="\t"),
     ".tab": partial(_csv, delimiters="\t"),
 }
-"""The reader of a file, by the extension of its name, in whichever case it is."""
+"""The reader of a file by its extension in lower case."""
 PARQUET = ".parquet"
 FORMATS = (*_TEXTS, PARQUET)
 """Extensions of files of records, in lower case."""
 
 
 def _plain(value: object) -> object:
-    """Return the value as JSON has it, or None if JSON has none like it, as of bytes: a task may not use the column."""
+    """Return the value as JSON, or None if JSON can't represent it; the benchmark may not use the column."""
     if isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, list):
-        # Arrow has a map as a list of pairs.
+        # Arrow returns a map as a list of pairs.
         if value and all(isinstance(entry, tuple) for entry in value):
             return _plain(dict(value))
         return [_plain(entry) for entry in value]
@@ -261,7 +262,7 @@ def _text(address: str, content: bytes, by_row: bool = False) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         if by_row and error.start > content.find(b"\n") > 0:
-            # A row with such bytes is refused alone; a file in another encoding has too many of them.
+            # Only rows with such bytes are refused; a file in another encoding has too many of them.
             return content.decode("utf-8-sig", "surrogateescape")
         raise DataError(f"{address}: is not UTF-8 text ({error.reason} at byte {error.start})") from error
 
@@ -274,14 +275,16 @@ def _record(address: str, row: int, value: object) -> JsonObject:
     try:
         canonical_json(value).encode()
     except UnicodeEncodeError:
-        return UnreadableRecord(f"{address}: record {row}: holds half of a surrogate pair, or bytes that aren't UTF-8")
+        return UnreadableRecord(
+            f"{address}: record {row}: contains half of a surrogate pair, or bytes that aren't UTF-8"
+        )
     return value
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _kind(value: object) -> str:
-    names = {dict: "an object", list: "an array", str: "a text", bool: "a truth value", type(None): "null"}
+    names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number")

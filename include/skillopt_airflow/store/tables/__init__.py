@@ -1,5 +1,5 @@
 """Parquet tables: rollouts, model calls, nights, matrices.
 
-Enter by parquet.py, which has the schemas and the parts.
-Documents of a run are in store/run_states.py.
+Enter by parquet.py, which contains the schemas and the parts.
+The states of a run are in store/run_states.py.
 """

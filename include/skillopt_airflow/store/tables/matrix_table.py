@@ -1,4 +1,4 @@
-"""The matrices of a benchmark: a document, a table and a text each, found by the skills that they compare."""
+"""The matrices of a benchmark, each as document, table and Markdown, with an index by skill."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -8,52 +8,42 @@ from skillopt_airflow.store.keys import MatrixKeys
 if TYPE_CHECKING:
     from skillopt_airflow.store.objects import ObjectStore
 
-MOST = 10
-"""Matrices of a skill that are read at a time, the newest ones."""
+MAX_MATRICES = 10
+"""Default number of a skill's newest matrices to read."""
 
 
 class MatrixTable:
-    """The matrices of one benchmark."""
-
     def __init__(self, store: "ObjectStore", keys: MatrixKeys) -> None:
         self._store = store
         self._keys = keys
 
     def save(self, matrix: SkillMatrix, markdown: str) -> str:
-        """Write a run's matrix, over the one that it had before, and return the document's key."""
+        """Write a run's matrix, replacing its previous one, and return the document's key."""
         from skillopt_airflow.store.tables.parquet import to_parquet
 
         keys, run = self._keys, matrix.run
         self._store.put_bytes(keys.table(run), to_parquet(rows_of(matrix)))
         self._store.put_text(keys.markdown(run), markdown)
         self._store.put_model(keys.matrix(run), matrix)
-        # Last, so that no name leads nowhere.
+        # Last, so that the index never names a missing matrix.
         for sha256 in dict.fromkeys(skill.sha256 for skill in matrix.skills):
             self._store.put_bytes(keys.naming(sha256, matrix.created, run), b"")
         return keys.matrix(run)
 
     def read(self, run: str) -> SkillMatrix:
-        """Return the matrix of a run; raises ObjectMissing."""
         return self._store.get_model(self._keys.matrix(run), SkillMatrix)
 
-    def of_skill(self, sha256: str, most: int = MOST) -> list[SkillMatrix]:
-        """Return the newest matrices with a skill, at most so many, the newest first.
-
-        It takes a listing of the skill's own names and a read for each matrix.
-        """
+    def of_skill(self, sha256: str, limit: int = MAX_MATRICES) -> list[SkillMatrix]:
+        """Return at most `limit` matrices with a skill, the newest first."""
         listed = reversed(self._store.list_keys(self._keys.of_skill(sha256)))
-        runs = list(dict.fromkeys(map(MatrixKeys.named, listed)))[:most]
-        found = (self._store.find_model(self._keys.matrix(run), SkillMatrix) for run in runs)
-        there = [matrix for matrix in found if matrix is not None]
-        # Prepared again, a run may have been compared under another skill by the same name since.
-        return [matrix for matrix in there if any(skill.sha256 == sha256 for skill in matrix.skills)]
+        runs = list(dict.fromkeys(map(MatrixKeys.named, listed)))[:limit]
+        matrices = (self._store.find_model(self._keys.matrix(run), SkillMatrix) for run in runs)
+        # A run that was prepared again may have compared other skills.
+        return [one for one in matrices if one is not None and any(skill.sha256 == sha256 for skill in one.skills)]
 
 
 def rows_of(matrix: SkillMatrix) -> Any:
-    """Return the matrix as an Arrow table with a row for each skill in each cell.
-
-    Benchmark and run are in the key, as Hive partitions. Unknown values are null.
-    """
+    """Return the matrix as an Arrow table with one row per skill and cell; unknown values are null."""
     import pyarrow as pa
 
     text, number, count = pa.string(), pa.float64(), pa.int64()

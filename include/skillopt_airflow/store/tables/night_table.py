@@ -1,4 +1,4 @@
-"""The ledger of re-gating: one object a night, written once, from which everything else follows."""
+"""The ledger of re-gating: one object per night, written once."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -26,35 +26,35 @@ class Contender(Value):
     """A skill that a night measured."""
 
     version: str
-    """As it is published; empty for the seed skill."""
+    """The published version; empty for the seed skill."""
     sha256: str
 
 
 class Promise(Value):
-    """The score that a champion was published with, by items that decided nothing."""
+    """The published score of a champion on held-out items."""
 
     score: float
     """Mean of the gate metric."""
     low: float
-    """Lower end of its 95 % interval."""
+    """Lower end of the 95% interval."""
 
 
 class Night(Document):
-    """The measurements of a night, whatever becomes of the alias later."""
+    """The measurements of a night."""
 
     benchmark: str
     target: str
     date: str
-    """YYYY-MM-DD, of the items."""
+    """Date of the items, YYYY-MM-DD."""
     run: str
     champion: Contender
     seed: Contender
     previous: Contender | None
-    """The champion before; None if there was none, or it was the seed."""
+    """The previous champion; None if there was none, or it was the seed."""
     items: int
     metric: Metric
     mixed_weight: float | None = None
-    """`evaluation.gate_mixed_weight` where the metric is mixed; None otherwise."""
+    """`evaluation.gate_mixed_weight` if the metric is mixed, otherwise None."""
     scores: dict[str, float]
     """Means by role: champion, seed, previous."""
     against_seed: PairedTable
@@ -62,20 +62,18 @@ class Night(Document):
     settled: AwareDatetime
     """UTC."""
     means: dict[Rival, NightMean]
-    """Of the champion's score less each rival's."""
+    """Differences between the champion's score and each rival's."""
     promised: Promise | None = None
-    """None where nothing was published for this target, or not with a score of this metric on items that nothing was
-    selected on."""
+    """None if no skill was published for this target with a held-out score of this metric."""
     contents: dict[str, str] = Field(default_factory=dict)
-    """By id, a fingerprint of what the target saw of each item that has a score; empty where all nights are read."""
+    """Fingerprints of the content of all items with a score, by ID; empty if all nights are read."""
     intervals: dict[str, tuple[float, float]] = Field(default_factory=dict)
-    """95 % intervals of the scores by role."""
+    """95% intervals of the scores by role."""
 
     def measures_as(self, other: "Night") -> bool:
         return (self.metric, self.mixed_weight) == (other.metric, other.mixed_weight)
 
     def against(self, rival: Rival) -> NightMean | None:
-        """Return the champion's score less a rival's; None without that rival."""
         return self.means.get(rival)
 
 
@@ -85,15 +83,13 @@ class NightIndex(Document):
     nights: tuple[Night, ...]
 
 
-class Told(Document):
-    """The run that reported a champion's decline, a drift or that nights stopped counting."""
+class ReportedEvent(Document):
+    """The run that reported an event of a champion: a decline, a drift, or that nights stopped counting."""
 
     run: str
 
 
 class NightTable:
-    """The nights of one benchmark and target."""
-
     def __init__(self, store: ObjectStore, keys: RegateKeys) -> None:
         self._store = store
         self._keys = keys
@@ -102,68 +98,67 @@ class NightTable:
         return self._store.find_model(self._keys.night(date), Night)
 
     def all(self) -> list[Night]:
-        """Return every settled night, in the order in which they were settled; `contents` has those of their items."""
-        together = {night.date: night for night in self._together()}
-        # Without a list of all that nights have stored, which takes longer to read than the nights together.
+        """Return all concluded nights in the order of their conclusion, without `contents`."""
+        indexed = {night.date: night for night in self._indexed()}
+        # Only the folders are listed, because listing all objects takes longer than reading the index.
         dates = filter(None, map(self._keys.date_of, self._store.list_folders(self._keys.folder)))
-        found = [together[date] if date in together else self.read(date) for date in dates]
-        nights = [night for night in found if night is not None]
-        bare = [night.model_copy(update={"contents": {}}) for night in nights]
+        nights = [indexed[date] if date in indexed else self.read(date) for date in dates]
+        bare = [night.model_copy(update={"contents": {}}) for night in nights if night is not None]
         return sorted(bare, key=lambda night: (night.settled, night.date))
 
     def contents(self, nights: Sequence[Night]) -> dict[str, dict[str, str]]:
-        """Return the contents of settled nights by date: fingerprints by item.
+        """Return the contents of concluded nights: fingerprints by date and item.
 
-        They are read in one piece, apart from the nights: they are most of these, and few tasks ask for them.
+        They are stored in a separate table, because they are large and few tasks need them.
         """
-        together = self._contents_together()
+        indexed = self._indexed_contents()
         return {
-            night.date: together[night.date]
-            if night.date in together
+            night.date: indexed[night.date]
+            if night.date in indexed
             else self._store.get_model(self._keys.night(night.date), Night).contents
             for night in nights
         }
 
     def scores(self, date: str) -> dict[str, dict[str, float | None]]:
-        """Return the gate metric of a settled night by item and role; None where an item has no score."""
+        """Return the gate metric of a concluded night by item and role; None for an item without a score."""
         rows = from_parquet(self._store.get_bytes(self._keys.paired(date))).to_pylist()
         return {row.pop("item_id"): row for row in rows}
 
-    def settle(self, night: Night, evaluations: Mapping[str, Evaluation], mixed_weight: float) -> Night:
-        """Write a night unless it was written before; returns the one that stands."""
+    def conclude(self, night: Night, evaluations: Mapping[str, Evaluation], mixed_weight: float) -> Night:
+        """Write a night unless one exists for its date; return the stored one."""
         rows = _rows(evaluations, night.metric, mixed_weight)
-        # First, so that a settled night always has its rows; another attempt writes the same ones.
+        # First, so that a concluded night always has its rows; another attempt writes the same ones.
         self._store.put_bytes(self._keys.paired(night.date), to_parquet(rows))
-        standing = self._store.first_model(self._keys.night(night.date), night)
-        if standing is not night:
-            return standing
-        everything = self.all()
-        self._store.put_model(self._keys.nights, NightIndex(nights=tuple(everything)))
-        self._store.put_bytes(self._keys.contents, to_parquet(_content_rows(self.contents(everything))))
+        stored = self._store.first_model(self._keys.night(night.date), night)
+        if stored is not night:
+            return stored
+        nights = self.all()
+        self._store.put_model(self._keys.nights, NightIndex(nights=tuple(nights)))
+        self._store.put_bytes(self._keys.contents, to_parquet(_content_rows(self.contents(nights))))
         return night
 
-    def told_by(self, sha256: str, what: str) -> str | None:
-        """Return the run that reported what became of the champion with this hash; None if none did yet."""
-        told = self._store.find_model(self._keys.told(sha256, what), Told)
-        return None if told is None else told.run
+    def reporter(self, sha256: str, event: str) -> str | None:
+        """Return the run that reported an event of a champion, if any."""
+        reported = self._store.find_model(self._keys.reported(sha256, event), ReportedEvent)
+        return None if reported is None else reported.run
 
-    def first_to_tell(self, sha256: str, what: str, run: str) -> str:
-        """Return the run that reports what became of the champion with this hash: this one, unless another is."""
-        return self._store.first_model(self._keys.told(sha256, what), Told(run=run)).run
+    def claim_report(self, sha256: str, event: str, run: str) -> str:
+        """Return the run that reports an event of a champion: `run`, unless another one was first."""
+        return self._store.first_model(self._keys.reported(sha256, event), ReportedEvent(run=run)).run
 
-    def _together(self) -> tuple[Night, ...]:
+    def _indexed(self) -> tuple[Night, ...]:
         index = self._store.find_model(self._keys.nights, NightIndex)
         return () if index is None else index.nights
 
-    def _contents_together(self) -> Mapping[str, dict[str, str]]:
+    def _indexed_contents(self) -> Mapping[str, dict[str, str]]:
         try:
             rows = from_parquet(self._store.get_bytes(self._keys.contents))
         except ObjectMissing:
             return {}
-        found: dict[str, dict[str, str]] = defaultdict(dict)
+        contents: dict[str, dict[str, str]] = defaultdict(dict)
         for date, item, content in zip(*(rows[name].to_pylist() for name in _CONTENTS.names), strict=True):
-            found[date][item] = content
-        return found
+            contents[date][item] = content
+        return contents
 
 
 def _content_rows(contents: Mapping[str, Mapping[str, str]]) -> pa.Table:

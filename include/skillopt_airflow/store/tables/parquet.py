@@ -1,12 +1,11 @@
-"""Arrow schemas of the two tables, conversion between their rows and the domain's values, and the parts of a partition.
+"""Arrow schemas of the two tables, conversion of their rows, and the parts of a partition.
 
-Partition columns (benchmark, target, harness, split, skill, draw; benchmark, run) are in the keys alone: a reader
-with Hive partitioning adds them, and pyarrow refuses a column that is in both.
+Partition columns (benchmark, target, harness, split, skill, draw; benchmark, run) are only in the keys: a reader with
+Hive partitioning adds them, and pyarrow refuses a column that is in both.
 
-Parts are immutable objects, which are read together. A chunk writes small parts while it runs, all under its writer's
-prefix, and closes them with one object that has all their rows. The small ones don't count beside it, whether they are
-removed by then or not. A listing has the closing object after them, so a reader finds every row once at any moment. The
-nightly cleanup merges parts of past days.
+Parts are immutable objects. A chunk writes small parts under its writer's prefix while it runs, and finally one object
+with all their rows, which replaces them. A listing returns that object after the small parts, so a reader always finds
+each row once. The nightly cleanup merges parts of past days.
 """
 
 import io
@@ -25,7 +24,7 @@ from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
 
 GROUP_BYTES = 16 * 1024 * 1024
-"""Of a row group, before compression: who wants all of one row reads its group."""
+"""Size of a row group before compression, which limits the read of a single row."""
 _MICROSECONDS = 1_000_000
 _TEXT, _COUNT, _NUMBER, _TIME = pa.string(), pa.int64(), pa.float64(), pa.timestamp("us", tz="UTC")
 
@@ -53,9 +52,9 @@ TRAJECTORIES: pa.Schema = pa.schema(
         *_columns(_list_of(_TEXT), "files"),
     ]
 )
-"""One row a rollout. hard, soft and feedback are null unless the status is one of HAS_SCORE; grade is null unless a
-model judged the answer, and else its words as JSON; started is null if nothing started. Large columns come last, so
-that a list of rollouts is one range of each row group."""
+"""One row per rollout. hard, soft and feedback are null unless the status is one of HAS_SCORE. grade is the judge
+model's as JSON, or null. started is null if nothing started. Large columns come last, so that listing rollouts reads
+one range per row group."""
 
 USAGE: pa.Schema = pa.schema(
     [
@@ -68,12 +67,12 @@ USAGE: pa.Schema = pa.schema(
         *_columns(_TEXT, "share"),
     ]
 )
-"""One row a model call; step 0 is outside of the steps, moment is a name such as steps/step_0001. share is that of the
-run's budget which paid for it, empty without a budget."""
+"""One row per model call. step is 0 outside of steps, and moment is a name such as steps/step_0001. share is the share
+of the run's budget that paid for the call, or empty without a budget."""
 
 
 class RolloutRow(NamedTuple):
-    """A rollout and what it was made from."""
+    """A rollout and its origin."""
 
     run: str
     item_fingerprint: str
@@ -86,27 +85,26 @@ class RolloutRow(NamedTuple):
 
 
 class UsageRow(NamedTuple):
-    """A model call, the steps taken with it (0 before the first), and the name of the moment that made it."""
+    """A model call with its step and moment; see USAGE."""
 
     step: int
     moment: str
     call: ModelCall
     share: str = ""
-    """The share of the run's budget that paid for it; empty without a budget."""
 
 
 def rollouts_to_table(rows: Iterable[RolloutRow]) -> pa.Table:
-    """Return the rows as TRAJECTORIES; times are rounded to microseconds."""
+    """Return the rows as TRAJECTORIES, with times rounded to microseconds."""
     return pa.Table.from_pylist([_rollout_record(row) for row in rows], schema=TRAJECTORIES)
 
 
 def rollouts_from_table(table: pa.Table) -> list[RolloutRow]:
-    """Return the rows of TRAJECTORIES, in order; other columns are passed over."""
+    """Return the rows of TRAJECTORIES; ignore other columns."""
     return [_rollout_row(record) for record in table.to_pylist()]
 
 
 def usage_to_table(rows: Iterable[UsageRow]) -> pa.Table:
-    """Return the rows as USAGE; times are rounded to microseconds."""
+    """Return the rows as USAGE, with times rounded to microseconds."""
     return pa.Table.from_pylist(
         [
             {"step": row.step, "moment": row.moment, "share": row.share}
@@ -119,7 +117,7 @@ def usage_to_table(rows: Iterable[UsageRow]) -> pa.Table:
 
 
 def usage_from_table(table: pa.Table) -> list[UsageRow]:
-    """Return the rows of USAGE, in order; other columns are passed over."""
+    """Return the rows of USAGE; ignore other columns."""
     return [
         UsageRow(
             record["step"],
@@ -132,7 +130,6 @@ def usage_from_table(table: pa.Table) -> list[UsageRow]:
 
 
 def to_parquet(table: pa.Table) -> bytes:
-    """Return a table as one zstd Parquet file."""
     sink = pa.BufferOutputStream()
     rows = max(1, len(table) * GROUP_BYTES // max(1, table.nbytes))
     pq.write_table(table, sink, compression="zstd", row_group_size=rows)
@@ -140,7 +137,7 @@ def to_parquet(table: pa.Table) -> bytes:
 
 
 def join_parquet(tables: Iterable[pa.Table]) -> bytes:
-    """Return tables with equal columns as one file; only a row group of them is in memory at a time."""
+    """Return tables with equal columns as one file; only one row group is in memory at a time."""
     rest = iter(tables)
     sink, waiting = pa.BufferOutputStream(), [next(rest)]
     with pq.ParquetWriter(sink, waiting[0].schema, compression="zstd") as writer:
@@ -154,8 +151,8 @@ def join_parquet(tables: Iterable[pa.Table]) -> bytes:
 
 
 def from_parquet(body: bytes) -> pa.Table:
-    # `pq.read_table` would import pyarrow's data sets, and with them pandas: half a second of a short task's one. So
-    # would a table's filter by an expression, which is why rows are chosen by masks.
+    # `pq.read_table` imports pyarrow's datasets and pandas, which takes half a second. Filters by expression import
+    # them, too, so this package uses masks.
     return pq.ParquetFile(pa.BufferReader(body)).read()
 
 
@@ -177,8 +174,8 @@ def _rollout_row(record: dict[str, Any]) -> RolloutRow:
     score = None
     if record["hard"] is not None:
         grade = record["grade"]
-        judged = None if grade is None else Grade.model_validate_json(grade)
-        score = Score.model_validate(record | {"grade": judged}, extra="ignore")
+        parsed = None if grade is None else Grade.model_validate_json(grade)
+        score = Score.model_validate(record | {"grade": parsed}, extra="ignore")
     origin = {field: record[field] for field in RolloutRow._fields if field != "rollout"}
     return RolloutRow(**origin, rollout=Rollout(trajectory=trajectory, score=score))
 
@@ -193,14 +190,14 @@ def _seconds(moment: datetime) -> float:
 
 
 TAIL = 64 * 1024
-"""Bytes of an object's end that are read at once: all of a small one, footer and last columns of a large one."""
+"""Size of the first read at an object's end: a small object, or the footer and last columns of a large one."""
 
 
-def opened(store: ObjectStore, key: str) -> pq.ParquetFile:
-    """Open a Parquet object; columns that are not read are not fetched either, unless it is small.
+def open_parquet(store: ObjectStore, key: str) -> pq.ParquetFile:
+    """Open a Parquet object; only fetch the columns that are read, unless it's small.
 
     Raises:
-        ObjectMissing: nothing is stored under the key; also while it is read, if it goes meanwhile.
+        ObjectMissing: the object doesn't exist. Later reads raise it, too, if the object is removed.
     """
     tail, size = store.get_tail(key, TAIL)
     if len(tail) == size:
@@ -209,16 +206,16 @@ def opened(store: ObjectStore, key: str) -> pq.ParquetFile:
 
 
 def text_bounds(file: pq.ParquetFile, group: int, column: str) -> tuple[str, str] | None:
-    """Return the smallest and the largest text of a column in a row group, if its statistics tell."""
-    found = file.metadata.row_group(group)
-    # A column with lists has several places, so that the others' numbers are not those of the schema.
-    place = next(place for place in range(found.num_columns) if found.column(place).path_in_schema == column)
-    told = found.column(place).statistics
-    return None if told is None or not told.has_min_max or told.null_count else (str(told.min), str(told.max))
+    """Return the minimum and maximum string of a column in a row group, if it has statistics."""
+    metadata = file.metadata.row_group(group)
+    # Nested columns count several times here, so the schema's column numbers don't apply.
+    place = next(place for place in range(metadata.num_columns) if metadata.column(place).path_in_schema == column)
+    stats = metadata.column(place).statistics
+    return None if stats is None or not stats.has_min_max or stats.null_count else (str(stats.min), str(stats.max))
 
 
 class _Ranges(io.RawIOBase):
-    """An object as a file, read in ranges."""
+    """A file over an object that reads ranges."""
 
     def __init__(self, store: ObjectStore, key: str, tail: bytes, size: int) -> None:
         self._store, self._key, self._tail, self._size = store, key, tail, size
@@ -250,30 +247,30 @@ class _Ranges(io.RawIOBase):
 
 READERS = 8
 FIRST_PAUSE = 0.1
-"""Seconds until a partition is listed again whose parts were removed before they were read; the pauses double."""
+"""First pause in seconds before listing a partition again if its parts were removed; pauses double."""
 MAX_PAUSE = 2.0
 PATIENCE = 30.0
-"""Seconds after which it isn't listed again."""
+"""Timeout in seconds of these attempts."""
 
 T = TypeVar("T")
 
 
 def parts_of(store: ObjectStore, partition: str) -> list[str]:
-    return counting(store.list_keys(partition))
+    return current_parts(store.list_keys(partition))
 
 
-def counting(listed: Iterable[str]) -> list[str]:
-    """Return the keys of parts without those whose writer has closed them."""
+def current_parts(listed: Iterable[str]) -> list[str]:
+    """Return the keys of parts, without small parts that a merged one replaces."""
     parts = [key for key in listed if key.endswith(".parquet")]
-    there = set(parts)
-    return [key for key in parts if keys.closing_part(key) not in there]
+    known = set(parts)
+    return [key for key in parts if keys.closing_part(key) not in known]
 
 
 def close_parts(store: ObjectStore, partition: str, writer: str) -> None:
-    """Put all rows of a writer's parts into one object."""
+    """Merge a writer's small parts into one object."""
     small = store.list_keys(keys.parts_of_writer(partition, writer))
     if len(small) > 1:
-        store.put_bytes(keys.part(partition, writer), join_parquet(opened(store, key).read() for key in small))
+        store.put_bytes(keys.part(partition, writer), join_parquet(open_parquet(store, key).read() for key in small))
         for key in small:
             store.delete(key)
 
@@ -286,13 +283,13 @@ def read_parts(
     *,
     readers: int = READERS,
 ) -> dict[str, T]:
-    """Return what is read of each part that counts, by key; parts that go meanwhile are listed again.
+    """Return the result of `read` for each current part, by key; list again if parts are removed meanwhile.
 
     Args:
-        known: what was read before, since a part never changes; it is brought up to date.
+        known: cache of earlier results, which is updated.
 
     Raises:
-        StoreUnavailable: parts vanished between listing and reading for PATIENCE seconds.
+        StoreUnavailable: for PATIENCE seconds, parts were removed between listing and reading.
     """
     seen = {} if known is None else known
     retrying = Retrying(
@@ -301,24 +298,24 @@ def read_parts(
         retry=retry_if_exception_type(ObjectMissing),
     )
 
-    def look_at(key: str) -> T:
+    def read_one(key: str) -> T:
         if key not in seen:
-            seen[key] = read(opened(store, key))
+            seen[key] = read(open_parquet(store, key))
         return seen[key]
 
-    def look() -> dict[str, T]:
+    def read_all() -> dict[str, T]:
         listed = parts_of(store, partition)
         for key in seen.keys() - listed:
             seen.pop(key, None)
         if len(listed) == 1:
-            # It is read in less time than a thread begins.
-            return {listed[0]: look_at(listed[0])}
+            # Reading one part is faster than starting a thread.
+            return {listed[0]: read_one(listed[0])}
         with ThreadPoolExecutor(readers) as pool:
-            return dict(zip(listed, pool.map(look_at, listed), strict=True))
+            return dict(zip(listed, pool.map(read_one, listed), strict=True))
 
     try:
-        return dict(retrying(look))
+        return dict(retrying(read_all))
     except RetryError:
         raise StoreUnavailable(
-            f"{store.address(partition)}: its parts change faster than they can be read; try again"
+            f"{store.address(partition)}: its parts change faster than they can be read. Try again."
         ) from None

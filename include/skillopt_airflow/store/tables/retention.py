@@ -1,4 +1,4 @@
-"""Keep the trajectory table small: merge a partition's parts, and drop old rows and duplicates."""
+"""Cleanup of the trajectory table: merging a partition's parts, and dropping old rows and duplicates."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -9,20 +9,20 @@ import pyarrow as pa
 
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.tables.parquet import counting, join_parquet, opened, parts_of
+from skillopt_airflow.store.tables.parquet import current_parts, join_parquet, open_parquet, parts_of
 
 LARGE_ROWS = 10_000
 LARGE_BYTES = 64 * 1024 * 1024
-"""Limits of a merged part, before compression, so that a task that merges needs little memory."""
+"""Limit of a merged part before compression, which limits the task's memory."""
 _ORIGIN = [
     *("run", "item_fingerprint", "skill_sha256", "settings_sha256", "image", "stored"),
     *("item_id", "status", "started"),
 ]
-"""Columns in which two rows differ unless they are one write."""
+"""Columns that identify a write; rows that are equal in all of them are duplicates."""
 
 
 class Part(NamedTuple):
-    """A part by its footer."""
+    """The footer of a part."""
 
     key: str
     rows: int
@@ -31,18 +31,18 @@ class Part(NamedTuple):
     columns: pa.Schema
 
 
-class Cleaned(NamedTuple):
-    """The outcome for one or more partitions; rows of parts that were left as they are do not count."""
+class CleanupCounts(NamedTuple):
+    """The outcome for one or more partitions; rows of unchanged parts don't count."""
 
     parts_before: int = 0
     parts_after: int = 0
     rows_kept: int = 0
     rows_dropped: int = 0
 
-    def __add__(self, other: object) -> "Cleaned":
-        if not isinstance(other, Cleaned):
+    def __add__(self, other: object) -> "CleanupCounts":
+        if not isinstance(other, CleanupCounts):
             return NotImplemented
-        return Cleaned(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        return CleanupCounts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 def partitions(store: ObjectStore, prefix: str, benchmark: str) -> list[str]:
@@ -50,27 +50,27 @@ def partitions(store: ObjectStore, prefix: str, benchmark: str) -> list[str]:
     return sorted({f"{part.rpartition('/')[0]}/" for part in parts})
 
 
-def compact(store: ObjectStore, partition: str, oldest: datetime | None, untouched: datetime) -> Cleaned:
-    """Make few large parts of many, without the rows stored before `oldest` and without duplicates.
+def compact(store: ObjectStore, partition: str, oldest: datetime | None, untouched: datetime) -> CleanupCounts:
+    """Merge many parts into few large ones, without rows stored before `oldest` and without duplicates.
 
-    Only parts written before `untouched` are merged, which no task has open any more. Readers find rows twice until the
-    merged parts are removed, and so does the next cleanup after one that died; readers count an item once.
+    Only parts written before `untouched` are merged, because no task has them open. Until the old parts are removed,
+    rows exist twice. Readers count an item once, and after a killed cleanup the next one removes the duplicates.
     """
     dated = store.list_dated(partition)
     for key, written in dated.items():
         if keys.closing_part(key) in dated and written < untouched:
             store.delete(key)
-    parts = [_part(store, key) for key in counting(sorted(dated)) if dated[key] < untouched]
+    parts = [_part(store, key) for key in current_parts(sorted(dated)) if dated[key] < untouched]
     if len(parts) == 1 and oldest is None:
-        return Cleaned(1, 1)
-    kept, total = _kept(store, parts, oldest), Cleaned()
+        return CleanupCounts(1, 1)
+    kept, total = _kept(store, parts, oldest), CleanupCounts()
     for group in _groups(parts):
         total += _merge(store, partition, group, kept)
     return total
 
 
 def drop_old(store: ObjectStore, folder: str, oldest: datetime) -> int:
-    """Remove what was stored below a folder before `oldest`; return how many objects those were."""
+    """Remove the objects below a folder that were stored before `oldest`; return their number."""
     dropped = store.list_older(folder, oldest)
     for key in dropped:
         store.delete(key)
@@ -78,32 +78,34 @@ def drop_old(store: ObjectStore, folder: str, oldest: datetime) -> int:
 
 
 def drop_corpora(store: ObjectStore, prefix: str, oldest: datetime) -> int:
-    """Remove the corpora, of whatever benchmark, that no run used since `oldest`; return their number."""
+    """Remove the corpora of all benchmarks that no run used since `oldest`; return their number."""
     folders = {keys.corpus_folder(key) for key in store.list_older(keys.corpora_of(prefix), oldest)}
     return sum(_drop_corpus(store, folder, oldest) for folder in sorted(folders))
 
 
 def _drop_corpus(store: ObjectStore, folder: str, oldest: datetime) -> bool:
-    """Return whether a corpus was removed: no run used it, by now."""
+    """Remove a corpus unless a run used it meanwhile; return whether it was removed."""
     stored, old = store.list_keys(folder), store.list_older(folder, oldest)
     if stored != old:
         return False
-    # The manifest is the last key of a corpus and goes first: without it, what is left counts as not stored.
+    # The manifest is a corpus's last key. It's removed first, because a corpus without a manifest doesn't count.
     for key in reversed(stored):
         store.delete(key)
     return True
 
 
 def _kept(store: ObjectStore, parts: Sequence[Part], oldest: datetime | None) -> Mapping[str, list[int]]:
-    """Return the places of the rows to keep by part: the last of those that are one write."""
+    """Return the places of the rows to keep by part: the last one of each set of duplicates."""
     places: dict[tuple[Any, ...], tuple[str, int]] = {}
     for part in parts:
-        origins = opened(store, part.key).read(columns=_ORIGIN)
-        young = [True] * part.rows if oldest is None else [stored >= oldest for stored in origins["stored"].to_pylist()]
+        origins = open_parquet(store, part.key).read(columns=_ORIGIN)
+        recent = (
+            [True] * part.rows if oldest is None else [stored >= oldest for stored in origins["stored"].to_pylist()]
+        )
         columns = (origins[name].cast(pa.string()).to_pylist() for name in _ORIGIN)
         for place, origin in enumerate(zip(*columns, strict=True)):
-            if young[place]:
-                # Of equal rows, one write of a part of before may be in a part of each kind of columns.
+            if recent[place]:
+                # Parts with different columns aren't merged, so each of them keeps its row.
                 places[str(part.columns), *origin] = part.key, place
     kept: dict[str, list[int]] = {part.key: [] for part in parts}
     for key, place in places.values():
@@ -112,7 +114,7 @@ def _kept(store: ObjectStore, parts: Sequence[Part], oldest: datetime | None) ->
 
 
 def _groups(parts: Sequence[Part]) -> list[list[Part]]:
-    """Divide parts into groups with the same columns, each small enough to be one part."""
+    """Group parts with the same columns, so that each group fits into one part."""
     groups: list[list[Part]] = []
     for part in sorted(parts, key=lambda part: str(part.columns)):
         group = groups[-1] if groups else []
@@ -129,22 +131,23 @@ def _groups(parts: Sequence[Part]) -> list[list[Part]]:
     return groups
 
 
-def _merge(store: ObjectStore, partition: str, group: Sequence[Part], kept: Mapping[str, list[int]]) -> Cleaned:
-    """Make a group of parts one, of the rows to keep."""
+def _merge(store: ObjectStore, partition: str, group: Sequence[Part], kept: Mapping[str, list[int]]) -> CleanupCounts:
     before, after = sum(part.rows for part in group), sum(len(kept[part.key]) for part in group)
     if len(group) == 1 and before == after:
-        return Cleaned(1, 1, after, 0)
+        return CleanupCounts(1, 1, after, 0)
     if after:
-        rows = (opened(store, part.key).read().take(pa.array(sorted(kept[part.key]), pa.int64())) for part in group)
+        rows = (
+            open_parquet(store, part.key).read().take(pa.array(sorted(kept[part.key]), pa.int64())) for part in group
+        )
         name = sha256("\n".join(f"{part.key} {len(kept[part.key])}" for part in group).encode()).hexdigest()
         store.put_bytes(keys.part(partition, name), join_parquet(rows))
     for part in group:
         store.delete(part.key)
-    return Cleaned(len(group), int(after > 0), after, before - after)
+    return CleanupCounts(len(group), int(after > 0), after, before - after)
 
 
 def _part(store: ObjectStore, key: str) -> Part:
-    file = opened(store, key)
+    file = open_parquet(store, key)
     metadata = file.metadata
     size = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
     return Part(key, metadata.num_rows, size, file.schema_arrow.remove_metadata())

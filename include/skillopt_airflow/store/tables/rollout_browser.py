@@ -1,7 +1,7 @@
-"""Stored rollouts for people: those of a skill as a list that can be filtered, sorted and searched, and all of an item.
+"""Stored rollouts for the UI: a skill's rollouts as a list with filters, sorting and search, and all tries of an item.
 
-Of a part only the row groups are read that may have wanted rows, and of these only the columns that are asked for. A
-list of many is never copied: what is shown of it are places of rows, and only those of a page become objects.
+Only the necessary row groups and columns of a part are read. Filters return places of rows instead of copies, and only
+the rows of a page become objects.
 """
 
 import json
@@ -20,26 +20,26 @@ from skillopt_airflow.core.gate.item_scores import Metric
 from skillopt_airflow.core.values.types import Status
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.tables.parquet import RolloutRow, opened, read_parts, rollouts_from_table, text_bounds
+from skillopt_airflow.store.tables.parquet import RolloutRow, open_parquet, read_parts, rollouts_from_table, text_bounds
 from skillopt_airflow.store.tables.rollout_table import Partition, RolloutKey, has_score
 
 Show = Literal["all", "success", "failure", "no_score", "won", "lost", "tied", "flipped"]
-"""success is a hard score of 1, failure one below it. The last four are against another skill: a higher, a lower or an
-equal score, and a success of one of the two."""
+"""success is a hard score of 1, and failure a lower one. The last four compare with another skill: a higher, lower or
+equal score, or a success of only one of the two."""
 CHANGES: tuple[Show, ...] = ("won", "lost", "tied", "flipped")
 Sort = Literal["item_id", "score", "other", "difference", "status", "tokens", "seconds"]
 
 MARK = 16
-"""Digits of a fingerprint that a listing has: enough to tell items apart, and a quarter of the memory."""
+"""Digits of a fingerprint in a listing: enough to distinguish items, in a quarter of the memory."""
 _IDENTITY = ("skill_sha256", "settings_sha256", "image")
-"""Columns of a row that are a part of its key, besides those of the partition."""
+"""Columns of a row's key, without those of the partition."""
 _LISTED = (
     "item_id", "item_fingerprint", "run", "status", "error", "hard", "soft", "prompt_tokens", "completion_tokens",
     "seconds", "stored",
 )  # fmt: skip
 _TEXTS = ("messages", "answer", "feedback")
 _READERS = 2
-"""Parts that are read at the same time: more would take more memory, and hardly less time."""
+"""Number of parts read concurrently; more would use more memory and save little time."""
 
 _NOTHING: pa.Table = pa.schema(
     [
@@ -56,22 +56,22 @@ T = TypeVar("T")
 
 
 class Variant(NamedTuple):
-    """The part of the key that the rollouts of a partition may differ in: most often there is one."""
+    """A full key of a partition's rollouts; most partitions have only one."""
 
     key: RolloutKey
     rows: int
     run: str
-    """A run that stored some of them."""
+    """One of the runs that stored them."""
 
 
 class Listing(NamedTuple):
-    """Rollouts without what was said, a row an item in the order of the ids."""
+    """Rollouts without transcripts, one row per item in the order of the IDs."""
 
     rows: pa.Table
-    """With `mark`, the beginning of the fingerprint, `tokens` read and written, `part`, the place among the parts, and
-    `row`, that in the part."""
+    """With `mark`, the first digits of the fingerprint; `tokens` read and written; `part`, the index in `parts`; and
+    `row`, the row in the part."""
     parts: tuple[str, ...]
-    """Keys of the parts that they are in."""
+    """Keys of the parts."""
 
 
 class ListedRollout(NamedTuple):
@@ -79,21 +79,20 @@ class ListedRollout(NamedTuple):
 
     item_id: str
     mark: str
-    """Beginning of the item's fingerprint."""
+    """First digits of the item's fingerprint."""
     status: str
     error: str
     hard: float | None
     score: float | None
-    """The metric that a gate compares."""
+    """The gate metric."""
     tokens: int
     seconds: float
     task_types: str
     """JSON list."""
     other_status: str | None
-    """None, like all of the other skill, where there is no other, or it has no rollout of the item."""
+    """None, like the next two fields, without another skill or its rollout of the item."""
     other_score: float | None
     difference: float | None
-    """The score less the other skill's."""
 
     @property
     def types(self) -> list[str]:
@@ -101,7 +100,7 @@ class ListedRollout(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """A listing in numbers of items."""
+    """Numbers of a listing's items."""
 
     items: int
     successes: int
@@ -119,7 +118,7 @@ class RolloutBrowser:
         self._prefix = prefix
 
     def variants(self, partition: Partition) -> list[Variant]:
-        """Return the keys of a partition's rollouts, the one with most rows first."""
+        """Return the keys of a partition's rollouts, the most frequent one first."""
         names = ["run", *_IDENTITY]
 
         def read(file: pq.ParquetFile) -> list[dict[str, Any]]:
@@ -127,8 +126,8 @@ class RolloutBrowser:
             return [*table.to_pylist()]
 
         rows, runs = Counter[tuple[str, ...]](), dict[tuple[str, ...], str]()
-        for found in self._each(keys.trajectories(self._prefix, *partition), read).values():
-            for one in found:
+        for groups in self._each(keys.trajectories(self._prefix, *partition), read).values():
+            for one in groups:
                 identity = tuple(one[name] for name in _IDENTITY)
                 rows[identity] += one["count_all"]
                 runs[identity] = one["run"]
@@ -136,100 +135,99 @@ class RolloutBrowser:
         return [Variant(_key(partition, identity), rows[identity], runs[identity]) for identity in by_size]
 
     def listing(self, key: RolloutKey, run: str = "", items: pa.Table | None = None, *, alone: bool = False) -> Listing:
-        """Return a row an item: the rollout with a score that was stored first, or else the failure stored last.
+        """Return one row per item: the first stored rollout with a score, or else the last failure.
 
         Args:
-            run: whose failures count; those of every run if it is empty.
-            items: `id` and `fingerprint` of the items that count; those of every item if None.
-            alone: whether the run's own rollouts are all that count.
+            run: the run whose failures count; if empty, all runs'.
+            items: `id` and `fingerprint` of the items; if None, all items.
+            alone: whether only the run's rollouts count.
         """
 
         def read(file: pq.ParquetFile) -> pa.Table:
-            found = _matching(file, key, _LISTED, {"run": run} if alone else {})
+            table = _matching(file, key, _LISTED, {"run": run} if alone else {})
             if run:
-                found = found.filter(pc.or_(has_score(found), pc.equal(found["run"], run)))
-            tokens = pc.add(found["prompt_tokens"], found["completion_tokens"])
-            found = found.append_column("tokens", tokens).append_column("mark", _marks(found["item_fingerprint"]))
-            return found.drop_columns(["item_fingerprint", "run", "prompt_tokens", "completion_tokens"])
+                table = table.filter(pc.or_(has_score(table), pc.equal(table["run"], run)))
+            tokens = pc.add(table["prompt_tokens"], table["completion_tokens"])
+            table = table.append_column("tokens", tokens).append_column("mark", _marks(table["item_fingerprint"]))
+            return table.drop_columns(["item_fingerprint", "run", "prompt_tokens", "completion_tokens"])
 
-        found = self._each(key.partition(self._prefix), read)
+        by_part = self._each(key.partition(self._prefix), read)
         numbered = [
             table.append_column("part", pa.repeat(pa.scalar(number, pa.int32()), len(table)))
-            for number, table in enumerate(found.values())
+            for number, table in enumerate(by_part.values())
         ]
-        own = [table.select(_NOTHING.column_names).cast(_NOTHING.schema) for table in numbered]
-        together = pa.concat_tables([_NOTHING, *own])
+        parts = [table.select(_NOTHING.column_names).cast(_NOTHING.schema) for table in numbered]
+        rows = pa.concat_tables([_NOTHING, *parts])
         if items is not None:
-            places = pc.index_in(together["item_id"], value_set=items["id"])
-            same = pc.equal(_marks(items["fingerprint"]).take(places), together["mark"])
-            together = together.filter(pc.fill_null(same, False))
-        return Listing(_one_an_item(together), tuple(found))
+            places = pc.index_in(rows["item_id"], value_set=items["id"])
+            same = pc.equal(_marks(items["fingerprint"]).take(places), rows["mark"])
+            rows = rows.filter(pc.fill_null(same, False))
+        return Listing(_one_per_item(rows), tuple(by_part))
 
     def tries(self, key: RolloutKey, mark: str) -> list[RolloutRow]:
-        """Return all rollouts of an item, whole: first those with a score, each kind in the order of storing."""
+        """Return all complete rollouts of an item, first those with a score, otherwise in the order of storing."""
 
         def read(file: pq.ParquetFile) -> pa.Table:
-            found = _matching(file, key, ["item_fingerprint"])
-            return _whole(file, found["row"].filter(pc.equal(_marks(found["item_fingerprint"]), mark)).to_pylist())
+            table = _matching(file, key, ["item_fingerprint"])
+            return _whole(file, table["row"].filter(pc.equal(_marks(table["item_fingerprint"]), mark)).to_pylist())
 
         tables = list(self._each(key.partition(self._prefix), read).values())
         rows = [row for table in tables for row in rollouts_from_table(table)]
         return sorted(rows, key=lambda row: (row.rollout.score is None, row.stored))
 
-    def saying(self, listing: Listing, places: pa.Array, text: str, most_bytes: int) -> tuple[pa.Array, int]:
-        """Return which of some rows of a listing have a text in what was said, and how many were searched.
+    def search(self, listing: Listing, places: pa.Array, text: str, max_bytes: int) -> tuple[pa.Array, int]:
+        """Return the rows of a listing whose transcripts contain a string, and the number of searched rows.
 
-        Letters count in any case, and the skill itself is not searched. Row groups are read until these were so many
-        bytes of texts, before compression.
+        The search ignores case and excludes the skill itself. It stops after `max_bytes` of text, before compression.
 
         Raises:
             ObjectMissing: the parts of the listing were merged since.
         """
         rows = listing.rows.select(["part", "row"]).take(places).append_column("place", [places])
-        searched, left = 0, most_bytes
-        found: list[int] = []
+        searched, left = 0, max_bytes
+        matches: list[int] = []
         for part in pc.unique(rows["part"]).sort().to_pylist():
             if left <= 0:
                 break
             here = rows.filter(pc.equal(rows["part"], part))
             placed = dict(zip(here["row"].to_pylist(), here["place"].to_pylist(), strict=True))
-            file = opened(self._store, listing.parts[part])
+            file = open_parquet(self._store, listing.parts[part])
             for group, first, inside in _grouped(file, sorted(placed)):
                 if left <= 0:
                     break
                 left -= _text_bytes(file, group)
                 searched += len(inside)
-                found += (placed[row] for row in _rows_saying(file, group, first, inside, text))
-        return pa.array(sorted(found), pa.uint64()), searched
+                matches += (placed[row] for row in _rows_with_text(file, group, first, inside, text))
+        return pa.array(sorted(matches), pa.uint64()), searched
 
     def _each(self, folder: str, read: Callable[[pq.ParquetFile], T]) -> dict[str, T]:
         return read_parts(self._store, folder, read, readers=_READERS)
 
 
-def counting(tries: Sequence[RolloutRow], run: str = "") -> RolloutRow | None:
-    """Return the one of an item's tries that a listing has; None if there is none."""
+def listed_try(tries: Sequence[RolloutRow], run: str = "") -> RolloutRow | None:
+    """Return the one of an item's tries that a listing contains, if any."""
     failed = [row for row in tries if row.rollout.score is None and run in ("", row.run)]
     scored = (row for row in tries if row.rollout.score is not None)
     return next(scored, failed[-1] if failed else None)
 
 
-def scored_by(rows: pa.Table, metric: Metric, mixed_weight: float) -> pa.Table:
-    """Return the rows with the `score` that a gate compares."""
+def with_scores(rows: pa.Table, metric: Metric, mixed_weight: float) -> pa.Table:
+    """Return the rows with the gate metric as `score`."""
     weight = {"hard": 0.0, "soft": 1.0, "mixed": mixed_weight}[metric]
     score = pc.add(pc.multiply(rows["hard"], 1.0 - weight), pc.multiply(rows["soft"], weight))
     return rows.append_column("score", score)
 
 
-def typed_by(rows: pa.Table, items: pa.Table | None) -> pa.Table:
-    """Return the rows with the `task_types` of their items, a JSON list each."""
+def with_task_types(rows: pa.Table, items: pa.Table | None) -> pa.Table:
+    """Return the rows with the `task_types` of their items as JSON lists."""
     if items is None:
         return rows.append_column("task_types", pa.repeat("[]", len(rows)))
     places = pc.index_in(rows["item_id"], value_set=items["id"])
     return rows.append_column("task_types", pc.fill_null(items["task_types"].take(places), "[]"))
 
 
-def beside(rows: pa.Table, other: pa.Table | None) -> pa.Table:
-    """Return the rows with status and score of another skill on the very same items, and the difference."""
+def with_other(rows: pa.Table, other: pa.Table | None) -> pa.Table:
+    """Return the rows with status and score of another skill on the same items, and the difference."""
     if other is None:
         texts, numbers = (pa.nulls(len(rows), kind) for kind in (pa.string(), pa.float64()))
         columns = {"other_status": texts, "other_hard": numbers, "other_score": numbers, "difference": numbers}
@@ -245,15 +243,15 @@ def beside(rows: pa.Table, other: pa.Table | None) -> pa.Table:
     return rows
 
 
-def filtered(
+def filter_rows(
     rows: pa.Table, show: Show = "all", status: Status | None = None, task_type: str = "", text: str = ""
 ) -> pa.Array:
-    """Return the places of the rows that are shown, in their order.
+    """Return the places of the matching rows, in their order.
 
     Args:
-        status: any, if it is None.
-        task_type: any, if it is empty.
-        text: in the item's id or the error, in any case of letters.
+        status: None matches all statuses.
+        task_type: the empty string matches all types.
+        text: part of the item's ID or the error, ignoring case.
     """
     masks = [_shown(rows, show)]
     if status is not None:
@@ -262,23 +260,23 @@ def filtered(
         having = [texts for texts in pc.unique(rows["task_types"]).to_pylist() if task_type in json.loads(texts)]
         masks.append(pc.is_in(rows["task_types"], value_set=pa.array(having, pa.string())))
     if text:
-        named, told = (pc.match_substring(rows[name], text, ignore_case=True) for name in ("item_id", "error"))
-        masks.append(pc.or_(named, told))
+        in_id, in_error = (pc.match_substring(rows[name], text, ignore_case=True) for name in ("item_id", "error"))
+        masks.append(pc.or_(in_id, in_error))
     return pc.indices_nonzero(reduce(pc.and_, (pc.fill_null(mask, False) for mask in masks)))
 
 
-def sorted_by(rows: pa.Table, places: pa.Array, order: Sort, *, descending: bool) -> pa.Array:
-    """Return places of rows in another order; those without a value come last, equal ones as they were."""
+def sort_rows(rows: pa.Table, places: pa.Array, order: Sort, *, descending: bool) -> pa.Array:
+    """Return places of rows in another order; rows without a value come last, and equal ones keep their order."""
     values = rows["other_score" if order == "other" else order].take(places)
     direction = "descending" if descending else "ascending"
-    # By name, since a sort of a bare array is not a stable one.
+    # As a table, because sorting an array isn't stable.
     by = [("value", direction, "at_end")]
     return places.take(pc.sort_indices(pa.table({"value": values}), sort_keys=by))
 
 
 def page(rows: pa.Table, places: pa.Array) -> list[ListedRollout]:
-    found = rows.take(places)
-    columns = (found[name].to_pylist() for name in ListedRollout._fields)
+    table = rows.take(places)
+    columns = (table[name].to_pylist() for name in ListedRollout._fields)
     return [ListedRollout(*row) for row in zip(*columns, strict=True)]
 
 
@@ -287,12 +285,12 @@ def counts(rows: pa.Table) -> Counts:
     def count(mask: Any) -> int:
         return int(pc.sum(pc.fill_null(mask, False)).as_py() or 0)
 
-    found = {one["values"]: one["counts"] for one in pc.value_counts(rows["status"]).to_pylist()}
+    statuses = {one["values"]: one["counts"] for one in pc.value_counts(rows["status"]).to_pylist()}
     return Counts(
         items=len(rows),
         successes=count(_shown(rows, "success")),
         failures=count(_shown(rows, "failure")),
-        statuses=dict(sorted(found.items(), key=lambda one: (-one[1], one[0]))),
+        statuses=dict(sorted(statuses.items(), key=lambda one: (-one[1], one[0]))),
         changes={change: count(_shown(rows, change)) for change in CHANGES},
     )
 
@@ -302,7 +300,7 @@ def task_types(rows: pa.Table) -> list[str]:
 
 
 def _shown(rows: pa.Table, show: Show) -> pa.ChunkedArray:
-    """Return which rows are shown; null counts as no."""
+    """Return the mask of the shown rows; null counts as false."""
     success, difference = pc.equal(rows["hard"], 1.0), rows["difference"]
     match show:
         case "success":
@@ -331,13 +329,13 @@ def _key(partition: Partition, identity: Sequence[str]) -> RolloutKey:
 def _matching(
     file: pq.ParquetFile, key: RolloutKey, columns: Sequence[str], more: Mapping[str, str] = MappingProxyType({})
 ) -> pa.Table:
-    """Return columns of the rows of a key, and of more texts, with the row in the part of each."""
+    """Return columns of the rows with a key, and with the values in `more`, plus `row`, each one's row in the part."""
     wanted = {name: str(getattr(key, name)) for name in _IDENTITY} | dict(more)
     starts = [0, *accumulate(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))]
     groups = [group for group in range(file.num_row_groups) if _may_have(file, group, wanted)]
-    # What the statistics tell of all rows is not read.
+    # If the statistics show that all rows match, the column isn't read.
     open_names = [name for name, value in wanted.items() if not _all_have(file, groups, name, value)]
-    # All at once: what lies side by side in two row groups is fetched together.
+    # In one call, so that adjacent ranges of row groups are fetched together.
     table = file.read_row_groups(groups, columns=[*dict.fromkeys([*columns, *open_names])], use_threads=False)
     rows = [pa.arange(starts[group], starts[group + 1]).cast(pa.int32()) for group in groups]
     table = table.append_column("row", pa.chunked_array(rows, pa.int32()))
@@ -347,9 +345,9 @@ def _matching(
 
 
 def _may_have(file: pq.ParquetFile, group: int, wanted: Mapping[str, str]) -> bool:
-    """Return False if the statistics of a row group tell that none of its rows has the wanted texts."""
+    """Return False if the statistics of a row group exclude the wanted strings."""
     bounds = ((text_bounds(file, group, column), value) for column, value in wanted.items())
-    return all(found is None or found[0] <= value <= found[1] for found, value in bounds)
+    return all(bound is None or bound[0] <= value <= bound[1] for bound, value in bounds)
 
 
 def _all_have(file: pq.ParquetFile, groups: Sequence[int], column: str, value: str) -> bool:
@@ -360,11 +358,11 @@ def _marks(fingerprints: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.utf8_slice_codeunits(fingerprints, 0, MARK)
 
 
-def _one_an_item(table: pa.Table) -> pa.Table:
-    """Return the row of each item that counts, in the order of the ids."""
+def _one_per_item(table: pa.Table) -> pa.Table:
+    """Return each item's row of a listing, in the order of the IDs."""
     failed = pc.invert(has_score(table))
     stored = table["stored"].cast(pa.int64())
-    # Of rows with a score the first counts, of others the last.
+    # The first row with a score counts, or else the last one.
     late = pc.if_else(failed, pc.negate(stored), stored)
     ordered = pa.table({"item_id": table["item_id"], "failed": failed.cast(pa.int8()), "late": late})
     by = [(name, "ascending") for name in ordered.column_names]
@@ -376,7 +374,7 @@ def _one_an_item(table: pa.Table) -> pa.Table:
 
 
 def _grouped(file: pq.ParquetFile, rows: Sequence[int]) -> Iterator[tuple[int, int, list[int]]]:
-    """Yield the row groups that some rows of a part are in, each with its first row and those in it."""
+    """Yield the row groups of these rows of a part, each with its first row and the rows in it."""
     first = 0
     for group in range(file.num_row_groups):
         last = first + file.metadata.row_group(group).num_rows
@@ -387,7 +385,6 @@ def _grouped(file: pq.ParquetFile, rows: Sequence[int]) -> Iterator[tuple[int, i
 
 
 def _whole(file: pq.ParquetFile, rows: Sequence[int]) -> pa.Table:
-    """Return some rows of a part with all their columns."""
     tables = [file.schema_arrow.empty_table()]
     for group, first, inside in _grouped(file, rows):
         tables.append(file.read_row_group(group).take(pa.array([row - first for row in inside])))
@@ -395,21 +392,21 @@ def _whole(file: pq.ParquetFile, rows: Sequence[int]) -> pa.Table:
 
 
 def _text_bytes(file: pq.ParquetFile, group: int) -> int:
-    found = file.metadata.row_group(group)
-    columns = map(found.column, range(found.num_columns))
+    metadata = file.metadata.row_group(group)
+    columns = map(metadata.column, range(metadata.num_columns))
     return sum(column.total_uncompressed_size for column in columns if column.path_in_schema.split(".")[0] in _TEXTS)
 
 
-def _rows_saying(file: pq.ParquetFile, group: int, first: int, rows: Sequence[int], text: str) -> Iterator[int]:
-    """Yield those of some rows of a row group that have a text in what was said."""
+def _rows_with_text(file: pq.ParquetFile, group: int, first: int, rows: Sequence[int], text: str) -> Iterator[int]:
+    """Yield the rows of a row group, among these, whose transcripts contain a string."""
     table = file.read_row_group(group, columns=list(_TEXTS))
-    [here] = table.take(pa.array([row - first for row in rows], pa.int64())).combine_chunks().to_batches()
-    said = here["messages"].flatten()
-    has = pc.and_(_has(said.field("content"), text), pc.not_equal(said.field("role"), "system"))
-    found = {*pc.list_parent_indices(here["messages"]).filter(has).to_pylist()}
+    [batch] = table.take(pa.array([row - first for row in rows], pa.int64())).combine_chunks().to_batches()
+    messages = batch["messages"].flatten()
+    has = pc.and_(_has(messages.field("content"), text), pc.not_equal(messages.field("role"), "system"))
+    places = {*pc.list_parent_indices(batch["messages"]).filter(has).to_pylist()}
     for name in ("answer", "feedback"):
-        found.update(pc.indices_nonzero(pc.fill_null(_has(here[name], text), False)).to_pylist())
-    yield from (rows[place] for place in sorted(found))
+        places.update(pc.indices_nonzero(pc.fill_null(_has(batch[name], text), False)).to_pylist())
+    yield from (rows[place] for place in sorted(places))
 
 
 def _has(column: pa.Array, text: str) -> pa.BooleanArray:

@@ -1,4 +1,4 @@
-"""The trajectory and usage tables: append-only parts, read back as a cache of what was already paid for."""
+"""The trajectory and usage tables, append-only, which are also the cache of paid rollouts."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
@@ -42,24 +42,23 @@ from skillopt_airflow.store.tables.parquet import (
 )
 
 SCORED = ["run", "item_id", "item_fingerprint", "status", "hard", "soft", "started", "stored"]
-"""Columns that tell rows apart and hold their scores, without what the target said."""
+"""Columns that identify rows, and their scores, without transcripts."""
 _SMALL = [*SCORED, "error", "skill_sha256", "settings_sha256", "image", "seconds"]
-"""Without the seconds, which nobody asks for, the columns on both sides of them would be fetched one by one."""
+"""Columns of one range of the file; `seconds` is only included to close the gap."""
 EFFORT = ["calls", "prompt_tokens", "completion_tokens"]
-"""Columns that tell what a rollout took."""
 _STATUSES = {status.value: status for status in Status}
 _MICROSECONDS = 1_000_000
 _BATCH = 1000
-"""Rows of the usage table that become objects together."""
+"""Rows of the usage table per batch of Python objects."""
 
 Items = Sequence[Item | ItemRef]
 Mask = Callable[[pa.Table], pa.BooleanArray]
 KnownParts = MutableMapping[str, pa.Table]
-"""What was read of each part, by its key: a part never changes."""
+"""Cache of the rows of each part by its key, because parts never change."""
 
 
 class RolloutKey(Value):
-    """Everything but the item that a rollout depends on: rollouts with equal keys are as good as each other."""
+    """All that a rollout depends on, except the item: rollouts with equal keys are interchangeable."""
 
     benchmark: str = Field(min_length=1)
     target: str = Field(min_length=1)
@@ -70,7 +69,7 @@ class RolloutKey(Value):
     settings_sha256: str
     """Hash of the target's settings, such as temperature and token limits."""
     image: str
-    """Program that made it: the version of the project's own rollout program, or the digest of another image."""
+    """The program: the version of the project's rollout program, or the digest of another image."""
 
     def partition(self, prefix: str) -> str:
         return keys.trajectories(prefix, **self.model_dump(exclude={"settings_sha256", "image"}))
@@ -86,7 +85,7 @@ class RolloutTable:
     def append(
         self, key: RolloutKey, run: str, rollouts: Sequence[tuple[Item | ItemRef, Rollout]], writer: str = ""
     ) -> None:
-        """Write the rollouts of a run, if there are any, as one new part, of a writer that may close its parts."""
+        """Write a run's rollouts as one new part; a `writer` can merge its parts later."""
         if not rollouts:
             return
         stored = datetime.now(UTC)
@@ -101,14 +100,14 @@ class RolloutTable:
         close_parts(self._store, key.partition(self._prefix), writer)
 
     def read(self, key: RolloutKey, items: Items) -> dict[str, Rollout]:
-        """Return any run's rollouts that have a score, by item id; of duplicates, the first that was stored."""
-        found: dict[str, Rollout] = {}
+        """Return all runs' rollouts with a score by item ID; the first stored one of duplicates."""
+        rollouts: dict[str, Rollout] = {}
         for row in self._rows(key, items, has_score):
-            found.setdefault(row.rollout.trajectory.item_id, row.rollout)
-        return found
+            rollouts.setdefault(row.rollout.trajectory.item_id, row.rollout)
+        return rollouts
 
     def errors(self, key: RolloutKey, run: str, items: Items) -> dict[str, Rollout]:
-        """Return the failed rollouts of one run by item id; of several, the last that was stored."""
+        """Return a run's failed rollouts by item ID; the last stored one of several."""
 
         def failed(table: pa.Table) -> pa.BooleanArray:
             return pc.and_(pc.invert(has_score(table)), pc.equal(table["run"], run))
@@ -118,54 +117,53 @@ class RolloutTable:
     def results(
         self, key: RolloutKey, run: str, items: Items, *, own: bool = False, known: KnownParts | None = None
     ) -> dict[str, RolloutResult]:
-        """Return what `read` finds and, of the other items, what `errors` does, without what was said.
+        """Return the results of `read`, and for other items those of `errors`, without transcripts.
 
         Args:
-            run: whose failures count.
-            own: whether they are the run's alone, so that no other run's rollouts are looked at.
-            known: what was read before with the same arguments; only newer parts are read then.
+            run: the run whose failures count.
+            own: whether other runs' rollouts are ignored.
+            known: cache of parts from earlier calls with the same arguments.
         """
         fingerprints = {item.id: item.fingerprint for item in items}
-        theirs = _among(fingerprints)
+        of_items = _among(fingerprints)
 
-        def concerns(table: pa.Table) -> pa.BooleanArray:
-            # To look for many ids in few rows of each part would take longer than to do so once in all of them.
-            return theirs(table) if len(fingerprints) < len(table) else pc.is_valid(table["item_id"])
+        def is_relevant(table: pa.Table) -> pa.BooleanArray:
+            # For small parts, one search over all rows, below, is faster than one search per part.
+            return of_items(table) if len(fingerprints) < len(table) else pc.is_valid(table["item_id"])
 
-        rows = self._table(key, concerns, run if own else None, known)
+        rows = self._table(key, is_relevant, run if own else None, known)
         rows = rows.filter(_exactly(rows, fingerprints))
         scored = rows.filter(has_score(rows))
         failed = rows.filter(pc.and_(pc.invert(has_score(rows)), pc.equal(rows["run"], run)))
-        # Of an item's failures the last that was stored remains, of its scores the first.
+        # The last stored failure of an item wins, and the first stored score.
         return {result.item_id: result for result in (*_results(failed), *reversed(_results(scored)))}
 
     def effort(self, key: RolloutKey, items: Items) -> list[tuple[int, int, int]]:
-        """Return calls, tokens read and tokens written of each rollout that `read` finds."""
+        """Return calls, tokens read and tokens written of each rollout of `read`."""
         fingerprints = {item.id: item.fingerprint for item in items}
-        found: dict[str, tuple[int, int, int]] = {}
+        efforts: dict[str, tuple[int, int, int]] = {}
         columns = ["stored", "item_id", "item_fingerprint", *EFFORT]
         for _, item_id, fingerprint, *effort in self._values(key, columns, has_score):
             if fingerprints.get(item_id) == fingerprint:
-                found.setdefault(item_id, tuple(effort))
-        return list(found.values())
+                efforts.setdefault(item_id, tuple(effort))
+        return list(efforts.values())
 
     def unparsed(self, key: RolloutKey, run: str, items: Items, *, own: bool = False) -> list[dict[str, Any]]:
-        """Return the unchecked rows that a run's conclusions rest on: SCORED by name, in order.
+        """Return the unchecked rows of a run's comparisons, with the columns SCORED, in order.
 
-        That is every row of the run itself, of whatever items, and what other runs have stored of these items with a
-        score where the run has nothing. A second row of an item counts if it is of the same write: other tasks
-        may store an item at the same time. Rows that the cleanup is merging are there twice, and count once. `own` is
-        that of `results`.
+        These are all rows of the run, for any items, and other runs' rows with a score for items without a row of the
+        run. A second row of an item only counts if it's from the same write, because other tasks may store the item
+        concurrently. Duplicates during a cleanup count once. `own` is that of `results`.
         """
         fingerprints = {item.id: item.fingerprint for item in items}
         first: dict[str, dict[str, Any]] = {}
         chosen = []
-        theirs = _among(fingerprints)
+        of_items = _among(fingerprints)
 
-        def concerns(table: pa.Table) -> pa.BooleanArray:
-            return pc.or_(theirs(table), pc.equal(table["run"], run))
+        def is_relevant(table: pa.Table) -> pa.BooleanArray:
+            return pc.or_(of_items(table), pc.equal(table["run"], run))
 
-        for values in dict.fromkeys(self._values(key, ["stored", *SCORED[:-1]], concerns, run if own else None)):
+        for values in dict.fromkeys(self._values(key, ["stored", *SCORED[:-1]], is_relevant, run if own else None)):
             row = dict(zip(("stored", *SCORED[:-1]), values, strict=True))
             name, mine = row["item_id"], row["run"] == run
             if row["status"] in HAS_SCORE and fingerprints.get(name) == row["item_fingerprint"]:
@@ -177,16 +175,16 @@ class RolloutTable:
         return chosen
 
     def carried_out(self, key: RolloutKey, run: str) -> list[RolloutResult]:
-        """Return every rollout that a run itself stored, failures and retries too, in the order of storing."""
+        """Return all rollouts that a run stored, including failures and retries, in the order of storing."""
         rows = self._table(key, run=run).sort_by([("stored", "ascending"), ("item_id", "ascending")])
-        # Parts that the cleanup is merging are there twice.
+        # During a cleanup, rows exist twice.
         stored = dict.fromkeys(zip(rows["stored"].cast(pa.int64()).to_pylist(), _results(rows), strict=True))
         return [result for _, result in stored]
 
     def _values(
         self, key: RolloutKey, columns: Sequence[str], wanted: Mask | None = None, run: str | None = None
     ) -> list[tuple[Any, ...]]:
-        """Return columns of the wanted rows of this key, as `_table` has them; times are microseconds."""
+        """Return columns of the rows of `_table`, with times in microseconds."""
         more = [name for name in columns if name not in (*SCORED, "error")]
         rows = self._table(key, wanted, run, more=more)
         return list(zip(*(_plain(rows[name]) for name in columns), strict=True))
@@ -199,30 +197,27 @@ class RolloutTable:
         known: KnownParts | None = None,
         more: Sequence[str] = (),
     ) -> pa.Table:
-        """Return the wanted rows of this key with SCORED, the error and `more`, in the order in which they were stored.
-
-        With a run only its rows are wanted.
-        """
+        """Return this key's rows that match `wanted` and `run`, with SCORED, the error and `more`, as stored."""
         masks = [_same(key), *([] if wanted is None else [wanted]), *([] if run is None else [_of_run(run)])]
 
         def mask(table: pa.Table) -> pa.BooleanArray:
             return reduce(pc.and_, [one(table) for one in masks])
 
-        def look(file: pq.ParquetFile) -> pa.Table:
+        def read(file: pq.ParquetFile) -> pa.Table:
             return _small(file, mask, more)
 
-        tables = read_parts(self._store, key.partition(self._prefix), look, known).values()
+        tables = read_parts(self._store, key.partition(self._prefix), read, known).values()
         named = [*SCORED, "error", *more]
         empty = TRAJECTORIES.empty_table().select(named)
         return pa.concat_tables([empty, *(table.select(named) for table in tables)]).sort_by("stored")
 
     def _rows(self, key: RolloutKey, items: Items, wanted: Mask) -> Iterator[RolloutRow]:
-        """Yield the matching rows of these very items, in the order in which they were stored."""
+        """Yield the matching rows of these items in the order of storing."""
         fingerprints = {item.id: item.fingerprint for item in items}
-        theirs, same = _among(fingerprints), _same(key)
+        of_items, same = _among(fingerprints), _same(key)
 
         def mask(table: pa.Table) -> pa.BooleanArray:
-            return pc.and_(pc.and_(same(table), wanted(table)), theirs(table))
+            return pc.and_(pc.and_(same(table), wanted(table)), of_items(table))
 
         tables = read_parts(self._store, key.partition(self._prefix), lambda file: _whole(file, mask)).values()
         rows = [row for table in tables for row in rollouts_from_table(table)]
@@ -241,14 +236,14 @@ class UsageTable:
     def append(
         self, benchmark: str, run: str, calls: Sequence[ModelCall], moment: Moment, share: str = "", writer: str = ""
     ) -> str:
-        """Write calls of a moment as one part; return its key, empty without calls.
+        """Write a moment's calls as one part; return its key, or an empty string without calls.
 
-        Equal calls are one part, so one whose writing had no answer can be written again.
+        The key is derived from the calls, so a write without a response can be repeated.
 
         Args:
             run: the run that pays.
-            share: the share of the budget that paid for them.
-            writer: one that may close its parts.
+            share: the share of the budget that pays.
+            writer: name of a writer that can merge its parts later.
         """
         if not calls:
             return ""
@@ -264,11 +259,11 @@ class UsageTable:
         return sorted(self._rows(benchmark, run), key=lambda row: row.call.started)
 
     def calls(self, benchmark: str, run: str) -> Iterator[ModelCall]:
-        """Yield all calls of a run in no order; few of them are in memory at a time."""
+        """Yield all calls of a run, unordered, with few in memory at a time."""
         return (row.call for row in self._rows(benchmark, run))
 
     def tokens(self, benchmark: str, run: str) -> Iterator[tuple[str, Role, bool, int, int]]:
-        """Yield share, role, batch, prompt tokens and completion tokens of each call, in no order."""
+        """Yield share, role, batch, prompt tokens and completion tokens of each call, unordered."""
         columns = ["share", "role", "batch", "prompt_tokens", "completion_tokens"]
         for table in read_parts(
             self._store, self._partition(benchmark, run), lambda file: file.read(columns=columns)
@@ -299,7 +294,7 @@ def _of_run(run: str) -> Mask:
 
 
 def _same(key: RolloutKey) -> Mask:
-    """Return which rows have a key; those of other keys with an equal beginning may be beside them."""
+    """Match the rows of a key; a partition can contain others whose skill hash only starts the same."""
     parts = {"skill_sha256": key.skill_sha256, "settings_sha256": key.settings_sha256, "image": key.image}
 
     def mask(table: pa.Table) -> pa.BooleanArray:
@@ -320,12 +315,12 @@ def _whole(file: pq.ParquetFile, mask: Mask) -> pa.Table:
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:
-    """Return a column's values; a time as microseconds, of which Python makes no objects."""
+    """Return a column's values, with times in microseconds to avoid datetime objects."""
     return list((column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist())
 
 
 def _exactly(rows: pa.Table, fingerprints: Mapping[str, str]) -> pa.BooleanArray:
-    """Return which rows are of these very items."""
+    """Return the mask of the rows whose items have these fingerprints."""
     place = pc.index_in(rows["item_id"], value_set=pa.array(fingerprints, pa.string()))
     wanted = pa.chunked_array([pa.array(fingerprints.values(), pa.string())]).take(place)
     return pc.fill_null(pc.equal(rows["item_fingerprint"], wanted), False)
@@ -339,7 +334,7 @@ def _results(rows: pa.Table) -> list[RolloutResult]:
 
 
 class Partition(NamedTuple):
-    """The rollouts of one skill on one split, as their keys tell; `skill` is the beginning of its hash."""
+    """The partition of one skill's rollouts on one split; `skill` is the first 12 digits of its hash."""
 
     benchmark: str
     target: str
@@ -357,28 +352,28 @@ class RolloutPartitions:
         self._prefix = prefix
 
     def of_benchmark(self, benchmark: str) -> list[Partition]:
-        """Return what a benchmark has rollouts of, by target, harness, split, skill and draw; lists all keys."""
-        found = parts_of(self._store, keys.trajectories_of(self._prefix, benchmark))
-        return sorted({_partition(keys.partition_values(key)) for key in found})
+        """Return all partitions of a benchmark, sorted; this lists all keys."""
+        parts = parts_of(self._store, keys.trajectories_of(self._prefix, benchmark))
+        return sorted({_partition(keys.partition_values(key)) for key in parts})
 
     def of_skill(self, benchmark: str, skill: str, target: str = "") -> list[Partition]:
-        """Return what there is of a skill (12 digits of its hash), with one target or with all."""
-        found = self._below(benchmark, target=target, harness="", split="", skill=skill, draw="")
-        return sorted(_partition(values) for values in found)
+        """Return the partitions of a skill (12 digits of its hash), for one target or all."""
+        folders = self._below(benchmark, target=target, harness="", split="", skill=skill, draw="")
+        return sorted(_partition(values) for values in folders)
 
-    def skills_beside(self, partition: Partition) -> list[str]:
-        """Return the skills with rollouts of the same target, harness and split, whatever their draws."""
+    def comparable_skills(self, partition: Partition) -> list[str]:
+        """Return the skills with rollouts of the same target, harness and split, with any draws."""
         one = partition
-        found = self._below(one.benchmark, target=one.target, harness=one.harness, split=one.split.value, skill="")
-        return [values["skill"] for values in found]
+        folders = self._below(one.benchmark, target=one.target, harness=one.harness, split=one.split.value, skill="")
+        return [values["skill"] for values in folders]
 
     def _below(self, benchmark: str, **columns: str) -> list[dict[str, str]]:
-        """Return the values in the columns of the folders that there are; a column without a value has all of them."""
-        found = [keys.trajectories_of(self._prefix, benchmark)]
+        """Return the columns' values of the matching folders; an empty value matches all."""
+        folders = [keys.trajectories_of(self._prefix, benchmark)]
         for column, value in columns.items():
             own = [f"{column}={keys.partition_value(value)}"] if value else []
-            found = [f"{folder}{name}/" for folder in found for name in own or self._store.list_folders(folder)]
-        return [keys.partition_values(folder) for folder in found]
+            folders = [f"{folder}{name}/" for folder in folders for name in own or self._store.list_folders(folder)]
+        return [keys.partition_values(folder) for folder in folders]
 
 
 def _partition(values: Mapping[str, str]) -> Partition:

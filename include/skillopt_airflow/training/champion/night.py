@@ -75,7 +75,7 @@ def settle_night(run: TrainingRun) -> LedgerRow:
         for role, evaluation in evaluations.items():
             require_coverage(evaluation, config.evaluation, f"{contest.date}, the {role} skill on the fresh items")
         found = night_of(run.ref, config, contest, evaluations, fingerprints(run.store, run.keys))
-        night = nights.settle(found, evaluations, config.evaluation.gate_mixed_weight)
+        night = nights.conclude(found, evaluations, config.evaluation.gate_mixed_weight)
     row = verdict_after(nights.all(), config.regate.alpha, night.date)
     floor, promised, score = config.regate.floor, night.promised, night.scores["champion"]
     if floor is not None and promised is not None and 100 * (promised.score - score) > floor:
@@ -170,13 +170,13 @@ def is_news(run: TrainingRun, row: LedgerRow, nights: Sequence[Night]) -> bool:
     what = DECLINES.get(row.judgement.verdict)
     if what is None or nights[-1].date != row.night.date:
         return False
-    return night_table(run).told_by(row.night.champion.sha256, what) in (None, run.ref.run)
+    return night_table(run).reporter(row.night.champion.sha256, what) in (None, run.ref.run)
 
 
 def first_to_tell(run: TrainingRun, news: JsonObject) -> bool:
     """Keep that the run's night reports these news, since evidence may swing; return False if another night does."""
     what = DECLINES[NightVerdict(str(news["verdict"]))]
-    return night_table(run).first_to_tell(str(news["sha256"]), what, run.ref.run) == run.ref.run
+    return night_table(run).claim_report(str(news["sha256"]), what, run.ref.run) == run.ref.run
 
 
 def to_demote(row: LedgerRow, nights: Sequence[Night], champion: Alias | None) -> Alias | None:

@@ -74,7 +74,7 @@ def prepare_night(
     Raises:
         SkillOptError: of the kind that says what is wrong, such as that only other targets have a champion.
     """
-    from skillopt_airflow.store.data.datasets import ENDINGS, partition_uri, read_partition
+    from skillopt_airflow.store.data.datasets import EXTENSIONS, partition_uri, read_partition
     from skillopt_airflow.store.data.files import DataFiles
 
     target, benchmark = str(config.model.target), run.ref.benchmark
@@ -89,8 +89,8 @@ def prepare_night(
     records = read_partition(folder, benchmarks.folder(run.ref.benchmark), client)
     if records is None:
         return (
-            f"no_data: {folder}/items.json (or {ENDINGS}) is missing or empty. Once the items have arrived, backfill "
-            f"{date} with the command in the DAG's documentation"
+            f"no_data: {folder}/items.json (or {EXTENSIONS}) is missing or empty. Once the items have arrived, "
+            f"backfill {date} with the command in the DAG's documentation"
         )
     kept, notes = without_copies(config, {Split.FRESH: records})
     items, quality = checked_items(run, config, folder, kept, notes=notes)

@@ -215,7 +215,7 @@ def _moves(artifacts: ArtifactStore, champion: Champion | None, pool: Executor) 
     if champion is None:
         return []
     present = champion.alias
-    before = pool.map(artifacts.champion.was, range(present.sequence - 1, max(-1, present.sequence - MOVES), -1))
+    before = pool.map(artifacts.champion.find, range(present.sequence - 1, max(-1, present.sequence - MOVES), -1))
     return [Move(alias, _kind(alias)) for alias in (present, *before) if alias is not None]
 
 

@@ -117,7 +117,7 @@ class BatchWork:
         """Have answers judged whose judge failed before; they are not asked for again."""
         for chunk in self.chunks:
             chunk.judge_again()
-            chunk.settle()
+            chunk.release_budget()
 
     @property
     def under_way(self) -> bool:
@@ -179,7 +179,7 @@ class BatchWork:
         self._share.free()
         self.run.store.put_model(batch_job(self._plan), self.job.model_copy(update={"landed": True}))
         for chunk in self.chunks:
-            chunk.settle()
+            chunk.release_budget()
 
     def refuse(self, why: str, entries: Sequence[Entry]) -> None:
         """Store that these are not sent, because this limit is used up."""

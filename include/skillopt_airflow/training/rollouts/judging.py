@@ -78,9 +78,9 @@ def judge(case: Case, produced: Mapping[str, bytes], references: Mapping[str, by
 def _judged(case: Case, produced: Mapping[str, bytes], references: Mapping[str, bytes]) -> Score | None:
     """Return the score, or None if the process failed, or used up what it may over the files."""
     # Not at the top, since the process that judges needs none of it.
-    from skillopt_airflow.sandbox.staging import held_folder
+    from skillopt_airflow.sandbox.staging import temporary_folder
 
-    with held_folder() as held:
+    with temporary_folder() as held:
         folder = held / "judge"
         folder.mkdir()
         for part, contents in ((PRODUCED, produced), (REFERENCES, references)):
@@ -182,9 +182,9 @@ def engine_test_runner(
         from skillopt_airflow.sandbox.docker.item_images import ItemImages
         from skillopt_airflow.sandbox.judge_container import JudgeContainer
 
-        engine = docker_connection.found(limits.conn_id, docker_url)
-        with engine.opened() as client, docker_connection.judged(engine.url):
-            image = ItemImages(client, base, limits, contents).judging(item)
+        engine = docker_connection.find_engine(limits.conn_id, docker_url)
+        with engine.open_client() as client, docker_connection.engine_errors(engine.url):
+            image = ItemImages(client, base, limits, contents).judge_image(item)
             return JudgeContainer(client, limits, {**labels, "part": "judge"}).run(item, image, wanted)
 
     return run

@@ -159,7 +159,7 @@ class ChunkWorkload:
         most = math.inf if HARNESSES[model.harness].is_cli else 2 * model.max_turns * len(self.items)
         return self.share.gateway(gateways, most)
 
-    def settle(self) -> None:
+    def release_budget(self) -> None:
         for name in ("share", "_judge_share"):
             share: BudgetShare | None = self.__dict__.pop(name, None)
             if share is not None:
@@ -186,7 +186,7 @@ class ChunkWorkload:
 
     @property
     def released(self) -> int | None:
-        """Items, from the first, that may begin as of the last `settled`; all of them if nothing may end the chunk."""
+        """First items that may start as of the last `is_decided`; None if nothing may end the chunk early."""
         return self._released if self.chunk.contested else None
 
     @property
@@ -194,7 +194,7 @@ class ChunkWorkload:
         """Return why no further item is tried, if the first ones failed as all others would."""
         return hopeless(self._first, len(self.assigned)) if self._fresh else None
 
-    def settled(self) -> bool:
+    def is_decided(self) -> bool:
         """Return whether no further item is of use: all would fail alike, or the candidate has lost for certain.
 
         Of the latter, the rows of all chunks of its evaluation decide.

@@ -200,11 +200,11 @@ class TrainingRun:
 
         If the moment ended otherwise before, what followed from that goes first.
         """
-        from skillopt_airflow.store.run_states import same
+        from skillopt_airflow.store.run_states import equal_states
 
         later = self.timeline[self.timeline.index(moment) + 1 :]
         # The next moment may have begun without a state of its own.
-        if later and self.committed(moment) and not same(self.state(moment), state):
+        if later and self.committed(moment) and not equal_states(self.state(moment), state):
             for undone in map(self.keys.moment, reversed(later)):
                 self.store.delete(undone.reflected_items)
                 self.store.delete(undone.state)
