@@ -3,7 +3,7 @@
 from skillopt_airflow.core.gate.item_scores import ItemScore
 from skillopt_airflow.core.values.pictures import mark
 from skillopt_airflow.core.values.types import Message, Rollout, Score, Status, Trajectory
-from skillopt_airflow.report.view import MAX_CHARS, Part, chosen, example_of
+from skillopt_airflow.report.view import MAX_CHARS, Part, example_ids, example_of
 
 PICTURE = b"\xff\xd8\xffsmall"
 
@@ -20,7 +20,12 @@ def rollout(said: str = "<answer>7</answer>", **trajectory: object) -> Rollout:
 
 def test_failures_and_successes_are_shown_the_first_ones_of_each() -> None:
     hard = {"a": 1.0, "b": 0.0, "c": 0.5, "d": 0.0, "e": 1.0, "f": 1.0}
-    assert chosen({item: ItemScore(hard=score, soft=score) for item, score in hard.items()}) == ["b", "c", "a", "e"]
+    assert example_ids({item: ItemScore(hard=score, soft=score) for item, score in hard.items()}) == [
+        "b",
+        "c",
+        "a",
+        "e",
+    ]
 
 
 def test_a_picture_stands_where_the_target_saw_it_and_the_skill_is_left_out() -> None:
