@@ -71,9 +71,7 @@ def test_a_run_has_its_rollouts_as_a_tab(pages: Page, plain: TrainedRun, tmp_pat
     pages.until(lambda: rows(pages)[0].text.count("1.0000") > 0, "an item that was won")
     pages.driver.save_screenshot(str(tmp_path / "list.png"))
     pages.click((By.CSS_SELECTOR, ".rollouts tbody a"))
-    text = pages.wait_for_text(
-        "Conversation", "Scorer feedback", "a difference of", "candidate of step 1", "seed"
-    )
+    text = pages.wait_for_text("Conversation", "Scorer feedback", "a difference of", "candidate of step 1", "seed")
     assert text.count("Target\n") == 2
     left, right = pages.driver.find_elements(By.CSS_SELECTOR, ".sides > section")
     assert left.location["y"] == right.location["y"]
