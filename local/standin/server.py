@@ -85,7 +85,7 @@ class Handler(BaseHTTPRequestHandler):
         return urlsplit(self.path).path.rstrip("/")
 
     def _not_served(self) -> None:
-        self.fail(404, f"{self.served}: unknown path. Available: {MODELS_PATH}, {', '.join(ENDPOINTS)}")
+        self.fail(404, f"{self.served}: not served here. Available: {MODELS_PATH}, {', '.join(ENDPOINTS)}")
 
     def fail(self, status: int, message: str) -> None:
         error = {"message": message, "type": "invalid_request_error", "code": None, "param": None}
